@@ -1,4 +1,4 @@
-"""What the API server's audit log says: who asked for what, and how it was answered."""
+"""What the API server's audit log says: the requests with their users and answers."""
 
 from __future__ import annotations
 

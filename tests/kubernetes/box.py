@@ -139,7 +139,7 @@ class Box:
         command = ["unshare", *namespaces, *shell]
         log = str(self.logs / "box.log")
         reader, writer = os.pipe()
-        # Not by subprocess, whose objects complain when they are dropped: unshare outlives whoever starts the box.
+        # Not by subprocess, whose objects complain when they are dropped: unshare outlives the starter of the box.
         unshare = os.posix_spawnp(
             command[0],
             command,
@@ -190,7 +190,7 @@ def check_machine(*, real_nodes: bool = False) -> None:
 
 
 def identity(pid: int) -> str | None:
-    """Tell a process from a later one of the same number, by its start and the machine's; None when it has ended."""
+    """Return what no later process of the same number has: its start and the machine's; None when it has ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -215,7 +215,7 @@ def wait_for_end(pid: int, seconds: float) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Remove a file or a folder; what goes by itself meanwhile, as from a process that just ended, is gone."""
+    """Remove a file or a folder; files of a process that just ended may go at the same time."""
     if path.is_symlink() or not path.is_dir():
         path.unlink(missing_ok=True)
         return

@@ -52,9 +52,9 @@ class BrokerProcesses:
     started: list[int] = field(default_factory=list)
     """Every start of a broker, in order."""
     killed: list[int] = field(default_factory=list)
-    """Those that did not stop in time when they were asked to."""
+    """Brokers that did not stop in time when they were asked to."""
     most_away: int = 0
-    """The most brokers that were without their pod at one time, of those that had one before."""
+    """The most brokers that were without their pod at one time, of the brokers that had one before."""
     core: int | None = None
     """Only brokers with lower ids are counted as away; those above leave for good."""
     over: threading.Event = field(default_factory=threading.Event)
@@ -76,14 +76,14 @@ class BrokerProcesses:
         return self.runner.run(asked())
 
     def wait_until(self, holds: Callable[[], bool], seconds: float = WAIT_SECONDS) -> None:
-        """Wait until something holds of the brokers, which nobody tells of; raise `AssertionError` when it does not."""
+        """Wait until something holds of the brokers, which sends no notice; raise `AssertionError` when it does not."""
         deadline = time.monotonic() + seconds
         while not holds():
             assert time.monotonic() < deadline, f"waited {seconds} s in vain; pods so far: {self.started}"
             self.over.wait(POLL_SECONDS)
 
     def serves(self, brokers: int) -> bool:
-        """Say whether so many brokers are registered."""
+        """Return whether so many brokers are registered."""
         try:
             known = self.ask(lambda admin: admin.brokers(), brokers)
         except FairleadError:

@@ -46,7 +46,7 @@ def has(type_: str, reason: str, status: str = "True") -> Callable[[Manifest | N
 
 
 def is_done(cluster: Manifest | None) -> bool:
-    """Say whether a Cluster is ready and nothing is under way."""
+    """Return whether a Cluster is ready and nothing is under way."""
     return has("Ready", "Available")(cluster) and has("Progressing", "UpToDate", "False")(cluster)
 
 

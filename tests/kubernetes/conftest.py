@@ -4,14 +4,14 @@
 pods become Ready at once and run nothing; `kwok_stages.yaml` tells how a test scripts them. The workers of a run share
 one. Tests run outside its box and reach the API server by `kubernetes.api`, at an address that holds inside and
 outside; programs that need the network of the box are started with `kubernetes.enter` before their command, or by
-`kubernetes.run`. Every test works in a namespace of its own (the fixture `namespace`) and waits for nobody's deletion.
+`kubernetes.run`. Every test works in a namespace of its own (the fixture `namespace`) and waits for no deletion.
 
 `door` is a way to the API server that one test can make slow, failing or shut, for one program alone.
 
 `kubernetes_pods` has three real nodes in three zones instead (containerd, kubelet, services and names), with the images
 that `make image` makes. Its programs started with `kubernetes_pods.enter` reach pods and services by name.
 
-`KUBERNETES_BOX=dev` in the environment uses the one that `make kubernetes` started, instead of starting one;
+`KUBERNETES_BOX=dev` in the environment uses the box that `make kubernetes` started, instead of starting one;
 `KUBERNETES_PODS_BOX=pods` does so for real nodes, with the images that they have
 (`make kubernetes KUBERNETES="--name pods up --real-nodes 3"`,
 then `KUBERNETES="--name pods images"` after each change).
@@ -60,7 +60,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Have everything built before the first test, which has no time for a compiler."""
+    """Build everything before the first test, which has no time for a compiler."""
     if session.config.option.collectonly:
         return
     if not any(item.get_closest_marker("kubernetes") for item in session.items):
@@ -121,14 +121,14 @@ def stage(kubernetes_pods: KubernetesPods, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def door(kubernetes: Kubernetes) -> Iterator[Door]:
-    """A door to the API server that the test can make slow, failing or shut; nobody else feels it."""
+    """A door to the API server that the test can make slow, failing or shut; no other program feels it."""
     with kubernetes.door() as opened:
         yield opened
 
 
 @pytest.fixture(scope="session")
 def second_kubernetes(request: pytest.FixtureRequest) -> Iterator[Kubernetes]:
-    """Another control plane, started for those who change what belongs to a whole Kubernetes cluster."""
+    """Another control plane, started for tests that change what belongs to a whole Kubernetes cluster."""
     yield from _control_plane("alone", request)
 
 

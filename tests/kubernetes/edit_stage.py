@@ -22,7 +22,7 @@ from operator_process import ACCOUNT, OperatorProcess, Operators
 
 CLUSTER = "clusters.fairlead.dev/main"
 CORE = 3
-"""There are never fewer brokers than this: those that are counted when they are away."""
+"""There are never fewer brokers than this: the brokers that are counted when they are away."""
 RESYNC_SECONDS = 10
 OPERATORS_MAX = 2
 FAULTS = ("conflicts", "errors", "lost answers", "slow", "away", "flaky")
@@ -30,7 +30,7 @@ GAP_SECONDS_MAX = 3.0
 PERMIT_KEY = b"/fairlead/fairlead/meta/restart-permit"
 HTTP_ERROR = 300
 UNFORESEEN = ('"exception"', "Traceback")
-"""How an exception that nobody foresaw looks in the operator's log."""
+"""How an exception that no code foresaw looks in the operator's log."""
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class EditStage:
     user: str
     kubeconfig: Path
     mark: int
-    """Where the audit log was when it began."""
+    """The position of the audit log when it began."""
     running: list[OperatorProcess] = field(default_factory=list)
     kills: int = 0
     faults: dict[str, int] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class EditStage:
         return self.kubernetes.api
 
     def pause(self, seconds: float) -> None:
-        """Let some time pass: nobody tells of what is looked at in between."""
+        """Let some time pass: nothing reports what is looked at in between."""
         self.over.wait(seconds)
 
     def start_operator(self) -> None:
@@ -104,7 +104,7 @@ class EditStage:
         return "operator killed"
 
     def _second(self, chance: Random) -> str:
-        """Have two of them; of two, one is asked to stop."""
+        """Start two of them; of two, one is asked to stop."""
         if len(self.running) < OPERATORS_MAX:
             self.start_operator()
             return "second operator"
@@ -133,7 +133,7 @@ class EditStage:
     # ---- what must never be
 
     def broken_operators(self) -> list[str]:
-        """Return what operators did that they never do: end by themselves, or meet what nobody foresaw."""
+        """Return what operators did that they never do: end by themselves, or meet an unforeseen exception."""
         ended = [each for each in self.running if each.process.poll() is not None]
         found = [f"ended with {each.process.returncode}:\n{each.said()}" for each in ended]
         for operator in self.operators.started:

@@ -1,4 +1,4 @@
-"""Nodes that nobody runs, by kwok: their pods become Ready at once. Called inside the box, by `inside.py`.
+"""Nodes that no kubelet runs, by kwok: their pods become Ready at once. Called inside the box, by `inside.py`.
 
 What happens to their pods, and how a test scripts it, stands in `kwok_stages.yaml`.
 """
@@ -15,7 +15,7 @@ STAGES = Path(__file__).with_name("kwok_stages.yaml")
 
 
 def start() -> None:
-    """Start kwok; it looks after every node with the label type=fake, those that come later too."""
+    """Start kwok; it looks after every node with the label type=fake, later nodes too."""
     Daemon("kwok").start(
         [
             BIN / "kwok",

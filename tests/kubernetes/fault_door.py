@@ -1,4 +1,4 @@
-"""A door to the API server that misbehaves as it is told: slow, refusing, answering errors, away.
+"""A door to the API server that misbehaves as ordered: slow, refusing, answering errors, away.
 
 A process in the network of the box, one for each test that wants one; `doors.py` starts it and tells it what to do,
 one JSON object a line on its standard input, and every line is answered. It ends when its input does, so it never
@@ -39,7 +39,7 @@ class Rule:
     """Whether the request is carried out before the error is answered, as when an answer is lost."""
 
     def takes(self, request: web.Request) -> bool:
-        """Say whether it is for this request, and count it."""
+        """Return whether it is for this request, and count it."""
         fits = not self.methods or request.method in self.methods
         if self.times == 0 or not fits or not self.path.search(request.path_qs):
             return False
@@ -106,7 +106,7 @@ class FaultDoor:
             self._transports.discard(transport)
 
     async def _carry_out(self, request: web.Request) -> None:
-        """Have a request done and forget the answer."""
+        """Send a request on and forget the answer."""
         body = await request.read() or None
         headers = _headers(request.headers)
         url = self._upstream + request.path_qs
@@ -158,7 +158,7 @@ async def serve(arguments: argparse.Namespace) -> None:
         door = FaultDoor(arguments.upstream, session)
         application = web.Application(client_max_size=64 * 1024 * 1024)
         application.router.add_route("*", "/{path:.*}", door.handle)
-        # Watches last for minutes, and nobody is left to hear how they end.
+        # Watches last for minutes, and no client is left to hear how they end.
         runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
         await runner.setup()
         outside = socket.socket(fileno=arguments.listener)

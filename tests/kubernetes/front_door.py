@@ -53,11 +53,11 @@ class Relay:
 
 
 def end_when_unused(users: Path) -> None:
-    """Wait for the lock that nobody shares any more, then end process 1 of the box."""
+    """Wait for the lock that no process shares any more, then end process 1 of the box."""
     with users.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         os.kill(1, signal.SIGTERM)
-        # Kept until the kernel ends this process too, so that nobody joins a box that ends.
+        # Kept until the kernel ends this process too, so that no process joins a box that ends.
         threading.Event().wait()
 
 

@@ -13,7 +13,7 @@ CONTROL_PLANE_ADDRESS = "10.88.0.1"
 SERVICE_RANGE = "10.96.0.0/16"
 FIRST_SERVICE_ADDRESS = "10.96.0.1"
 # Settings that belong to the whole machine and that kubelet insists on. The box shows it files with these values, and
-# kubelet is told not to write, so the machine's own stay as they are.
+# kubelet is configured not to write, so the machine's own stay as they are.
 KUBELET_SETTINGS = {
     "vm/overcommit_memory": 1,
     "vm/panic_on_oom": 0,

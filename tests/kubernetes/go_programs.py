@@ -1,8 +1,8 @@
 """Builds the programs of the test Kubernetes from Go modules, once for each release of them.
 
 For the fixtures of this folder, for `make kubernetes`, and for `.ci/test.py`, which runs this file while other tests
-run: `python tests/kubernetes/go_programs.py [NAME...]`. What was built is kept in the user's cache, one folder for
-each module, named after the hash of all that decides what comes out; compilers' caches are not needed again. To take
+run: `python tests/kubernetes/go_programs.py [NAME...]`. Built programs are kept in the user's cache, one folder for
+each module, named after the hash of all that decides the result; compilers' caches are not needed again. To take
 another release: change the version in `go/<module>/go.mod`, then `go mod tidy` there.
 """
 
@@ -96,7 +96,7 @@ def cache_folder() -> Path:
 
 
 def program_path(name: str) -> Path:
-    """Say where a program is, or will be when it has been built; also for the names of `KUBERNETES_NAMES`."""
+    """Return where a program is, or will be when it has been built; also for the names of `KUBERNETES_NAMES`."""
     if name in KUBERNETES_NAMES:
         return program_path("kubernetes").with_name(name)
     module = PROGRAMS[name].module
@@ -126,7 +126,7 @@ def program(name: str) -> Path:
 
 
 def link_programs(folder: Path) -> None:
-    """Fill a folder for `PATH` with links to every program, also to those that are not built yet."""
+    """Fill a folder for `PATH` with links to every program, also to programs that are not built yet."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in (*PROGRAMS, *KUBERNETES_NAMES):
         link = folder / name
@@ -170,7 +170,7 @@ def _build(name: str) -> None:
 
 
 def main(names: list[str]) -> int:
-    """Build the named programs, or all of them; those that most tests need come first."""
+    """Build the named programs, or all of them; the programs that most tests need come first."""
     failed = 0
     for name in names or ("etcd", *PROGRAMS):
         try:

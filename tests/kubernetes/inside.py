@@ -1,7 +1,7 @@
 """What is done inside the box: `python inside.py COMMAND`, run by `box.py` in the box's namespaces.
 
 Short-lived: it starts daemons, which belong to process 1 of the box when it ends. What it prints on its standard
-output is read by whoever called it; what went wrong is on its standard error.
+output is read by its caller; errors are on its standard error.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def up(arguments: argparse.Namespace) -> None:
 
 
 def start_front_door(arguments: argparse.Namespace) -> None:
-    """Let the API server be reached from the machine, and end the box when nobody does any more."""
+    """Let the API server be reached from the machine, and end the box when nothing reaches it any more."""
     server = control_plane.SERVER.removeprefix("https://")
     unused = ["--until-unused", STATE / "users"] if arguments.until_unused else []
     listener = ["--listener", arguments.listener, "--server", server]
@@ -119,7 +119,7 @@ def wait_for_real_node(client: KubeClient, name: str) -> None:
 
 
 def is_ready(node: Manifest) -> bool:
-    """Say whether the node's condition Ready is true."""
+    """Return whether the node's condition Ready is true."""
     conditions = node.get("status", {}).get("conditions", [])
     return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 

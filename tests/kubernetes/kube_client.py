@@ -29,7 +29,7 @@ WAIT_SECONDS = 60.0
 READ_SECONDS = 60.0
 AWAY_SECONDS = 0.2
 FIELD_MANAGER = "tests"
-# What a server says that starts, is busy, or has just been told of a definition, and that passes by itself.
+# What a server says that starts, is busy, or has just received a definition, and that passes by itself.
 PASSING = frozenset({404, 429, 500, 502, 503, 504})
 # A discovery that is older than an object's definition lacks its kind; asked again this often before giving up.
 DISCOVERY_SECONDS = 20.0
@@ -97,7 +97,7 @@ class KubeClient:
     ) -> Manifests:
         """Apply objects on the server's side, also those of a YAML text, in their order; return what they became.
 
-        `namespace` is for those that name none. Raises `Refused`.
+        `namespace` is for objects that name none. Raises `Refused`.
         """
         return [self._apply_one(manifest, namespace, dry_run=dry_run) for manifest in _documents(manifests)]
 
@@ -221,7 +221,7 @@ class KubeClient:
                 if isinstance(error, Refused) and error.status not in PASSING:
                     raise
                 trouble = error
-                # An API server that is restarted tells nobody when it is back.
+                # An API server that is restarted does not report when it is back.
                 Event().wait(AWAY_SECONDS)
         where = f"{kind} {selector or fields} of {namespace or 'all namespaces'}"
         message = f"waited {seconds} s in vain for {where}; last seen:\n{_shown(objects)}"

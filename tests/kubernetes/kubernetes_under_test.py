@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
-# Everyone who uses a shared box holds shared locks on both: on the first the front door waits for its own, the second
-# tells the one who leaves whether others are left.
+# Every user of a shared box holds shared locks on both: on the first the front door waits for its own, the second
+# shows a leaving user whether others are left.
 USERS_FILES = ("users", "members")
 LOGS_SECONDS = 86400.0
 
@@ -94,7 +94,7 @@ class Kubernetes:
         return self.run("kubectl", *arguments, stdin=stdin).stdout
 
     def namespace(self, prefix: str = "test", *, enforce: str = "restricted") -> str:
-        """Make a namespace of a fresh name and return it when pods can be made in it; nobody removes it."""
+        """Make a namespace of a fresh name and return it when pods can be made in it; nothing removes it."""
         made = self.api.create(
             {
                 "apiVersion": "v1",
@@ -205,13 +205,13 @@ def shared(
 
 
 def remove_forgotten() -> None:
-    """Remove what boxes left that ended with nobody to look after them, and logs of yesterday."""
+    """Remove what boxes left that ended with no process to look after them, and logs of yesterday."""
     for box in boxes():
         with _lock_file(box.name).open("a") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                # Somebody starts it or ends it just now.
+                # Another process starts it or ends it just now.
                 continue
             if box.pid() is None:
                 _remove_rest(box)
@@ -248,7 +248,7 @@ def _bring_up(box: Box, size: Size, *, until_unused: bool = False) -> Kubernetes
 
 
 def _hold(box: Box, stack: ExitStack) -> bool:
-    """Share the locks of those who use the box, until the stack is closed; False where the box is about to end."""
+    """Share the locks of the processes that use the box, until the stack is closed; False where the box ends."""
     for file in USERS_FILES:
         users = stack.enter_context((box.state / file).open("a"))
         try:
@@ -259,7 +259,7 @@ def _hold(box: Box, stack: ExitStack) -> bool:
 
 
 def _is_unused(box: Box) -> bool:
-    """Say whether nobody holds the box; asked of the file that the front door does not wait for."""
+    """Return whether no process holds the box; asked of the file that the front door does not wait for."""
     with (box.state / USERS_FILES[1]).open("a") as users:
         try:
             fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -24,7 +24,7 @@ TOPIC = "load"
 
 
 class Ledger:
-    """What was sent, and what came of it."""
+    """The sent records, and their outcomes."""
 
     def __init__(self) -> None:
         """Begin with nothing."""

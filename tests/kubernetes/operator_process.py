@@ -58,7 +58,7 @@ class OperatorProcess:
     """One running operator."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path, user: str) -> None:
-        """Start it; `user` is who it is for the API server."""
+        """Start it; `user` is its user for the API server."""
         self.user = user
         self.log = log
         self.process = subprocess.Popen(
@@ -144,7 +144,7 @@ class Operators:
     started: list[OperatorProcess] = field(default_factory=list)
 
     def grant(self, namespace: str, *, scope: str = "own", watch: Sequence[str] = ()) -> str:
-        """Make the service account and its rights as the chart does; who it is for the API server.
+        """Make the service account and its rights as the chart does; its user for the API server.
 
         `scope` is the chart's `watch.scope`: `own`, `list` (of the namespaces in `watch`) or `all`.
         """
@@ -179,7 +179,7 @@ class Operators:
             "FAIRLEAD_OPERATOR_POD_NAME": f"operator-{number}",
             "FAIRLEAD_OPERATOR_METRICS_LISTEN": "127.0.0.1:0",
             "FAIRLEAD_OPERATOR_LOG_FORMAT": "json",
-            # Nothing listens there, which is told at once; names of pods would have to be looked up in vain.
+            # Nothing listens there, which shows at once; names of pods would have to be looked up in vain.
             "FAIRLEAD_OPERATOR_BROKER_URL": "http://127.0.0.1:1",
             "FAIRLEAD_OPERATOR_ETCD_URL": "http://127.0.0.1:1",
         }

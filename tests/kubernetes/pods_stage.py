@@ -46,13 +46,13 @@ _TOPICS = itertools.count(1)
 
 
 def is_ready(pod: Manifest) -> bool:
-    """Say whether a pod is ready."""
+    """Return whether a pod is ready."""
     conditions = pod["status"].get("conditions") or []
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
 def serves(cluster: Manifest | None) -> bool:
-    """Say whether a Cluster is done and its brokers answer."""
+    """Return whether a Cluster is done and its brokers answer."""
     return is_done(cluster) and not condition_of(cluster, "Warning")
 
 

@@ -102,7 +102,7 @@ class World:
         self.undo: list[Undo] = []
         """What takes back the edits that were refused, before the next ones."""
         self.disturbed = False
-        """Whether somebody else took brokers away since the last quiet point."""
+        """Whether another edit took brokers away since the last quiet point."""
         self.names = iter(range(1_000_000))
         self.apply()
         self.put_topic(FIRST_TOPIC, TopicWish(partitions=3))
@@ -195,7 +195,7 @@ def setting_with_restart(world: World) -> None:
 
 
 def setting_that_is_forbidden(world: World) -> None:
-    """A key that is left out with a warning, until somebody removes it."""
+    """A key that is left out with a warning, until a person removes it."""
     if world.wish.config.pop(FORBIDDEN_KEY, None) is None:
         world.wish.config[FORBIDDEN_KEY] = "/elsewhere"
     world.apply()
@@ -290,7 +290,7 @@ def delete_the_set(world: World) -> None:
 
 
 def alter_a_child(world: World) -> None:
-    """A field that is the operator's is changed by somebody."""
+    """A field that is the operator's is changed by a person."""
     choices: list[tuple[str, Manifest]] = [
         ("poddisruptionbudget/main-brokers", {"spec": {"maxUnavailable": 2}}),
         ("service/main-bootstrap", {"spec": {"selector": {"fairlead.dev/cluster": "other"}}}),
@@ -304,13 +304,13 @@ def alter_a_child(world: World) -> None:
 
 
 def delete_a_pod(world: World) -> None:
-    """Somebody deletes a broker's pod."""
+    """A person deletes a broker's pod."""
     world.disturbed = True
     world.stage.api.delete(f"pod/main-a-{world.chance.randrange(REPLICAS_MIN)}", world.stage.namespace)
 
 
 def empty_a_disk(world: World) -> None:
-    """A broker's pod and claim are to be made anew."""
+    """A broker's pod and claim are to be made again."""
     if not world.safe_to_lose_a_disk:
         return restart_all(world)
     pod = f"pod/main-a-{world.chance.randrange(REPLICAS_MIN)}"
@@ -321,7 +321,7 @@ def empty_a_disk(world: World) -> None:
 
 
 def drift_of_brokers(world: World) -> None:
-    """Somebody changes at the brokers what the resources say."""
+    """A person changes at the brokers what the resources say."""
     name = world.some_topic()
     config = {"segment.ms": world.chance.randint(1_000_000, 9_000_000)}
     if name is not None and world.chance.random() < 0.6:

@@ -1,6 +1,6 @@
 """The tables of good and bad custom resources, from the files in `resource_cases/`.
 
-Their top says how a case is written. Sizes are spelled as `x*250` there, because nobody counts characters.
+Their top says how a case is written. Sizes are spelled as `x*250` there, because no reader counts characters.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def section(page: Path, heading: str) -> str:
 
 
 class Shell:
-    """Where somebody types the commands of a page: the checkout, with kubectl, `helm` and a kubeconfig of their own."""
+    """The shell of a reader of a page: the checkout, with kubectl, `helm` and a kubeconfig of their own."""
 
     def __init__(self, kubernetes: Kubernetes, folder: Path, helm: str = "helm4") -> None:
         """Give them a copy of the kubeconfig, which commands may change, and the Helm of that release."""

@@ -48,7 +48,7 @@ def server(kubernetes_alone: Kubernetes) -> Kubernetes:
 
 
 def is_established(definition: Manifest | None) -> bool:
-    """Say whether the API server serves a definition."""
+    """Return whether the API server serves a definition."""
     # Null, not absent, in the first moments.
     conditions = (definition or {}).get("status", {}).get("conditions")
     return any(one["type"] == "Established" and one["status"] == "True" for one in conditions or [])

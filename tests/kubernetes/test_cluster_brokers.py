@@ -156,7 +156,7 @@ def test_a_changed_setting_restarts_each_broker_once(stage: Stage) -> None:
     stage.brokers.wait_until(
         lambda: all(sorted(each.isr) == [0, 1, 2] for each in stage.partitions("orders"))
     )
-    # The one that was killed may have been about to tell.
+    # The killed operator may have been about to report.
     assert 2 <= len(set(stage.events("BrokerRestarted"))) <= 3
 
 

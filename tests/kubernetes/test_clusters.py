@@ -1,4 +1,4 @@
-"""Clusters on a real API server, with its controllers and fake pods, of which nobody serves.
+"""Clusters on a real API server, with its controllers and fake pods, none of which serves.
 
 What needs the answers of brokers is in `test_cluster_brokers`.
 """
@@ -21,7 +21,7 @@ HOLD = {"metadata": {"annotations": {"fairlead.test/hold": "true"}}}
 
 
 def make_stuck(api: KubeClient, namespace: str, pod: Manifest) -> None:
-    """Have a pod that is held look as one whose image cannot be pulled."""
+    """Make a pod that is held look as one whose image cannot be pulled."""
     waiting = {"reason": "ImagePullBackOff", "message": "no such image"}
     status = {
         "name": "broker",
@@ -104,7 +104,7 @@ def test_a_paused_cluster_is_left_alone(kubernetes: Kubernetes, operators: Opera
     mark = kubernetes.audit_mark()
     api.delete("service/main-bootstrap", namespace)
     api.patch("clusters.fairlead.dev/main", namespace, {"spec": {"config": {"retention.ms": "60000"}}})
-    # Another Cluster that becomes ready meanwhile shows that the operator has had its chance.
+    # Another Cluster that becomes ready in between shows that the operator has had its chance.
     other = a_cluster(1)
     other["metadata"]["name"] = "other"
     api.apply(other, namespace)
@@ -126,7 +126,7 @@ def test_a_paused_cluster_is_left_alone(kubernetes: Kubernetes, operators: Opera
 def test_disks_grow_without_a_restart(
     kubernetes: Kubernetes, operators: Operators, namespace: str, policy: str
 ) -> None:
-    """Claims ask for more, the set is made anew around the same pods, and one enlarged by hand is no trouble.
+    """Claims ask for more, the set is made again around the same pods, and one enlarged by hand is no trouble.
 
     No claim goes with the old set, also where they are to go with the Cluster.
     """
@@ -168,7 +168,7 @@ def test_disks_grow_without_a_restart(
 def test_disks_that_cannot_grow_stop_nothing_else(
     kubernetes: Kubernetes, operators: Operators, namespace: str
 ) -> None:
-    """The refusal is told, the cluster stays ready, and a new broker gets the larger disk."""
+    """The refusal is reported, the cluster stays ready, and a new broker gets the larger disk."""
     api = kubernetes.api
     operators.start(namespace)
     fixed = {"storage": {"size": "1Gi", "storageClassName": "fixed"}}
@@ -185,7 +185,7 @@ def test_disks_that_cannot_grow_stop_nothing_else(
 def test_stuck_pods_are_replaced_when_the_spec_is_repaired(
     kubernetes: Kubernetes, operators: Operators, namespace: str
 ) -> None:
-    """Pods that cannot start are told of; a new template replaces them at once, without asking anybody."""
+    """Pods that cannot start are reported; a new template replaces them at once, without asking anybody."""
     api = kubernetes.api
     operators.start(namespace)
     api.apply(a_cluster(pool={"template": HOLD}, image="example.com/wrong:1"), namespace)
@@ -228,7 +228,7 @@ def test_refused_pods_are_told_in_the_words_of_the_api_server(
 def test_ready_brokers_that_do_not_answer_are_not_restarted(
     kubernetes: Kubernetes, operators: Operators, namespace: str
 ) -> None:
-    """New brokers come all the same, the roll says whom it misses, and a template that is refused stops nothing."""
+    """New brokers come all the same, the roll names the missing brokers, and a refused template stops nothing."""
     api = kubernetes.api
     operators.start(namespace)
     api.apply(a_cluster(2), namespace)

@@ -33,7 +33,7 @@ def container() -> dict[str, Any]:
 
 
 def test_every_variable_of_the_page_is_a_setting() -> None:
-    """A variable that nobody reads would be wrong without a word."""
+    """A variable that no setting reads would be wrong without a word."""
     named = set(re.findall(r"FAIRLEAD_[A-Z_]+[A-Z]", PAGE)) - NO_SETTINGS
     fields = {name.removeprefix("FAIRLEAD_").lower().partition("__")[0] for name in named}
 
@@ -42,7 +42,7 @@ def test_every_variable_of_the_page_is_a_setting() -> None:
 
 
 def test_the_variables_of_the_manifest_are_good(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a pod gets them: what others are told has the pod's own name."""
+    """As a pod gets them: the address for others has the pod's own name."""
     of_pod = {"POD_NAME": "broker-2", "POD_NAMESPACE": "orders", "FAIRLEAD_ID": "2"}
     for each in container()["env"]:
         monkeypatch.setenv(each["name"], each.get("value") or of_pod[each["name"]])

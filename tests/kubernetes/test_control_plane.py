@@ -1,4 +1,4 @@
-"""The control plane of the tests is a real one: it validates, schedules, refuses, and tells who did what."""
+"""The control plane of the tests is a real one: it validates, schedules, refuses, and records users."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def stateful_set(replicas: int, *, claim: str | None = None) -> Manifest:
 
 
 def is_running(pod: Manifest | None) -> bool:
-    """Say whether a pod's containers run."""
+    """Return whether a pod's containers run."""
     return pod is not None and pod["status"].get("phase") == "Running"
 
 
@@ -143,7 +143,7 @@ def test_pods_of_fake_nodes(kubernetes: Kubernetes, namespace: str) -> None:
 
 
 def test_scripted_readiness(kubernetes: Kubernetes, namespace: str) -> None:
-    """A pod that is told to be unready is so until it is told otherwise."""
+    """A pod that is scripted to be unready is so until the script changes."""
     api = kubernetes.api
     api.apply(stateful_set(1), namespace)
     api.wait("statefulset/store", namespace, lambda found: ready_replicas(found) == 1)
@@ -160,7 +160,7 @@ def test_pods_of_fake_nodes_are_removed_once(kubernetes: Kubernetes, namespace: 
     """Changes of a pod that is going bring no second removal, which could hit the next pod of its name."""
     api = kubernetes.api
     mark = kubernetes.audit_mark()
-    # The finalizer keeps it while the API server's own change, by which the removal begins, is heard of.
+    # The finalizer keeps it until the API server's own change, by which the removal begins, has arrived.
     kept = {"name": "kept", "finalizers": ["fairlead.test/kept"]}
     api.create({**a_pod(), "metadata": kept}, namespace)
     api.wait("pod/kept", namespace, is_running)
@@ -169,7 +169,7 @@ def test_pods_of_fake_nodes_are_removed_once(kubernetes: Kubernetes, namespace: 
         "pod/kept", namespace, lambda found: found and found["metadata"]["deletionGracePeriodSeconds"] == 0
     )
     api.annotate("pod/kept", namespace, {"fairlead.test/changed": "true"})
-    # Changes are heard of in their order: who made this one run has heard of the others.
+    # Changes arrive in their order: once this pod runs, the others have arrived at its node.
     api.create({**a_pod(), "metadata": {"name": "later"}}, namespace)
     api.wait("pod/later", namespace, is_running)
     api.patch("pod/kept", namespace, {"metadata": {"finalizers": None}})

@@ -24,7 +24,7 @@ helm test fairlead-operator --namespace fairlead
 
 
 def test_quick_start(kubernetes_pods: KubernetesPods, tmp_path: Path) -> None:
-    """Operator by Helm, three brokers with their etcd, a topic: the record that is written is the one that is read.
+    """Operator by Helm, three brokers with their etcd, a topic: the written record is read.
 
     Then everything in the how-tos that waits for real pods works too, as does the chart's test that makes a topic.
     """

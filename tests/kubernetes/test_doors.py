@@ -1,4 +1,4 @@
-"""A door to the API server misbehaves as it is told, for those alone who come through it."""
+"""A door to the API server misbehaves as ordered, for the programs alone that come through it."""
 
 from __future__ import annotations
 

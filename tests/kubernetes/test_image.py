@@ -171,7 +171,7 @@ def test_the_image_holds_what_runs_and_nothing_else(fairlead_image: Image) -> No
 
 
 def test_its_programs_run_with_a_read_only_root(fairlead_image: Image) -> None:
-    """As the user of the image, who has a name, with every package that the programs need."""
+    """As the user of the image, which has a name, with every package that the programs need."""
     imports = (
         "pyarrow, pyarrow.parquet, pyarrow.csv, grpc, granian, numpy, kopf, kubernetes.aio, google.protobuf"
     )
@@ -257,7 +257,7 @@ def test_the_image_of_spark_runs_jobs() -> None:
 
 
 def test_bases_are_named_without_a_registry() -> None:
-    """Whoever builds decides where images come from."""
+    """The builder decides where images come from."""
     files_of_builds = [checkout.ROOT / "Dockerfile", checkout.ROOT / ".ci/etcd.Dockerfile"]
     lines = [line for path in files_of_builds for line in path.read_text().splitlines()]
     named = [line.split("=", 1)[1] for line in lines if re.match(r"ARG (BASE|BUILDER)=", line)]

@@ -47,7 +47,7 @@ def members_of(cluster: Manifest | None) -> dict[str, str]:
 
 
 def has_members(count: int, *, but: str = "") -> Callable[[Manifest | None], bool]:
-    """Say whether an etcd is healthy with so many members, none of which has an id."""
+    """Return whether an etcd is healthy with so many members, none of which has an id."""
 
     def holds(cluster: Manifest | None) -> bool:
         members = members_of(cluster)

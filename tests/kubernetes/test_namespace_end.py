@@ -34,12 +34,12 @@ def a_topic(name: str, **reference: str) -> Manifest:
 
 
 def held(topic: Manifest | None) -> bool:
-    """Say whether the operator has looked at a Topic, and holds it back."""
+    """Return whether the operator has looked at a Topic, and holds it back."""
     return ready_reason(topic) == "ClusterNotReady" and "finalizers" in (topic or {})["metadata"]
 
 
 def is_let_go(topic: Manifest | None) -> bool:
-    """Say whether a Topic is there, and nothing of ours holds it back."""
+    """Return whether a Topic is there, and nothing of ours holds it back."""
     return topic is not None and "finalizers" not in topic["metadata"]
 
 

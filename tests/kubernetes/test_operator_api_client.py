@@ -119,7 +119,7 @@ async def test_what_is_drawn_is_written_once(laboratory: Laboratory) -> None:
 
 
 async def test_drift_is_reverted_and_foreign_fields_stay(laboratory: Laboratory) -> None:
-    """A field of ours that somebody changed comes back, what is no longer asked goes, what others added stays."""
+    """A field of ours that another writer changed comes back, what is no longer asked goes, what others added stays."""
     api, kube = await laboratory.client(), laboratory.kubernetes.api
     service = a_service(laboratory.namespace)
     ref = reference_to(service)
@@ -150,7 +150,7 @@ async def test_drift_is_reverted_and_foreign_fields_stay(laboratory: Laboratory)
 
 
 async def test_objects_of_others_are_left_alone(laboratory: Laboratory) -> None:
-    """An object that another owner controls is refused; one that nobody owns is adopted."""
+    """An object that another owner controls is refused; one without an owner is adopted."""
     api, kube, namespace = await laboratory.client(), laboratory.kubernetes.api, laboratory.namespace
     foreign = a_service(namespace)
     owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "other", "controller": True}
@@ -172,7 +172,7 @@ async def test_objects_of_others_are_left_alone(laboratory: Laboratory) -> None:
 
 
 async def test_answers_become_errors_by_the_next_move(laboratory: Laboratory) -> None:
-    """Missing, refused, invalid and outrun are told apart, with the server's words."""
+    """Missing, refused, invalid and outrun are distinguished, with the server's words."""
     api, namespace = await laboratory.client(), laboratory.namespace
     service = a_service(namespace)
     ref = reference_to(service)
@@ -245,7 +245,7 @@ class JumpingClock(SystemClock):
     ahead = 0.0
 
     def monotonic(self) -> float:
-        """Seconds, with those that were jumped over."""
+        """Seconds, with the seconds that were jumped over."""
         return super().monotonic() + self.ahead
 
     def now(self) -> datetime:

@@ -1,7 +1,7 @@
 """The operator's foundation on a real API server: rights, leadership, definitions that come late, faults of the server.
 
-Which objects a Cluster has, and when they change, is the business of other tests; here a Service that somebody
-deleted comes back, which shows that the operator sees and acts.
+Which objects a Cluster has, and when they change, is the business of other tests; here a Service that a
+person deleted comes back, which shows that the operator sees and acts.
 """
 
 from __future__ import annotations

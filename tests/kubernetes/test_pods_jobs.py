@@ -35,7 +35,7 @@ kubectl exec main-a-0 -- fairlead consume flight-windows --from-beginning --coun
 
 @pytest.fixture
 def spark_node(kubernetes_pods: KubernetesPods) -> Iterator[str]:
-    """One node with the image, and the only one that gets pods meanwhile."""
+    """One node with the image, and the only one that gets pods at the same time."""
     first, *others = kubernetes_pods.nodes
     kubernetes_pods.load_images([SPARK_IMAGE], [first])
     kubernetes_pods.kubectl("cordon", *others)

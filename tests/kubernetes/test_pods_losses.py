@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.timeout(900), pytest.mark.scenario]
 
 
 def in_sync(topic: dict[str, Any]) -> bool:
-    """Say whether every partition of a topic has all its replicas in sync."""
+    """Return whether every partition of a topic has all its replicas in sync."""
     return all(sorted(each["isr"]) == [0, 1, 2] for each in topic["partitions"])
 
 
@@ -56,7 +56,7 @@ def test_pods_leave_one_after_the_other(stage: PodsStage) -> None:
         for pod in ("main-a-0", "main-a-1"):
             stage.wait_replaced(pod, pods[pod])
         stage.wait_done()
-        # Those that are deleted ask the brokers alone, who count replicas in sync and not what kubelet has seen.
+        # Deletions ask the brokers alone, which count replicas in sync and not what kubelet has seen.
         watched = ReadyPods(stage.kubernetes, stage.namespace)
         pods, refusals = stage.pods(), dict[str, int]()
         evictions = [
@@ -90,7 +90,7 @@ def test_pods_leave_one_after_the_other(stage: PodsStage) -> None:
 
 
 def test_etcd_loses_a_member_and_claims_grow(stage: PodsStage) -> None:
-    """A member with its claim is replaced by a new one, and larger disks restart nobody; writes go on."""
+    """A member with its claim is replaced by a new one, and larger disks restart no broker; writes go on."""
     pods = stage.pods()
     with stage.load() as load:
         old = member_id(stage.wait_done(), "main-etcd-1")
@@ -120,7 +120,7 @@ def test_etcd_loses_a_member_and_claims_grow(stage: PodsStage) -> None:
 
 
 def is_homeless(pod: Manifest) -> bool:
-    """Say whether a pod waits for a node."""
+    """Return whether a pod waits for a node."""
     return not pod["spec"].get("nodeName")
 
 
@@ -136,6 +136,6 @@ def member_id(cluster: Manifest | None, name: str) -> str:
 
 
 def has_three(cluster: Manifest | None) -> bool:
-    """Say whether etcd is whole: three healthy voters."""
+    """Return whether etcd is whole: three healthy voters."""
     healthy = condition_of(cluster, "EtcdHealthy").get("reason") == "Healthy"
     return healthy and sum(each["role"] in {"leader", "follower"} for each in members_of(cluster)) == 3

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.timeout(900), pytest.mark.scenario]
 
 
 def test_a_frozen_broker_stops_a_roll(stage: PodsStage) -> None:
-    """While one stands still another is not restarted, which is told with the partitions; thawed, it is, once."""
+    """While one stands still another is not restarted, which is reported with the partitions; thawed, it is, once."""
     before, mark, api = stage.pods(), stage.kubernetes.audit_mark(), stage.kubernetes.api
     frozen, other = sorted(before.keys() - {stage.controller()})
     with stage.load() as load:

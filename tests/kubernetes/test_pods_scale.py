@@ -16,7 +16,7 @@ SPREAD = ("0,1,3", "1,2,4", "2,3,4", "3,4,0")
 
 
 def is_leaving(cluster: Manifest | None) -> bool:
-    """Say whether brokers 3 and 4 are being emptied."""
+    """Return whether brokers 3 and 4 are being emptied."""
     meant = (cluster or {}).get("status", {}).get("scaleDown") or {}
     return meant.get("brokerIds") == [3, 4]
 

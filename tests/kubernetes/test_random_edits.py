@@ -73,7 +73,7 @@ def a_round(world: World, count: int, told: list[Any]) -> float:
 
 
 def idle(stage: EditStage) -> list[str]:
-    """Return what operators write while nobody changes anything."""
+    """Return what operators write while nothing changes."""
     mark = stage.kubernetes.audit_mark()
     stage.pause(IDLE_SECONDS)
     return stage.writes(mark)

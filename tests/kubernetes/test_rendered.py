@@ -49,7 +49,7 @@ SPECS: dict[str, dict[str, Any]] = {
 
 
 def drawn(namespace: str, spec: dict[str, Any]) -> list[Manifest]:
-    """Draw a Cluster of a namespace that belongs to nobody: its definition is not needed here."""
+    """Draw a Cluster of a namespace that belongs to no test: its definition is not needed here."""
     metadata = {"name": "main", "namespace": namespace, "uid": "none"}
     cluster = Cluster.parse({"metadata": metadata, "spec": {**spec, "deletionPolicy": "Retain"}})
     etcd = {"etcd": None} if cluster.spec.etcd.managed is None else {}
@@ -63,7 +63,7 @@ def version_of(manifest: Manifest) -> tuple[str, object]:
 
 
 def is_complete(live: Manifest | None) -> bool:
-    """Say whether a StatefulSet has all of its pods, and they are ready."""
+    """Return whether a StatefulSet has all of its pods, and they are ready."""
     return live is not None and live["status"].get("readyReplicas") == live["spec"]["replicas"]
 
 

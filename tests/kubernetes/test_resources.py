@@ -86,7 +86,7 @@ def test_a_definition_is_served_and_structural(api: KubeClient, definition: Defi
 def test_a_new_resource_is_taken_or_refused_with_the_exact_words(
     api: KubeClient, shop: str, case: Case
 ) -> None:
-    """Whoever makes a resource reads what is wrong with it, in words that are part of the contract."""
+    """The author of a resource reads what is wrong with it, in words that are part of the contract."""
     assert answer_to(api, "POST", folder(case.kind, shop), case.manifest()) == case.refused
 
 
@@ -212,7 +212,7 @@ def test_defaults_of_the_api_server_are_those_of_the_models(
 
 
 def test_defaults_are_those_that_are_documented(api: KubeClient, namespace: str) -> None:
-    """The smallest Cluster gets every default, also the nested ones, and the condition that nobody looked yet."""
+    """The smallest Cluster gets every default, also the nested ones, and the condition that no operator looked yet."""
     stored = made(api, namespace, object_of("Cluster", "main", SAMPLES["Cluster"]))
 
     assert yaml.safe_dump(stored["spec"]) == yaml.safe_dump(
@@ -251,7 +251,7 @@ def test_unknown_fields_are_left_out_where_nobody_asked_for_strictness(
 
 
 def test_the_status_is_written_apart_from_the_spec(api: KubeClient, namespace: str) -> None:
-    """Who writes the object cannot touch the status, and who writes the status cannot touch the spec."""
+    """A writer of the object cannot touch the status, and a writer of the status cannot touch the spec."""
     manifest = object_of("Topic", "main", SAMPLES["Topic"])
     lying = made(api, namespace, manifest) | {"status": {"topicName": "lies"}}
     path = folder("Topic", namespace, "main")

@@ -40,7 +40,7 @@ TEMPLATE = {
     },
 }
 RESTARTS_UNLESS_SAID = 3
-"""Of a job in all its life, where the manifest for Apache's operator says nothing; `Always` does not change that."""
+"""Restarts of a job in its life, where a manifest for Apache's operator says nothing; `Always` does not change that."""
 # As the operator of Apache Spark defines version v1, without what our manifest does not use.
 APACHE = {
     "type": "object",
@@ -118,7 +118,7 @@ def apache_definition() -> Manifest:
 
 
 def is_established(definition: Manifest | None) -> bool:
-    """Say whether the API server serves a definition."""
+    """Return whether the API server serves a definition."""
     # Null, not absent, in the first moments.
     conditions = (definition or {}).get("status", {}).get("conditions")
     return any(one["type"] == "Established" and one["status"] == "True" for one in conditions or [])
@@ -134,7 +134,7 @@ def served(kubernetes: Kubernetes, definition: Manifest) -> None:
 
 
 def apply(kubernetes: Kubernetes, namespace: str, text: str) -> str:
-    """Have the server judge a manifest as kubectl sends it, with unknown members refused."""
+    """Make the server judge a manifest as kubectl sends it, with unknown members refused."""
     words = ("apply", "--namespace", namespace, "--dry-run=server", "--validate=strict", "--filename", "-")
     return kubernetes.kubectl(*words, stdin=text)
 
@@ -180,7 +180,7 @@ def mistakes(manifest: Manifest, path: FieldPath) -> Iterator[Manifest]:
 
 
 def judge(kubernetes: Kubernetes, path: str, manifest: Manifest) -> None:
-    """Have the server judge what would be made of a manifest, unknown members included. Raises `Refused`."""
+    """Make the server judge what would be made of a manifest, unknown members included. Raises `Refused`."""
     kubernetes.api.request("POST", path, manifest, query={"dryRun": "All", "fieldValidation": "Strict"})
 
 

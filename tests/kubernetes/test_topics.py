@@ -194,7 +194,7 @@ def test_deletion_follows_the_policy(stage: Stage) -> None:
 
 
 def test_only_the_topic_that_it_had_goes_with_a_resource(stage: Stage) -> None:
-    """A topic that others made anew under the name, before the operator looked, is not deleted."""
+    """A topic that others made again under the name, before the operator looked, is not deleted."""
     namespace = stage.namespace()
     stage.cluster(namespace)
     stage.topic(namespace, "renewed")
@@ -285,7 +285,7 @@ def test_five_hundred_topics_at_once(stage: Stage, record_property: Callable[[st
 
 
 def test_pauses_hold_everything_but_deletion(stage: Stage) -> None:
-    """Of a Topic, or of a Cluster with all its Topics; what was changed meanwhile is done afterwards."""
+    """Of a Topic, or of a Cluster with all its Topics; what was changed in between is done afterwards."""
     namespace = stage.namespace()
     stage.cluster(namespace)
     for name in ("resting", "waiting"):

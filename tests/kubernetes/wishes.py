@@ -39,7 +39,7 @@ def differences(world: World) -> str:
 
 
 def held(cluster: Manifest, type_: str, reason: str) -> bool:
-    """Say whether a Cluster says why it is left as it is."""
+    """Return whether a Cluster says why it is left as it is."""
     conditions = (cluster.get("status") or {}).get("conditions") or []
     return any((each["type"], each["reason"]) == (type_, reason) for each in conditions)
 
@@ -182,7 +182,7 @@ def of_brokers(brokers: BrokerProcesses, wish: Wish) -> str:
 
 
 def below_minimum(brokers: BrokerProcesses) -> list[str]:
-    """Return partitions with fewer replicas in sync than acks=all wants, of those that can lose one."""
+    """Return partitions with fewer replicas in sync than acks=all wants, of the partitions that can lose one."""
     try:
         metadata = brokers.ask(lambda admin: admin.metadata())
     except FairleadError:

@@ -32,7 +32,7 @@ GROUPS: Final = {
     "test_image.py": "image",
     "test_topics.py": "topics",
 }
-"""Groups by file, those that take longest first. The marks of xdist would do as well, were they not lost on the way."""
+"""Groups by file, the longest first. The marks of xdist would do as well, were they not lost on the way."""
 
 
 def group_of(test: str) -> str:
@@ -48,14 +48,14 @@ class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupScheduling:
-    """Schedule by groups, however xdist was told to."""
+    """Schedule by groups, whatever the options of xdist say."""
     config.option.loadscopereorder = False
     return GroupScheduling(config, log)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let groups begin, then what is given more time than others: nobody shall wait for one of them in the end."""
+    """Let groups begin, then what is given more time than others: no worker shall wait for one of them in the end."""
     ranks = {group: rank for rank, group in enumerate(reversed(dict.fromkeys(GROUPS.values())), 1)}
     items.sort(key=lambda item: (ranks.get(group_of(item.nodeid), 0), _given_seconds(item)), reverse=True)
 
