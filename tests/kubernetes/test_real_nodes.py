@@ -139,6 +139,7 @@ def test_pods_are_reached_and_keep_their_data(kubernetes_pods: KubernetesPods, e
     assert kubernetes_pods.logs("echo-2", echoes) == "serving\n"
 
 
+@pytest.mark.scenario
 def test_frozen_pods_are_noticed(kubernetes_pods: KubernetesPods, echoes: str) -> None:
     """A frozen pod loses its readiness and has it again when it goes on; a killed one is started again."""
     api = kubernetes_pods.api
@@ -155,6 +156,7 @@ def test_frozen_pods_are_noticed(kubernetes_pods: KubernetesPods, echoes: str) -
     assert api.wait("pod/echo-1", echoes, restarted)
 
 
+@pytest.mark.scenario
 def test_volumes_grow_and_go_with_their_claims(kubernetes_pods: KubernetesPods, echoes: str) -> None:
     """A claim that asks for more gets it, and a volume is removed when its claim is."""
     api = kubernetes_pods.api
