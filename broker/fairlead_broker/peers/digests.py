@@ -1,6 +1,6 @@
 """Messages between brokers about the checksum of a range of a partition.
 
-Encoded as in `messages`. Must not know the comparison or its consequences.
+Encoded as in `messages`. This module does not compare checksums.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class RangeDigest(msgspec.Struct, frozen=True, kw_only=True):
     next_offset: Offset
     """End of the read batches: the requested end, or an earlier one if `max_bytes` was reached."""
     log_start_offset: Offset | None = None
-    """None where there is no such replica."""
+    """None where the broker holds no such replica."""
     log_end_offset: Offset | None = None
     damaged_offset: Offset | None = None
     """The first offset that is damaged."""

@@ -22,14 +22,14 @@ MIRROR_REVISION: Final = "fairlead-mirror-revision"
 
 @dataclass(frozen=True, slots=True)
 class PeerIdentity:
-    """This broker, as it tells its peers. Epoch and revision change while it lives."""
+    """Identity of this broker in calls to its peers. Epoch and revision change while it lives."""
 
     cluster_id: str
     broker: BrokerId
     secret: str
     epoch: Callable[[], BrokerEpoch]
     revision: Callable[[], Revision]
-    """Up to where this broker's mirror has come."""
+    """Revision of this broker's mirror."""
 
     def headers(self) -> dict[str, str]:
         """Headers of an answer; of a request together with the secret."""
@@ -42,5 +42,5 @@ class PeerIdentity:
 
 
 def secret_hash(secret: str) -> str:
-    """What a registration holds of a secret: lower-case hexadecimal SHA-256."""
+    """Return the lower-case hexadecimal SHA-256 of a secret, which the registration holds."""
     return hashlib.sha256(secret.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""What brokers say to each other, as objects and as bytes.
+"""Messages between brokers, as objects and as bytes.
 
 Requests are JSON; the answer to a fetch is frames, the first one for the session, so that batches pass untouched.
 Encoded by `peers`, decoded by the server's peer listener, and the other way round. Fields that a later release adds
@@ -69,7 +69,7 @@ class ReplicaFetchPartition(PeerPartition, frozen=True, kw_only=True):
     damaged: bool = False
     """Whether the last received records failed their checksum: the leader then verifies its own copy."""
     deleted_epoch: LeaderEpoch | None = None
-    """Leader epoch of the last record that was deleted, of a log without records; None where it knows of none."""
+    """Leader epoch of the last record that was deleted, of a log without records; None where no such epoch is known."""
 
 
 class ReplicaFetchRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,7 +119,7 @@ class ReplicaFetchResult(PeerPartition, frozen=True, kw_only=True, omit_defaults
     problem: str | None = None
     """Code of the catalogue; `offset_out_of_range` comes with `log_start`, `end_offset` and `epoch_before`."""
     epoch_before: EpochBegin | None = None
-    """Leader epoch of the record before the log start; None if the leader knows of none."""
+    """Leader epoch of the record before the log start; None if the leader knows no such epoch."""
     data: Sequence[memoryview] = ()
     """Whole batches. A leader may give several pieces; a follower gets at most one, a view of the received body."""
 
@@ -141,7 +141,7 @@ class ReplicaFetchAnswer:
 
 
 class ProgressPartition(PeerPartition, frozen=True, kw_only=True):
-    """How far a follower's log is synced."""
+    """Offset up to which a follower's log is synced."""
 
     generation: Count
     leader_epoch: Epoch
@@ -166,7 +166,7 @@ class LogEnd(PeerPartition, frozen=True, kw_only=True):
     epoch: LeaderEpoch | None
     end_offset: Offset
     size_bytes: Count | None = None
-    """Bytes of its batches; None of a release that does not tell."""
+    """Bytes of its batches; None from a release without this field."""
 
 
 class LogEndsAnswer(msgspec.Struct, frozen=True, kw_only=True):

@@ -42,7 +42,7 @@ from fairlead_broker.registry.records import BrokerRegistration, BrokerState
 
 CONNECT_SECONDS_MAX: Final = 1.0
 ANSWER_MARGIN_SECONDS: Final = 3.0
-"""How much longer than the wait that was asked for a peer may take."""
+"""Seconds that a peer may take beyond the requested wait."""
 SHORT_CALL_SECONDS_MAX: Final = 3.0
 POSITIONS_SECONDS_MAX: Final = 10.0
 """A leader looks a time up in a thousand logs."""
@@ -55,7 +55,7 @@ FRAME_BYTES: Final = 1 << 20
 """HTTP/2's defaults (64 KiB windows, 16 KiB frames) are three to five times slower."""
 
 TIMER_SECONDS_MAX: Final = 0.1
-"""Two clocks tell the time of a request: by so much they may differ at most."""
+"""Largest difference between the two clocks that measure the time of a request."""
 
 REPLICA_FETCH_PATH: Final = "/peer/v1/replica-fetch"
 PROGRESS_PATH: Final = "/peer/v1/progress"
@@ -115,7 +115,7 @@ class Peers:
         return self._seen.get(broker, Revision(0))
 
     def note_revision(self, broker: BrokerId, revision: Revision) -> None:
-        """Remember how far a peer's mirror has come."""
+        """Record the highest revision of a peer's mirror."""
         if revision > self.seen_revision(broker):
             self._seen[broker] = revision
 

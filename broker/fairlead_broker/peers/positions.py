@@ -1,4 +1,4 @@
-"""What brokers tell each other of partitions: where a log stands, and what lies at an offset or a time.
+"""Messages between brokers about the offsets of a log, and about the records at an offset or a time.
 
 Asked by the coordinators of groups, for lag and for resets; answered by leaders. Like `messages`, whose encoding is
 used.
