@@ -29,7 +29,7 @@ from fairlead_broker.wiring.broker import addresses_of, open_broker
 from fairlead_broker.wiring.endpoints import build_endpoints
 
 READERS_SECONDS_MIN = 1.0
-"""What a stop gives to answers on their way even when the rest took all of its time."""
+"""Seconds that a stop leaves for unfinished answers even when its other steps took all of its time."""
 
 
 class RunningBroker:
@@ -134,7 +134,7 @@ class LocalCluster:
         self.brokers = tuple(brokers)
 
     async def wait_failed(self) -> BaseException:
-        """Wait for the first broker that fails and answer why."""
+        """Wait for the first broker that fails and return its error."""
         failures = [broker.broker.failure for broker in self.brokers]
         await asyncio.wait(failures, return_when=asyncio.FIRST_COMPLETED)
         return next(failure.result() for failure in failures if failure.done())
@@ -207,7 +207,7 @@ def release() -> str:
 
 
 def warn_if_open(settings: BrokerSettings, log: Log) -> None:
-    """Say it plainly when anybody on the network may read and write: there is no authentication yet."""
+    """Warn when every machine on the network may read and write, because there is no authentication."""
     for name, endpoint in (
         ("data", settings.listen),
         ("peer", settings.peer_listen),
