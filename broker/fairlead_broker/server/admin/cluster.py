@@ -1,4 +1,4 @@
-"""What the cluster is: versions, brokers, metadata.
+"""Admin calls about the cluster: versions, brokers, metadata.
 
 Callers: ``application`` for the routes named in ``endpoints``.
 """
@@ -161,7 +161,7 @@ def _partition_metadata(
 
 
 def _is_offline(replica: Replica, registrations: Mapping[BrokerId, Versioned[BrokerRegistration]]) -> bool:
-    """Whether the broker of a replica is away, or the directory that keeps it is not healthy."""
+    """Return whether the broker of a replica is away, or the directory that keeps it is not healthy."""
     registered = registrations.get(replica.broker)
     if registered is None:
         return True
@@ -172,7 +172,7 @@ def _is_offline(replica: Replica, registrations: Mapping[BrokerId, Versioned[Bro
 
 
 def _matches(if_none_match: str, tag: str) -> bool:
-    """Whether the header names this tag (RFC 9110, 13.1.2; weak comparison)."""
+    """Return whether the header names this tag (RFC 9110, 13.1.2; weak comparison)."""
     if if_none_match.strip() == "*":
         return True
     return tag in (candidate.strip().removeprefix("W/") for candidate in if_none_match.split(","))

@@ -56,7 +56,7 @@ class CallLimit:
 
     @property
     def full(self) -> bool:
-        """Whether another call would be refused."""
+        """Return whether another call would be refused."""
         return self.calls >= self.limit
 
     def begin(self) -> bool:
@@ -166,13 +166,13 @@ class BodyBudget:
         self.calls.end()
 
     def take(self, size_bytes: int) -> None:
-        """Hold so many more bytes, or raise ProblemError overloaded."""
+        """Add bytes to the held ones, or raise ProblemError overloaded."""
         if self.held_bytes + size_bytes > self.limits.bodies_bytes_max:
             raise self._overloaded()
         self.held_bytes += size_bytes
 
     def give_back(self, size_bytes: int) -> None:
-        """Hold so many bytes less."""
+        """Subtract bytes from the held ones."""
         self.held_bytes -= size_bytes
 
     def _overloaded(self) -> ProblemError:

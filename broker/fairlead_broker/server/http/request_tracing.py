@@ -1,7 +1,7 @@
 """Spans of OpenTelemetry around appends and fetches whose callers are traced.
 
 A request that bears a `traceparent` gets a span below it; all others, and every request of a broker that exports no
-traces, run as if this room did not exist. Called by the application, which wraps its endpoints once.
+traces, run as if this room did not exist. The application wraps each endpoint once.
 """
 
 from __future__ import annotations

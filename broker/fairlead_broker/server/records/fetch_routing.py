@@ -128,7 +128,7 @@ class FetchRouting:
     async def fetch_here(
         self, wanted: Places, wait_ms: int, min_bytes: int, max_bytes: int, held: HeldAnswer
     ) -> Answers:
-        """What this broker has of its partitions."""
+        """Return the answers of this broker for its partitions."""
         if not wanted:
             return {}
         spec = FetchSpec(
@@ -149,7 +149,7 @@ class FetchRouting:
     async def fetch_at(
         self, leader: BrokerId, wanted: Places, wait_ms: int, min_bytes: int, max_bytes: int
     ) -> Answers:
-        """What another broker has of its partitions."""
+        """Return the answers of another broker for its partitions."""
         request = FetchRequest(
             max_wait_ms=wait_ms, min_bytes=min_bytes, max_bytes=max_bytes, partitions=list(wanted.values())
         )

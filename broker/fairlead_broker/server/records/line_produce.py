@@ -120,7 +120,7 @@ class LineProduce:
 
 
 class _Totals:
-    """What became of all lines so far."""
+    """Outcomes of all lines so far."""
 
     def __init__(self) -> None:
         self.status = 200

@@ -119,7 +119,7 @@ class OffsetCalls:
     async def _looked_up_elsewhere(
         self, call: Call, request: OffsetsLookupRequest
     ) -> dict[int, PartitionOffsetsLookup]:
-        """What other leaders say, by the places in the request."""
+        """Return the answers of other leaders, by the places in the request."""
         elsewhere: dict[BrokerId, dict[int, TopicOffsetLookup]] = {}
         for place, wanted in enumerate(request.partitions):
             try:

@@ -67,7 +67,7 @@ class ProduceRouting:
         timeout_seconds: float,
         keyed: KeyedRequest | None = None,
     ) -> list[Outcome]:
-        """What became of each batch, in order.
+        """Return the outcome of each batch, in order.
 
         A problem stays what it is, and a partition that cannot be had does not hold back the others. Raises what
         refuses the whole request, where no other broker has a part in it.

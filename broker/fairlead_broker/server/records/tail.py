@@ -244,7 +244,7 @@ class _Tail:
 
     @property
     def complete(self) -> bool:
-        """Whether the requested number of records was sent."""
+        """Return whether the requested number of records was sent."""
         return self._left == 0
 
     async def send_records(self, records: list[FetchedRecord], open_bytes: int) -> None:

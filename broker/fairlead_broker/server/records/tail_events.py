@@ -29,7 +29,7 @@ class TailFormat(Protocol):
     """One form of the answer; positions move as records are written."""
 
     def begin(self, positions: Positions) -> bytes:
-        """What stands before the first record."""
+        """Return the bytes before the first record."""
 
     def records(self, records: Iterable[FetchedRecord], positions: Positions) -> bytes:
         """Write records, and move the positions behind each."""

@@ -135,7 +135,7 @@ class TopicProduceCalls:
 def _statuses(
     count: int, shares: Sequence[Share], outcomes: Sequence[AppendResult | ProblemError]
 ) -> list[RecordStatus]:
-    """What became of each record, in the order of the request."""
+    """Return the outcome of each record, in the order of the request."""
     statuses: list[RecordStatus | None] = [None] * count
     for share, outcome in zip(shares, outcomes, strict=True):
         for position, row in enumerate(share.rows.tolist()):

@@ -2,7 +2,7 @@
 
 Callers: the families of calls that leaders or the controller answer. A call from another broker, and one whose caller
 said `Fairlead-Forward: never`, is never passed on. What the other broker answers goes back as it came, problems too;
-without an answer the caller hears a definite refusal only if the request certainly was not sent.
+without an answer the caller gets a definite refusal only if the request certainly was not sent.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from prometheus_client import Counter
 
 ADMIN_SECONDS_MAX: Final = 60.0
-"""What the controller may take: writing the partitions of the largest topic takes some seconds."""
+"""Maximum seconds that the controller takes: writing the partitions of the largest topic takes some seconds."""
 LEADER_SECONDS_MAX: Final = 30.0
-"""What a leader may take for a call without a wait of its own; delete-records waits for followers."""
+"""Maximum seconds that a leader takes for a call without a wait of its own; delete-records waits for followers."""
 MIRROR_SECONDS_MAX: Final = 5.0
 """How long an answer of the controller is held back until this broker has seen what was written."""
 RETRY_SECONDS: Final = 0.2
@@ -258,7 +258,7 @@ def passed_back(heard: PeerAnswer) -> HeaderList:
 
 
 def no_answer(unavailable: PeerUnavailable, topic: str, partition: int, *, writing: bool) -> ProblemError:
-    """What a caller hears whose leader did not answer: refused for sure, or perhaps carried out."""
+    """Return the problem for a leader without an answer: surely refused, or perhaps carried out."""
     where: dict[str, JSON_VALUE] = {"topic": topic, "partition": partition}
     detail = f"the leader of {topic}-{partition} gives no answer: {unavailable}"
     if not writing or not unavailable.sent:

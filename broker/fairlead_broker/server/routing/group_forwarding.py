@@ -21,7 +21,7 @@ from fairlead_broker.server.http.call import BODILESS_STATUSES, Call, Endpoint, 
 from fairlead_broker.server.routing.forwarding import RETRY_SECONDS, Forwarding, passed_on, target
 
 COORDINATOR_SECONDS_MAX: Final = 20.0
-"""What a coordinator may take: to claim and load a large group, wait for its turn to write, and write."""
+"""Maximum seconds that a coordinator takes to claim and load a large group, wait for its turn to write, and write."""
 NOT_COORDINATOR: Final = "not_coordinator"
 _READING: Final = frozenset({"GET", "HEAD"})
 
@@ -125,7 +125,7 @@ async def _send(call: Call, answered: Answered) -> None:
 
 
 def _no_answer(call: Call, unavailable: PeerUnavailable) -> ProblemError:
-    """What a caller hears whose coordinator did not answer: refused for sure, or perhaps carried out."""
+    """Return the problem for a coordinator without an answer: surely refused, or perhaps carried out."""
     return ProblemError(
         "coordination_unavailable",
         f"the coordinator of group {call.parameters['group']} gives no answer: {unavailable}",
