@@ -16,7 +16,7 @@ DigestState: TypeAlias = Literal["digested", "not_held", "damaged", "unreadable"
 
 
 class DigestRequest(PeerPartition, frozen=True, kw_only=True):
-    """Asks a replica for the checksum of its batches from an offset up to another one."""
+    """Request to a replica for the checksum of its batches from an offset up to another one."""
 
     first_offset: Offset
     end_offset: Offset

@@ -44,7 +44,7 @@ def _wait_until_at_rest() -> None:
 
 
 def _busy() -> bool:
-    """Whether a thread of the HTTP client runs or could run.
+    """Return whether a thread of the HTTP client runs or could run.
 
     Reading the file gives the interpreter lock away, which makes a thread that waits for it runnable: one seen asleep
     then sleeps for the network.

@@ -2,7 +2,7 @@
 
 Requests are JSON; the answer to a fetch is frames, the first one for the session, so that batches pass untouched.
 Encoded by `peers`, decoded by the server's peer listener, and the other way round. Fields that a later release adds
-are skipped. Must not know what is done with any of it.
+are skipped. This module does not act on messages.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Divergence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EpochBegin(msgspec.Struct, frozen=True, kw_only=True):
-    """A leader epoch, and where it began in the leader's log."""
+    """A leader epoch, and the offset at which it began in the leader's log."""
 
     epoch: LeaderEpoch
     start_offset: Offset
@@ -155,7 +155,7 @@ class ProgressRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogEndsRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Asks a replica where its logs end."""
+    """Request for the ends of the logs of a broker's replicas."""
 
     partitions: list[PeerPartition]
 

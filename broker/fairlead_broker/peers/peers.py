@@ -45,7 +45,7 @@ ANSWER_MARGIN_SECONDS: Final = 3.0
 """Seconds that a peer may take beyond the requested wait."""
 SHORT_CALL_SECONDS_MAX: Final = 3.0
 POSITIONS_SECONDS_MAX: Final = 10.0
-"""A leader looks a time up in a thousand logs."""
+"""Maximum seconds in which a leader looks up a time in a thousand logs."""
 KEEP_ALIVE_INTERVAL: Final = timedelta(seconds=2)
 KEEP_ALIVE_TIMEOUT: Final = timedelta(seconds=2)
 """A peer whose machine vanished is noticed by pings, also under a parked fetch."""
@@ -67,7 +67,7 @@ DIGEST_SECONDS_MAX: Final = 10.0
 
 
 class PeerUnavailable(Exception):
-    """A broker gave no answer. `sent`: the request may have reached it; `timed_out`: it took too long.
+    """Error for a broker that gave no answer. `sent`: the request may have reached it; `timed_out`: it took too long.
 
     `expected`: one of the two brokers is stopping, so that it is nothing to warn of.
     """

@@ -26,7 +26,7 @@ class PositionAsked(PeerPartition, frozen=True, kw_only=True, omit_defaults=True
 
 
 class PositionsRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Asks a leader about partitions."""
+    """Request to a leader for the positions of partitions."""
 
     partitions: Annotated[list[PositionAsked], msgspec.Meta(max_length=PARTITIONS_MAX)]
 
