@@ -17,7 +17,7 @@ from fairlead_broker.telemetry import Log, Telemetry
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """Parts below everything that knows partitions."""
+    """Parts of a broker that do not depend on partitions."""
 
     settings: BrokerSettings
     telemetry: Telemetry

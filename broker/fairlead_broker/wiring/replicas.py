@@ -43,7 +43,7 @@ class DiskParts:
 
 @dataclass(frozen=True, slots=True)
 class PeerParts:
-    """Answers to other brokers, and questions to them, about replicas."""
+    """Answers and requests to other brokers about replicas."""
 
     replica_serving: ReplicaServing
     move_progress: MoveProgress

@@ -1,6 +1,6 @@
 """A broker with its listeners: started, served, stopped; alone, or several over one embedded store.
 
-Called by the commands and by tests that need a whole broker.
+The commands call it, and tests that need a whole broker.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class RunningBroker:
 
     @property
     def brokers(self) -> tuple[RunningBroker, ...]:
-        """This broker alone; see `LocalCluster`."""
+        """Return this broker alone; see `LocalCluster`."""
         return (self,)
 
     @property
     def addresses(self) -> ListenerAddresses:
-        """Bound addresses of the listeners."""
+        """Return the bound addresses of the listeners."""
         return self._listeners.addresses
 
     async def wait_failed(self) -> BaseException:
@@ -199,7 +199,7 @@ async def move_coordination(settings: BrokerSettings) -> Moved:
 
 
 def release() -> str:
-    """Version of the installed software."""
+    """Return the version of the installed software."""
     try:
         return version("fairlead")
     except PackageNotFoundError:
