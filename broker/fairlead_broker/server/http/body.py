@@ -107,7 +107,7 @@ class ClientGone(Exception):
 
 @dataclass(frozen=True, slots=True)
 class BodyLimits:
-    """What request bodies may take; the settings of the same names say why."""
+    """Limits of request bodies; the settings of the same names say why."""
 
     bodies_bytes_max: int = 256 << 20
     produce_calls_max: int = 1000

@@ -113,7 +113,7 @@ class ProduceCalls:
 
 
 def acknowledgement(call: Call) -> tuple[Acks, float]:
-    """What a produce call waits for, and how many seconds."""
+    """Return the acknowledgement that a produce call waits for, and the seconds of the wait."""
     return Acks(call.query.text("acks")), call.query.integer("timeout_ms") / 1000
 
 

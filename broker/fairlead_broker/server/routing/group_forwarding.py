@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What the coordinator answers: a value that msgspec can encode (None without a body), and its status."""
+    """Answer of the coordinator: a value that msgspec can encode (None without a body), and its status."""
 
     value: object
     status: int = HTTPStatus.OK
