@@ -13,7 +13,7 @@ from fairlead_api.identifiers import TimestampUs
 
 
 class Clock(Protocol):
-    """Two faces of time: what the calendar says, and what has passed."""
+    """Source of the wall clock time and of elapsed time."""
 
     def now_us(self) -> TimestampUs:
         """Wall clock time in microseconds since 1970, UTC. May jump; used for stamps, never for waiting."""

@@ -255,7 +255,7 @@ def _local(number: int, folder: Path, listen: str | None, ops_listen: str | None
 
 
 def _beside(first: Endpoint, distance: int) -> str:
-    """Return an address so many ports above another; where that may be anywhere, so may this one."""
+    """Return an address with a port this distance above that of another; a port that the system chooses stays so."""
     from fairlead_broker.settings import Endpoint
 
     return str(Endpoint(first.host, first.port + distance if first.port else 0))
@@ -272,7 +272,7 @@ def _check_brokers_of(data: Path, brokers: int) -> None:
 
 
 def _check_etcd(settings: BrokerSettings) -> None:
-    """End with exit code 2 where what is said of etcd cannot be meant."""
+    """End with exit code 2 where the options of etcd are not valid."""
     from fairlead_broker.runtime.lifecycle.coordination_access import etcd_options
 
     try:
@@ -282,7 +282,7 @@ def _check_etcd(settings: BrokerSettings) -> None:
 
 
 def _settings(flags: dict[str, Any], config: Path | None) -> BrokerSettings:
-    """Build the settings, or end with exit code 2 and what is wrong with which of them."""
+    """Build the settings, or end with exit code 2 and the error of each wrong setting."""
     from pydantic import ValidationError
 
     from fairlead_broker.settings import BrokerSettings

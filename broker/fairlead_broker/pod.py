@@ -1,4 +1,4 @@
-"""What a pod tells its broker: names that addresses are made of, and a mounted folder with credentials of etcd.
+"""Settings of a broker from its pod: names for its addresses, and a mounted folder with credentials of etcd.
 
 For `settings`, before it checks anything. One template of a pod serves all brokers, so that what differs stands in
 placeholders. Knows nothing of Kubernetes but the three variables that a pod template fills by field references.
@@ -46,7 +46,7 @@ def filled(text: str, broker: object, environment: Mapping[str, str]) -> str:
 
 
 def credentials(folder: Path) -> dict[str, Any]:
-    """Return the settings that the files of a folder give; what is not there is not given.
+    """Return the settings that the files of a folder give; a missing file gives no setting.
 
     Raises ValueError when there is no such folder or a file cannot be read.
     """
