@@ -1,8 +1,8 @@
 """Runs the tests in the order the machine needs, and closes with one line for all of them.
 
-Four runs of pytest make `all`: the pure rooms with branch coverage (fails below 100%), everything else, then what
-needs a Kubernetes, then alone the tests that judge time. The first runs build the programs of the Kubernetes in the
-background. `fast` is one run without the slow tests. Further arguments go to pytest, in one run
+Five runs of pytest make `all`: the pure rooms with branch coverage (fails below 100%), everything else, then what needs
+Spark, then what needs a Kubernetes, then alone the tests that judge time. The first runs build the programs of the
+Kubernetes in the background. `fast` is one run without the slow tests. Further arguments go to pytest, in one run
 without coverage. Called by the Makefile.
 """
 
@@ -112,7 +112,10 @@ def run_without_kubernetes(tests: TestRun) -> None:
     # A file always in one worker, in the order of tests/conftest.py: the files with the longest tests begin, and the
     # tests of a file share its brokers and its session of Spark.
     by_file = ("--dist", "loadfile", "--no-loadscope-reorder")
-    tests.run("pytest", "-n", WORKERS, *by_file, "-m", "not serial and not kubernetes", *ignored)
+    tests.run("pytest", "-n", WORKERS, *by_file, "-m", "not serial and not kubernetes and not spark", *ignored)
+    # In processes of their own: the clusters of a session silence the log that other tests capture.
+    folders = ("tests/spark", "tests/integration", "tests/observability", "tests/release")
+    tests.run("pytest", "-n", PURE_WORKERS, *by_file, "-m", "spark and not serial", *folders)
 
 
 def main(arguments: list[str]) -> int:
