@@ -112,7 +112,9 @@ def run_without_kubernetes(tests: TestRun) -> None:
     # A file always in one worker, in the order of tests/conftest.py: the files with the longest tests begin, and the
     # tests of a file share its brokers and its session of Spark.
     by_file = ("--dist", "loadfile", "--no-loadscope-reorder")
-    tests.run("pytest", "-n", WORKERS, *by_file, "-m", "not serial and not kubernetes and not spark", *ignored)
+    tests.run(
+        "pytest", "-n", WORKERS, *by_file, "-m", "not serial and not kubernetes and not spark", *ignored
+    )
     # In processes of their own: the clusters of a session silence the log that other tests capture.
     folders = ("tests/spark", "tests/integration", "tests/observability", "tests/release")
     tests.run("pytest", "-n", PURE_WORKERS, *by_file, "-m", "spark and not serial", *folders)
