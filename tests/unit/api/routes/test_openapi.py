@@ -9,6 +9,7 @@ import pytest
 
 from fairlead_api.problems import CATALOGUE
 from fairlead_api.routes import ROUTES, Route
+from fairlead_api.routes.definitions import Listener
 from fairlead_api.routes.openapi import document
 
 
@@ -72,6 +73,13 @@ def test_every_route_is_described(entry: Route) -> None:
     for media_type in (*entry.body_types, *entry.answer_types):
         assert f'"{media_type}"' in described
     assert {str(status) for status in statuses} <= set(responses)
+
+
+def test_a_listener_describes_its_own_calls() -> None:
+    """The document of one listener leaves the calls of the others out."""
+    described = msgspec.convert(document("0.1.0", {Listener.DATA})["paths"], dict[str, object])
+
+    assert set(described) == {route.path for route in ROUTES if route.listener is Listener.DATA}
 
 
 def test_every_problem_is_a_component() -> None:
