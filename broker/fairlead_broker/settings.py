@@ -91,36 +91,29 @@ EndpointText = Annotated[
 ]
 
 
-def _origins(value: object) -> object:
-    """Read origins as browsers send them. Raises ValueError naming one that is none."""
-    texts = value.split(",") if isinstance(value, str) else value
-    if not isinstance(texts, list | tuple):
-        return value
-    origins = tuple(str(text).strip() for text in texts)
-    for origin in origins:
-        if not _ORIGIN.fullmatch(origin):
-            msg = f"{origin!r} is not an origin such as https://shop.example or http://127.0.0.1:8080, nor *"
-            raise ValueError(msg)
-    return origins
+def _list_of(pattern: re.Pattern[str], wanted: str) -> BeforeValidator:
+    """Read texts separated by commas. Raises ValueError naming a text that does not match, and what is `wanted`."""
+
+    def read(value: object) -> object:
+        texts = value.split(",") if isinstance(value, str) else value
+        if not isinstance(texts, list | tuple):
+            return value
+        read_texts = tuple(str(text).strip() for text in texts)
+        for text in read_texts:
+            if not pattern.fullmatch(text):
+                msg = f"{text!r} is not {wanted}"
+                raise ValueError(msg)
+        return read_texts
+
+    return BeforeValidator(read)
 
 
-Origins = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_origins)]
-
-
-def _names(value: object) -> object:
-    """Read names of hosts. Raises ValueError naming a text that is no name of a host."""
-    texts = value.split(",") if isinstance(value, str) else value
-    if not isinstance(texts, list | tuple):
-        return value
-    names = tuple(str(text).strip() for text in texts)
-    for name in names:
-        if not _HOST.fullmatch(name):
-            msg = f"{name!r} is not the name of a host such as broker-1.example"
-            raise ValueError(msg)
-    return names
-
-
-Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names)]
+Origins = Annotated[
+    tuple[str, ...],
+    NoDecode,
+    _list_of(_ORIGIN, "an origin such as https://shop.example or http://127.0.0.1:8080, nor *"),
+]
+Hosts = Annotated[tuple[str, ...], NoDecode, _list_of(_HOST, "the name of a host such as broker-1.example")]
 
 
 class Limits(BaseModel):
@@ -355,7 +348,7 @@ class BrokerSettings(BaseSettings):
     """Origins of web pages that may call the data listener from a browser, such as `https://shop.example`, separated by
     commas; `*` for all. Without, browsers keep pages of other origins out."""
 
-    hosts: Names = ()
+    hosts: Hosts = ()
     """Further names, separated by commas, by which clients call a data listener on a loopback address, as behind a
     proxy. IP addresses, `localhost` and the advertised name are always allowed, other names are refused: a web page
     whose own name resolves to 127.0.0.1 does not reach the broker."""
@@ -417,10 +410,10 @@ class BrokerSettings(BaseSettings):
             limits=self.limits,
             access_log=self.access_log,
             cors_origins=self.cors_origins,
-            loopback_hosts=self._names() if self.listen.loopback else None,
+            loopback_hosts=self._own_names() if self.listen.loopback else None,
         )
 
-    def _names(self) -> tuple[str, ...]:
+    def _own_names(self) -> tuple[str, ...]:
         return self.hosts if self.advertise is None else (*self.hosts, self.advertise.host)
 
     @classmethod

@@ -25,7 +25,7 @@ from fairlead_broker.server.http.body import (
 )
 from fairlead_broker.server.http.call import STALL_SECONDS_MAX, Call, Endpoint, ReaderStalled
 from fairlead_broker.server.http.connections import Connections
-from fairlead_broker.server.http.host_check import HostCheck
+from fairlead_broker.server.http.host_check import READING_METHODS, HostCheck
 from fairlead_broker.server.http.peer_gate import PeerGate
 from fairlead_broker.server.http.problem_handler import FailureLog, problem_answer
 from fairlead_broker.server.http.request_metrics import RequestMetrics
@@ -120,7 +120,6 @@ CUT_OFF_HEADERS: Final = [*CUT_OFF.headers, (b"content-length", b"%d" % len(CUT_
 SHED_PATHS: Final = (b"/records", b"/v1/produce")
 UNROUTED: Final = "none"
 HEADER_BYTES_MAX: Final = 32 << 10
-_READING_METHODS: Final = frozenset({"GET", "HEAD"})
 
 
 class Application:
@@ -248,7 +247,7 @@ class Application:
 
     async def _fail(self, call: Call, error: Exception) -> None:
         problem = self._failures.record(
-            error, self._route_name(call), mutating=call.scope["method"] not in _READING_METHODS
+            error, self._route_name(call), mutating=call.scope["method"] not in READING_METHODS
         )
         if not call.status:
             await self._refuse(call, problem)

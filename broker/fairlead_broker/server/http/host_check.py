@@ -18,7 +18,8 @@ from fairlead_api.routes import Route
 LOCALHOST: Final = "localhost"
 AUTHORITIES_MAX: Final = 1000
 """Maximum number of remembered authorities; clients of one machine use few."""
-_READING_METHODS: Final = frozenset({"GET", "HEAD"})
+READING_METHODS: Final = frozenset({"GET", "HEAD"})
+"""Methods of calls that change nothing."""
 _OWN_SITE: Final = frozenset({b"same-origin", b"none"})
 
 
@@ -36,7 +37,7 @@ class HostCheck:
         authority = headers.get(b"host", b"")
         if authority not in self._allowed:
             self._check_authority(route, authority)
-        if route.method not in _READING_METHODS:
+        if route.method not in READING_METHODS:
             self._check_origin(route, authority, headers)
 
     def _check_authority(self, route: Route, authority: bytes) -> None:

@@ -18,7 +18,9 @@ def allowed(check: HostCheck, called: object, **headers: str) -> bool:
     try:
         check.check(called, named)  # type: ignore[arg-type]
     except ProblemError as problem:
-        return problem.code != "forbidden"
+        if problem.code != "forbidden":
+            raise
+        return False
     return True
 
 
