@@ -17,12 +17,11 @@ from fairlead_broker.runtime import BrokerState
 from fairlead_broker.runtime.engine.loop_lag import LoopLag
 from fairlead_broker.server.admin.ops import OpsApplication
 from fairlead_broker.server.http import body as admission
-from fairlead_broker.server.http.application import Application
+from fairlead_broker.server.http.application import Application, HostCheck
 from fairlead_broker.server.http.body import BodyBudget, BodyLimits
 from fairlead_broker.server.http.bound_socket import BoundSocket
 from fairlead_broker.server.http.call import Endpoint
 from fairlead_broker.server.http.cross_origin import CrossOrigin
-from fairlead_broker.server.http.host_check import HostCheck
 from fairlead_broker.server.http.http2_listener import (
     ConnectionLimits,
     Http2Listener,

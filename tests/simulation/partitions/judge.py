@@ -298,6 +298,6 @@ class Judge:
                 raise ConsistentRead(f"value {value} was read at {at}, which is not what is committed there")
 
     def latest(self, partition: int, seen: tuple[int, int], epoch: int, high_watermark: int) -> None:
-        """Check the high watermark that a reader is told against the highest it was told before."""
+        """Check the high watermark of an answer against the highest that its reader has received before."""
         if high_watermark < seen[1] and self.partitions[partition].unclean_epoch < 0:
             raise LatestRises(f"{high_watermark} in epoch {epoch} after {seen[1]} in epoch {seen[0]}")

@@ -6,6 +6,7 @@ every failure. An endpoint reads parameters and body from its `Call` and writes 
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -23,9 +24,8 @@ from fairlead_broker.server.http.body import (
     BodyLimits,
     ClientGone,
 )
-from fairlead_broker.server.http.call import STALL_SECONDS_MAX, Call, Endpoint, ReaderStalled
+from fairlead_broker.server.http.call import READING_METHODS, STALL_SECONDS_MAX, Call, Endpoint, ReaderStalled
 from fairlead_broker.server.http.connections import Connections
-from fairlead_broker.server.http.host_check import READING_METHODS, HostCheck
 from fairlead_broker.server.http.peer_gate import PeerGate
 from fairlead_broker.server.http.problem_handler import FailureLog, problem_answer
 from fairlead_broker.server.http.request_metrics import RequestMetrics
@@ -100,6 +100,80 @@ def _malformed(header: str, given: bytes, allowed: str) -> ProblemError:
         f"header {header} {shown(value)} is not allowed; allowed: {allowed}",
         data={"parameter": header, "value": value[:80], "allowed": allowed},
     )
+
+
+LOCALHOST: Final = "localhost"
+AUTHORITIES_MAX: Final = 1000
+"""Maximum number of remembered authorities; clients of one machine use few."""
+_OWN_SITE: Final = frozenset({b"same-origin", b"none"})
+
+
+class HostCheck:
+    """Which authorities a loopback listener answers, and which origins may change something through it (rule T13).
+
+    A browser sends requests to 127.0.0.1 for any page. Without this check a page writes by `fetch`, whose simple
+    requests need no preflight, and reads by DNS rebinding, where the name of the page's own site resolves to 127.0.0.1.
+    """
+
+    def __init__(self, hosts: Iterable[str], origins: Iterable[str]) -> None:
+        """`hosts`: names of the broker beside IP addresses and localhost; `origins`: allowed ones, or `*` for all."""
+        self._hosts = frozenset(host.lower() for host in (*hosts, LOCALHOST))
+        self._origins = frozenset(origin.encode() for origin in origins)
+        self._allowed: set[bytes] = set()
+
+    def check(self, route: Route, headers: Mapping[bytes, bytes]) -> None:
+        """Raise ProblemError forbidden for a call that a web page of another site may have sent."""
+        authority = headers.get(b"host", b"")
+        if authority not in self._allowed:
+            self._check_authority(route, authority)
+        if route.method not in READING_METHODS:
+            self._check_origin(route, authority, headers)
+
+    def _check_authority(self, route: Route, authority: bytes) -> None:
+        name = authority.decode("latin-1")
+        if not self._is_own(host_of(name)):
+            raise _forbidden(
+                route,
+                f"this broker listens on a loopback address and is not called {shown(name)}; allowed are IP addresses,"
+                " localhost, and the names in the settings `hosts` and `advertise`",
+            )
+        if len(self._allowed) < AUTHORITIES_MAX:
+            self._allowed.add(authority)
+
+    def _check_origin(self, route: Route, authority: bytes, headers: Mapping[bytes, bytes]) -> None:
+        origin = headers.get(b"origin")
+        if origin is None:
+            site = headers.get(b"sec-fetch-site")
+            if site is None or site in _OWN_SITE:
+                return
+            origin = b"of " + site
+        elif origin in self._origins or b"*" in self._origins or origin == b"http://" + authority:
+            return
+        raise _forbidden(
+            route,
+            f"a web page of origin {shown(origin.decode('latin-1'))} may not change anything here; `cors_origins` names"
+            " the origins that may",
+        )
+
+    def _is_own(self, host: str) -> bool:
+        if host in self._hosts:
+            return True
+        try:
+            ipaddress.ip_address(host)
+        except ValueError:
+            return False
+        return True
+
+
+def host_of(authority: str) -> str:
+    """Return the host of an authority in lower case, without its port and the brackets of an IPv6 address."""
+    if authority.startswith("["):
+        return authority[1:].partition("]")[0]
+    return authority.partition(":")[0].lower()
+
+
+def _forbidden(route: Route, detail: str) -> ProblemError:
+    return ProblemError("forbidden", detail, data={"operation": route.operation, "resource": route.resource})
 
 
 OVERLOADED: Final = "overloaded"

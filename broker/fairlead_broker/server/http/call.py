@@ -51,6 +51,8 @@ LEADER_EPOCH_HEADER: Final = b"fairlead-leader-epoch"
 # No Content-Length may stand in these (RFC 9110, 8.6).
 BODILESS_STATUSES: Final = frozenset({204, 304})
 EPOCH_MAX: Final = 2**31 - 1
+READING_METHODS: Final = frozenset({"GET", "HEAD"})
+"""Methods of calls that change nothing."""
 STALL_SECONDS_MAX: Final = 60.0
 
 

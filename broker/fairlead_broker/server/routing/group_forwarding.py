@@ -17,13 +17,12 @@ from fairlead_api.problems import ProblemError, SideEffect
 from fairlead_broker.peers import identity
 from fairlead_broker.peers.peers import ANSWER_MARGIN_SECONDS, PeerAnswer, PeerUnavailable
 from fairlead_broker.runtime import Broker
-from fairlead_broker.server.http.call import BODILESS_STATUSES, Call, Endpoint, body_type
+from fairlead_broker.server.http.call import BODILESS_STATUSES, READING_METHODS, Call, Endpoint, body_type
 from fairlead_broker.server.routing.forwarding import RETRY_SECONDS, Forwarding, passed_on, target
 
 COORDINATOR_SECONDS_MAX: Final = 20.0
 """Maximum seconds that a coordinator takes to claim and load a large group, wait for its turn to write, and write."""
 NOT_COORDINATOR: Final = "not_coordinator"
-_READING: Final = frozenset({"GET", "HEAD"})
 
 T = TypeVar("T")
 
@@ -135,4 +134,4 @@ def _no_answer(call: Call, unavailable: PeerUnavailable) -> ProblemError:
 
 
 def _effect(call: Call) -> SideEffect:
-    return SideEffect.NONE if call.scope["method"] in _READING else SideEffect.MAYBE
+    return SideEffect.NONE if call.scope["method"] in READING_METHODS else SideEffect.MAYBE

@@ -6,7 +6,7 @@ import pytest
 
 from fairlead_api.problems import ProblemError
 from fairlead_api.routes import route
-from fairlead_broker.server.http.host_check import HostCheck
+from fairlead_broker.server.http.application import HostCheck
 
 READ, WRITE = route("list_topics"), route("create_topic")
 CHECK = HostCheck(["log.example"], ["https://shop.example"])
