@@ -254,7 +254,7 @@ def block(fields: Iterable[tuple[str, str]]) -> bytes:
 
 def request_block(method: str, path: str, **headers: str) -> bytes:
     """The headers of a request; names with underscores."""
-    pseudo = [(":method", method), (":scheme", "http"), (":authority", "x"), (":path", path)]
+    pseudo = [(":method", method), (":scheme", "http"), (":authority", "localhost"), (":path", path)]
     return block([*pseudo, *((name.replace("_", "-"), value) for name, value in headers.items())])
 
 

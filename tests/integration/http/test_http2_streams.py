@@ -22,12 +22,12 @@ class Connection:
 
     def request(self, stream: int, path: str) -> None:
         """Send a GET without a body."""
-        fields = {":method": "GET", ":scheme": "http", ":authority": "x", ":path": path}
+        fields = {":method": "GET", ":scheme": "http", ":authority": "localhost", ":path": path}
         self.writer.write(frame(HEADERS, END_STREAM | END_HEADERS, stream, field_block(fields)))
 
     def post(self, stream: int, path: str, body: bytes) -> None:
         """Send a POST with all of its body, but not the end of its stream."""
-        fields = {":method": "POST", ":scheme": "http", ":authority": "x", ":path": path}
+        fields = {":method": "POST", ":scheme": "http", ":authority": "localhost", ":path": path}
         fields |= {"content-type": "application/json", "content-length": str(len(body))}
         self.writer.write(frame(HEADERS, END_HEADERS, stream, field_block(fields)))
         self.writer.write(frame(DATA, 0, stream, body))
