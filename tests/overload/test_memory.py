@@ -22,6 +22,7 @@ from overload_kit import (
     MIB,
     PREFACE,
     SETTINGS,
+    WINDOW_UPDATE,
     BrokerUnderLoad,
     calm_client,
     frame,
@@ -252,9 +253,13 @@ class Posting:
         path = "/v1/topics/calm/partitions/0/records"
         block = request_block("POST", path, content_type=BATCHES, content_length=str(self._announced))
         self._writer.write(PREFACE + settings({}))
-        head = await self._reader.readexactly(9)
-        await self._reader.readexactly(int.from_bytes(head[:3]))
-        # The broker's windows hold only once they are acknowledged.
+        # The broker allows a MiB of body only after its WINDOW_UPDATE; earlier DATA frames would break its window.
+        kind = SETTINGS
+        while kind != WINDOW_UPDATE:
+            head = await self._reader.readexactly(9)
+            await self._reader.readexactly(int.from_bytes(head[:3]))
+            kind = head[3]
+        # The stream's window counts only after the broker's SETTINGS are acknowledged.
         self._writer.write(frame(SETTINGS, ACK, 0) + frame(HEADERS, END_HEADERS, 1, block))
         await self._writer.drain()
 

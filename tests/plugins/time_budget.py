@@ -1,9 +1,9 @@
-"""Holds each group of tests to its budget of minutes, so that the whole suite stays quick enough to be run often.
+"""Reports what each group of tests took next to its budget of minutes, so that a suite that grows is seen early.
 
 A group is a folder below `tests/`, and its budget stands in pyproject.toml (`time_budgets`); the longest name that
-fits a test decides. What counts is the time that the group's tests took, added up over the workers of a parallel
-run. A group over its budget is reported; a group over twice its budget fails the run, because machines differ by
-less than that. Loaded by tests/conftest.py; knows nothing of what is tested.
+fits a test decides. A budget counts the time of the group's tests, added up over the workers of a parallel run. A group
+over its budget is reported and fails nothing, because the same test takes three times as long on a busy machine.
+Loaded by tests/conftest.py; must not know what is tested.
 """
 
 from __future__ import annotations
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 INI_NAME = "time_budgets"
 TESTS_FOLDER = "tests"
 SECONDS_PER_MINUTE = 60.0
-FAILING_FACTOR = 2.0
-# The exit code of a run with such a group: none of pytest's own, so that nobody takes it for tests that failed.
-OVER_BUDGET = 16
 
 
 def parse_budgets(lines: Sequence[str]) -> dict[str, float]:
@@ -49,7 +46,7 @@ def group_of(node_id: str, budgets: Mapping[str, float]) -> str | None:
 
 
 class TimeBudget:
-    """Adds up what each group took, and fails the run of a group that took more than twice its budget."""
+    """Seconds that each group took, and the report of them."""
 
     def __init__(self, budgets: Mapping[str, float]) -> None:
         """Start with nothing spent; `budgets` are seconds by group."""
@@ -62,29 +59,14 @@ class TimeBudget:
         if group is not None:
             self._spent_seconds[group] += report.duration
 
-    def failed_groups(self) -> list[str]:
-        """Groups that took more than twice their budget."""
-        return [
-            group
-            for group, spent in sorted(self._spent_seconds.items())
-            if spent > FAILING_FACTOR * self._budgets[group]
-        ]
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """End the run with a code of its own when a group overspent."""
-        if self.failed_groups() and exitstatus in {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED}:
-            session.exitstatus = OVER_BUDGET
-
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print what each group took beside its budget, where it took at least a tenth of it or failed."""
-        failed = self.failed_groups()
+        """Print what each group took beside its budget, where it took at least a tenth of it."""
         lines = []
         for group, spent in sorted(self._spent_seconds.items()):
             budget = self._budgets[group]
             if spent < budget / 10:
                 continue
-            verdict = "more than twice its budget" if group in failed else "over" if spent > budget else "ok"
+            verdict = "over" if spent > budget else "ok"
             lines.append(f"{group:24} {spent:7.1f} s of {budget:5.0f} s  {verdict}")
         if lines:
             terminalreporter.section("time budgets")
