@@ -1,4 +1,4 @@
-"""Messages between brokers about the checksum of a range of a partition.
+"""Messages between brokers for the checksum of a range of a partition.
 
 Encoded as in `messages`. This module does not compare checksums.
 """
@@ -16,7 +16,7 @@ DigestState: TypeAlias = Literal["digested", "not_held", "damaged", "unreadable"
 
 
 class DigestRequest(PeerPartition, frozen=True, kw_only=True):
-    """Request to a replica for the checksum of its batches from an offset up to another one."""
+    """Request to a replica for the checksum of its batches between two offsets."""
 
     first_offset: Offset
     end_offset: Offset
@@ -25,16 +25,16 @@ class DigestRequest(PeerPartition, frozen=True, kw_only=True):
 
 
 class RangeDigest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a replica answers; `digest` stands only where it has read the whole range and all of it was good."""
+    """Answer of a replica; `digest` is only set if the whole range was read and is undamaged."""
 
     state: DigestState
     digest: str | None = None
-    """SHA-256 of the batches as they are stored, in hexadecimal digits."""
+    """SHA-256 of the stored batches, in hexadecimal digits."""
     next_offset: Offset
-    """End of the read batches: the requested end, or an earlier one if `max_bytes` was reached."""
+    """End of the read batches: the requested end, or an earlier offset if `max_bytes` was reached."""
     log_start_offset: Offset | None = None
-    """None where the broker holds no such replica."""
+    """First offset of the replica's log; None if the broker has no such replica."""
     log_end_offset: Offset | None = None
     damaged_offset: Offset | None = None
-    """The first offset that is damaged."""
+    """First damaged offset; None without damage."""
     detail: str | None = None

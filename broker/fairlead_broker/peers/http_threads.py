@@ -1,10 +1,9 @@
-"""Lets the threads of the HTTP client come to rest before Python finalizes.
+"""Wait for the HTTP client's threads before the interpreter finalizes.
 
-pyreqwest hands results over from a thread of its own. After the last result of a program that thread may still be
-about to return from Python when the interpreter finalizes; CPython before 3.14 then ends the thread in the middle
-of native code, and the process aborts (exit code 134) after everything went well. Called by `peers` when it opens a
-client. The SDK has a twin of this file, because the two packages share the contract alone, which knows neither clock
-nor HTTP client.
+pyreqwest passes results on from its own thread. After the last result of a program, this thread may still be returning
+from Python when the interpreter finalizes. CPython before 3.14 then ends the thread in the middle of native code, and
+the process aborts (exit code 134) after successful work. `peers` registers the wait when it opens a client. The SDK has
+a copy of this file, because the two packages only share the contract, which has neither clock nor HTTP client.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from fairlead_broker.clock import SystemClock
 
 THREAD_NAME: Final = "pyreqwest"
 REST_SECONDS_MAX: Final = 1.0
-"""A thread that is still busy then serves a client that was not closed."""
+"""Maximum wait in seconds; a thread that is busy for longer serves a client that was not closed."""
 POLL_SECONDS: Final = 0.0005
 _TASKS: Final = Path("/proc/self/task")
 
 
 @cache
 def rest_before_exit() -> None:
-    """Register the waiting, once a process, where it is needed."""
+    """Register the wait once per process, on systems that need it."""
     if sys.version_info < (3, 14) and _TASKS.is_dir():
         atexit.register(_wait_until_at_rest)
 
@@ -37,7 +36,7 @@ def _wait_until_at_rest() -> None:
     clock = SystemClock()
     deadline = clock.monotonic() + REST_SECONDS_MAX
     seen_at_rest = 0
-    # Twice, because a thread may be seen between two of its steps.
+    # Two observations are needed, because a thread may be observed between two of its steps.
     while seen_at_rest < 2 and clock.monotonic() < deadline:
         time.sleep(POLL_SECONDS)  # noqa: TID251 - gives the interpreter lock away, between looks at the condition
         seen_at_rest = 0 if _busy() else seen_at_rest + 1
@@ -46,11 +45,11 @@ def _wait_until_at_rest() -> None:
 def _busy() -> bool:
     """Return whether a thread of the HTTP client runs or could run.
 
-    Reading the file gives the interpreter lock away, which makes a thread that waits for it runnable: one seen asleep
-    then sleeps for the network.
+    Reading the file releases the interpreter lock, which makes a thread that waits for the lock runnable. A thread that
+    is observed asleep waits for the network.
     """
     for task in _TASKS.iterdir():
-        with suppress(OSError):  # the thread may end while it is looked at
+        with suppress(OSError):  # The thread may end during the check.
             name, _, rest = (task / "stat").read_text().partition("(")[2].rpartition(")")
             if name == THREAD_NAME and rest.split()[0] == "R":
                 return True

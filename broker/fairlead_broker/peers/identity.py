@@ -1,7 +1,7 @@
-"""Identity of brokers in calls between them, and the facts that each call carries.
+"""Identity of brokers in calls between them, and the headers of each call.
 
-Headers of peer calls: cluster, broker, its epoch, its secret (requests only) and the revision of its mirror. Written
-by `peers` and by the server's peer listener, checked by both.
+The headers of peer calls are: cluster, broker, its epoch, its secret (requests only) and the revision of its mirror.
+`peers` and the server's peer listener write and check the headers.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ MIRROR_REVISION: Final = "fairlead-mirror-revision"
 
 @dataclass(frozen=True, slots=True)
 class PeerIdentity:
-    """Identity of this broker in calls to its peers. Epoch and revision change while it lives."""
+    """Identity of this broker in calls to its peers. Epoch and revision change while the broker runs."""
 
     cluster_id: str
     broker: BrokerId
     secret: str
     epoch: Callable[[], BrokerEpoch]
     revision: Callable[[], Revision]
-    """Revision of this broker's mirror."""
+    """Function that returns the revision of this broker's mirror."""
 
     def headers(self) -> dict[str, str]:
-        """Headers of an answer; of a request together with the secret."""
+        """Return the headers of an answer; a request has the secret in addition."""
         return {
             CLUSTER_ID: self.cluster_id,
             BROKER_ID: str(self.broker),
@@ -42,5 +42,5 @@ class PeerIdentity:
 
 
 def secret_hash(secret: str) -> str:
-    """Return the lower-case hexadecimal SHA-256 of a secret, which the registration holds."""
+    """Return the lower-case hexadecimal SHA-256 of a secret, which the registration contains."""
     return hashlib.sha256(secret.encode()).hexdigest()

@@ -1,8 +1,8 @@
 """Messages between brokers, as objects and as bytes.
 
-Requests are JSON; the answer to a fetch is frames, the first one for the session, so that batches pass untouched.
-Encoded by `peers`, decoded by the server's peer listener, and the other way round. Fields that a later release adds
-are skipped. This module does not act on messages.
+Requests are JSON. The answer to a fetch consists of frames, the first of which describes the session; batches are
+passed on without changes. Messages are encoded by `peers` and decoded by the server's peer listener, and vice versa.
+Fields that a later release adds are skipped. This module does not act on messages.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fairlead_api.identifiers import (
 from fairlead_api.problems import ProblemError
 
 PARTITIONS_MAX: Final = 100_000
-"""Partitions of one message: more than any broker holds."""
+"""Maximum number of partitions in one message, which is more than any broker has."""
 NEW_SESSION: Final = 0
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -44,43 +44,43 @@ class PeerIncarnation:
 
 
 class PeerPartition(msgspec.Struct, frozen=True, kw_only=True):
-    """A partition that a message is about."""
+    """A partition as the subject of a message."""
 
     topic_id: TopicId
     partition: PartitionIndex
 
     @property
     def key(self) -> TopicIdPartition:
-        """The partition as the rest of the broker calls it."""
+        """Key of the partition, as used in the rest of the broker."""
         return TopicIdPartition(self.topic_id, self.partition)
 
 
 class ReplicaFetchPartition(PeerPartition, frozen=True, kw_only=True):
-    """Where a follower stands in one partition, and how much of it to send (protocol section 4, rule 8)."""
+    """Position of a follower in one partition, and the number of bytes to send (protocol section 4, rule 8)."""
 
     generation: Count
     leader_epoch: Epoch
     last_epoch: LeaderEpoch | None = None
-    """Leader epoch of its last record; None with an empty log."""
+    """Leader epoch of the follower's last record; None with an empty log."""
     fetch_offset: Offset
     synced_offset: Offset
     log_start: Offset
     max_bytes: Count
     damaged: bool = False
-    """Whether the last received records failed their checksum: the leader then verifies its own copy."""
+    """Whether the last received records failed their checksum, in which case the leader verifies its own copy."""
     deleted_epoch: LeaderEpoch | None = None
-    """Leader epoch of the last record that was deleted, of a log without records; None where no such epoch is known."""
+    """Leader epoch of the last deleted record of a log without records; None if no such epoch is known."""
 
 
 class ReplicaFetchRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A long poll of a follower over all partitions that it fetches from one leader (KIP-227).
 
-    A new session (0) names every partition; a running one names the partitions that changed since the last request.
+    A new session (0) names every partition; a running session names the partitions that changed since the last request.
     """
 
     session: Count = NEW_SESSION
     sequence: Count = 0
-    """Number of the request in its session; 0 begins it."""
+    """Number of the request in its session; 0 starts a session."""
     max_wait_ms: Count
     min_bytes: Count
     max_bytes: Count
@@ -89,51 +89,52 @@ class ReplicaFetchRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Divergence(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the leader's records of an epoch end: the follower's log parts from the leader's there or before."""
+    """End of the leader's records of an epoch; the follower's log diverges from the leader's there or earlier."""
 
     epoch: LeaderEpoch
     end_offset: Offset
 
 
 class EpochBegin(msgspec.Struct, frozen=True, kw_only=True):
-    """A leader epoch, and the offset at which it began in the leader's log."""
+    """A leader epoch, and its first offset in the leader's log."""
 
     epoch: LeaderEpoch
     start_offset: Offset
 
 
 class ReplicaFetchResult(PeerPartition, frozen=True, kw_only=True, omit_defaults=True):
-    """One partition of a fetch answer: data and offsets, or where the logs part, or the code of a problem."""
+    """One partition of a fetch answer: data and offsets, a divergence, or the code of a problem."""
 
     leader_epoch: LeaderEpoch = LeaderEpoch(0)
     high_watermark: Offset | None = None
-    """None while the leader does not know it."""
+    """High watermark of the leader; None while it is unknown."""
     log_start: Offset = Offset(0)
     end_offset: Offset = Offset(0)
-    """End of the leader's log, synced or not."""
+    """End of the leader's log, including unsynced records."""
     next_offset: Offset | None = None
     """Offset at which the log continues after an accepted loss from the requested offset to its end."""
     lost_epochs: Sequence[EpochBegin] = ()
-    """Epochs of the lost records, the oldest first; sent together with `next_offset`."""
+    """Epochs of the lost records, oldest first; sent together with `next_offset`."""
     diverging: Divergence | None = None
     problem: str | None = None
-    """Code of the catalogue; `offset_out_of_range` comes with `log_start`, `end_offset` and `epoch_before`."""
+    """Code from the problem catalogue; `offset_out_of_range` is sent with `log_start`, `end_offset` and
+    `epoch_before`."""
     epoch_before: EpochBegin | None = None
     """Leader epoch of the record before the log start; None if the leader knows no such epoch."""
     data: Sequence[memoryview] = ()
-    """Whole batches. A leader may give several pieces; a follower gets at most one, a view of the received body."""
+    """Whole batches. A leader may pass several pieces. A follower receives at most one, a view of the received body."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all batches."""
+        """Number of bytes of all batches."""
         return sum(map(len, self.data))
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaFetchAnswer:
-    """Answer of a leader to a fetch: partitions with news, in a session of this number.
+    """Answer of a leader to a fetch: partitions with news, and the number of the session.
 
-    A session of 0 means that the leader does not know the named session: the follower begins a new one.
+    The session 0 means that the leader does not know the named session, and the follower must begin a new one.
     """
 
     session: int
@@ -149,7 +150,7 @@ class ProgressPartition(PeerPartition, frozen=True, kw_only=True):
 
 
 class ProgressRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a follower has made durable since it last told; nothing is answered."""
+    """Offsets that a follower has made durable since its last report; the answer is empty."""
 
     partitions: list[ProgressPartition]
 
@@ -161,22 +162,22 @@ class LogEndsRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogEnd(PeerPartition, frozen=True, kw_only=True):
-    """Where a replica's log ends, and in which leader epoch its last record was written (None: it is empty)."""
+    """End offset of a replica's log, and the leader epoch of its last record; None for an empty log."""
 
     epoch: LeaderEpoch | None
     end_offset: Offset
     size_bytes: Count | None = None
-    """Bytes of its batches; None from a release without this field."""
+    """Number of bytes of the log's batches; None from a release without this field."""
 
 
 class LogEndsAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The ends of those logs that the broker holds."""
+    """Ends of the requested logs that the broker has."""
 
     ends: list[LogEnd]
 
 
 class _AnswerHead(msgspec.Struct, frozen=True, kw_only=True):
-    """Meta of the first frame of a fetch answer."""
+    """Metadata of the first frame of a fetch answer."""
 
     session: Count
 
@@ -187,7 +188,7 @@ def encode(message: msgspec.Struct) -> bytes:
 
 
 def decode(message_type: type[M], body: Buffer) -> M:
-    """Return the message in a body. Raises `malformed_request` saying which field is wrong."""
+    """Decode the message in a body. Raises `malformed_request` that names the wrong field."""
     try:
         return msgspec.json.decode(body, type=message_type)
     except msgspec.DecodeError as error:
@@ -195,7 +196,7 @@ def decode(message_type: type[M], body: Buffer) -> M:
 
 
 def encode_answer(answer: ReplicaFetchAnswer) -> list[Buffer]:
-    """Return a fetch answer in parts that follow one another; no batch is copied."""
+    """Return a fetch answer as consecutive parts; no batch is copied."""
     parts: list[Buffer] = encode_frame(_AnswerHead(session=answer.session))
     for result in answer.results:
         meta = msgspec.structs.replace(result, data=()) if result.data else result
@@ -204,7 +205,7 @@ def encode_answer(answer: ReplicaFetchAnswer) -> list[Buffer]:
 
 
 def decode_answer(body: Buffer) -> ReplicaFetchAnswer:
-    """Return the fetch answer in a body, its data as views of that. Raises `malformed_request`."""
+    """Decode the fetch answer in a body; its data are views of the body. Raises `malformed_request`."""
     frames = iterate_frames(body, PARTITIONS_MAX + 1)
     head = next(frames, None)
     if head is None:

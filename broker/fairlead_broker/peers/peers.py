@@ -1,8 +1,8 @@
-"""Calls to other brokers: one attempt each, over HTTP/2.
+"""Calls to other brokers, with one attempt each, over HTTP/2.
 
-Used by the runtime (fetching, progress, log ends) and by the server (forwarding). The only room of the broker that
-knows pyreqwest, whose exceptions stop here. A peer that does not answer raises `PeerUnavailable`, which says whether
-the request may have been carried out; the caller decides about a retry.
+Used by the runtime (fetching, progress, log ends) and by the server (forwarding). Only this room of the broker uses
+pyreqwest, whose exceptions are translated here. A peer that does not answer raises `PeerUnavailable`, which tells
+whether the request may have been executed; the caller decides about a retry.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ from fairlead_broker.registry.records import BrokerRegistration, BrokerState
 
 CONNECT_SECONDS_MAX: Final = 1.0
 ANSWER_MARGIN_SECONDS: Final = 3.0
-"""Seconds that a peer may take beyond the requested wait."""
+"""Seconds that a peer may take in addition to the requested wait."""
 SHORT_CALL_SECONDS_MAX: Final = 3.0
 POSITIONS_SECONDS_MAX: Final = 10.0
-"""Maximum seconds in which a leader looks up a time in a thousand logs."""
+"""Maximum number of seconds in which a leader looks up a time in a thousand logs."""
 KEEP_ALIVE_INTERVAL: Final = timedelta(seconds=2)
 KEEP_ALIVE_TIMEOUT: Final = timedelta(seconds=2)
-"""A peer whose machine vanished is noticed by pings, also under a parked fetch."""
+"""Timeout of a ping. Pings detect a peer whose machine has vanished, even during a parked fetch."""
 STREAM_WINDOW_BYTES: Final = 16 << 20
 CONNECTION_WINDOW_BYTES: Final = 64 << 20
 FRAME_BYTES: Final = 1 << 20
-"""HTTP/2's defaults (64 KiB windows, 16 KiB frames) are three to five times slower."""
+"""Size of a frame. HTTP/2's defaults (64 KiB windows, 16 KiB frames) are three to five times slower."""
 
 TIMER_SECONDS_MAX: Final = 0.1
-"""Largest difference between the two clocks that measure the time of a request."""
+"""Maximum difference between the two clocks that measure the duration of a request."""
 
 REPLICA_FETCH_PATH: Final = "/peer/v1/replica-fetch"
 PROGRESS_PATH: Final = "/peer/v1/progress"
@@ -63,13 +63,14 @@ LOG_ENDS_PATH: Final = "/peer/v1/log-ends"
 DIGEST_PATH: Final = "/peer/v1/digest"
 POSITIONS_PATH: Final = "/peer/v1/positions"
 DIGEST_SECONDS_MAX: Final = 10.0
-"""A piece of a log is read from the disk for it."""
+"""Timeout of a digest, for which the peer reads a piece of a log from the disk."""
 
 
 class PeerUnavailable(Exception):
-    """Error for a broker that gave no answer. `sent`: the request may have reached it; `timed_out`: it took too long.
+    """Error for a broker that gave no answer.
 
-    `expected`: one of the two brokers is stopping, so that it is nothing to warn of.
+    `sent`: the request may have reached the broker. `timed_out`: the answer took too long. `expected`: one of the two
+    brokers is stopping, which needs no warning.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class PeerUnavailable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PeerAnswer:
-    """What a peer answered, whatever its status; names of headers are in lower case."""
+    """Answer of a peer with any status; header names are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -93,7 +94,7 @@ class PeerAnswer:
 
 
 class Peers:
-    """All connections of this broker to others. Made on the loop that uses it."""
+    """All connections of this broker to other brokers. Must be created on the loop that uses them."""
 
     def __init__(
         self,
@@ -101,21 +102,22 @@ class Peers:
         brokers: Callable[[], Mapping[BrokerId, Versioned[BrokerRegistration]]],
         clock: Clock,
     ) -> None:
-        """`brokers`: the registrations as of now, where addresses stand."""
+        """`brokers` returns the present registrations, which contain the addresses."""
         self.own = own
         self._brokers = brokers
         self._clock = clock
         self._seen: dict[BrokerId, Revision] = {}
         self._forwarding: pyreqwest.client.Client | None = _client()
         self._replication: pyreqwest.client.Client | None = _client()
-        """On connections of its own: as many polls as a connection carries are passed on, copies must not wait."""
+        """Replication has its own connections: forwarded polls may occupy all streams of a connection, and must not
+        delay copies."""
 
     def seen_revision(self, broker: BrokerId) -> Revision:
-        """The highest revision of a peer's mirror that it has told, in a request or an answer; 0 before."""
+        """Return the highest revision of a peer's mirror in its requests and answers; 0 before the first."""
         return self._seen.get(broker, Revision(0))
 
     def note_revision(self, broker: BrokerId, revision: Revision) -> None:
-        """Record the highest revision of a peer's mirror."""
+        """Record the revision of a peer's mirror, if it is the highest so far."""
         if revision > self.seen_revision(broker):
             self._seen[broker] = revision
 
@@ -129,10 +131,10 @@ class Peers:
         body: bytes | Sequence[Buffer] = b"",
         timeout_seconds: float,
     ) -> PeerAnswer:
-        """Send one request to a broker's peer listener; return its answer, also if it is a problem.
+        """Send one request to a broker's peer listener; return its answer, which may be a problem.
 
-        Raises `PeerUnavailable`. After a cancellation the request runs at the peer until `timeout_seconds`: pyreqwest
-        does not reset a stream without a waiter.
+        Raises `PeerUnavailable`. After a cancellation the request runs at the peer until `timeout_seconds`, because
+        pyreqwest does not reset the stream.
         """
         return await self._send(self._forwarding, broker, method, path, headers, body, timeout_seconds)
 
@@ -150,7 +152,7 @@ class Peers:
             raise PeerUnavailable(broker, "this broker is stopping", sent=False, expected=True)
         builder = client.request(method, self._address(broker) + path)
         builder = builder.timeout(timedelta(seconds=timeout_seconds))
-        # Not `headers`, which takes each name once.
+        # `headers` is not used, because it accepts each name only once.
         for name, value in (*self.own.headers().items(), (identity.PEER_SECRET, self.own.secret), *headers):
             builder = builder.header(name, value)
         content = body if isinstance(body, bytes) else b"".join(body)
@@ -179,13 +181,13 @@ class Peers:
         return messages.decode_answer(answer.body)
 
     async def progress(self, broker: BrokerId, request: ProgressRequest) -> None:
-        """Report durable offsets to a leader. Raises likewise."""
+        """Report durable offsets to a leader. Raises like `replica_fetch`."""
         await self._post(broker, PROGRESS_PATH, messages.encode(request), SHORT_CALL_SECONDS_MAX)
 
     async def log_ends(
         self, broker: BrokerId, partitions: Sequence[TopicIdPartition]
     ) -> Mapping[TopicIdPartition, LogEnd]:
-        """Ask a broker for the ends of its replicas; the answer lacks replicas it does not hold. Raises likewise."""
+        """Request the ends of a broker's replicas; missing replicas are left out. Raises like `replica_fetch`."""
         request = LogEndsRequest(
             partitions=[PeerPartition(topic_id=key.topic_id, partition=key.partition) for key in partitions]
         )
@@ -193,19 +195,19 @@ class Peers:
         return {end.key: end for end in messages.decode(LogEndsAnswer, answer.body).ends}
 
     async def digest(self, broker: BrokerId, request: DigestRequest) -> RangeDigest:
-        """Ask for the checksum of a range of a broker's copy. Raises likewise."""
+        """Request the checksum of a range of a broker's copy. Raises like `replica_fetch`."""
         answer = await self._post(broker, DIGEST_PATH, messages.encode(request), DIGEST_SECONDS_MAX)
         return messages.decode(RangeDigest, answer.body)
 
     async def positions(
         self, broker: BrokerId, request: PositionsRequest, seconds_max: float = POSITIONS_SECONDS_MAX
     ) -> list[PositionTold]:
-        """Ask a leader where its partitions stand; one entry a partition, in their order. Raises likewise."""
+        """Request positions from a leader; return one entry per partition, in order. Raises like `replica_fetch`."""
         answer = await self._post(broker, POSITIONS_PATH, messages.encode(request), seconds_max)
         return messages.decode(PositionsAnswer, answer.body).partitions
 
     async def close(self) -> None:
-        """Close every connection; calls under way fail."""
+        """Close every connection; running calls fail."""
         clients = (self._forwarding, self._replication)
         self._forwarding = self._replication = None
         for client in clients:
@@ -221,7 +223,7 @@ class Peers:
         return answer
 
     def _has_left(self, broker: BrokerId) -> bool:
-        """Whether the broker, or this one, is on its way out: no answer is then what is to be expected."""
+        """Return whether the broker or this broker is stopping, in which case a missing answer is expected."""
         return self._is_stopping(broker) or self._is_stopping(self.own.broker)
 
     def _is_stopping(self, broker: BrokerId) -> bool:
@@ -235,7 +237,7 @@ class Peers:
         return f"http://{registered.value.addresses.peer}"
 
     def _check_origin(self, broker: BrokerId, answer: PeerAnswer) -> None:
-        """Take note of the peer's revision, and refuse what another cluster or broker at its address has said."""
+        """Record the peer's revision, and refuse an answer of another cluster or broker at its address."""
         headers = answer.headers
         if headers.get(identity.CLUSTER_ID) != self.own.cluster_id or headers.get(identity.BROKER_ID) != str(
             broker
@@ -248,7 +250,7 @@ class Peers:
 
 
 def problem_of(answer: PeerAnswer) -> ProblemError:
-    """Return the problem that a peer answered."""
+    """Return the problem in a peer's answer."""
     try:
         document: dict[str, problems.JSON] = msgspec.json.decode(answer.body, type=dict)
     except msgspec.DecodeError:
@@ -275,7 +277,7 @@ def _client() -> pyreqwest.client.Client:
         .brotli(False)
         .zstd(False)
         .deflate(False)
-        # A proxy of the environment between brokers would break HTTP/2 without TLS.
+        # A proxy from the environment would break HTTP/2 without TLS between brokers.
         .no_proxy()
         .user_agent("fairlead-broker")
         .build()
@@ -285,11 +287,12 @@ def _client() -> pyreqwest.client.Client:
 def _unavailable(
     broker: BrokerId, error: pyreqwest.exceptions.RequestError, seconds_left: float
 ) -> PeerUnavailable:
-    """What an error means; `seconds_left`: what was left of the request's time.
+    """Translate an error; `seconds_left`: remaining time of the request.
 
-    A timeout of the whole request is raised as ConnectTimeoutError too, however far the request came: only one that
-    came before that time proves, as a refused connection does, that nothing was sent. A connection that broke while
-    an answer was awaited is raised as either error, like one that was never made; its causes tell them apart.
+    A timeout of the whole request is also raised as ConnectTimeoutError, regardless of its progress. Only a
+    ConnectTimeoutError before the end of that time proves, like a refused connection, that nothing was sent. A
+    connection that broke before the answer is raised as either error, like a connection that was never made; the causes
+    tell the two cases apart.
     """
     causes = (error.details or {}).get("causes") or []
     reason = causes[-1]["message"] if causes else error.message

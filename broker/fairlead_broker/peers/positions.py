@@ -1,7 +1,6 @@
-"""Messages between brokers about the offsets of a log, and about the records at an offset or a time.
+"""Messages between brokers about the offsets of a log, and about the record at an offset or a time.
 
-Asked by the coordinators of groups, for lag and for resets; answered by leaders. Like `messages`, whose encoding is
-used.
+Group coordinators request positions for lag and for resets; leaders answer. The encoding is that of `messages`.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ from fairlead_broker.peers.messages import PARTITIONS_MAX, PeerPartition
 
 
 class PositionAsked(PeerPartition, frozen=True, kw_only=True, omit_defaults=True):
-    """One partition, and what is asked about it beside where its log stands."""
+    """One partition, and what is requested about it in addition to the offsets of its log."""
 
     offset: Offset | None = None
-    """How old the record at this offset is; None: nothing of that."""
+    """Offset of the record whose age is requested; None to request no age."""
     from_start: bool = False
-    """How old the first record is."""
+    """Whether the age of the first record is requested."""
     timestamp_us: TimestampUs | None = None
-    """Request for the first record at or after this time."""
+    """Time whose first record is requested: the first at or after this time; None to request none."""
 
 
 class PositionsRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,18 +31,18 @@ class PositionsRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PositionTold(PeerPartition, frozen=True, kw_only=True, omit_defaults=True):
-    """One partition: where it stands, or the document of the problem why that is not known."""
+    """One partition with its offsets, or the document of the problem that prevented an answer."""
 
     log_start: Offset = Offset(0)
     high_watermark: Offset = Offset(0)
     append_time_us: TimestampUs | None = None
-    """When the batch with the asked offset was appended; None where there is none at or behind it."""
+    """Append time of the batch with the requested offset; None if the log has no batch at or after the offset."""
     found_offset: Offset | None = None
-    """The first record at or after the asked time; None where there is none."""
+    """Offset of the first record at or after the requested time; None if there is none."""
     problem: dict[str, object] | None = None
 
 
 class PositionsAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry a partition, in the order of the request."""
+    """Answer of a leader, with one entry per partition in the order of the request."""
 
     partitions: list[PositionTold]

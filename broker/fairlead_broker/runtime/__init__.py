@@ -1,7 +1,7 @@
-"""The asyncio shell of the broker: one task owns one partition; runs what the pure rooms decide.
+"""The asyncio shell of the broker. One task owns one partition and runs what the pure rooms decide.
 
-`server` uses `Broker` and its parts, and gets values and `ProblemError`s; `wiring` opens and closes it. Knows the log,
-the coordination room and the clock; must not know HTTP.
+`server` uses `Broker` and its parts, and receives values and `ProblemError`s. `wiring` opens and closes the broker. The
+room uses the log, the coordination room and the clock; it must not use HTTP.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A broker without its listeners: its parts, its phase, and the calls that need several parts.
 
-Built by `wiring.broker.open_broker`. `server` uses the parts directly; a method stands here only where it joins several
-of them or depends on the phase. Knows nothing of HTTP.
+`wiring.broker.open_broker` builds a `Broker`. `server` uses the parts directly; `Broker` has a method only for a call
+that joins several parts or depends on the phase. The module does not use HTTP.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from fairlead_broker.telemetry import Log, Telemetry
 
 
 class Phase(Enum):
-    """Phase of a broker's run; it only moves forward."""
+    """Phase of a broker's run. A phase is only followed by a later one."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -66,7 +66,7 @@ class Phase(Enum):
 
 
 class BrokerState:
-    """Phase of one run of a broker; exists before the broker does, for the probes of the ops listener."""
+    """Phase of one run of a broker; created before the broker, for the probes of the ops listener."""
 
     def __init__(self) -> None:
         self.phase = Phase.STARTING
@@ -79,13 +79,13 @@ class BrokerState:
 
     @property
     def ready(self) -> bool:
-        """Whether the broker serves: started, not stopping, its directory healthy, its replicas caught up once."""
+        """Whether the broker serves: started, not stopping, its directory healthy, its replicas once caught up."""
         return self.phase is Phase.RUNNING and self._serves()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Broker:
-    """One broker of one cluster, opened."""
+    """An opened broker of one cluster."""
 
     settings: BrokerSettings
     release: str
@@ -127,12 +127,13 @@ class Broker:
     scrub: Scrub
     retention: Retention
     close: Callable[[bool], Awaitable[None]]
-    """Closes all parts in the reverse order of their start; the argument says whether the stop is an orderly one."""
+    """Function that closes all parts in the reverse order of their start; the argument tells whether the stop is
+    orderly."""
 
     # -- phases
 
     async def announce_stop(self) -> None:
-        """Hand leaderships and groups to other brokers while serving; return at the latest after its limit."""
+        """Hand leaderships and groups over to other brokers while serving; return within the time limit."""
         if self.state.phase is Phase.RUNNING:
             await self.departure.announce()
             await self.coordinated_groups.release_all()
@@ -140,7 +141,7 @@ class Broker:
     async def stop_answering(self) -> None:
         """Refuse new calls, answer long polls at once and all other calls within the limit; idempotent.
 
-        Syncing starts at the same time, so that little is left for the end.
+        Syncing starts at the same time, which leaves little work for the end of the stop.
         """
         if self.state.phase is not Phase.RUNNING:
             return
@@ -148,11 +149,11 @@ class Broker:
         self.fetching.answer_all()
         self.rounds.hurry()
         await self.producing.stop(self.settings.limits.stop_answer_seconds)
-        # Last: appends that waited for acks=all needed the followers.
+        # The followers are answered last because pending appends with acks=all need their fetches.
         self.replica_serving.answer_all()
 
     async def stop(self) -> None:
-        """Stop answering, sync everything, write checkpoint and clean marker, leave the cluster; idempotent."""
+        """Stop answering, sync everything, write checkpoint and clean marker, and leave the cluster; idempotent."""
         await self.stop_answering()
         if self.state.phase is not Phase.STOPPED:
             await self.close(True)
@@ -165,28 +166,28 @@ class Broker:
 
     @property
     def ready(self) -> bool:
-        """Whether the broker serves."""
+        """Whether the broker serves clients."""
         return self.state.ready
 
     @property
     def failure(self) -> asyncio.Future[BaseException]:
-        """Future with the exception of a task that failed unexpectedly: the program must end then."""
+        """Future with the exception of a task that failed unexpectedly, upon which the process must exit."""
         return self.supervisor.failure
 
     # -- the cluster
 
     @property
     def metadata(self) -> ClusterMetadata:
-        """Cluster as this broker's mirror shows it."""
+        """State of the cluster in this broker's mirror."""
         return self.entry.mirror.metadata
 
     @property
     def broker_epoch(self) -> BrokerEpoch:
-        """Epoch of this incarnation."""
+        """Epoch of the broker's present incarnation."""
         return self.entry.incarnation.epoch
 
     def brokers(self) -> list[BrokerDescription]:
-        """Return the registered brokers by id."""
+        """Return the registered brokers, ordered by id."""
         cordoned, states = cordoned_brokers(self.metadata), registered_states(self.metadata)
         return [
             BrokerDescription(
@@ -200,7 +201,7 @@ class Broker:
         ]
 
     def known_brokers(self) -> list[BrokerDescription]:
-        """Return the brokers by id, unregistered ones included, with the replicas that a drain cannot move."""
+        """Return all known brokers by id, unregistered ones included, with the replicas that a drain cannot move."""
         cordoned = cordoned_brokers(self.metadata)
         gone = [
             BrokerDescription(id=broker, address=None, state="gone", cordoned=broker in cordoned)
@@ -241,7 +242,7 @@ class Broker:
     async def create_topic(
         self, request: CreateTopicRequest, *, dry_run: bool = False
     ) -> tuple[TopicView, bool]:
-        """Create a topic; return it and whether it is new, once its partitions here accept records."""
+        """Create a topic; return the topic and whether it is new, once its partitions here accept records."""
         self.admit()
         record, created = await self.topic_admin.create(request, dry_run=dry_run)
         if dry_run:
@@ -279,10 +280,11 @@ class Broker:
         return await self.producer_registry.allocate(name)
 
     async def delete_records(self, replica: LeaderReplica, offset: Offset | None) -> Offset:
-        """Delete a partition's records below an offset, None for all committed records; return the new log start.
+        """Delete a partition's records below an offset; return the new log start.
 
-        Durable on return. Raises `offset_out_of_range` above the high watermark, `offset_not_available` while that is
-        unknown, `disk_full`, `storage_failed`.
+        The offset None deletes all committed records. The deletion is durable on return. Raises `offset_out_of_range`
+        above the high watermark, `offset_not_available` while the high watermark is unknown, `disk_full`,
+        `storage_failed`.
         """
         self.admit()
         return await self.records_deletion.delete(replica, offset)
@@ -290,7 +292,7 @@ class Broker:
     async def accept_damage(
         self, replica: LeaderReplica, first_offset: Offset, next_good_offset: Offset
     ) -> None:
-        """Accept that the records of a damaged range are lost; from then on readers skip the range, durably.
+        """Accept that the records of a damaged range are lost: readers skip the range from then on, durably.
 
         Raises `conflict` unless exactly this range is damaged, `disk_full`, `storage_failed`.
         """
@@ -298,13 +300,16 @@ class Broker:
         await self.damage_acceptance.accept(replica, first_offset, next_good_offset)
 
     def check_produced(self, topic: TopicView, batch: memoryview, *, keyed: bool) -> None:
-        """Raise what a leader would refuse in a batch for this topic, which need not exist yet. In any thread."""
+        """Raise the problem for which a leader would refuse a batch.
+
+        The topic need not exist yet. Can be called in any thread.
+        """
         limits = limits_of(topic.config, self.settings.limits.decompressed_bytes_max)
         own = KEYED_EXTENSIONS if keyed else NO_EXTENSIONS
         validate_produced(batch, limits, self.clock.now_us(), own)
 
     def digest_of_key(self, topic_id: TopicId, key: bytes) -> bytes | None:
-        """Return the digest of the request that used an idempotency key in any partition of the topic led here."""
+        """Return the digest stored with an idempotency key in any partition of the topic led here; None if unused."""
         for partition in self.replicas.of_topic(topic_id):
             digest = partition.digest_of(key)
             if digest is not None:

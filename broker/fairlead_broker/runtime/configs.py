@@ -1,7 +1,7 @@
-"""What the cluster and this broker are configured to, and the task that follows the cluster's configuration.
+"""Effective configuration of the cluster and of this broker, and the task that follows the cluster's configuration.
 
-Topics have their own view (`topic_views`). The nearest value holds: set on the broker, in the broker's own settings,
-set on the cluster, the default.
+Topics have their own view (`topic_views`). The first value found applies, in the order: set on the broker, in the
+broker's own settings, set on the cluster, the default.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ REPLICA_LAG_TIME = "replica.lag.time.max.ms"
 
 
 class Configs:
-    """Reads the mirror at every question."""
+    """The effective configuration, read from the mirror at every call."""
 
     def __init__(
         self, metadata: ClusterMetadata, broker: BrokerId, own_settings: Mapping[str, ConfigInput]
     ) -> None:
-        """`own_settings`: what the broker was started with, `BrokerSettings.config_values`."""
+        """`own_settings`: values with which the broker was started, `BrokerSettings.config_values`."""
         self._metadata = metadata
         self._broker = broker
         self._own_settings = own_settings
 
     def of_cluster(self) -> dict[str, ConfigEntry]:
-        """Every key that can be set on the cluster."""
+        """Return every key that can be set on the cluster."""
         return effective_config(ConfigScope.CLUSTER, {ConfigScope.CLUSTER: self._cluster()})
 
     def of_broker(self, broker: BrokerId) -> dict[str, ConfigEntry]:
-        """Every key that can be set on a broker. What another one was started with is not known here."""
+        """Return every key that can be set on a broker; the start settings of another broker are not known here."""
         layers = {ConfigScope.BROKER: self._of(broker), ConfigScope.CLUSTER: self._cluster()}
         return effective_config(ConfigScope.BROKER, layers)
 
@@ -56,12 +56,12 @@ class Configs:
 
     @property
     def retention_check_seconds(self) -> float:
-        """Time between two looks for segments whose retention is over."""
+        """Seconds between two checks for segments whose retention time has passed."""
         return self._seconds(RETENTION_CHECK_INTERVAL)
 
     @property
     def replica_lag_seconds(self) -> float:
-        """How long a follower may not have caught up before it leaves the isr; for leaders from their next epoch on."""
+        """Seconds without catching up after which a follower leaves the isr; read by leaders at each new epoch."""
         return self._seconds(REPLICA_LAG_TIME)
 
     def _seconds(self, name: str) -> float:
@@ -91,11 +91,11 @@ class ClusterConfigFollower:
         self._changed = asyncio.Event()
 
     def config_changed(self) -> None:
-        """Note a change in the mirror."""
+        """Record that the mirror's configuration has changed."""
         self._changed.set()
 
     async def run(self) -> None:
-        """Follow until cancelled."""
+        """Apply each change until cancelled."""
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -103,6 +103,6 @@ class ClusterConfigFollower:
                 await self._topic_admin.follow_cluster_config()
             except ProblemError as problem:
                 self._log.warning("cluster configuration not applied yet", reason=problem.detail)
-                # The store is away, or another broker is writing: no event tells when to try again.
+                # The store is unavailable, or another broker is writing. No event signals when to retry.
                 await asyncio.sleep(RETRY_SECONDS)  # noqa: TID251
                 self._changed.set()

@@ -1,6 +1,6 @@
-"""The runtime's metrics, with labels resolved once so that a batch costs an addition or two.
+"""Metrics of the runtime, with labels resolved once: counting a batch costs one or two additions.
 
-Counted by batch and by call, never by record.
+Values are counted by batch and by call, never by record.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ UNLIMITED: Final = "max"
 
 
 def used_bytes(process: Path = PROCESS) -> int:
-    """What the system cannot take back from a process by dropping pages of files; 0 where it does not tell."""
+    """Return the memory that the system cannot reclaim by dropping file pages; 0 if the system does not report it."""
     with suppress(OSError):
         _, resident, of_files, *_ = (process / "statm").read_text(encoding="ascii").split()
         return (int(resident) - int(of_files)) * os.sysconf("SC_PAGE_SIZE")
@@ -35,7 +35,7 @@ def used_bytes(process: Path = PROCESS) -> int:
 
 
 def limit_bytes(process: Path = PROCESS, groups: Path = GROUPS) -> int:
-    """The least of the machine's memory and of the limits of all control groups that the process is in."""
+    """Return the smaller of the machine's memory and the lowest limit of the process's control groups."""
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return min([machine, *_limits(process, groups)])
 
@@ -49,9 +49,10 @@ def _limits(process: Path, groups: Path) -> Iterator[int]:
 
 
 def _folders(process: Path, groups: Path) -> Iterator[tuple[Path, str]]:
-    """Every group with the name of its limit, from the innermost to the root of what is mounted.
+    """Yield every control group with the name of its limit, from the innermost to the root of the mount.
 
-    Inside of a container the paths may be those of the machine, which are not there; the root is, and is its own.
+    In a container, the paths may be those of the host, which do not exist there. The root exists and is the container's
+    own group.
     """
     text = ""
     with suppress(OSError):
@@ -79,7 +80,7 @@ LEADERSHIP = (
 
 
 class TopicMeters:
-    """What is counted for one topic."""
+    """Counters and histograms of one topic."""
 
     __slots__ = (
         "_duplicates",
@@ -110,16 +111,16 @@ class TopicMeters:
         self._produced_bytes.inc(nbytes)
 
     def repeated(self) -> None:
-        """Count a batch that an earlier attempt had stored."""
+        """Count a batch that an earlier attempt has stored."""
         self._duplicates.inc()
 
     def read(self, records: int, nbytes: int) -> None:
-        """Count what a fetch answers from one partition."""
+        """Count records and bytes that a fetch returns from one partition."""
         self._records_out.inc(records)
         self._read_bytes.inc(nbytes)
 
     def isr_changed(self, *, joined: int, left: int) -> None:
-        """Count replicas that came into the isr of a partition led here, or fell out of it."""
+        """Count replicas that joined or left the isr of a partition led here."""
         if joined:
             self._isr_expands.inc(joined)
         if left:
@@ -127,7 +128,7 @@ class TopicMeters:
 
 
 class BrokerMeters:
-    """What is counted for the whole broker."""
+    """Metrics of the whole broker."""
 
     __slots__ = (
         "_damaged_ranges",
@@ -153,7 +154,7 @@ class BrokerMeters:
         self._damaged_ranges: Gauge = telemetry.metric("fairlead_partition_damaged_ranges")
 
     def topic(self, name: str) -> TopicMeters:
-        """The counters of a topic."""
+        """Return the metrics of a topic."""
         if name not in self._topics:
             self._topics[name] = TopicMeters(self._telemetry, name)
         return self._topics[name]
@@ -167,13 +168,13 @@ class BrokerMeters:
         _count_outcomes(self._fetch_outcomes, answers)
 
     def fetch_read(self, seconds: float) -> None:
-        """Count one reading of what a fetch asks for."""
+        """Record the duration of one read for a fetch."""
         self._fetch_reads.observe(seconds)
 
     def watch_broker(
         self, data: Path, waiting: Callable[[], int], healthy: Callable[[], bool], release: str, python: str
     ) -> None:
-        """Show what is read at each scrape: long polls, the disk and whether it failed, memory, the build."""
+        """Export gauges of long polls, disk and its health, memory and build, computed at each scrape."""
         metric = self._telemetry.metric
         metric("fairlead_storage_failed").set_function(lambda: not healthy())
         metric("fairlead_long_polls_waiting").set_function(waiting)
@@ -196,7 +197,7 @@ class BrokerMeters:
         size_bytes: Callable[[], int],
         damaged_ranges: Callable[[], int],
     ) -> None:
-        """Show both ends, size and damage of a partition, read at each scrape."""
+        """Export start offset, end offset, size and damaged ranges of a partition, computed at each scrape."""
         self._start_offset.labels(topic, str(index)).set_function(start_offset)
         self._end_offset.labels(topic, str(index)).set_function(end_offset)
         self._size_bytes.labels(topic, str(index)).set_function(size_bytes)
@@ -210,46 +211,46 @@ class BrokerMeters:
         in_sync: Callable[[], int],
         lag: Callable[[], int],
     ) -> None:
-        """Show what the leader of a partition knows of its replicas, read at each scrape."""
+        """Export leader epoch, replicas in sync and replica lag of a partition, computed at each scrape."""
         for name, read in zip(LEADERSHIP, (leader_epoch, in_sync, lag), strict=True):
             self._telemetry.metric(name).labels(topic, str(index)).set_function(read)
 
     def forget_leadership(self, topic: str, index: int) -> None:
-        """Show it no more: this broker leads the partition no longer."""
+        """Remove the leadership gauges of a partition that this broker no longer leads."""
         for name in LEADERSHIP:
             self._telemetry.metric(name).remove(topic, str(index))
 
     def watch_replication(
         self, led: Callable[[], int], under_replicated: Callable[[], int], under_min_isr: Callable[[], int]
     ) -> None:
-        """Show how the partitions led here stand, counted at each scrape."""
+        """Export the numbers of led, under-replicated and under-min-isr partitions, counted at each scrape."""
         self._telemetry.metric("fairlead_leader_partitions").set_function(led)
         self._telemetry.metric("fairlead_under_replicated_partitions").set_function(under_replicated)
         self._telemetry.metric("fairlead_under_min_isr_partitions").set_function(under_min_isr)
 
     def watch_held(self, held: Callable[[], int]) -> None:
-        """Show how many batches wait for others of their producer, counted at each scrape."""
+        """Export the number of batches that wait for earlier batches of their producer, counted at each scrape."""
         self._telemetry.metric("fairlead_held_batches").set_function(held)
 
     def watch_distrusted(self, refused: Callable[[], int], quarantined: Callable[[], int]) -> None:
-        """Show how many replicas here serve nothing, counted at each scrape."""
+        """Export the numbers of refused and quarantined replicas, counted at each scrape."""
         self._telemetry.metric("fairlead_refused_replicas").set_function(refused)
         self._telemetry.metric("fairlead_quarantined_replicas").set_function(quarantined)
 
     def deleted(self, reason: str, segments: int, nbytes: int) -> None:
-        """Count segments that left a log led here."""
+        """Count segments deleted from a log led here."""
         self._telemetry.metric("fairlead_deleted_segments_total").labels(reason).inc(segments)
         self._telemetry.metric("fairlead_deleted_bytes_total").labels(reason).inc(nbytes)
 
     def forget_partition(self, topic: str, index: int) -> None:
-        """Show a partition no more."""
+        """Remove the gauges of a partition."""
         self._start_offset.remove(topic, str(index))
         self._end_offset.remove(topic, str(index))
         self._size_bytes.remove(topic, str(index))
         self._damaged_ranges.remove(topic, str(index))
 
     def forget_topic(self, topic: str) -> None:
-        """Count a topic no more; one of the same name starts at zero."""
+        """Remove the counters of a topic; a new topic with the same name starts at zero."""
         self._topics.pop(topic, None)
         for direction in ("in", "out"):
             self._telemetry.metric("fairlead_records_total").remove(topic, direction)
@@ -277,14 +278,14 @@ KINDS = ("clean", "unclean")
 
 
 def election_counter(telemetry: Telemetry) -> Callable[[str, int], None]:
-    """Return what counts elections by kind; both kinds are there from the start."""
+    """Return a function that counts elections by kind; both kinds are exported from the start."""
     counter = telemetry.metric("fairlead_leader_elections_total")
     children = {kind: counter.labels(kind) for kind in KINDS}
     return lambda kind, count: children[kind].inc(count)
 
 
 def watch_controller(telemetry: Telemetry, controllership: Controllership) -> None:
-    """Set the gauges from these functions at each scrape."""
+    """Export the controller's gauges, computed at each scrape."""
     active = telemetry.metric("fairlead_controller_active")
     active.set_function(lambda: controllership.term is not None)
     telemetry.metric("fairlead_leaderless_partitions").set_function(lambda: controllership.leaderless)

@@ -1,4 +1,4 @@
-"""The runtime's refusals, each built in one place, and the translation of what the log raises."""
+"""Problems with which the runtime refuses calls, each built in one function, and the translation of log errors."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from fairlead_broker.producers import (
 )
 
 RETRY_SOON_SECONDS = 1.0
-"""Advice in refusals that pass by themselves: long enough to drain a queue, short enough not to idle."""
+"""Retry advice for temporary refusals: long enough to drain a queue, short enough not to leave a client idle."""
 
 
 def topic_not_found(topic: str, effect: SideEffect = SideEffect.NONE) -> ProblemError:
-    """No topic has this name; while something was in flight it may have been stored before."""
+    """Return the problem for a name that no topic has; a batch in flight may have been stored before the deletion."""
     return ProblemError(
         "topic_not_found", f"there is no topic {topic}", data={"topic": topic}, side_effect=effect
     )
 
 
 def topic_id_not_found(topic_id: str) -> ProblemError:
-    """No topic has this id."""
+    """Return the problem for an id that no topic has."""
     return ProblemError(
         "topic_not_found", f"there is no topic with the id {topic_id}", data={"topic_id": topic_id}
     )
 
 
 def topic_recreated(topic: str, expected: str, actual: str) -> ProblemError:
-    """The topic of this name has another id than the caller means."""
+    """Return the problem for a topic whose id differs from the requested id."""
     return ProblemError(
         "topic_recreated",
         f"topic {topic} was deleted and created again: its id is {actual}, not {expected}",
@@ -45,7 +45,7 @@ def topic_recreated(topic: str, expected: str, actual: str) -> ProblemError:
 
 
 def partition_not_found(topic: str, index: int, count: int) -> ProblemError:
-    """The topic has fewer partitions."""
+    """Return the problem for a partition index above the topic's last one."""
     return ProblemError(
         "partition_not_found",
         f"topic {topic} has partitions 0 to {count - 1}, not {index}",
@@ -54,14 +54,14 @@ def partition_not_found(topic: str, index: int, count: int) -> ProblemError:
 
 
 def no_leader(topic: str, index: int) -> ProblemError:
-    """The partition has no leader at the moment."""
+    """Return the problem for a partition without a leader."""
     return ProblemError(
         "no_leader", f"{topic}-{index} has no leader yet", data={"topic": topic, "partition": index}
     )
 
 
 def not_leader(topic: str, index: int, leader_epoch: int, address: str | None) -> ProblemError:
-    """Another broker leads the partition."""
+    """Return the problem for a partition that another broker leads."""
     return ProblemError(
         "not_leader",
         f"{topic}-{index} is led by another broker in leader epoch {leader_epoch}",
@@ -70,7 +70,7 @@ def not_leader(topic: str, index: int, leader_epoch: int, address: str | None) -
 
 
 def offset_not_available(topic: str, index: int) -> ProblemError:
-    """The high watermark is unknown (rule 4.9)."""
+    """Return the problem for an unknown high watermark (rule 4.9)."""
     return ProblemError(
         "offset_not_available",
         f"the high watermark of {topic}-{index} has not reached the start of its leader epoch",
@@ -79,7 +79,7 @@ def offset_not_available(topic: str, index: int) -> ProblemError:
 
 
 def offset_out_of_range(topic: str, index: int, offset: Offset, start: Offset, end: Offset) -> ProblemError:
-    """The offset lies beyond the log."""
+    """Return the problem for an offset beyond the log."""
     return ProblemError(
         "offset_out_of_range",
         f"offset {offset} of {topic}-{index} is outside the log, which goes from {start} to {end}",
@@ -94,7 +94,7 @@ def offset_out_of_range(topic: str, index: int, offset: Offset, start: Offset, e
 
 
 def offset_expired(topic: str, index: int, offset: Offset, start: Offset) -> ProblemError:
-    """The offset lies below the log start."""
+    """Return the problem for an offset below the log start."""
     return ProblemError(
         "offset_expired",
         f"offset {offset} of {topic}-{index} is below log start {start}",
@@ -103,7 +103,7 @@ def offset_expired(topic: str, index: int, offset: Offset, start: Offset) -> Pro
 
 
 def log_truncated(topic: str, index: int, epoch: LeaderEpoch, end_offset: Offset) -> ProblemError:
-    """The caller's last record is not in this log any more."""
+    """Return the problem for a caller whose last record is no longer in this log."""
     return ProblemError(
         "log_truncated",
         f"{topic}-{index} was cut: leader epoch {epoch} ends at {end_offset}",
@@ -112,7 +112,7 @@ def log_truncated(topic: str, index: int, epoch: LeaderEpoch, end_offset: Offset
 
 
 def wrong_leader_epoch(topic: str, index: int, asked: LeaderEpoch, actual: LeaderEpoch) -> ProblemError:
-    """The caller knows an older leader epoch (`stale`), or one that this broker has not heard of."""
+    """Return the problem for a leader epoch older (`stale`) or newer (`unknown`) than this broker's."""
     code = "stale_leader_epoch" if asked < actual else "unknown_leader_epoch"
     return ProblemError(
         code,
@@ -122,7 +122,7 @@ def wrong_leader_epoch(topic: str, index: int, asked: LeaderEpoch, actual: Leade
 
 
 def not_enough_replicas(topic: str, index: int, in_sync: int, required: int) -> ProblemError:
-    """Refused before the append: acks=all could not be answered."""
+    """Return the problem for a batch refused before the append because acks=all could not be met."""
     return ProblemError(
         "not_enough_replicas",
         f"{topic}-{index} has {in_sync} replicas in sync, acks=all needs {required}",
@@ -132,7 +132,7 @@ def not_enough_replicas(topic: str, index: int, in_sync: int, required: int) -> 
 
 
 def not_enough_replicas_after_append(topic: str, index: int, in_sync: int, required: int) -> ProblemError:
-    """The isr fell below what acks=all needs while a batch waited for it."""
+    """Return the problem for a batch during whose wait for acks=all the isr became too small."""
     return ProblemError(
         "not_enough_replicas_after_append",
         f"{topic}-{index} has {in_sync} replicas in sync now, acks=all needs {required}; the batch may still be"
@@ -143,7 +143,7 @@ def not_enough_replicas_after_append(topic: str, index: int, in_sync: int, requi
 
 
 def lease_in_doubt(topic: str, index: int) -> ProblemError:
-    """The coordination store has not confirmed this broker's lease in time (protocol section 3, rule 7)."""
+    """Return the problem for a lease that the store did not confirm in time (protocol section 3, rule 7)."""
     return ProblemError(
         "coordination_unavailable",
         f"the leader of {topic}-{index} cannot prove its lease: another may have been elected",
@@ -152,7 +152,7 @@ def lease_in_doubt(topic: str, index: int) -> ProblemError:
 
 
 def trim_timeout(topic: str, index: int, offset: Offset) -> ProblemError:
-    """A deletion of records is done here and not yet on every replica in sync."""
+    """Return the problem for a deletion of records that is done here but not yet on every replica in sync."""
     return ProblemError(
         "ack_timeout",
         f"{topic}-{index} begins at {offset} here; not every replica in sync has told that it follows",
@@ -162,7 +162,7 @@ def trim_timeout(topic: str, index: int, offset: Offset) -> ProblemError:
 
 
 def ack_timeout(topic: str, index: int, seconds: float, effect: SideEffect) -> ProblemError:
-    """The wait for an acknowledgement ended; the effect says whether the batch may be stored."""
+    """Return the problem for an acknowledgement that timed out; the effect tells whether the batch may be stored."""
     stored = "it may still be stored" if effect is SideEffect.MAYBE else "it was not stored"
     return ProblemError(
         "ack_timeout",
@@ -173,7 +173,7 @@ def ack_timeout(topic: str, index: int, seconds: float, effect: SideEffect) -> P
 
 
 def from_producers(refusal: Refusal, topic: str, index: int) -> ProblemError:
-    """Translate why a batch is not appended for its producer's or its key's sake. Nothing of it is stored by this."""
+    """Translate a refusal for the sake of a producer or a key; the refused attempt stores nothing."""
     match refusal:
         case OutOfOrder(producer_id, epoch, sequence, expected):
             return ProblemError(
@@ -211,7 +211,7 @@ def from_producers(refusal: Refusal, topic: str, index: int) -> ProblemError:
 
 
 def idempotency_key_reused(topic: str, key: bytes) -> ProblemError:
-    """The key stands for another request."""
+    """Return the problem for an idempotency key that was used with another request."""
     return ProblemError(
         "idempotency_key_reused",
         f"idempotency key {shown(key.decode('latin-1'))} was used with another body for topic {topic}",
@@ -220,7 +220,7 @@ def idempotency_key_reused(topic: str, key: bytes) -> ProblemError:
 
 
 def leader_changed(topic: str, index: int, effect: SideEffect) -> ProblemError:
-    """The partition got another leader epoch while the batch was on its way."""
+    """Return the problem for a batch during whose processing the partition's leader epoch changed."""
     return ProblemError(
         "leader_changed",
         f"{topic}-{index} changed its leader epoch",
@@ -230,12 +230,12 @@ def leader_changed(topic: str, index: int, effect: SideEffect) -> ProblemError:
 
 
 def overloaded(what: str) -> ProblemError:
-    """A bound of the broker is reached; `what` says which."""
+    """Return the problem for a reached limit of the broker, which `what` names."""
     return ProblemError("overloaded", what, retry_after_seconds=RETRY_SOON_SECONDS)
 
 
 def shutting_down(effect: SideEffect = SideEffect.NONE) -> ProblemError:
-    """The broker stops."""
+    """Return the problem for a call to a stopping broker."""
     stored = "; what was sent may be stored" if effect is SideEffect.MAYBE else ""
     return ProblemError(
         "shutting_down",
@@ -246,7 +246,7 @@ def shutting_down(effect: SideEffect = SideEffect.NONE) -> ProblemError:
 
 
 def storage_failed(topic: str, index: int, effect: SideEffect = SideEffect.NONE) -> ProblemError:
-    """The partition's disk failed."""
+    """Return the problem for a partition whose disk failed."""
     return ProblemError(
         "storage_failed",
         f"the disk under {topic}-{index} failed; it takes no writes until the broker is restarted",
@@ -256,9 +256,9 @@ def storage_failed(topic: str, index: int, effect: SideEffect = SideEffect.NONE)
 
 
 def from_log(error: LogError, topic: str, index: int, *, writing: bool) -> ProblemError:
-    """Translate what the log raised for one partition.
+    """Translate an error that the log of a partition raised.
 
-    A write that failed may have left bytes behind, except on a full disk, where the log takes them back.
+    A failed write may have left bytes in the log, except on a full disk, where the log removes the bytes again.
     """
     effect = SideEffect.MAYBE if writing else SideEffect.NONE
     match error:

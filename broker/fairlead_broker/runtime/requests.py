@@ -1,6 +1,6 @@
-"""Fetches, their answers and the answers of produces, as values.
+"""Fetch requests, fetch results and append results as values.
 
-Built by `server` from HTTP, and by tests.
+`server` builds them from HTTP requests, tests build them directly.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ FETCH_BYTES_DEFAULT = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class KeyedRequest:
-    """The idempotency key of a request, and what tells it from another request with the same key."""
+    """Idempotency key of a request, and the digest that distinguishes requests with the same key."""
 
     key: bytes
     digest: bytes
@@ -22,7 +22,7 @@ class KeyedRequest:
 
 @dataclass(frozen=True, slots=True)
 class AppendResult:
-    """Where a batch was stored. With acks=0 nothing is known: offsets and time are -1."""
+    """Position and time of a stored batch. With acks=0 neither is known: offsets and time are -1."""
 
     base_offset: Offset
     last_offset: Offset
@@ -33,21 +33,21 @@ class AppendResult:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFetch:
-    """What one fetch wants of one partition."""
+    """Part of a fetch that concerns one partition."""
 
     topic_id: TopicId
     partition: PartitionIndex
     offset: Offset
     last_epoch: LeaderEpoch | None = None
-    """Leader epoch of the last record the caller has; finds a log that was cut behind its back."""
+    """Leader epoch of the caller's last record; reveals that the log was truncated since the caller's last fetch."""
     leader_epoch: LeaderEpoch | None = None
-    """Highest leader epoch the caller has seen."""
+    """Highest leader epoch that the caller has seen."""
     bytes_max: int = FETCH_BYTES_DEFAULT
 
 
 @dataclass(frozen=True, slots=True)
 class FetchSpec:
-    """A fetch over many partitions and how long it may wait for how much."""
+    """Fetch of many partitions, with limits of bytes and waiting time."""
 
     partitions: list[PartitionFetch]
     min_bytes: int = 1
@@ -57,9 +57,9 @@ class FetchSpec:
 
 @dataclass(frozen=True, slots=True)
 class FetchResult:
-    """Whole batches of one partition, perhaps none, and where it stands.
+    """Whole batches of one partition, possibly none, and the offsets of its log.
 
-    The first batch may begin below the asked offset.
+    The first batch may begin below the requested offset.
     """
 
     data: list[memoryview]
@@ -71,5 +71,5 @@ class FetchResult:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all batches."""
+        """Number of bytes of all batches."""
         return sum(len(part) for part in self.data)

@@ -12,20 +12,20 @@ from fairlead_broker.runtime.lifecycle.incarnation import Incarnation
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """The leader that a broker follows in a partition, and its own replica: a change of either is another machine."""
+    """Leader that a broker follows in a partition, and the broker's own replica; any change starts a new follower."""
 
     leader: BrokerId
     leader_epoch: LeaderEpoch
     broker: BrokerId
     """Id of the following broker."""
     broker_epoch: BrokerEpoch
-    """The life in which it does."""
+    """Epoch of the following broker's incarnation."""
     generation: int
-    """Generation of its replica."""
+    """Generation of the following broker's replica."""
 
 
 class Roles:
-    """Reads records as this broker, in the life that it is in."""
+    """Roles that partition records give to this broker in its present incarnation."""
 
     def __init__(self, incarnation: Incarnation, directory: str) -> None:
         """`directory`: id of the data directory."""
@@ -33,11 +33,11 @@ class Roles:
         self._directory = directory
 
     def own_replica(self, record: PartitionRecord) -> Replica | None:
-        """Return the place that a record gives to this broker; None where it gives none."""
+        """Return this broker's replica in a record; None if the broker has none."""
         return next((each for each in record.replicas if each.broker == self._incarnation.broker), None)
 
     def leads(self, record: PartitionRecord) -> bool:
-        """Whether this broker leads: only while the record names its current epoch (rule 4.1)."""
+        """Return whether this broker leads, which requires that the record names its current epoch (rule 4.1)."""
         leader = record.leader
         return leader is not None and (leader.broker, leader.broker_epoch) == (
             self._incarnation.broker,
@@ -45,7 +45,7 @@ class Roles:
         )
 
     def following(self, record: PartitionRecord) -> Following | None:
-        """Return the follower role of this broker; None without a leader, or if an own incarnation leads."""
+        """Return this broker's follower role; None without a leader, or if any incarnation of this broker leads."""
         replica = self.own_replica(record)
         if replica is None or record.leader is None or record.leader.broker == self._incarnation.broker:
             return None

@@ -1,7 +1,7 @@
-"""Topics as callers see them: the mirrored records with the effective configuration worked out.
+"""Topics as clients see them: the mirrored records with the effective configuration.
 
-A view is made at the first use and kept until one of its records changes: resolving a configuration takes longer than
-appending a batch.
+A view is created at its first use and kept until one of its records changes, because resolving a configuration takes
+longer than appending a batch.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from fairlead_broker.runtime import refusals
 
 @dataclass(frozen=True, slots=True)
 class TopicView:
-    """One topic at one moment."""
+    """State of one topic at one moment."""
 
     name: str
     topic_id: TopicId
@@ -46,21 +46,21 @@ class TopicView:
 
 
 class TopicViews:
-    """Makes and keeps views of the mirrored topics."""
+    """Cache of the views of the mirrored topics."""
 
     __slots__ = ("_broker", "_broker_defaults", "_metadata", "_views")
 
     def __init__(
         self, metadata: ClusterMetadata, broker: BrokerId, broker_defaults: Mapping[str, ConfigInput]
     ) -> None:
-        """`broker_defaults`: topic keys from the broker's own settings, below what coordination says of it."""
+        """`broker_defaults`: topic keys from the broker's own settings; values stored in coordination take priority."""
         self._metadata = metadata
         self._broker = broker
         self._broker_defaults = broker_defaults
         self._views: dict[str, TopicView] = {}
 
     def by_name(self, name: str) -> TopicView:
-        """The topic of this name. Raises `topic_not_found`, also for one that is being deleted."""
+        """Return the topic with this name. Raises `topic_not_found`, also for a topic that is being deleted."""
         view = self._views.get(name)
         if view is not None:
             return view
@@ -71,7 +71,7 @@ class TopicViews:
         return view
 
     def by_id(self, topic_id: TopicId) -> TopicView:
-        """The topic with this id. Raises `topic_not_found`, or `topic_recreated` where its name lives on."""
+        """Return the topic with this id. Raises `topic_not_found`, or `topic_recreated` if its name was used again."""
         name = self._metadata.topic_name(topic_id)
         if name is not None:
             return self.by_name(name)
@@ -82,7 +82,7 @@ class TopicViews:
         raise refusals.topic_id_not_found(topic_id)
 
     def all(self) -> list[TopicView]:
-        """Every topic that is not being deleted, by name."""
+        """Return every topic that is not being deleted, ordered by name."""
         topics = self._metadata.topics
         return [
             self.by_name(name)
@@ -93,7 +93,10 @@ class TopicViews:
     def why_not_led(
         self, topic_id: TopicId, index: PartitionIndex, leads: Callable[[PartitionRecord], bool]
     ) -> ProblemError:
-        """Return the problem that says why a partition is not served here. `leads`: whether it is about to be."""
+        """Return the problem that explains why a partition is not served here.
+
+        `leads` tells whether a record makes this broker the leader, whose role has not started yet.
+        """
         try:
             view = self.by_id(topic_id)
         except ProblemError as problem:
@@ -108,11 +111,11 @@ class TopicViews:
         return refusals.not_leader(view.name, index, record.leader_epoch, address)
 
     def preview(self, name: str, record: TopicRecord) -> TopicView:
-        """The topic as this record would make it, without partitions; nothing is kept."""
+        """Return the topic that this record would create, without partitions and without keeping the view."""
         return self._make(name, record)
 
     def changed(self, change: Change) -> None:
-        """Drop the views that a change makes wrong."""
+        """Drop the views that a change makes outdated."""
         match change:
             case TopicChange(name=name):
                 self._views.pop(name, None)
@@ -153,7 +156,7 @@ class TopicViews:
 
 
 def limits_of(config: TopicConfig, decompressed_bytes_max: int) -> ValidationLimits:
-    """The limits of batches; times are not judged where the append time replaces them (as in Kafka)."""
+    """Return the limits for a topic's batches; timestamps replaced by the append time are not checked (as in Kafka)."""
     kept = config.message_timestamp_type is not TimestampType.LOG_APPEND_TIME
 
     def window_us(milliseconds: int) -> int:

@@ -1,4 +1,4 @@
-"""The means by which a broker runs its work: disk threads, sync rounds, supervised tasks, memory budgets, loop lag.
+"""Machinery that runs a broker's work: disk threads, sync rounds, supervised tasks, memory budgets, loop lag.
 
-Used by every other room of `runtime`. The engine knows neither partitions' roles nor the cluster.
+The room is used by every other room of `runtime`. The engine knows neither partitions' roles nor the cluster.
 """

@@ -1,7 +1,7 @@
-"""Bounds on the bytes that unfinished calls hold in memory: one for appends, one for answers.
+"""Limits of the bytes that unfinished calls hold in memory: one budget for appends, one for answers.
 
-Called by `producing`, the partitions, `fetching`, and by the server, which knows when a reader has its answer. It must
-not know HTTP. Everything runs on the event loop.
+The budgets are used by `producing`, the partitions, `fetching` and the server, which knows when a client has received
+its answer. The module must not use HTTP. Everything runs on the event loop.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 SMALL_ANSWER_BYTES = 256 << 10
-"""Bytes that an answer may hold however little is free: it is sent in one piece and released at once."""
+"""Number of bytes that an answer may always hold; an answer of this size is sent in one piece and released at once."""
 ANSWER_SHARE = 4
-"""One answer gets at most this fraction of the free bytes, so that the first large readers leave room for others."""
+"""Divisor of the free bytes that gives the limit of one answer; the first large answers leave room for others."""
 
 
 class ByteBudget:
-    """Counts bytes taken and given back; never goes above its bound except for one first batch."""
+    """Counter of bytes taken and returned, with a limit that only a first batch may exceed."""
 
     __slots__ = ("bytes_max", "taken")
 
@@ -24,7 +24,10 @@ class ByteBudget:
         self.taken = 0
 
     def take(self, nbytes: int) -> bool:
-        """Take bytes if there is room; an empty budget lets any size in, so that nothing starves."""
+        """Take bytes if there is room; return whether they were taken.
+
+        An empty budget accepts any size, which prevents starvation.
+        """
         if self.taken and self.taken + nbytes > self.bytes_max:
             return False
         self.taken += nbytes
@@ -37,16 +40,17 @@ class ByteBudget:
 
 
 class AnswerBudget:
-    """Bytes of fetch answers between the log and their readers.
+    """Budget for the bytes of fetch answers that were read and not yet sent.
 
-    The budget limits by making answers smaller, not by refusing: a reader with a small answer asks again, a refused one
-    would have to wait. While the budget is crowded, readers that take no bytes are cut off.
+    A full budget makes answers smaller instead of refusing them: a client with a small answer fetches again at once,
+    while a refused client would have to wait. While the budget is crowded, connections whose clients do not read are
+    closed.
     """
 
     __slots__ = ("_now", "_open", "_stall_seconds_max", "bytes_max", "taken")
 
     def __init__(self, bytes_max: int, *, stall_seconds_max: float, now: Callable[[], float]) -> None:
-        """`stall_seconds_max`: how long a reader may take no bytes while the budget is crowded; `now`: in seconds."""
+        """`stall_seconds_max`: limit of time without progress while the budget is crowded; `now` returns seconds."""
         self.bytes_max = bytes_max
         self.taken = 0
         self._stall_seconds_max = stall_seconds_max
@@ -55,32 +59,32 @@ class AnswerBudget:
 
     @property
     def crowded(self) -> bool:
-        """Whether only small answers fit."""
+        """Whether only a small answer fits."""
         return self.bytes_max - self.taken <= SMALL_ANSWER_BYTES
 
     def room(self) -> int:
-        """Return the bytes that the next answer may have."""
+        """Return the number of bytes that the next answer may hold."""
         if self.crowded:
             self._cut_stalled()
         free = self.bytes_max - self.taken
         return max(SMALL_ANSWER_BYTES, free // ANSWER_SHARE)
 
     def hold(self) -> HeldAnswer:
-        """Begin an answer."""
+        """Start an answer, which holds no bytes yet."""
         return HeldAnswer(self)
 
     def moved(self, answer: HeldAnswer) -> None:
-        """Move an answer to the end of the order of progress: it moved last."""
+        """Record progress of an answer, which moves to the end of the order of progress."""
         self._open.pop(answer, None)
         self._open[answer] = None
         answer.progressed_at = self._now()
 
     def ended(self, answer: HeldAnswer) -> None:
-        """Drop an ended answer."""
+        """Remove an answer that has ended."""
         self._open.pop(answer, None)
 
     def _cut_stalled(self) -> None:
-        """End stalled answers. They are in order of progress, so the first answer that moves ends the search."""
+        """Cut off stalled answers; the search stops at the first answer with recent progress."""
         since = self._now() - self._stall_seconds_max
         for answer in list(self._open):
             if answer.progressed_at > since:
@@ -89,7 +93,7 @@ class AnswerBudget:
 
 
 class HeldAnswer:
-    """Bytes of one answer; the server releases it when the reader has it, or never will."""
+    """Bytes of one answer; the server releases them when the answer is sent or has failed."""
 
     __slots__ = ("_budget", "_cut", "nbytes", "progressed_at")
 
@@ -100,7 +104,7 @@ class HeldAnswer:
         self.progressed_at = 0.0
 
     def room(self) -> int:
-        """Number of bytes that the answer may have."""
+        """Return the number of bytes that the answer may hold."""
         return self._budget.room()
 
     @property
@@ -109,33 +113,33 @@ class HeldAnswer:
         return self._budget.crowded
 
     def resize(self, nbytes: int) -> None:
-        """Hold this many bytes from now on."""
+        """Change the number of bytes that the answer holds."""
         self._budget.taken += nbytes - self.nbytes
         self.nbytes = nbytes
 
     def sending(self, cut: Callable[[], None]) -> None:
-        """Begin to send in pieces; `cut` ends it when the reader stalls while the budget is crowded."""
+        """Start sending in pieces; `cut` aborts the sending if the client stalls while the budget is crowded."""
         self._cut = cut
         self._budget.moved(self)
 
     def moved(self) -> None:
-        """Note that the reader took a piece."""
+        """Record that the client has received a piece."""
         self._budget.moved(self)
 
     def sent(self) -> None:
-        """Note that the reader has all sent pieces; the answer continues later."""
+        """Record that the client has received all pieces sent so far; the answer continues later."""
         self._cut = None
         self._budget.ended(self)
 
     def cut_off(self) -> None:
-        """End the sending, once only: the stream does not end at once."""
+        """Abort the sending; only the first call has an effect, because the stream does not close at once."""
         cut, self._cut = self._cut, None
         self._budget.ended(self)
         if cut is not None:
             cut()
 
     def release(self) -> None:
-        """Release all bytes; may be called twice."""
+        """Release all bytes; may be called more than once."""
         self.resize(0)
         self._cut = None
         self._budget.ended(self)

@@ -1,8 +1,9 @@
-"""A few threads for calls that may block; they wake the event loop as seldom as possible.
+"""Threads for calls that may block, which wake the event loop as rarely as possible.
 
-The runtime owns two: one appends and reads, one syncs. A standard executor needs a lock, a condition and two futures
-for each call and one wake-up of the loop for each completion; on the produce path that was a third of the loop's time.
-Here a call is one queue entry, and completions that gather while the loop is busy share one wake-up.
+The runtime has two pools: one appends and reads, one syncs. A standard executor needs a lock, a condition and two
+futures for each call, and one wake-up of the loop for each completion; on the produce path, this overhead took a third
+of the loop's time. A call to this pool is one queue entry. Completions that accumulate while the loop is busy share one
+wake-up.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _Completion = tuple["asyncio.Future[Any]", Any, BaseException | None]
 class DiskPool:
     """Threads for blocking calls of one event loop; implements `ports.BlockingWork`.
 
-    Threads start when work waits for them, up to `threads_max`. Create and close it on the loop.
+    A thread starts when a call would have to wait, up to `threads_max`. A pool must be created and closed on the loop.
     """
 
     __slots__ = (
@@ -51,7 +52,7 @@ class DiskPool:
         self._idle: list[asyncio.Future[None]] = []
 
     def submit(self, call: Callable[..., Answer], *arguments: Any) -> asyncio.Future[Answer]:
-        """Begin a call; the future gets its result. Cancelling the future does not stop the call."""
+        """Start a call and return a future with its result. Cancelling the future does not stop the call."""
         future: asyncio.Future[Answer] = self._loop.create_future()
         self._unfinished += 1
         if len(self._threads) < min(self._unfinished, self._threads_max):
@@ -60,11 +61,11 @@ class DiskPool:
         return future
 
     async def run(self, call: Callable[..., Answer], *arguments: Any) -> Answer:
-        """Run one call and wait for it."""
+        """Run one call and return its result."""
         return await self.submit(call, *arguments)
 
     async def run_all(self, calls: Sequence[Callable[[], Answer]]) -> list[Answer | BaseException]:
-        """Run calls at once and wait for all; the result of a failed call is its exception."""
+        """Run calls in parallel and wait for all of them; the result of a failed call is its exception."""
         answers: list[Answer | BaseException] = []
         for future in [self.submit(call) for call in calls]:
             try:
@@ -74,7 +75,7 @@ class DiskPool:
         return answers
 
     def drop_queued(self) -> None:
-        """Drop the calls that have not begun: no task waits for them."""
+        """Cancel the calls that have not started."""
         with suppress(Empty):
             while True:
                 entry = self._calls.get_nowait()
@@ -116,8 +117,9 @@ class DiskPool:
             del completion
 
     def _complete(self, completion: _Completion) -> None:
-        # Order matters: append before looking at the flag. The loop clears the flag before it empties the
-        # queue, so a completion is either seen by that pass or finds the flag clear and wakes the loop again.
+        # The order matters: the completion is appended before the flag is read. The loop clears the flag before it
+        # empties the queue. A completion is either delivered by that pass, or finds the flag clear and wakes the loop
+        # again.
         self._completions.append(completion)
         if not self._waking:
             self._waking = True

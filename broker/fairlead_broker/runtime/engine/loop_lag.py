@@ -1,4 +1,4 @@
-"""Measures how late the event loop runs its timers, which shows work that blocks the loop."""
+"""Measurement of the delay with which the event loop runs its timers, which reveals work that blocks the loop."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ INTERVAL_SECONDS = 0.25
 
 
 class LoopLag:
-    """Sets a timer repeatedly and observes its delay."""
+    """Recurring timer whose delay is observed."""
 
     __slots__ = ("_interval_seconds", "_loop", "_observe", "_timer")
 
@@ -20,7 +20,7 @@ class LoopLag:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Begin to measure."""
+        """Start measuring."""
         self._set(self._loop.time() + self._interval_seconds)
 
     def stop(self) -> None:

@@ -1,7 +1,7 @@
-"""Owner of the runtime's tasks, and of tasks beside a partition's own task.
+"""Owner of the runtime's tasks, and of side tasks next to a partition's own task.
 
-All tasks live in one TaskGroup inside one owner task. A task that raises an unexpected exception ends the group and
-with it the broker: a broker that partly works would keep leaderships that it does not serve.
+All tasks run in one TaskGroup inside one owner task. A task that raises an unexpected exception stops the group and the
+broker: a partly working broker would keep leaderships that it does not serve.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 AGAIN_SECONDS: Final = 5.0
-"""Time for a task to end before it is cancelled once more."""
+"""Seconds until a task that has not ended is cancelled again."""
 
 
 class Supervisor:
-    """Starts tasks, ends them all, and reports the first failure."""
+    """Task group that starts tasks, stops all of them, and reports the first failure."""
 
     __slots__ = ("_end", "_group", "_opened", "_owner", "_tasks", "failure")
 
@@ -30,13 +30,13 @@ class Supervisor:
         """Future that gets the exception of the first failed task."""
 
     async def start(self) -> None:
-        """Open the group; tasks may be spawned from here on."""
-        # The owner of every other task: kept here, awaited by `stop`.
+        """Open the group; tasks may be spawned afterwards."""
+        # The owner of every other task is stored here and awaited by `stop`.
         self._owner = asyncio.create_task(self._own(), name="supervisor")  # noqa: TID251
         await self._opened
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Start a task. It may end or be cancelled; if it raises, the broker fails."""
+        """Start a task. The task may return or be cancelled; an exception makes the broker fail."""
         task = self._group.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -56,7 +56,7 @@ class Supervisor:
                 while self._tasks:
                     for task in tuple(self._tasks):
                         task.cancel()
-                    # A cancellation is lost if a timeout expires at the same moment: cancel again.
+                    # A cancellation is lost if a timeout expires at the same moment. The task is cancelled again.
                     await asyncio.wait(tuple(self._tasks), timeout=AGAIN_SECONDS)
         except BaseExceptionGroup as failures:
             if not self.failure.done():
@@ -64,12 +64,12 @@ class Supervisor:
 
 
 class SideWork:
-    """Tasks that are dropped when they end."""
+    """Set of tasks that are removed when they end."""
 
     __slots__ = ("_spawn", "_tasks")
 
     def __init__(self, spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]) -> None:
-        """`spawn` starts a task of the broker, under a name."""
+        """`spawn` starts a named task of the broker."""
         self._spawn = spawn
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -77,16 +77,17 @@ class SideWork:
         return bool(self._tasks)
 
     def begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """Start one piece of work."""
+        """Start a task."""
         task = self._spawn(work, name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def over(self) -> None:
-        """Wait until all present tasks have ended. Raises an exception of one of them."""
+        """Wait until all present tasks have ended. Raises the exception of a failed task."""
         tasks = tuple(self._tasks)
         if tasks:
-            # Not awaited one by one: after a failure they are cancelled, which is not our cancellation.
+            # The tasks are not awaited one by one: after a failure they are cancelled, and awaiting them would raise
+            # `CancelledError` here.
             await asyncio.wait(tasks)
         for task in tasks:
             if not task.cancelled():

@@ -1,11 +1,12 @@
 """Fsync rounds of one data directory: the group commit.
 
-Partitions are marked dirty; rounds run back to back over all dirty partitions that are due, so batches that are
-appended during a round share the next one. With `durability=synced` a dirty partition is due at once, with `replicated`
-when its topic's `flush.*`, the background interval or the directory's bound of unsynced bytes requires it.
+Partitions with unsynced bytes are marked dirty. Rounds run back to back over all dirty partitions that are due; batches
+appended during a round are synced by the next round. With `durability=synced` a dirty partition is due at once. With
+`replicated` a partition is due when its topic's `flush.*`, the background interval or the directory's limit of unsynced
+bytes requires it.
 
-The first error ends all rounds: after a failed fsync the kernel may have dropped the dirty pages, so a later fsync
-that succeeds proves nothing, and a retry is not allowed.
+The first error stops all rounds. After a failed fsync the kernel may have dropped the dirty pages: a later successful
+fsync proves nothing, and a retry is not allowed.
 """
 
 from __future__ import annotations
@@ -29,41 +30,41 @@ AT_ONCE = -math.inf
 
 
 class SyncedPartition(Protocol):
-    """A partition as a sync round needs it."""
+    """Interface of a partition that sync rounds use."""
 
     @property
     def log(self) -> PartitionLog:
-        """The log to sync."""
+        """Log to sync."""
         ...
 
     def synced(self, offset: Offset) -> None:
-        """Count everything below the offset as durable."""
+        """Record that everything below the offset is durable."""
         ...
 
 
 class Syncing:
-    """Syncs many logs at once, outside of the loop: a few in parallel, a larger number by one call for the volume."""
+    """Syncs of many logs outside of the event loop: a few logs in parallel, many logs by one call for the volume."""
 
     __slots__ = ("_executor", "_pool", "_volume")
 
     def __init__(self, threads: int, volume: Volume) -> None:
-        # One thread waits for the others, so it cannot be one of them.
+        # The thread of the pool waits for the threads of the executor and cannot be one of them.
         self._pool = DiskPool("sync rounds", 1)
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="sync")
         self._volume = volume
 
     async def sync(self, logs: Sequence[PartitionLog]) -> Mapping[PartitionLog, Offset | StorageFailed]:
-        """Return the synced offset of each log, or its error."""
+        """Sync logs; return the synced offset or the error of each log."""
         return await self._pool.submit(sync_partitions, logs, self._executor, self._volume)
 
     def close(self) -> None:
-        """Wait for the threads."""
+        """Wait for the threads to end."""
         self._pool.close()
         self._executor.shutdown()
 
 
 class SyncRounds:
-    """Keeps the dirty partitions, runs the rounds, and holds appends back while too many bytes are unsynced."""
+    """Scheduler of the rounds, which also delays appends while too many bytes are unsynced."""
 
     __slots__ = (
         "_busy",
@@ -94,9 +95,10 @@ class SyncRounds:
         failed: Callable[[LogError], None],
         observe_seconds: Callable[[float], None],
     ) -> None:
-        """`failed` gets the first error of the directory, `observe_seconds` the length of every round."""
+        """`failed` receives the directory's first error, `observe_seconds` the duration of every round."""
         self.appended_bytes = 0
-        """Bytes appended by all partitions since the start; they decide when the next checkpoint is worthwhile."""
+        """Number of bytes appended by all partitions since the start; decides when the next checkpoint is
+        worthwhile."""
         self._syncing = syncing
         self._clock = clock
         self._unsynced_bytes_max = unsynced_bytes_max
@@ -116,11 +118,11 @@ class SyncRounds:
 
     @property
     def unsynced_bytes(self) -> int:
-        """Bytes appended in this directory whose round has not ended."""
+        """Number of bytes appended in this directory whose round has not ended."""
         return self._unsynced_bytes
 
     def mark(self, partition: SyncedPartition, nbytes: int, due: float) -> None:
-        """Count appended bytes, to be durable by `due` (monotonic seconds, or `AT_ONCE`)."""
+        """Count appended bytes, which must be durable by `due` (monotonic seconds, or `AT_ONCE`)."""
         self._unsynced[partition] = self._unsynced.get(partition, 0) + nbytes
         self._unsynced_bytes += nbytes
         if due < self._dirty.get(partition, math.inf):
@@ -132,32 +134,35 @@ class SyncRounds:
             self._wake.set()
 
     def hurry(self) -> None:
-        """Sync everything at once from now on: the broker stops and answers the waiting calls."""
+        """Make all present and future bytes due at once, because the broker is stopping."""
         self._hurried = True
         if self._dirty:
             self._next_due = AT_ONCE
             self._wake.set()
 
     def claim(self) -> bool:
-        """Allow a partition to sync by itself if no round runs or is due; the caller calls `release` afterwards."""
+        """Return whether a partition may sync by itself, which is false while a round runs or is due.
+
+        After the return of true, the caller must call `release`.
+        """
         if self._busy or self._next_due <= self._clock.monotonic():
             return False
         self._busy += 1
         return True
 
     def release(self) -> None:
-        """End what `claim` allowed."""
+        """Release a claim."""
         self._busy -= 1
 
     def timed(self, sync: Callable[[], Offset]) -> Offset:
-        """Run a claimed sync and count its time; blocks."""
+        """Run a claimed sync and record its duration; blocks."""
         begun = self._clock.monotonic()
         offset = sync()
         self._observe_seconds(self._clock.monotonic() - begun)
         return offset
 
     async def forget(self, partition: SyncedPartition) -> None:
-        """Drop a partition whose files are about to be removed; returns when no round uses them."""
+        """Remove a partition whose files will be deleted; return when no round uses the files."""
         self._dirty.pop(partition, None)
         self._unsynced_bytes -= self._unsynced.pop(partition, 0)
         self._release_waiters()
@@ -165,7 +170,7 @@ class SyncRounds:
             await self._round_ended.wait()
 
     def has_room(self) -> bool:
-        """Return whether an append may start; after a failure each partition refuses for itself."""
+        """Return whether an append may start; after a failure each partition refuses by itself."""
         return self._ended or self._unsynced_bytes < self._unsynced_bytes_max
 
     async def room(self) -> None:
@@ -184,7 +189,7 @@ class SyncRounds:
                 return
 
     async def sync_all(self) -> bool:
-        """Run one round over all dirty partitions, once `run` is cancelled; return False if it failed."""
+        """Run one last round over all dirty partitions after `run` was cancelled; return False on failure."""
         due = {*self._dirty, *self._in_round}
         self._dirty.clear()
         return not self._ended and await self._round(due)
@@ -208,7 +213,7 @@ class SyncRounds:
         return due
 
     async def _round(self, due: Iterable[SyncedPartition]) -> bool:
-        # Bytes appended during the round belong to the next one, though this round may sync them too.
+        # Bytes appended during the round count for the next round, although this round may sync them too.
         self._in_round = {partition: self._unsynced.get(partition, 0) for partition in due}
         self._round_ended.clear()
         self._busy += 1
@@ -255,9 +260,9 @@ class SyncRounds:
 
 
 class ReplicaSync:
-    """Counts the unsynced records of one replica, and marks it for the rounds by its topic's configuration.
+    """Unsynced records of one replica, marked for the rounds by the topic's configuration.
 
-    Held by leader and follower replicas alike, on the event loop.
+    Leader and follower replicas have a `ReplicaSync`, which runs on the event loop.
     """
 
     __slots__ = (
@@ -278,7 +283,7 @@ class ReplicaSync:
         clock: Clock,
         interval_seconds: float,
     ) -> None:
-        """`interval_seconds`: longest time until appended bytes are due."""
+        """`interval_seconds`: maximum time until appended bytes are due."""
         self._partition = partition
         self._rounds = rounds
         self._clock = clock
@@ -287,12 +292,12 @@ class ReplicaSync:
         self.change_config(config)
 
     def change_config(self, config: TopicConfig) -> None:
-        """Use another configuration of the topic from the next append on."""
+        """Apply a changed topic configuration from the next append on."""
         self._flush_messages = config.flush_messages
         self._flush_seconds = min(config.flush_ms / 1000, self._interval_seconds)
 
     def appended(self, nbytes: int, records: int, *, counts_synced: bool) -> None:
-        """Mark appended bytes; they are due at once if only synced bytes count, or if `flush.messages` is reached."""
+        """Mark appended bytes, due at once if only synced bytes count or `flush.messages` is reached."""
         self._unsynced_records += records
         if counts_synced or self._unsynced_records >= self._flush_messages:
             due = AT_ONCE
@@ -301,10 +306,10 @@ class ReplicaSync:
         self._rounds.mark(self._partition, nbytes, due)
 
     def synced(self, offset: Offset, end_offset: Offset) -> None:
-        """Count only the records from `offset` to the end of the log as unsynced."""
+        """Set the number of unsynced records to those from `offset` to the end of the log."""
         self._unsynced_records = max(0, end_offset - offset)
 
     def sync_at_once(self, end_offset: Offset) -> None:
-        """Make records below `end_offset` that no append marks again due at once, if some of them are unsynced."""
+        """Make unsynced records below `end_offset` due at once; for records that no later append marks."""
         if end_offset > self._partition.log.synced_offset:
             self._rounds.mark(self._partition, 0, AT_ONCE)

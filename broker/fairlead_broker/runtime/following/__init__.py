@@ -1,4 +1,4 @@
 """Follower replicas: fetching from leaders, appending, truncating.
 
-Used by `hosting`. The decisions are those of `replication.follower`.
+The room is used by `hosting`. `replication.follower` makes the decisions.
 """

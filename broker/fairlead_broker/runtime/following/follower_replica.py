@@ -2,8 +2,8 @@
 
     answer ──▶ received ──▶ disk work ──▶ [disk pool] ──▶ done ──▶ machine ──▶ more disk work, or the next fetch
 
-Owned by a `ReplicaFetcher`, on the event loop; only `do` runs in the disk pool, one piece of work at a time. The
-machine of `replication` decides, this shell translates.
+A replica is owned by a `ReplicaFetcher` and runs on the event loop. Only `do` runs in the disk pool, one piece of work
+at a time. The machine of `replication` decides; the shell passes events in and carries out the effects.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from fairlead_broker.runtime.roles import Following
 
 @dataclass(frozen=True, slots=True)
 class AppendCopies:
-    """Write batches of the leader after the end of the log."""
+    """Append of the leader's batches at the end of the log."""
 
     data: memoryview
     end_offset: Offset
@@ -57,7 +57,7 @@ class AppendCopies:
 
 
 DiskWork: TypeAlias = AppendCopies | TruncateTo | RestartAt | SkipTo | MoveLogStart
-"""Work on the disk that must be done before the next fetch of the partition."""
+"""Work on the disk that must finish before the next fetch of the partition."""
 
 
 class FollowerReplica:
@@ -74,7 +74,7 @@ class FollowerReplica:
         shared: SharedParts,
         report: Callable[[FollowerReplica, Offset], None],
     ) -> None:
-        """`report` is called with the synced offset when the leader must learn it."""
+        """`report` is called with a synced offset that the leader must learn."""
         self.topic = topic
         self.key = key
         self.topic_id = key.topic_id
@@ -82,14 +82,14 @@ class FollowerReplica:
         self.index = key.partition
         """Number of the partition in its topic."""
         self.config = config
-        """The topic's effective configuration."""
+        """Effective configuration of the topic."""
         self.log = log
-        """The partition's log, which the sync rounds sync."""
+        """Log of the partition, which the sync rounds sync."""
         self.sync = ReplicaSync(self, config, shared.rounds, shared.clock, shared.sync_interval_seconds)
-        """Marks what was appended for the sync rounds."""
+        """Marks appended bytes for the sync rounds."""
         self.following = following
         self.failed_fetches = 0
-        """Number of consecutive answers that the partition cannot be fetched."""
+        """Number of consecutive fetches of the partition that failed."""
         self.got_damaged = False
         """Whether the last received records were damaged; the next fetch reports it to the leader."""
         self.leader_end_offset: Offset | None = None
@@ -112,14 +112,14 @@ class FollowerReplica:
 
     @property
     def lag(self) -> int | None:
-        """Number of offsets by which the leader was ahead in its last answer; None before the first answer."""
+        """Number of offsets between this log's end and the leader's in its last answer; None before any answer."""
         if self.leader_end_offset is None:
             return None
         return max(0, self.leader_end_offset - self._end)
 
     @property
     def caught_up(self) -> bool:
-        """Whether the leader counts this replica as in sync, or could at once."""
+        """Whether the replica is in the isr, or could join it at once."""
         own = (self.following.broker, self.following.broker_epoch)
         if any((entry.broker, entry.broker_epoch) == own for entry in self._record.value.isr):
             return True
@@ -128,11 +128,11 @@ class FollowerReplica:
     # -- fetching
 
     def next_fetch(self) -> FollowerReport | None:
-        """Return the report for the next fetch; None while the machine has ordered disk work."""
+        """Return the report for the next fetch; None while disk work is pending or the replica is closed."""
         return None if self._closed else self._machine.next_fetch()
 
     def received(self, result: ReplicaFetchResult) -> list[DiskWork]:
-        """Pass the leader's answer to the machine, unless it is a refusal; return the disk work."""
+        """Pass the leader's answer to the machine; return the resulting disk work."""
         if self._closed or result.leader_epoch != self.following.leader_epoch or self.next_fetch() is None:
             return []  # The answer belongs to an earlier fetch.
         self.leader_end_offset = result.end_offset
@@ -154,7 +154,7 @@ class FollowerReplica:
         return work
 
     def out_of_range(self, result: ReplicaFetchResult) -> list[DiskWork]:
-        """Pass to the machine that the leader has no record at the fetched offset; return the disk work."""
+        """Report to the machine that the leader has no record at the fetched offset; return the resulting disk work."""
         if self._closed:
             return []
         deleted = None if result.epoch_before is None else _begin_of(result.epoch_before)
@@ -169,7 +169,7 @@ class FollowerReplica:
         self._idle.set()
 
     def do(self, work: DiskWork) -> None:
-        """Carry out disk work; blocks, runs in the disk pool. Raises LogError."""
+        """Execute disk work; blocks, runs in the disk pool. Raises LogError."""
         match work:
             case AppendCopies(data, end_offset):
                 self.log.append_copies(data, end_offset, self.following.leader_epoch)
@@ -180,11 +180,12 @@ class FollowerReplica:
             case SkipTo(offset, lost_epochs):
                 self.log.skip_to(offset, lost_epochs)
             case MoveLogStart(offset):
-                # Made durable, with the files removed, once all partitions of the answer were moved.
+                # The new log start is made durable and the files are removed after all partitions of the answer were
+                # moved.
                 self.log.move_log_start(min(offset, self.log.checkpoint_high_watermark))
 
     def done(self, work: DiskWork, error: LogError | None) -> list[DiskWork]:
-        """Pass the outcome of disk work to the machine; return the next disk work."""
+        """Pass the outcome of disk work to the machine; return the resulting disk work."""
         end = self.log.end_offset
         if isinstance(work, AppendCopies):
             self.got_damaged = isinstance(error, BadCopy)
@@ -208,7 +209,7 @@ class FollowerReplica:
             case MoveLogStart():
                 following = []
             case _:
-                # Only the log knows its end: start again from there, and find again where to truncate.
+                # Only the log knows its end. A new machine starts from that end and reconciles with the leader again.
                 self._end = end
                 self._machine = self._new_machine()
                 following = []
@@ -219,10 +220,11 @@ class FollowerReplica:
     # -- syncing, called by the rounds
 
     def synced(self, offset: Offset) -> None:
-        """Pass to the machine that a round made more of the log durable."""
+        """Report to the machine that a round made more of the log durable."""
         if self._closed:
             return
-        # Not the round's offset: the log may have been truncated since, or have grown without an event to the machine.
+        # The round's offset is not used: the log may have been truncated since, or have grown without an event to the
+        # machine.
         offset = min(self.log.synced_offset, self._end)
         self.sync.synced(offset, self._end)
         self._step(FollowerLogSynced(offset))
@@ -230,13 +232,13 @@ class FollowerReplica:
     # -- changes from outside
 
     def record_changed(self, record: Versioned[PartitionRecord]) -> None:
-        """Use another version of the record, in which this broker still follows the same leader."""
+        """Apply a new version of the record, in which this broker still follows the same leader."""
         self._record = record
         if self._counts_synced:
             self.sync.sync_at_once(self._end)
 
     def change_config(self, config: TopicConfig) -> None:
-        """Use another topic configuration. The log is updated separately, in a pool."""
+        """Apply a changed topic configuration. The log is updated separately, in a pool."""
         self.config = config
         self.sync.change_config(config)
 
@@ -246,7 +248,7 @@ class FollowerReplica:
         await self.idle()
 
     def end(self) -> None:
-        """Stop following, at once."""
+        """Stop following without waiting."""
         self._closed = True
 
     async def idle(self) -> None:

@@ -1,8 +1,8 @@
-"""Fetches from leaders for all partitions that this broker follows: one long poll for each leader.
+"""Fetches from leaders for all partitions that this broker follows, with one long poll for each leader.
 
-One task for each leader fetches all partitions of that leader in an incremental session (KIP-227), carries out the
-answers on the disk, and fetches again as soon as that is done. A second task reports synced offsets, without waiting
-for the long poll. Must not know why this broker follows a partition: `replicas` decides that.
+One task for each leader fetches all partitions of that leader in an incremental session (KIP-227), writes the answers
+to the disk, and fetches again when the writes are done. A second task reports synced offsets without waiting for the
+long poll. The module must not know why this broker follows a partition, which `replicas` decides.
 """
 
 from __future__ import annotations
@@ -35,41 +35,45 @@ from fairlead_broker.runtime.following.follower_replica import AppendCopies, Dis
 from fairlead_broker.telemetry import Log
 
 FETCH_WAIT_MS: Final = 500
-"""Kafka's `replica.fetch.wait.max.ms`."""
+"""Maximum wait of a fetch; Kafka's `replica.fetch.wait.max.ms`."""
 FETCH_BYTES_MAX: Final = 10 << 20
-"""Kafka's `replica.fetch.response.max.bytes`: bytes of one answer in memory, except for one larger first batch."""
+"""Maximum number of bytes of one answer in memory, except for one larger first batch; Kafka's
+`replica.fetch.response.max.bytes`."""
 PARTITION_BYTES_MAX: Final = 1 << 20
-"""Kafka's `replica.fetch.max.bytes`: no partition keeps the others of its leader waiting."""
+"""Maximum number of bytes of one partition, which keeps a partition from delaying the leader's others; Kafka's
+`replica.fetch.max.bytes`."""
 BACKOFF_SECONDS_MIN: Final = 0.05
 BACKOFF_SECONDS_MAX: Final = 1.0
-"""Maximum pause between attempts at a leader or a partition that fails; a change of the mirror ends the pause."""
+"""Maximum pause between attempts after failures of a leader or a partition; a change of the mirror ends the pause."""
 QUIET_FAILURES: Final = 3
-"""Consecutive failures of one partition at which a warning is logged: fewer occur in every election."""
+"""Number of consecutive failures of one partition at which a warning is logged; every election causes fewer
+failures."""
 WORTH_A_WARNING: Final = 4
-"""Consecutive failures of a leader at which a warning is logged, 0.35 seconds: fewer occur at every start and stop."""
+"""Number of consecutive failures of a leader at which a warning is logged, after 0.35 seconds; every start and stop
+causes fewer failures."""
 
 _Work = tuple[FollowerReplica, DiskWork]
 
 
 def backoff_seconds(failures: int) -> float:
-    """Return the pause after this many consecutive failures."""
+    """Return the pause after a number of consecutive failures."""
     return float(min(BACKOFF_SECONDS_MIN * 2 ** min(failures - 1, 10), BACKOFF_SECONDS_MAX))
 
 
 class LeaderCalls(Protocol):
-    """Calls to leaders; `peers.Peers`."""
+    """Calls to leaders; implemented by `peers.Peers`."""
 
     async def replica_fetch(self, broker: BrokerId, request: ReplicaFetchRequest) -> ReplicaFetchAnswer:
-        """Fetch. Raises `PeerUnavailable`, and `ProblemError` for a refusal of the whole request."""
+        """Fetch from a leader. Raises `PeerUnavailable`, and `ProblemError` for a refusal of the whole request."""
         ...
 
     async def progress(self, broker: BrokerId, request: ProgressRequest) -> None:
-        """Report the durable offsets of this broker. Raises likewise."""
+        """Report the durable offsets of this broker to a leader. Raises like `replica_fetch`."""
         ...
 
 
 class ReplicaFetching:
-    """The fetchers of one broker; each exists from the first partition that needed it."""
+    """Fetchers of one broker; each fetcher is created with the first partition that follows its leader."""
 
     def __init__(
         self,
@@ -91,7 +95,7 @@ class ReplicaFetching:
         self._fetchers: dict[BrokerId, ReplicaFetcher] = {}
 
     def follow(self, partition: FollowerReplica) -> None:
-        """Fetch the partition from its leader from now on, until it is closed."""
+        """Start fetching the partition from its leader, until the partition is closed."""
         leader = partition.following.leader
         fetcher = self._fetchers.get(leader)
         if fetcher is None:
@@ -105,11 +109,11 @@ class ReplicaFetching:
             fetcher.remove(partition)
 
     def report(self, partition: FollowerReplica, synced_offset: Offset) -> None:
-        """Report to the leader the synced offset of the partition's log."""
+        """Report the synced offset of the partition's log to the leader."""
         self._fetchers[partition.following.leader].report(partition, synced_offset)
 
     def mirror_changed(self) -> None:
-        """End the pauses after failures: the leader may be back, or may have a newer record."""
+        """End the pauses after failures, since the leader may be available again or have a newer record."""
         for fetcher in self._fetchers.values():
             fetcher.try_again()
 
@@ -123,7 +127,7 @@ class ReplicaFetching:
 
 
 class ReplicaFetcher:
-    """Fetches every followed partition of one leader."""
+    """Fetcher of every followed partition of one leader."""
 
     def __init__(
         self,
@@ -152,9 +156,9 @@ class ReplicaFetcher:
         self._session = NEW_SESSION
         self._sequence = 0
         self._changed: set[TopicIdPartition] = set()
-        """Partitions with a possible report to the leader."""
+        """Partitions whose report to the leader may have changed."""
         self._reported: dict[TopicIdPartition, FollowerReport] = {}
-        """Last request of each partition in this session that the leader may answer."""
+        """Last report of each partition that was sent in this session and that the leader may still answer."""
         self._gone: set[TopicIdPartition] = set()
         """Partitions that are no longer followed."""
         self._asked: dict[TopicIdPartition, FollowerReplica] = {}
@@ -162,9 +166,10 @@ class ReplicaFetcher:
     # -- what is followed
 
     def add(self, partition: FollowerReplica) -> None:
-        """Fetch a partition too, without waiting for the parked poll to end.
+        """Start fetching a partition without waiting for the parked poll to end.
 
-        Every acks=all write of a new partition would wait for the poll, up to half a second after each election.
+        Otherwise, every acks=all write to a new partition would wait for the poll, up to half a second after each
+        election.
         """
         self._partitions[partition.key] = partition
         self._resting.pop(partition.key, None)
@@ -188,7 +193,7 @@ class ReplicaFetcher:
             self._interrupt()
 
     def report(self, partition: FollowerReplica, synced_offset: Offset) -> None:
-        """Report to the leader the synced offset of a log."""
+        """Report the synced offset of a log to the leader."""
         following = partition.following
         self._unreported[partition.key] = ProgressPartition(
             topic_id=partition.topic_id,
@@ -222,17 +227,17 @@ class ReplicaFetcher:
                 await self._pause()
 
     async def run_reports(self) -> None:
-        """Report durable offsets until cancelled; offsets that change during a call go into the next one."""
+        """Report durable offsets until cancelled; offsets that change during a call are reported by the next call."""
         while True:
             await self._reports.wait()
             self._reports.clear()
             progress, self._unreported = list(self._unreported.values()), {}
-            # A lost report does no harm: the next fetch carries the same offset.
+            # A lost report does no harm, because the next fetch reports the same offset.
             with suppress(PeerUnavailable, ProblemError):
                 await self._peers.progress(self._leader, ProgressRequest(partitions=progress))
 
     async def _pause(self) -> None:
-        """Wait until something changes, at most until the next attempt is due."""
+        """Wait until something changes, or until the next attempt is due."""
         due = min(self._resting.values(), default=None)
         seconds = None if due is None else max(0.0, due - self._clock.monotonic())
         if self._failures:
@@ -244,7 +249,7 @@ class ReplicaFetcher:
     # -- asking
 
     def _request(self) -> ReplicaFetchRequest | None:
-        """Return the changed partitions of the next fetch; None if there is nothing to wait for."""
+        """Return a fetch of the changed partitions; None if no partition can be fetched."""
         self._end_rests()
         if self._session == NEW_SESSION:
             self._sequence = 0
@@ -255,7 +260,7 @@ class ReplicaFetcher:
         forgotten = [key for key in self._gone if key not in self._reported]
         self._gone.clear()
         if not self._reported:
-            # A session without partitions would only wait; the next partition begins a new session.
+            # A session without partitions would only wait. The next partition begins a new session.
             self._session = NEW_SESSION
             return None
         return ReplicaFetchRequest(
@@ -269,7 +274,7 @@ class ReplicaFetcher:
         )
 
     def _news(self) -> Iterator[ReplicaFetchPartition]:
-        """Yield every partition whose report differs from the last one that the leader has."""
+        """Yield every partition whose report differs from the last report sent to the leader."""
         changed, self._changed = self._changed, set()
         for key in changed:
             partition = self._partitions.get(key)
@@ -288,19 +293,19 @@ class ReplicaFetcher:
             self._changed.add(key)
 
     def _wait_ms(self) -> int:
-        """Return how long the leader may hold the poll: at most until a resting partition is to be asked again."""
+        """Return how long the leader may park the poll: at most until a paused partition must be fetched again."""
         due = min(self._resting.values(), default=None)
         if due is None:
             return FETCH_WAIT_MS
         return min(FETCH_WAIT_MS, max(1, int((due - self._clock.monotonic()) * 1000)))
 
     async def _fetch(self, request: ReplicaFetchRequest) -> ReplicaFetchAnswer | None:
-        """Run one poll; return None if it failed, or was cancelled to ask for other partitions."""
+        """Run one poll; return None if the poll failed, or was cancelled to fetch other partitions."""
         try:
             async with asyncio.timeout(None) as self._poll:
                 answer = await self._peers.replica_fetch(self._leader, request)
         except TimeoutError:
-            # The state of the session at the leader is not known.
+            # The state of the session at the leader is unknown.
             self._session = NEW_SESSION
             return None
         except (PeerUnavailable, ProblemError) as error:
@@ -326,11 +331,11 @@ class ReplicaFetcher:
         work: list[_Work] = []
         for result in answer.results:
             if result.data or (result.next_offset, result.diverging, result.problem) != (None, None, None):
-                # The partition rests at the leader until it is named again.
+                # The leader answers for the partition again only after the next request names it.
                 self._reported.pop(result.key, None)
                 self._changed.add(result.key)
             partition = self._partitions.get(result.key)
-            # A replica that was opened again since then must not get an answer to its predecessor.
+            # A replica that was opened again after the request must not receive the answer for its predecessor.
             if partition is not None and partition is self._asked.get(result.key):
                 work += [(partition, each) for each in self._received(partition, result)]
         if any(isinstance(each, AppendCopies) for _, each in work) and not self._rounds.has_room():
@@ -348,7 +353,7 @@ class ReplicaFetcher:
         return ()
 
     def _rest(self, partition: FollowerReplica, reason: str) -> None:
-        """Leave out a partition that cannot be fetched, for a while."""
+        """Pause the fetches of a partition that failed."""
         partition.failed_fetches += 1
         if partition.failed_fetches == QUIET_FAILURES:
             self._log.warning(
@@ -357,7 +362,7 @@ class ReplicaFetcher:
         self._resting[partition.key] = self._clock.monotonic() + backoff_seconds(partition.failed_fetches)
 
     async def _work(self, work: Sequence[_Work]) -> list[_Work]:
-        """Carry out the disk work of an answer, in one visit of the pool; return the next disk work."""
+        """Execute the disk work of an answer in one call to the pool; return the resulting disk work."""
         for partition, _ in work:
             partition.begin_work()
         following: list[_Work] = []
@@ -367,7 +372,7 @@ class ReplicaFetcher:
                 if error is not None:
                     self._rest(partition, str(error))
                 following += [(partition, further) for further in partition.done(each, error)]
-                # The report may have changed without received records: the log start moved.
+                # The report may have changed without received records, because the log start moved.
                 self._changed.add(partition.key)
         finally:
             for partition, _ in work:
@@ -375,7 +380,7 @@ class ReplicaFetcher:
         return following
 
     def _do_all(self, work: Sequence[_Work]) -> list[LogError | None]:
-        """Carry out all disk work; blocks, runs in the disk pool."""
+        """Execute all disk work; blocks, runs in the disk pool."""
         errors = [_do(partition, each) for partition, each in work]
         moved = [partition for partition, each in work if isinstance(each, MoveLogStart)]
         if moved:
@@ -386,7 +391,7 @@ class ReplicaFetcher:
         try:
             make_starts_durable(self._directory.write_checkpoint, [partition.log for partition in moved])
         except LogError as error:
-            # The files stay until the log start moves again; readers already see the new log start.
+            # The files stay until the log start moves again. Clients already see the new log start.
             self._log.warning("log starts of followed partitions not durable", reason=str(error))
             return
         now_us = self._clock.now_us()
@@ -399,7 +404,7 @@ class ReplicaFetcher:
 
 
 def _is_leaving(error: PeerUnavailable | ProblemError) -> bool:
-    """Return whether the leader does not answer because it or this broker stops: no reason for a warning."""
+    """Return whether a fetch failed because the leader or this broker is stopping, which needs no warning."""
     return error.expected if isinstance(error, PeerUnavailable) else error.code == "shutting_down"
 
 

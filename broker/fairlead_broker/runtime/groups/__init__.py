@@ -1,4 +1,4 @@
 """Consumer groups on their coordinator: claims, turns, committed offsets, lag.
 
-The decisions are those of the pure room `groups`. Called by `server` through the broker's parts.
+The pure room `groups` makes the decisions. `server` calls the room through the broker's parts.
 """

@@ -1,6 +1,6 @@
-"""Requests about groups as events for them, and what they decide as answers.
+"""Conversion of group requests to events, and of replies and group states to answers.
 
-For `groups`. Translates; holds nothing and decides nothing.
+Used by `groups`. The module has no state and makes no decisions.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from fairlead_broker.groups import Group, Heartbeat, HeartbeatReply, MemberView,
 from fairlead_broker.registry.group_records import OffsetEntry
 
 TopicName = Callable[[TopicId], str | None]
-"""The name of a topic that exists."""
+"""Function that returns the name of an existing topic; None if the topic does not exist."""
 
 
 def heartbeat_event(member_id: str, request: HeartbeatRequest) -> Heartbeat:
-    """What a member says of itself."""
+    """Return the event for a member's heartbeat."""
     owned = None
     if request.owned is not UNSET:
         owned = {TopicId(each.topic_id): frozenset(each.partitions) for each in request.owned}
@@ -39,7 +39,10 @@ def heartbeat_event(member_id: str, request: HeartbeatRequest) -> Heartbeat:
 
 
 def _subscription(request: HeartbeatRequest) -> Subscription | None:
-    """What changed: in the request null is the default, in the event "" takes back; what is absent stays as None."""
+    """Return the changed fields of a subscription; None if nothing changed.
+
+    A null in the request means the default, "" in the event clears a field, and an absent field is None.
+    """
     subscription = Subscription(
         topics=None if request.topics is UNSET else frozenset(request.topics or ()),
         pattern=None if request.topic_pattern is UNSET else request.topic_pattern or "",
@@ -64,7 +67,7 @@ _UNCHANGED = Subscription()
 
 
 def heartbeat_answer(reply: HeartbeatReply, name_of: TopicName) -> HeartbeatAnswer:
-    """What the member hears."""
+    """Return the answer for a heartbeat's reply."""
     return HeartbeatAnswer(
         member_epoch=reply.member_epoch,
         heartbeat_interval_ms=reply.heartbeat_interval_ms,
@@ -74,7 +77,7 @@ def heartbeat_answer(reply: HeartbeatReply, name_of: TopicName) -> HeartbeatAnsw
 
 
 def assigned(partitions: Partitions, name_of: TopicName) -> list[AssignedPartitions]:
-    """Partitions by topic, those of topics that are gone left out."""
+    """Return assigned partitions by topic, without topics that no longer exist."""
     found = (
         AssignedPartitions(topic=name, topic_id=topic_id, partitions=sorted(indexes))
         for topic_id, indexes in partitions.items()
@@ -84,7 +87,7 @@ def assigned(partitions: Partitions, name_of: TopicName) -> list[AssignedPartiti
 
 
 def description(group: str, state: Group, coordinator: BrokerId, name_of: TopicName) -> GroupDescription:
-    """A group with all its members."""
+    """Return the description of a group with all its members."""
     return GroupDescription(
         group=group,
         state=state.state.value.lower(),  # type: ignore[arg-type]
@@ -110,7 +113,7 @@ def _member(view: MemberView, name_of: TopicName) -> MemberDescription:
 
 
 def committed(entries: Iterable[tuple[TopicId, OffsetEntry]], name_of: TopicName) -> list[CommittedOffset]:
-    """Committed offsets by topic and partition, those of topics that are gone left out."""
+    """Return committed offsets by topic and partition, without topics that no longer exist."""
     found = (
         CommittedOffset(
             topic=name,

@@ -1,8 +1,8 @@
-"""Which broker coordinates a group, and how this one becomes it.
+"""The coordinators of groups, and claims of this broker on groups.
 
-For `groups`. A claim counts while its broker is in the incarnation that made it, which the mirror shows; rendezvous
-hashing over the running brokers assigns an unowned group. Claims of other brokers are cached, so that most calls need
-no read (protocol section 5, rule 1).
+Used by `groups`. A claim is valid while its broker is in the incarnation that made the claim, which the mirror shows.
+Rendezvous hashing over the running brokers assigns an unowned group. Claims of other brokers are cached: most calls
+need no read (protocol section 5, rule 1).
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from fairlead_broker.runtime.groups import refusals as group_refusals
 from fairlead_broker.runtime.lifecycle.incarnation import Incarnation
 
 REMEMBERED_MAX: Final = 10_000
-"""Cached coordinators of other brokers' groups; the least recently used are dropped."""
+"""Maximum number of cached coordinators of other brokers' groups; the least recently used are dropped."""
 ATTEMPTS_MAX: Final = 10
-"""Attempts; each failed attempt means that another broker changed the claim, or that an answer was lost."""
+"""Maximum number of attempts. A failed attempt means that another broker changed the claim, or that an answer was
+lost."""
 
 
 class GroupClaims:
-    """Finds coordinators and claims groups for this broker."""
+    """Look-up of coordinators, and claims of groups for this broker."""
 
     def __init__(self, store: GroupStore, mirror: Mirror, incarnation: Incarnation) -> None:
         self._store = store
@@ -37,9 +38,9 @@ class GroupClaims:
         self._remembered: OrderedDict[str, Holder] = OrderedDict()
 
     async def elsewhere(self, group: str, *, again: bool) -> BrokerId | None:
-        """Return another broker that coordinates a group or is to; None where that is this one.
+        """Return the other broker that coordinates a group or should claim it; None if this broker is the coordinator.
 
-        `again`: ask the store, whatever is remembered. Raises `coordination_unavailable`, `CoordinationUnavailable`.
+        `again`: read the store instead of the cache. Raises `coordination_unavailable`, `CoordinationUnavailable`.
         """
         if not again and (remembered := self._from_memory(group)) is not None:
             return remembered
@@ -63,7 +64,7 @@ class GroupClaims:
             try:
                 claim = await self._store.claim(group, found, self._incarnation.broker, epoch)
             except UnknownOutcome:
-                # What stands there next time tells; a late put is fenced by the claim that follows.
+                # The next read shows the stored claim. A late put is fenced by the claim that follows.
                 continue
             if claim is not None:
                 self._remembered.pop(group, None)
@@ -75,14 +76,14 @@ class GroupClaims:
         )
 
     async def is_adoptable(self, group: str, holder: Holder | None) -> bool:
-        """Return whether this broker may own a group, by its record: unowned, or owned by this incarnation."""
+        """Return whether this broker may coordinate a group: its record is unowned, or owned by this incarnation."""
         counting = None if holder is None else await self._counting(holder)
         if counting is not None:
             return counting.broker == self._incarnation.broker
         return self._is_running() and self._claimant(group) == self._incarnation.broker
 
     async def _look(self, group: str) -> tuple[Holder | None, Holder | None]:
-        """Read the claim, and whether it counts."""
+        """Return the stored holder of a claim, and the holder again if the claim is valid, else None."""
         found = await self._store.holder(group)
         holder = None if found is None else await self._counting(found)
         if holder is not None and holder.broker != self._incarnation.broker:
@@ -94,12 +95,12 @@ class GroupClaims:
 
     async def _counting(self, holder: Holder) -> Holder | None:
         if holder.broker_epoch > self._mirror.metadata.revision:
-            # It registered after what this broker knows of.
+            # The broker registered after the revision of this broker's mirror.
             await self._mirror.wait_for(holder.broker_epoch)
         return holder if self.counts(holder) else None
 
     def counts(self, holder: Holder) -> bool:
-        """Whether a claim is of a broker in the life that it is in, by the mirror."""
+        """Return whether a claim belongs to the present incarnation of a broker in the mirror."""
         registered = self._mirror.metadata.brokers.get(holder.broker)
         return registered is not None and BrokerEpoch(registered.create_revision) == holder.broker_epoch
 
@@ -117,7 +118,7 @@ class GroupClaims:
         return own is not None and own.value.state is not BrokerState.STOPPING
 
     def _claimant(self, group: str) -> BrokerId:
-        """Return the broker that claims an unowned group. Raises `shutting_down` if only this broker could."""
+        """Return the broker that should claim an unowned group. Raises `shutting_down` if no running broker exists."""
         brokers = self._mirror.metadata.brokers
         for state in (BrokerState.RUNNING, BrokerState.DRAINING):
             candidates = [broker for broker, each in brokers.items() if each.value.state is state]
@@ -127,7 +128,7 @@ class GroupClaims:
 
 
 def claimant_of(group: str, brokers: Collection[BrokerId]) -> BrokerId:
-    """Pick the broker for a group by rendezvous hashing: when one goes, only its groups go elsewhere."""
+    """Return the broker for a group by rendezvous hashing: when a broker leaves, only its own groups move."""
 
     def weight(broker: BrokerId) -> tuple[bytes, BrokerId]:
         return hashlib.blake2b(f"{broker}:{group}".encode(), digest_size=8).digest(), broker

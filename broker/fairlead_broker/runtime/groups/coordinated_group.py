@@ -1,9 +1,9 @@
-"""One group that this broker coordinates: its events and commits in turns, one after the other.
+"""One group that this broker coordinates: its events and commits, processed in turns.
 
-Used by `groups`. A turn takes all queued events, has the pure `Group` decide, writes the changes, and answers once
-they are stored. Commits use the same queue and are checked when they are written, so a previous owner of a partition
-cannot commit after the next owner has read the offsets. A heartbeat that changes nothing is answered at once, from
-memory. When the state of the store is uncertain the group is dropped, and the next request loads it again.
+Used by `groups`. A turn takes all queued events, lets the pure `Group` decide, writes the changes, and answers once the
+changes are stored. Commits use the same queue and are checked at the time of the write: a previous owner of a partition
+cannot commit after the next owner has read the offsets. A heartbeat that changes nothing is answered at once from
+memory. When the state of the store is uncertain, the group is dropped, and the next request loads the group again.
 """
 
 from __future__ import annotations
@@ -47,35 +47,36 @@ from fairlead_broker.telemetry import Log
 
 
 class HeartbeatPace:
-    """Counts the members of all groups of one broker."""
+    """Interval of heartbeats, derived from the number of members in all groups of one broker."""
 
     __slots__ = ("_members", "interval_ms")
 
     def __init__(self) -> None:
         self._members = 0
         self.interval_ms = rest_interval_ms(0)
-        """Between two heartbeats of a member at rest."""
+        """Milliseconds between two heartbeats of a member at rest."""
 
     def count(self, more: int) -> None:
-        """Take note of members that came, or, below zero, went."""
+        """Add a number of members, which is negative when members left."""
         self._members += more
         assert self._members >= 0, "more members left than had joined"
         self.interval_ms = rest_interval_ms(self._members)
 
 
 RETRY_SECONDS: Final = 1.0
-"""Delay of the next periodic turn after a turn that failed or could not be written."""
+"""Seconds until the next periodic turn after a turn that failed or could not be written."""
 BREATH_SECONDS: Final = 0.01
-"""Minimum time between two periodic turns of a group, so that other groups get the loop in between."""
+"""Minimum number of seconds between two periodic turns of a group, which lets other groups use the loop in between."""
 MERGED_PARTITIONS_MAX: Final = 4096
-"""Offsets in one transaction: 64 records if they lie together, and of a size that is no burden to the store."""
+"""Maximum number of offsets in one transaction: 64 records if the partitions are adjacent, and a small load for the
+store."""
 
 A = TypeVar("A")
 
 
 @dataclass(frozen=True, slots=True)
 class GroupShared:
-    """What all groups of one broker have in common."""
+    """Parts that all groups of one broker share."""
 
     store: GroupStore
     topics: GroupTopics
@@ -85,7 +86,7 @@ class GroupShared:
     meters: GroupMeters
     spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]
     let_go: Callable[[CoordinatedGroup], None]
-    """Called, once, when a group is of no use any more."""
+    """Function called once when a group is dropped."""
     log: Log
     pace: HeartbeatPace
 
@@ -99,22 +100,23 @@ class _Asked:
 @dataclass(slots=True)
 class _Commit:
     admit: Callable[[], Entries]
-    """Says, when it is written, what of it may be; raises why nothing may."""
+    """Function that returns the entries that may be written at the time of the write; raises the refusal of the whole
+    commit."""
     entries_max: int
     answer: asyncio.Future[None]
     gives_way: bool
-    """Leaves alone what is committed by others in the same transaction."""
+    """Whether other commits in the same transaction take precedence for the same partition."""
 
 
 _Waiting: TypeAlias = _Asked | _Commit
 
 
 class _NotWritten(Exception):
-    """Raised after a failed write, when every waiting call has its answer."""
+    """Raised after a failed write, whose waiting calls have been answered."""
 
 
 class CoordinatedGroup:
-    """Lives from the claim until it is let go; then every call raises."""
+    """A coordinated group, from its claim until it is dropped; afterwards every call raises."""
 
     def __init__(self, claim: Claim, stored: StoredGroup, shared: GroupShared) -> None:
         self.claim = claim
@@ -124,14 +126,14 @@ class CoordinatedGroup:
         self.group = Group(claim.group, records, shared.clock.monotonic())
         self._shared = shared
         self._counted = 0
-        """Members of this group that the pace knows of."""
+        """Number of this group's members that are included in the pace."""
         self._asked: list[_Asked] = []
         self._commits: list[_Commit] = []
         self._granted = False
         self._asking = False
         self._due = False
         self._current: Sequence[_Waiting] = ()
-        """Calls that wait for the write under way."""
+        """Calls that wait for the running write."""
         self._doubted = False
         self._pause = False
         self._gone: ProblemError | None = None
@@ -142,7 +144,7 @@ class CoordinatedGroup:
 
     @property
     def usable(self) -> bool:
-        """Whether calls may use this object; after an ended incarnation or a doubtful lease the group is read again."""
+        """Whether calls may use this object; after an ended incarnation or a doubtful lease it is loaded again."""
         if self._gone is not None:
             return False
         confirmed = self._shared.incarnation.confirms(self.claim.broker_epoch)
@@ -152,22 +154,25 @@ class CoordinatedGroup:
 
     @property
     def is_absent(self) -> bool:
-        """Whether there is no such group: nothing is stored but the claim."""
-        # The members first: with some there is nothing more to look at, and every heartbeat asks.
+        """Whether the group does not exist: only its claim is stored."""
+        # Members are checked first, because they decide most cases, and every heartbeat makes this check.
         return not self.group.member_count and self.group.state is GroupState.DEAD and not self.offsets
 
     def begin(self) -> None:
-        """Look at the topics of now, and have the timers run."""
+        """Compare the group with the present topics, and start its timers."""
         self._count(self.group.member_count)
         self.wake()
 
     def wake(self) -> None:
-        """Take a turn without a call: topics have changed, or a deadline has passed."""
+        """Run a turn without a call, because topics have changed or a deadline has passed."""
         self._due = True
         self._work()
 
     def let_go(self, problem: ProblemError) -> None:
-        """Refuse all waiting calls with this problem, and all later ones. A write under way gives its own answer."""
+        """Drop the group: fail all waiting and later calls with this problem.
+
+        The calls of a running write receive the outcome of the write.
+        """
         if self._gone is not None:
             return
         self._gone = problem
@@ -180,14 +185,14 @@ class CoordinatedGroup:
         self._shared.let_go(self)
 
     async def idle(self) -> None:
-        """Wait until nothing is being written."""
+        """Wait until no write is running."""
         while self._worker is not None:
             await asyncio.wait([self._worker])
 
     # -- calls
 
     async def ask(self, event: GroupEvent) -> Reply:
-        """Decide an event; return when its consequences are written. Raises the refusal."""
+        """Process an event; return the reply when the changes are stored. Raises the refusal."""
         self._check()
         shared = self._shared
         if isinstance(event, Heartbeat):
@@ -201,10 +206,11 @@ class CoordinatedGroup:
         return _given(await answer)
 
     async def commit(self, admit: Callable[[], Entries], *, gives_way: bool = False) -> None:
-        """Write offsets, merged with those of others that wait; returns when they stand.
+        """Write offsets, merged with other waiting commits; return when the offsets are stored.
 
-        `admit` is asked for them now and when they are written, when the caller may have lost what it had. What it
-        raises is raised. `gives_way`: it judges by what stands, and so says nothing about what others write beside it.
+        `admit` returns the entries, and is called now and again at the time of the write, when the caller may have lost
+        its partitions. An exception of `admit` is raised to the caller. `gives_way`: other commits in the same
+        transaction take precedence, because `admit` only knows the stored offsets.
         """
         self._check()
         began = self._shared.clock.monotonic()
@@ -215,9 +221,10 @@ class CoordinatedGroup:
         self._shared.meters.committed(self._shared.clock.monotonic() - began)
 
     async def forget_old(self, old_before: TimestampUs, is_gone: Callable[[TopicId], bool]) -> None:
-        """Forget offsets of topics that are gone, and, of a group long without members, those as old as that.
+        """Delete offsets of deleted topics, and expired offsets of a group long without members.
 
-        A group of which nothing is left is deleted. Raises as `commit` and `delete` do.
+        Offsets expire at `old_before`. A group without members and offsets is deleted. Raises like `commit` and
+        `delete`.
         """
 
         def old() -> Entries:
@@ -239,10 +246,10 @@ class CoordinatedGroup:
         return self.group.member_count == 0 and (emptied_us is None or emptied_us < time_us)
 
     async def delete(self, is_due: Callable[[], bool] = lambda: True) -> None:
-        """Remove the group from the store; it must be empty. Nothing can be asked of it any more.
+        """Delete the group from the store; the group must be empty, and is dropped.
 
-        `is_due` is asked when nothing is being written; where it says no the group stays. Raises `group_not_empty`,
-        and what became of the deletion.
+        `is_due` is called when no write is running; if it returns false the group stays. Raises `group_not_empty`, and
+        the problem of a failed deletion.
         """
         self._check()
         await self.idle()
@@ -250,7 +257,7 @@ class CoordinatedGroup:
         if not is_due():
             return
         self.group.check_empty()
-        # Callers retry joins and commits that were queued during the write, which creates the group again.
+        # Callers retry joins and commits that were queued during the deletion, and the retry creates the group again.
         self.let_go(group_refusals.beginning_anew(self.name))
         try:
             await self._shared.store.delete(self.claim)
@@ -266,7 +273,7 @@ class CoordinatedGroup:
             raise group_refusals.lease_in_doubt(self.name)
 
     def _count(self, members: int) -> None:
-        """Let the pace know how many members come here; a group that is let go has none any more."""
+        """Report this group's number of members to the pace; a dropped group counts none."""
         present = 0 if self._gone is not None else members
         self._shared.pace.count(present - self._counted)
         self._counted = present
@@ -285,7 +292,7 @@ class CoordinatedGroup:
             self._worker = self._shared.spawn(self._work_off(), f"group {self.name}")
 
     async def _work_off(self) -> None:
-        """Do all that has gathered; ends when nothing is left."""
+        """Process all queued work until the queues are empty."""
         try:
             while self._gone is None:
                 if self._asked or self._due:
@@ -297,7 +304,7 @@ class CoordinatedGroup:
             if self._gone is None and self.is_absent and not self._commits:
                 await self._give_back()
         except Exception:
-            # A group with an unexpected error is read again; other groups continue.
+            # After an unexpected error the group is loaded again. Other groups continue.
             self._shared.log.exception("group failed", group=self.name)
             self.let_go(group_refusals.beginning_anew(self.name, maybe=True))
         finally:
@@ -307,7 +314,7 @@ class CoordinatedGroup:
             self._set_timer()
 
     async def _give_back(self) -> None:
-        """Drop the claim of a group that does not exist, so that calls cannot fill the store with names."""
+        """Drop the claim of a group that does not exist, which keeps calls from filling the store with names."""
         self.let_go(group_refusals.beginning_anew(self.name))
         with suppress(CoordinationError):
             await self._shared.store.release(self.claim)
@@ -349,7 +356,7 @@ class CoordinatedGroup:
         blocks = self.offsets.changed(merged)
         store, clock = self._shared.store, self._shared.clock
         pieces: list[Sequence[Operation]] = list(portions(store.offset_operations(self.name, blocks)))
-        # Offsets of a group without members make it exist; with members there is nothing to found.
+        # Offsets of a group without members create the group. A group with members exists already.
         founding = self.group.founding(clock.monotonic(), clock.now_us())
         if founding.change is not None:
             pieces = [*change_pieces(store.of(self.name), founding.change), *pieces]
@@ -363,7 +370,7 @@ class CoordinatedGroup:
             _settle_all(standing)
 
     def _merge_commits(self) -> tuple[list[_Commit], dict[tuple[TopicId, int], OffsetEntry | None]]:
-        """Take the commits that go into one transaction, in their order; what must not be written is refused."""
+        """Return the commits of one transaction in order, with their merged entries; fail commits that are refused."""
         standing: list[_Commit] = []
         merged: dict[tuple[TopicId, int], OffsetEntry | None] = {}
         commits, self._commits = self._commits, []
@@ -382,9 +389,9 @@ class CoordinatedGroup:
         return standing, merged
 
     async def _write(self, pieces: Sequence[Sequence[Operation]], waiting: Sequence[_Waiting]) -> None:
-        """Write pieces in their order. A failure answers the waiting calls and raises `_NotWritten`.
+        """Write pieces in order. A failure fails the waiting calls and raises `_NotWritten`.
 
-        After an unknown outcome the group is dropped and read again.
+        After an unknown outcome the group is dropped and loaded again.
         """
         written = 0
         try:
@@ -404,7 +411,7 @@ class CoordinatedGroup:
     # -- time
 
     def _set_timer(self) -> None:
-        """Schedule the next periodic turn; after a failure never at once."""
+        """Schedule the next periodic turn, which never follows a failure at once."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -415,13 +422,16 @@ class CoordinatedGroup:
             self._timer = asyncio.get_running_loop().call_later(seconds, self._time_is_up)
 
     def _time_is_up(self) -> None:
-        """Heartbeats since the timer was set have moved what it was set for: only one look a session, not one each."""
+        """Run a periodic turn, unless heartbeats have moved the deadline.
+
+        The timer is set once per session, not once per heartbeat.
+        """
         self._timer = None
         deadline = self.group.deadline()
         if self.usable and deadline is not None and deadline > self._shared.clock.monotonic():
             self._set_timer()
         elif self._doubted and self._shared.incarnation.confirms(self.claim.broker_epoch):
-            # No heartbeat could be received in the meantime: sessions start at full length.
+            # No heartbeat could be received in the meantime. The sessions start again at full length.
             self.let_go(group_refusals.beginning_anew(self.name))
         else:
             self.wake()
@@ -434,7 +444,7 @@ def _given(reply: Reply) -> Reply:
 
 
 def _settle(answer: asyncio.Future[A], value: A) -> None:
-    # Its caller may be gone.
+    # The caller may have been cancelled.
     if not answer.done():
         answer.set_result(value)
 
@@ -448,5 +458,5 @@ def _fail(waiting: Iterable[_Waiting], problem: ProblemError) -> None:
     for each in waiting:
         if not each.answer.done():
             each.answer.set_exception(problem)
-            # The caller may be cancelled: an exception without a reader needs no report.
+            # The caller may have been cancelled. An exception without a reader needs no report.
             each.answer.exception()

@@ -1,7 +1,7 @@
-"""Consumer groups of one broker: what `server` calls, answered by the groups that this broker coordinates.
+"""Consumer groups of one broker: calls of `server`, answered by the groups that this broker coordinates.
 
-Finds or becomes the coordinator, holds the coordinated groups, and drops them when the broker's incarnation ends. Knows
-nothing of HTTP. The pure room `groups` decides what a member may do; offsets are stored as given.
+`Groups` finds or becomes the coordinator, owns the coordinated groups, and drops them when the broker's incarnation
+ends. The module does not use HTTP. The pure room `groups` decides what a member may do; offsets are stored as given.
 """
 
 from __future__ import annotations
@@ -49,11 +49,12 @@ from fairlead_broker.telemetry import Log
 
 RELEASES_AT_ONCE: Final = 32
 RELEASE_SECONDS_MAX: Final = 1.0
-"""Share of the 10 s of a stop. A claim not released by then ends with the broker's registration."""
+"""Seconds for the release of claims, out of the 10 s of a stop. An unreleased claim ends with the broker's
+registration."""
 
 
 class Groups:
-    """Made with the other parts of a broker."""
+    """Consumer groups of one broker, created with the broker's other parts."""
 
     def __init__(
         self,
@@ -66,7 +67,7 @@ class Groups:
         spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
         log: Log,
     ) -> None:
-        """`spawn` starts a task of the broker. What the mirror and the life tell is to be passed on."""
+        """`spawn` starts a task of the broker. Changes of mirror and incarnation must be reported to the object."""
         self._store = store
         self._mirror = mirror
         self._positions = positions
@@ -75,7 +76,8 @@ class Groups:
         self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._stopping = False
         self.on_loss: Callable[[], None] = lambda: None
-        """Called when a group with members is dropped, so that a coordinator watches its members without calls."""
+        """Function called when a group with members is dropped: a coordinator must watch the members even without
+        calls."""
         self.pace = HeartbeatPace()
         self._shared = GroupShared(
             store=store,
@@ -99,9 +101,9 @@ class Groups:
     # -- the coordinator
 
     async def coordinator_elsewhere(self, group: str, *, again: bool = False) -> BrokerId | None:
-        """Return another broker that coordinates a group, or is to; None where that is this one.
+        """Return the other broker that coordinates a group or should claim it; None if this broker is the coordinator.
 
-        `again`: what is remembered was wrong. Raises `coordination_unavailable`, `shutting_down`.
+        `again`: the cached coordinator was wrong. Raises `coordination_unavailable`, `shutting_down`.
         """
         coordinated = self._groups.get(group)
         if coordinated is not None and coordinated.usable:
@@ -112,7 +114,7 @@ class Groups:
     # -- members
 
     async def heartbeat(self, group: str, member_id: str, request: HeartbeatRequest) -> HeartbeatAnswer:
-        """Join, or say that a member lives. Raises what the group refuses, and `not_coordinator`."""
+        """Process a heartbeat, which may join a member. Raises the group's refusals and `not_coordinator`."""
         try:
             coordinated = await self._coordinated(group, make=request.joins)
         except ProblemError as problem:
@@ -124,7 +126,7 @@ class Groups:
         return group_calls.heartbeat_answer(reply, self._mirror.metadata.topic_name)
 
     async def leave(self, group: str, member_id: str, *, static: bool) -> None:
-        """Leave; `static` keeps the place of a static member. Raises `member_not_found`."""
+        """Remove a member; `static` keeps the place of a static member. Raises `member_not_found`."""
         try:
             coordinated = await self._coordinated(group)
         except ProblemError as problem:
@@ -136,7 +138,7 @@ class Groups:
     # -- offsets
 
     async def commit(self, group: str, request: CommitRequest) -> CommitAnswer:
-        """Store offsets; one result an entry. Raises for the whole what concerns the member."""
+        """Store offsets; return one result per entry. Raises a refusal that concerns the member."""
         member_id = request.member_id
         beyond = await self._positions.beyond(offsets_named(request, self._mirror.metadata))
         try:
@@ -145,7 +147,7 @@ class Groups:
             if problem.code == "group_not_found" and member_id is not None:
                 raise group_refusals.member_not_found(group, member_id) from problem
             raise
-        # Nothing may be waited for from here on: a new group with nothing to write is given back.
+        # No await may follow until the commit: a new group with nothing to write is given back.
         now_us = self._shared.clock.now_us()
         asked = OffsetsAsked(request, coordinated.group, self._mirror.metadata, now_us, beyond)
         if asked.admit():
@@ -153,7 +155,7 @@ class Groups:
         return asked.answer()
 
     async def offsets(self, group: str, topics: Sequence[str] | None) -> OffsetsAnswer:
-        """Committed offsets, of all topics or of some. Raises `group_not_found`."""
+        """Return committed offsets of all topics or of some. Raises `group_not_found`."""
         coordinated = await self._coordinated(group)
         metadata = self._mirror.metadata
         wanted = None if topics is None else {self._topic_id(name) for name in topics}
@@ -175,11 +177,10 @@ class Groups:
         return gone
 
     async def reset(self, group: str, request: ResetRequest, *, dry_run: bool) -> ResetAnswer:
-        """Move the offsets of a group without members; of topics that are named also before there is such a group.
+        """Move the offsets of a group without members.
 
-        Kafka's tool gives a consumer its starting place in the same way before its first start.
-
-        Raises `group_not_found`, `group_not_empty`.
+        Offsets of named topics can also be set before the group exists: like Kafka's tool, a reset gives a consumer its
+        position before its first start. Raises `group_not_found`, `group_not_empty`.
         """
         coordinated = await self._to_be_reset(group, request)
         stands = CommittedOffsets({}) if coordinated is None else coordinated.offsets
@@ -196,13 +197,13 @@ class Groups:
             if each.after is not None
         }
         if entries and not dry_run:
-            # Made as late as this: a new group with nothing to write is given back.
+            # The group is created as late as possible, because a new group with nothing to write is given back.
             written = coordinated or await self._coordinated(group, make=True)
             await written.commit(lambda: _if_empty(written, entries))
         return ResetAnswer(offsets=offsets)
 
     async def _to_be_reset(self, group: str, request: ResetRequest) -> CoordinatedGroup | None:
-        """The group, which has no members; None where it is to be made."""
+        """Return the group, which must have no members; None if the reset will create it."""
         try:
             coordinated = await self._coordinated(group)
         except ProblemError as problem:
@@ -215,13 +216,13 @@ class Groups:
     # -- groups
 
     async def describe(self, group: str) -> GroupDescription:
-        """Members and what they own. Raises `group_not_found`."""
+        """Return a group's members and their partitions. Raises `group_not_found`."""
         coordinated = await self._coordinated(group)
         own = self._shared.incarnation.broker
         return group_calls.description(group, coordinated.group, own, self._mirror.metadata.topic_name)
 
     async def lag(self, group: str) -> LagAnswer:
-        """How far the group is behind. Raises `group_not_found`."""
+        """Return the lag of a group. Raises `group_not_found`."""
         coordinated = await self._coordinated(group)
         metadata = self._mirror.metadata
         partitions = group_lag.partitions_of(coordinated, metadata)
@@ -229,11 +230,11 @@ class Groups:
         return group_lag.lag_answer(coordinated, positions, metadata, self._shared.clock.now_us())
 
     async def delete(self, group: str) -> None:
-        """Delete a group without members, offsets and all. Raises `group_not_found`, `group_not_empty`."""
+        """Delete a group without members, including its offsets. Raises `group_not_found`, `group_not_empty`."""
         await (await self._coordinated(group)).delete()
 
     async def listing(self, after: str | None, limit: int) -> GroupListing:
-        """Groups in the order of their names; any broker knows them. Raises `coordination_unavailable`."""
+        """Return groups ordered by name; any broker can answer. Raises `coordination_unavailable`."""
         with self._trouble("of the list"):
             found, following = await self._store.names(after, limit)
         items = [
@@ -260,27 +261,27 @@ class Groups:
         return names, following
 
     async def adopt(self, group: str) -> None:
-        """Coordinate a group if it exists. Raises the refusal."""
+        """Coordinate a group, if it exists. Raises the refusal."""
         await self._coordinated(group)
 
     # -- life
 
     def changed(self, update: MirrorUpdate) -> None:
-        """Take over what the mirror tells."""
+        """Apply changes of the mirror."""
         self._shared.topics.updated(update.changes)
 
     def incarnation_changed(self) -> None:
-        """Claims of an ended life are worth nothing."""
+        """Drop all groups, because claims of an ended incarnation are invalid."""
         for coordinated in self:
             coordinated.let_go(group_refusals.beginning_anew(coordinated.name))
 
     async def release_all(self) -> None:
-        """Let others have every group; for a stop, when other brokers know of it. Takes no group any more."""
+        """Release the claims of all groups and accept no new groups; called when other brokers know of the stop."""
         self._stopping = True
         room = asyncio.Semaphore(RELEASES_AT_ONCE)
 
         async def release(coordinated: CoordinatedGroup) -> None:
-            # Definite, nothing of it was written: the caller looks for the next coordinator.
+            # The refusal is definite, since nothing of the call was written. The caller looks up the next coordinator.
             coordinated.let_go(group_refusals.not_coordinator(coordinated.name, None, None))
             async with room:
                 await coordinated.idle()
@@ -295,7 +296,7 @@ class Groups:
             self._shared.log.warning("groups not given back", count=len(failures), reason=str(failures[0]))
 
     def close(self) -> None:
-        """Let every group go at once and write nothing any more: the end of a broker, whatever came before."""
+        """Drop all groups at once and stop all writes, when the broker closes for any reason."""
         self._stopping = True
         self._shared.budget.close()
         for coordinated in self:
@@ -323,7 +324,10 @@ class Groups:
             raise group_refusals.unreadable(error, group) from error
 
     async def _coordinated(self, group: str, *, make: bool = False) -> CoordinatedGroup:
-        """The group, claimed and loaded if need be. Raises `group_not_found` unless it may be made."""
+        """Return a usable group, which is claimed and loaded if necessary.
+
+        Raises `group_not_found` unless `make` allows a new group.
+        """
         found = self._groups.get(group)
         if found is not None and found.usable:
             return self._existing(found, make=make)
@@ -350,7 +354,7 @@ class Groups:
             former.let_go(group_refusals.beginning_anew(group))
             await former.idle()
         if not make and not await self._store.exists(group):
-            # A claim on what does not exist would be all that is left of the question.
+            # A claim for a group that does not exist would leave a record for every such question.
             raise group_refusals.group_not_found(group)
         claim = await self._claims.claim(group)
         stored = await self._store.load(claim)

@@ -1,6 +1,6 @@
-"""How far groups are behind, and where a reset takes them: committed offsets held against what the leaders tell.
+"""Lag of groups and targets of resets: committed offsets compared with positions reported by leaders.
 
-For `groups` and `group_upkeep`. Computes; asks and writes nothing itself.
+Used by `groups` and `group_upkeep`. The module only computes; it sends no requests and writes nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fairlead_broker.runtime.groups.offsets import CommittedOffsets
 
 
 def partitions_of(coordinated: CoordinatedGroup, metadata: ClusterMetadata) -> list[TopicIdPartition]:
-    """Return what a group reads: all of the topics that members subscribe to, and where it has offsets."""
+    """Return the partitions of a group: all of its subscribed topics, and those with committed offsets."""
     found = {
         TopicIdPartition(topic_id, PartitionIndex(entry.partition))
         for topic_id, entry in coordinated.offsets.items()
@@ -34,7 +34,7 @@ def partitions_of(coordinated: CoordinatedGroup, metadata: ClusterMetadata) -> l
 
 
 def lag_asked(coordinated: CoordinatedGroup, partitions: Sequence[TopicIdPartition]) -> list[PositionAsked]:
-    """Return what to ask the leaders for the lag of a group."""
+    """Return the requests to leaders for the lag of a group."""
     return [
         PositionAsked(
             topic_id=key.topic_id,
@@ -91,7 +91,7 @@ def _partition_lag(
 def reset_partitions(
     stands: CommittedOffsets, request: ResetRequest, metadata: ClusterMetadata
 ) -> list[TopicIdPartition]:
-    """Return what a reset is about. Raises `topic_not_found`, `topic_recreated`, `partition_not_found`."""
+    """Return the partitions of a reset. Raises `topic_not_found`, `topic_recreated`, `partition_not_found`."""
     if request.topics is None:
         return [
             TopicIdPartition(topic_id, PartitionIndex(entry.partition))
@@ -120,7 +120,7 @@ def reset_partitions(
 def reset_asked(
     partitions: Sequence[TopicIdPartition], position: ResetPosition, now_us: TimestampUs
 ) -> list[PositionAsked]:
-    """Return what to ask the leaders for a reset."""
+    """Return the requests to leaders for a reset."""
     since: int | None = None
     if position.kind is ResetKind.TIMESTAMP:
         since = position.number
@@ -142,7 +142,7 @@ def reset_offsets(
     found: Sequence[PositionTold],
     metadata: ClusterMetadata,
 ) -> list[ResetOffset]:
-    """Return where each partition goes, or why it stays."""
+    """Return the target offset of each partition, or the problem of a partition that stays."""
     return [_reset(stands, position, each, metadata) for each in found]
 
 
@@ -179,7 +179,7 @@ def _destination(position: ResetPosition, found: PositionTold, before: Offset | 
         case ResetKind.TIMESTAMP | ResetKind.DURATION:
             return found.high_watermark if found.found_offset is None else found.found_offset
         case ResetKind.SHIFT:
-            # Without a committed offset a group begins where the log does.
+            # A group without a committed offset begins at the log start.
             shifted = (found.log_start if before is None else before) + position.number
             return min(max(shifted, found.log_start), found.high_watermark)
         case ResetKind.OFFSET:

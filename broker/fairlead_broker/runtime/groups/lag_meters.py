@@ -1,4 +1,4 @@
-"""The lag of coordinated groups as metrics: asked for all groups at once, shown up to a number of series."""
+"""Metrics of the lag of coordinated groups, requested for all groups at once and exported up to a number of series."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from fairlead_broker.runtime.peer_serving.positions import Positions
 from fairlead_broker.telemetry import Telemetry
 
 PARTITIONS_MAX: Final = 10_000
-"""Partitions of groups that one broker shows; groups that come later in the alphabet are left out."""
+"""Maximum number of groups' partitions that one broker exports; groups later in the alphabet are left out."""
 GROUPS_AT_ONCE: Final = 20
-"""Groups between two breaths of the event loop."""
+"""Number of groups for which positions are requested at once, before the event loop runs other work."""
 LAG_METRICS: Final = ("fairlead_group_lag_records", "fairlead_group_lag_seconds")
 
 
 class GroupLagMeters:
-    """Shows what was asked for last."""
+    """Gauges of the lag, with the values of the last request."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class GroupLagMeters:
         self._shown: set[tuple[str, str, str]] = set()
 
     async def show(self) -> None:
-        """Ask the leaders, and show what they tell; partitions that cannot be asked are shown no more."""
+        """Request positions from leaders and export the lag; partitions without an answer are removed."""
         shown: set[tuple[str, str, str]] = set()
         groups = sorted(self._groups, key=lambda each: each.name)
         asked = left_out = 0
@@ -65,7 +65,7 @@ class GroupLagMeters:
     async def _show(
         self, parts: Sequence[tuple[CoordinatedGroup, Sequence[TopicIdPartition]]]
     ) -> set[tuple[str, str, str]]:
-        """Show some groups; return the labels of what is shown."""
+        """Export the lag of some groups; return the exported labels."""
         asked = [each for of_group in parts for each in group_lag.lag_asked(*of_group)]
         positions = iter(await self._positions.ask(asked))
         shown = set()

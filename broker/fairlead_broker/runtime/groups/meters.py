@@ -1,4 +1,4 @@
-"""The metrics of coordinated groups: counted as they change, or read at each scrape."""
+"""Metrics of coordinated groups, counted at each change or computed at each scrape."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fairlead_broker.telemetry import Telemetry
 
 
 class GroupMeters:
-    """What is counted for all groups of one broker."""
+    """Metrics of all groups of one broker."""
 
     __slots__ = ("_commit_seconds", "_rebalances", "_telemetry", "_transactions")
 
@@ -19,18 +19,18 @@ class GroupMeters:
         self._transactions = telemetry.metric("fairlead_group_offset_transactions_total")
 
     def watch(self, groups: Callable[[], int], members: Callable[[], int]) -> None:
-        """Show what is read at each scrape."""
+        """Export the numbers of groups and members, computed at each scrape."""
         self._telemetry.metric("fairlead_coordinated_groups").set_function(groups)
         self._telemetry.metric("fairlead_group_members").set_function(members)
 
     def committed(self, seconds: float) -> None:
-        """Count a commit that stands, with the time that it took."""
+        """Record the duration of a stored commit."""
         self._commit_seconds.observe(seconds)
 
     def transactions(self, count: int) -> None:
-        """Count transactions of offsets."""
+        """Count transactions that wrote offsets."""
         self._transactions.inc(count)
 
     def rebalanced(self) -> None:
-        """Count a new target."""
+        """Count a rebalance, which gives a group a new target."""
         self._rebalances.inc()

@@ -1,7 +1,8 @@
 """Rate limit of this broker's transactions of committed offsets: its share of the load on coordination.
 
-For the coordinated groups, which are served in the order of their requests. Commits of a waiting group gather and go in
-one transaction, so that a lower rate makes transactions larger, not commits fewer (protocol section 5, rule 4).
+Used by the coordinated groups, which are served in the order of their requests. Commits of a waiting group accumulate
+and are written in one transaction: a lower rate makes transactions larger, not commits fewer (protocol section 5, rule
+4).
 """
 
 from __future__ import annotations
@@ -16,19 +17,19 @@ from fairlead_broker.registry.metadata import ClusterMetadata
 from fairlead_broker.registry.records import BrokerState
 
 CLUSTER_TRANSACTIONS_PER_SECOND: Final = 480.0
-"""Transactions a second of all brokers together: with their other writes, groups stay below 500 a second."""
+"""Transactions per second of all brokers together: with their other writes, groups stay below 500 per second."""
 BURST_SECONDS: Final = 0.1
-"""What was not used for so long may be used at once."""
+"""Number of seconds whose unused transactions may be used at once."""
 TIMER_SECONDS_MIN: Final = 0.001
 
 
 class OffsetBudget:
-    """Grants transactions at a rate, in the order in which they were asked for."""
+    """Grants of transactions at a limited rate, in the order of the requests."""
 
     __slots__ = ("_asked", "_at", "_clock", "_rate", "_timer", "_tokens", "granted")
 
     def __init__(self, clock: Clock, rate: Callable[[], float]) -> None:
-        """`rate`: transactions a second of this broker as of now, above 0."""
+        """`rate` returns this broker's present number of transactions per second, above 0."""
         self._clock = clock
         self._rate = rate
         self._asked: deque[Callable[[], None]] = deque()
@@ -36,29 +37,29 @@ class OffsetBudget:
         self._at = clock.monotonic()
         self._timer: asyncio.TimerHandle | None = None
         self.granted = 0
-        """Transactions so far."""
+        """Number of transactions granted so far."""
 
     @property
     def waiting(self) -> int:
-        """How many wait to be granted one."""
+        """Number of requests that wait for a transaction."""
         return len(self._asked)
 
     def ask(self, granted: Callable[[], None]) -> None:
         """Call a function when one transaction may begin; at once if no other group waits.
 
-        It must not raise, and may ask again.
+        The function must not raise, and may call `ask` again.
         """
         self._asked.append(granted)
         if self._timer is None:
             self._grant()
 
     def spend(self, transactions: int) -> None:
-        """Count transactions beyond the granted one, so that others wait for them."""
+        """Count transactions beyond the granted one, which delay later requests."""
         self._tokens -= transactions
         self.granted += transactions
 
     def close(self) -> None:
-        """Grant nothing any more."""
+        """Drop all waiting requests and grant no further transactions."""
         self._asked.clear()
         if self._timer is not None:
             self._timer.cancel()
@@ -72,14 +73,14 @@ class OffsetBudget:
             self._tokens -= 1
             self.granted += 1
             self._asked.popleft()()
-        # One that was granted may have asked again, and so have set the timer.
+        # A granted function may have called `ask` again, which may have set the timer.
         if self._asked and self._timer is None:
-            # Never so short that rounding leaves a token forever all but whole.
+            # A shorter timer could end just before a whole token is available because of rounding.
             seconds = max((1 - self._tokens) / rate, TIMER_SECONDS_MIN)
             self._timer = asyncio.get_running_loop().call_later(seconds, self._grant)
 
 
 def own_rate(metadata: ClusterMetadata) -> float:
-    """This broker's part of the cluster's transactions a second, the same for all that take part."""
+    """Return this broker's share of the cluster's transactions per second, equal for all brokers not stopping."""
     taking_part = sum(each.value.state is not BrokerState.STOPPING for each in metadata.brokers.values())
     return CLUSTER_TRANSACTIONS_PER_SECOND / max(1, taking_part)

@@ -1,7 +1,7 @@
-"""One commit of offsets: which of its partitions may be stored, checked on arrival and again when it is written.
+"""One commit of offsets: its storable partitions, checked on arrival and again at the time of the write.
 
-Used by `coordinated_group`. A commit waits for its turn at the store, and its member may give up partitions while it
-waits, so the check on arrival is repeated (protocol section 5, rule 4).
+Used by `coordinated_group`. A commit waits for its turn at the store, and its member may give up partitions in between.
+For this reason the check is repeated (protocol section 5, rule 4).
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from fairlead_broker.registry.metadata import ClusterMetadata
 from fairlead_broker.runtime import refusals
 
 Entries: TypeAlias = Mapping[tuple[TopicId, int], OffsetEntry | None]
-"""By topic and partition; None takes the offset away."""
+"""Offsets by topic and partition; None deletes an offset."""
 
 
 class CommittedOffsets:
-    """Where a group goes on, by topic and partition."""
+    """Committed offsets of a group, by topic and partition."""
 
     __slots__ = ("_blocks", "_unknown")
 
     def __init__(self, blocks: Mapping[Block, OffsetsRecord]) -> None:
-        """Begin with what was loaded."""
+        """Store the loaded offsets."""
         self._blocks: dict[Block, dict[int, OffsetEntry]] = {
             block: {entry.partition: entry for entry in record.entries} for block, record in blocks.items()
         }
@@ -49,22 +49,22 @@ class CommittedOffsets:
         return any(self._blocks.values())
 
     def get(self, topic_id: TopicId, partition: int) -> OffsetEntry | None:
-        """Return where the group goes on in one partition; None where nothing is committed."""
+        """Return the committed offset of a partition; None if nothing is committed."""
         entries = self._blocks.get((topic_id, partition // OFFSETS_PER_KEY))
         return None if entries is None else entries.get(partition)
 
     def items(self) -> Iterator[tuple[TopicId, OffsetEntry]]:
-        """Return all, by topic id and partition."""
+        """Yield all offsets, ordered by topic id and partition."""
         for (topic_id, _), entries in sorted(self._blocks.items()):
             for _, entry in sorted(entries.items()):
                 yield topic_id, entry
 
     def matching(self, wanted: Callable[[TopicId, OffsetEntry], bool]) -> list[tuple[TopicId, int]]:
-        """Return the partitions whose offset is of that kind."""
+        """Return the partitions whose committed offset matches a predicate."""
         return [(topic_id, entry.partition) for topic_id, entry in self.items() if wanted(topic_id, entry)]
 
     def changed(self, entries: Entries) -> dict[Block, OffsetsRecord | None]:
-        """Return the records that a change makes, None for one that is to go; nothing is changed here."""
+        """Return the records after a change, None for a deleted record; the change is not applied here."""
         blocks: dict[Block, dict[int, OffsetEntry]] = {}
         for (topic_id, partition), entry in entries.items():
             key = (topic_id, partition // OFFSETS_PER_KEY)
@@ -78,7 +78,7 @@ class CommittedOffsets:
         return {key: self._record(key, block.values()) for key, block in blocks.items()}
 
     def take(self, blocks: Mapping[Block, OffsetsRecord | None]) -> None:
-        """Hold what has been written."""
+        """Apply records that have been written."""
         for key, record in blocks.items():
             if record is None:
                 self._blocks.pop(key, None)
@@ -93,7 +93,7 @@ class CommittedOffsets:
 
 
 class OffsetsAsked:
-    """A request to commit, held against the group and the topics."""
+    """A request to commit, checked against the group and the topics."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class OffsetsAsked:
         now_us: TimestampUs,
         beyond: Mapping[TopicIdPartition, PositionTold],
     ) -> None:
-        """`beyond`: where partitions stand whose offset lies outside the log."""
+        """`beyond`: positions of the partitions whose offset lies above the high watermark."""
         self._request = request
         self._group = group
         self._metadata = metadata
@@ -112,7 +112,7 @@ class OffsetsAsked:
         self._beyond = beyond
 
     def admit(self) -> Entries:
-        """Return what may be stored. Raises what concerns the member, and so the whole of it."""
+        """Return the entries that may be stored. Raises a refusal of the member, which applies to the whole request."""
         member_id = self._request.member_id
         self._group.check_commit(member_id, self._request.member_epoch)
         self._results = []
@@ -132,7 +132,7 @@ class OffsetsAsked:
         return entries
 
     def answer(self) -> CommitAnswer:
-        """Return what became of each entry when it was last looked at."""
+        """Return the result of each entry from the last check."""
         return CommitAnswer(offsets=self._results)
 
     def _topic_id(self, entry: OffsetCommit) -> TopicId:
@@ -168,7 +168,7 @@ class OffsetsAsked:
 
 
 def offsets_named(request: CommitRequest, metadata: ClusterMetadata) -> dict[TopicIdPartition, Offset]:
-    """Return the offsets of a request by partition, as far as there are such topics."""
+    """Return the offsets of a request by partition, without topics that do not exist."""
     return {
         TopicIdPartition(topic.value.topic_id, PartitionIndex(each.partition)): Offset(each.offset)
         for each in request.offsets

@@ -1,4 +1,4 @@
-"""Refusals about consumer groups, each built in one place, and what trouble with the store means for a caller."""
+"""Refusals about consumer groups, each built in one function, and the translation of store errors."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from fairlead_broker.registry.metadata import ClusterMetadata
 from fairlead_broker.registry.records import RecordUnreadable
 
 RETRY_SOON_SECONDS: Final = 0.5
-"""Advice in refusals that pass by themselves."""
+"""Retry advice in temporary refusals."""
 
 
 def group_not_found(group: str) -> ProblemError:
-    """Nothing is kept under this name."""
+    """Return the problem for a group that does not exist."""
     return ProblemError("group_not_found", f"there is no group {group}", data={"group": group})
 
 
 def member_not_found(group: str, member_id: str) -> ProblemError:
-    """The group does not exist, and so has no such member."""
+    """Return the problem for a member of a group that does not exist."""
     return ProblemError(
         "member_not_found",
         f"group {group} has no member {member_id}; join again with member epoch 0",
@@ -30,7 +30,7 @@ def member_not_found(group: str, member_id: str) -> ProblemError:
 
 
 def group_not_empty(group: str, members: int) -> ProblemError:
-    """Refusal: the call needs a group without members."""
+    """Return the problem for a call that needs a group without members."""
     return ProblemError(
         "group_not_empty",
         f"group {group} has {members} members; stop them first, or wait for their sessions to end",
@@ -39,7 +39,7 @@ def group_not_empty(group: str, members: int) -> ProblemError:
 
 
 def not_coordinator(group: str, broker: BrokerId | None, metadata: ClusterMetadata | None) -> ProblemError:
-    """Another broker coordinates the group, or is to; nothing was done."""
+    """Return the problem for a group that another broker coordinates or should claim; nothing was done."""
     registered = None if broker is None or metadata is None else metadata.brokers.get(broker)
     where = "another broker" if broker is None else f"broker {broker}"
     return ProblemError(
@@ -54,14 +54,14 @@ def not_coordinator(group: str, broker: BrokerId | None, metadata: ClusterMetada
 
 
 def nobody_runs(group: str) -> ProblemError:
-    """This broker is stopping, and there is no other."""
+    """Return the problem of a stopping broker without another running broker."""
     return ProblemError(
         "shutting_down", f"no running broker can coordinate group {group}", retry_after_seconds=1.0
     )
 
 
 def lease_in_doubt(group: str) -> ProblemError:
-    """The store has not confirmed this broker's lease in time (protocol section 3, rule 7)."""
+    """Return the problem for a lease that the store did not confirm in time (protocol section 3, rule 7)."""
     return ProblemError(
         "coordination_unavailable",
         f"the coordinator of group {group} cannot prove its lease: another may coordinate it",
@@ -71,7 +71,7 @@ def lease_in_doubt(group: str) -> ProblemError:
 
 
 def beginning_anew(group: str, *, maybe: bool = False) -> ProblemError:
-    """Refusal: the coordinator has dropped the group and reads it again. `maybe`: a write was under way."""
+    """Return the problem for a group that the coordinator dropped and loads again; `maybe`: a write was running."""
     return ProblemError(
         "coordination_unavailable",
         f"the coordinator of group {group} reads the group again from coordination",
@@ -81,7 +81,7 @@ def beginning_anew(group: str, *, maybe: bool = False) -> ProblemError:
 
 
 def unreadable(error: RecordUnreadable, group: str) -> ProblemError:
-    """A value of the group is damaged, or of a later release; the others are served."""
+    """Return the problem for a group with a damaged value or one of a later release; other groups are served."""
     return ProblemError(
         "coordination_unavailable",
         f"the coordinator of group {group} cannot read it: {error}",
@@ -93,7 +93,7 @@ def unreadable(error: RecordUnreadable, group: str) -> ProblemError:
 def of_store(error: CoordinationError, group: str, *, maybe: bool = False) -> ProblemError:
     """Return the problem of a call whose read or write of the group failed in the store.
 
-    `maybe`: part of the write may be done.
+    `maybe`: part of the write may have been executed.
     """
     match error:
         case ClaimLost() if not maybe:

@@ -1,6 +1,7 @@
-"""Every ready topic in the shape that groups are assigned by; the same object as long as nothing of it changes.
+"""Every ready topic in the form that the assignment of groups uses; the same object while nothing in it changes.
 
-For the coordinated groups, which look at it at each turn and compare by identity. Follows the mirror.
+Used by the coordinated groups, which read the topics at each turn and compare them by identity. The topics follow the
+mirror.
 """
 
 from __future__ import annotations
@@ -23,24 +24,24 @@ NO_RACKS: frozenset[str] = frozenset()
 
 
 class GroupTopics:
-    """Made over a mirror's metadata; told of each update."""
+    """View of a mirror's topics, which must be notified of each update."""
 
     __slots__ = ("_changed", "_metadata", "_racks", "_shapes", "topics")
 
     def __init__(self, metadata: ClusterMetadata, changed: Callable[[], None]) -> None:
-        """`changed` is called, on the loop, when `topics` has become another object."""
+        """`changed` is called on the loop when `topics` has become another object."""
         self._metadata = metadata
         self._changed = changed
         self._racks: dict[BrokerId, str | None] = {
             broker: each.value.rack for broker, each in metadata.brokers.items()
         }
-        """The last known ones: a broker that is away for a while moves no partitions between members."""
+        """Last known racks of all brokers: a broker that is absent for a while moves no partitions between members."""
         self._shapes: dict[str, TopicShape] = {}
         self._look_at(metadata.topics)
         self.topics: Topics = MappingProxyType(self._shapes)
 
     def updated(self, changes: Iterable[Change]) -> None:
-        """Take over what the mirror tells; cheap for changes that concern no group."""
+        """Apply changes of the mirror; cheap for changes that affect no group."""
         touched: set[str] = set()
         for change in changes:
             touched.update(self._touched_by(change))
@@ -65,7 +66,7 @@ class GroupTopics:
                 return ()
 
     def _look_at(self, names: Iterable[str]) -> bool:
-        """Whether the shape of one of these topics is another one than before."""
+        """Update the shapes of some topics; return whether one of them has changed."""
         found = dict(self._shapes)
         for name in names:
             topic = self._metadata.topics.get(name)

@@ -1,7 +1,7 @@
-"""Periodic work of coordinators: claim unowned groups, expire old offsets, show lag.
+"""Periodic work of coordinators: claiming unowned groups, expiring old offsets, exporting lag.
 
-For `wiring`. A call about a group claims it; this claims groups without calls, whose members would otherwise never time
-out and whose offsets would never expire (protocol section 5, rule 4).
+Used by `wiring`. A call about a group claims the group. The upkeep claims groups without calls, whose members would
+otherwise never time out and whose offsets would never expire (protocol section 5, rule 4).
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from fairlead_broker.runtime.groups.lag_meters import GroupLagMeters
 from fairlead_broker.telemetry import Log
 
 LAG_SECONDS: Final = 15.0
-"""How often the lag that metrics show is asked for."""
+"""Seconds between two requests for the exported lag."""
 PASS_SECONDS: Final = 600.0
-"""How often all groups of the cluster are looked at, beside after the loss of a broker."""
+"""Seconds between two passes over all groups of the cluster; the loss of a broker causes another pass."""
 PAGE_GROUPS: Final = 100
 PICTURE_SECONDS_MAX: Final = 2.0
-"""How long a look at what is gone waits for the picture of the topics."""
+"""Maximum number of seconds that an expiry pass waits for the mirror."""
 OFFSETS_RETENTION: Final = "offsets.retention.minutes"
 
 
 class GroupUpkeep:
-    """Runs until cancelled."""
+    """Task that looks after the groups until it is cancelled."""
 
     def __init__(self, groups: Groups, mirror: Mirror, lag: GroupLagMeters, clock: Clock, log: Log) -> None:
         self._groups = groups
@@ -48,7 +48,7 @@ class GroupUpkeep:
         groups.on_loss = self._wanted.set
 
     async def run(self) -> None:
-        """Do it again and again."""
+        """Run passes and export the lag, until cancelled."""
         while True:
             try:
                 if self._wanted.is_set() or self._clock.monotonic() >= self._pass_at:
@@ -60,21 +60,21 @@ class GroupUpkeep:
                 raise
             except (CoordinationError, ProblemError, RecordUnreadable) as error:
                 self._log.warning("groups not looked after", reason=str(error))
-            # Lag has no event of its own: it is looked at by the clock.
+            # Lag is exported at intervals, because no event announces its changes.
             with suppress(TimeoutError):
                 async with asyncio.timeout(LAG_SECONDS):
                     await self._wanted.wait()
 
     async def look_at_all(self) -> None:
-        """Claim every unowned group that hashing assigns to this broker, and expire old offsets of all own groups.
+        """Claim every unowned group that hashing assigns to this broker, and expire old offsets of its groups.
 
-        Raises `CoordinationError`; the next pass does the rest.
+        Raises `CoordinationError`; the next pass does the remaining work.
         """
         after: str | None = None
         while True:
             names, after = await self._groups.adoptable(after, PAGE_GROUPS)
             for name in names:
-                # Another broker may own the group now, or it is deleted.
+                # Another broker may have claimed the group, or it was deleted.
                 with suppress(ProblemError):
                     await self._groups.adopt(name)
             if after is None:
@@ -82,10 +82,10 @@ class GroupUpkeep:
         await self.forget_old()
 
     async def forget_old(self) -> None:
-        """Forget offsets that have expired, or whose topic is gone, and groups of which nothing is left.
+        """Delete expired offsets, offsets of deleted topics, and groups without members and offsets.
 
-        A group that was taken over may have offsets of a topic that is not in this broker's picture yet: without all
-        of it up to the claims nothing is forgotten before the next pass.
+        An adopted group may have offsets of a topic that this broker's mirror does not show yet. Unless the mirror
+        reaches the revision of all claims, nothing is deleted before the next pass.
         """
         try:
             async with asyncio.timeout(PICTURE_SECONDS_MAX):
@@ -95,7 +95,7 @@ class GroupUpkeep:
         minutes = cluster_number(self._metadata, OFFSETS_RETENTION)
         old_before = TimestampUs(self._clock.now_us() - minutes * 60_000_000)
         for coordinated in self._groups:
-            # Whatever came in between, the next pass finds.
+            # The group may have changed in between. The next pass continues.
             with suppress(ProblemError):
                 await coordinated.forget_old(old_before, self._is_gone)
 

@@ -1,4 +1,4 @@
 """All replicas of this broker: opening their logs, changing their roles, damage, scrubbing, upkeep.
 
-Used by the broker and by `peer_serving`.
+The room is used by the broker and by `peer_serving`.
 """

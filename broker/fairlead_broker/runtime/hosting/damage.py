@@ -1,6 +1,6 @@
 """Damaged records: accepted as lost by the leader, or fetched again by a replica.
 
-A replica whose damaged range the other replicas hold in full leaves the in-sync set, truncates its log and fetches
+A replica whose damaged range is complete on the other replicas leaves the in-sync set, truncates its log and fetches
 the range again.
 """
 
@@ -31,7 +31,7 @@ from fairlead_broker.telemetry import Log
 
 
 class DamageAcceptance:
-    """Makes reads skip a damaged range when an operator accepts the loss."""
+    """Acceptance of lost records: reads skip a damaged range after an operator has accepted the loss."""
 
     def __init__(self, pool: DiskPool, failed: Callable[[LogError], None], log: Log) -> None:
         """`failed` is called when the disk has failed."""
@@ -42,7 +42,7 @@ class DamageAcceptance:
     async def accept(self, partition: LeaderReplica, first_offset: Offset, next_good_offset: Offset) -> None:
         """Accept the loss of exactly this range, durably; a second call changes nothing.
 
-        Damage that only a reader has met so far is verified first. Raises `conflict` if this is no damaged range,
+        Damage that so far only a reader has found is verified first. Raises `conflict` unless the range is damaged,
         `disk_full`, `storage_failed`.
         """
         try:
@@ -68,7 +68,7 @@ class DamageAcceptance:
 
 
 def _accept(log: PartitionLog, first_offset: Offset, next_good_offset: Offset) -> bool:
-    """Verify and accept; blocks, runs in the disk pool."""
+    """Verify the damage and accept it; blocks, runs in the disk pool."""
     if log.accept_damage(first_offset, next_good_offset):
         return True
     for segment in log.segments:
@@ -86,7 +86,7 @@ served."""
 
 
 class DamageRepair:
-    """Repairs damaged replicas until cancelled."""
+    """Task that repairs damaged replicas until it is cancelled."""
 
     def __init__(
         self,
@@ -105,28 +105,29 @@ class DamageRepair:
         self._partitions = partitions
         self._log = log
         self._left: dict[TopicIdPartition, Revision] = {}
-        """Records in which this broker has removed itself, for replicas that are still to be truncated."""
+        """Revisions of the records in which this broker removed its own replica, by partition that is still to be
+        truncated."""
 
     async def run(self) -> None:
         """Check all replicas at every interval, until cancelled."""
         while True:
-            # The only event to wait for is time.
+            # No event announces damage; only time passes.
             await asyncio.sleep(LOOK_SECONDS)  # noqa: TID251
             await self.look()
 
     async def look(self) -> None:
-        """Repair damaged replicas whose records another replica has."""
+        """Repair damaged replicas whose records exist on another replica."""
         damaged = self._partitions.damaged()
         self._left = {key: revision for key, revision in self._left.items() if key in damaged}
         for key in damaged:
             try:
                 if await self._leave(key) and await self._partitions.drop_damaged(key):
-                    # The broker may follow by the very same record again, and the replica may be damaged again.
+                    # The same record may make the broker follow again, and the replica may be damaged again.
                     self._left.pop(key, None)
             except CoordinationClosed:
                 raise
             except CoordinationError as error:
-                # The write may have succeeded or not; the next check starts from the record as it is then.
+                # Whether the write succeeded is unknown. The next check starts from the record in the mirror.
                 self._log.warning("damaged copy not given up yet", partition=str(key), reason=str(error))
 
     async def _leave(self, key: TopicIdPartition) -> bool:
@@ -136,7 +137,8 @@ class DamageRepair:
         if found is None:
             return False
         if self._left.get(key) == found.mod_revision:
-            # The truncation failed, on a full disk. The replica has had no role since, so none of its reports counts.
+            # The earlier truncation failed on a full disk. The replica has had no role since, and none of its reports
+            # counts.
             return True
         successor = taken_out(found.value, self._incarnation.broker, self._directory)
         if successor is None:

@@ -1,6 +1,6 @@
-"""Whether the data directory can be written: its first failed write or sync ends all writes until a restart.
+"""Whether the data directory can be written: the first failed write or sync ends all writes until a restart.
 
-Every writer of the directory reports to it; the broker's readiness reads it.
+Every writer of the directory reports its failures here; the broker's readiness depends on the result.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fairlead_broker.telemetry import Log
 
 
 class DirectoryHealth:
-    """First failure of a data directory."""
+    """Health of a data directory, which its first failure ends."""
 
     def __init__(self, entry: Entry, opening: DiskPool, log: Log) -> None:
         self._entry = entry
@@ -25,7 +25,7 @@ class DirectoryHealth:
 
     @property
     def failure(self) -> LogError | None:
-        """Error that ended the directory's writes; None while it can be written."""
+        """Error after which the directory refuses writes; None while it can be written."""
         return self._error or self._entry.directory.failure
 
     def subscribe(self, failed: Callable[[], None]) -> None:
@@ -33,11 +33,11 @@ class DirectoryHealth:
         self._subscribers.append(failed)
 
     def fail(self, error: LogError) -> None:
-        """End the directory's writes. Later errors change nothing."""
+        """Refuse all further writes to the directory. Later errors change nothing."""
         if self._error is not None:
             return
         self._error = error
-        # Unsynced records may be lost: no incarnation of this broker may be elected for having them.
+        # Unsynced records may be lost. No incarnation of this broker may be elected on the ground of these records.
         self._opening.submit(self._entry.directory.forget_residence)
         self._entry.registration.directory_failed()
         self._log.error("data directory failed; writes are refused until a restart", reason=str(error))

@@ -1,9 +1,9 @@
-"""Reports leader epochs that coordination has issued a second time.
+"""Reports of leader epochs that coordination has issued a second time.
 
-A coordination store that was restored from a backup lacks the elections since the backup. The broker that it names as
-leader finds the epoch in its own list already: two histories would get the same epoch. The broker does not become
-leader, and writes a record without a leader, in the highest epoch of its list, marked as restored. The controller then
-asks every replica and elects the longest log, in a higher epoch than any replica knows (protocol section 3, rule 8).
+A coordination store that was restored from a backup lacks the elections since the backup. The broker that the store
+names as leader finds the issued epoch in its own list already: two histories would share one epoch. The broker does not
+become leader. It writes a record without a leader, in the highest epoch of its list, marked as restored. The controller
+asks every replica and elects the longest log, in an epoch higher than any replica knows (protocol section 3, rule 8).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from fairlead_broker.runtime.lifecycle.incarnation import Incarnation
 from fairlead_broker.telemetry import Log
 
 LOOK_SECONDS: Final = 1.0
-"""Interval of the checks: a restore takes minutes, so another second does not matter."""
+"""Interval of the checks. A restore takes minutes, which makes another second irrelevant."""
 
 
 class EpochReports:
-    """Reports epochs until cancelled."""
+    """Task that reports epochs until it is cancelled."""
 
     def __init__(
         self,
@@ -46,19 +46,19 @@ class EpochReports:
     async def run(self) -> None:
         """Check all replicas at every interval, until cancelled."""
         while True:
-            # The only event to wait for is time.
+            # No event announces a reissued epoch; only time passes.
             await asyncio.sleep(LOOK_SECONDS)  # noqa: TID251
             await self.look()
 
     async def look(self) -> None:
-        """Report every epoch in which this broker should lead and which its log has already."""
+        """Report every epoch that makes this broker leader and that its log already contains."""
         for key, highest in self._partitions.overtaken():
             try:
                 await self._report(key, highest)
             except CoordinationClosed:
                 raise
             except CoordinationError as error:
-                # The write may have succeeded or not; the next check starts from the record as it is then.
+                # Whether the write succeeded is unknown. The next check starts from the record in the mirror.
                 self._log.warning("leader epoch not reported yet", partition=str(key), reason=str(error))
 
     async def _report(self, key: TopicIdPartition, highest: LeaderEpoch) -> None:

@@ -16,7 +16,7 @@ from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 
 @dataclass(slots=True)
 class HostedLog:
-    """Leader replica, follower replica, or neither while the partition has no leader; never both."""
+    """Open log with a leader replica, a follower replica, or neither while the partition has no leader; never both."""
 
     key: TopicIdPartition
     log: PartitionLog
@@ -27,9 +27,9 @@ class HostedLog:
     """Task of the leader replica."""
     followed: FollowerReplica | None = None
     left: Callable[[], Awaitable[None]] | None = None
-    """Waits until the log has no disk work of the last role; may be called several times."""
+    """Function that waits until the disk work of the last role has ended; may be called several times."""
     distrusted: bool = False
-    """Whether recovery cut off more than a torn end, and no partition record says so yet."""
+    """Whether recovery removed more than a torn end, and no partition record shows it yet."""
 
     @property
     def role(self) -> LeaderReplica | FollowerReplica | None:
@@ -43,22 +43,25 @@ class HostedLog:
 
     @property
     def serves(self) -> bool:
-        """Whether the replica serves its purpose: it leads, or its copy is complete."""
+        """Whether the replica leads, or its copy is complete."""
         if self.followed is not None:
             return self.followed.caught_up
-        # Without a leader there is nothing to fetch. If an earlier incarnation of this broker leads, the controller is
-        # about to elect a leader.
+        # A partition without a leader offers nothing to fetch. If an earlier incarnation of this broker leads, the
+        # controller will elect a leader soon.
         return self.led is not None or self.record.value.leader is None
 
 
 async def nobody_at(hosted: HostedLog) -> None:
-    """Wait for the disk work of the last role, also if another call has ended that role."""
+    """Wait for the disk work of the last role, even if another call has ended that role."""
     if hosted.left is not None:
         await hosted.left()
 
 
 def drop_damaged(log: PartitionLog) -> None:
-    """Truncate a log where its damage begins; blocks. Drops every record if that is impossible. Raises LogError."""
+    """Truncate a log at the start of its damage, or drop every record if that is impossible.
+
+    Blocks. Raises LogError.
+    """
     first = min((each.first_offset for each in log.damaged if not each.accepted), default=log.end_offset)
     start = log.log_start_offset
     try:
@@ -67,6 +70,6 @@ def drop_damaged(log: PartitionLog) -> None:
             return
     except LogDamaged:
         pass
-    # Deleted records are not damage: other replicas deleted them too. The epoch before the start still exposes a
-    # replica that never had them.
+    # Deleted records are not damage, because other replicas deleted them too. The epoch before the log start still
+    # reveals a replica that never had the records.
     log.restart_at(start, log.epoch_before(start))

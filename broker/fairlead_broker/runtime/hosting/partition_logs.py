@@ -1,6 +1,6 @@
-"""The logs of partitions: opened after a crash, kept while no record names them, deleted.
+"""Logs of partitions: opened after a crash, kept while no record names them, deleted.
 
-For `replicas`. Everything that blocks runs in the pool for opening.
+Used by `replicas`. Everything that blocks runs in the pool for opening.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class PartitionLogs:
     __slots__ = ("_directory", "_kept", "_log", "_one_removal", "_pool", "removals")
 
     def __init__(self, directory: LogDirectory, pool: DiskPool, removals: SideWork, log: Log) -> None:
-        """`removals` runs the removal of files that are no longer reachable."""
+        """`removals` runs the removal of files that are no longer in use."""
         self._directory = directory
         self._pool = pool
         self._log = log
@@ -31,9 +31,9 @@ class PartitionLogs:
         self.removals = removals
 
     def open(self, key: TopicIdPartition, topic: str, config: TopicConfig) -> PartitionLog:
-        """Open or recover a log; blocks. Bytes that a crash left unsynced are synced before any other part uses them.
+        """Open or recover a log; blocks.
 
-        Raises LogError.
+        Bytes that a crash left unsynced are synced before any other part uses them. Raises LogError.
         """
         log = self._kept.pop(key, None)
         if log is not None:
@@ -42,29 +42,29 @@ class PartitionLogs:
             log = self._directory.open_partition(key.topic_id, key.partition, config)
             self._report(log, topic, key.partition)
         if log.synced_offset < log.end_offset:
-            # The log stays open if the sync fails.
+            # The log stays open even if the sync fails.
             self._kept[key] = log
             log.sync()
             self._kept.pop(key, None)
         return log
 
     def keep(self, key: TopicIdPartition, log: PartitionLog) -> None:
-        """Keep a log open that no record names any more, to be opened again or deleted."""
+        """Keep a log open that no record names any more; the log is opened again or deleted later."""
         self._kept[key] = log
 
     async def delete_topic(self, topic_id: TopicId) -> None:
-        """Delete the folders of a topic whose tombstone is written; one of the two permissions to delete."""
+        """Delete the folders of a topic whose tombstone is written, which is one of two conditions for a deletion."""
         indexes = await self._pool.run(self.folders, topic_id)
         keys = [TopicIdPartition(topic_id, index) for index in indexes]
-        # All partitions before the first file is removed: one checkpoint without them suffices.
+        # All partitions are given up before the first file is removed, because one checkpoint without them suffices.
         given_up = [(key, await self._give_up(key)) for key in keys]
         for key, folder in given_up:
             self._begin_removal(key, folder)
 
     async def delete(self, key: TopicIdPartition) -> None:
-        """Delete the folder of a partition that its record keeps elsewhere, or whose topic is gone.
+        """Delete the folder of a partition that moved to other brokers or whose topic is gone.
 
-        On return no start reads the folder. `removals` deletes its files one after the other: there can be many.
+        On return, no restart reads the folder. `removals` deletes the files one by one, because there can be many.
         """
         self._begin_removal(key, await self._give_up(key))
 
@@ -73,7 +73,7 @@ class PartitionLogs:
         try:
             return await self._pool.run(self._directory.give_up_partition, key.topic_id, key.partition)
         except LogError as error:
-            # The folder stays; the next start tries again.
+            # The folder stays. The next start retries the deletion.
             self._log.error("partition not deleted", partition=str(key), reason=str(error))
             return None
 
@@ -82,7 +82,7 @@ class PartitionLogs:
             self.removals.begin(self._remove(key, folder), f"removal of {key}")
 
     async def _remove(self, key: TopicIdPartition, folder: Path) -> None:
-        # One at a time: the other threads of the pool open logs.
+        # Removals run one at a time, because the other threads of the pool open logs.
         async with self._one_removal:
             try:
                 await self._pool.run(self._directory.remove_given_up, folder)
@@ -90,10 +90,7 @@ class PartitionLogs:
                 self._log.error("files not removed", partition=str(key), reason=str(error))
 
     def folders(self, topic_id: TopicId) -> list[PartitionIndex]:
-        """Return the partitions that have a folder, opened by this process or left by a stopped one.
-
-        Blocks.
-        """
+        """Return the partitions that have a folder, opened by this process or left by an earlier one; blocks."""
         folder = self._directory.path / topic_id
         if not folder.is_dir():
             return []
@@ -101,7 +98,7 @@ class PartitionLogs:
         return sorted(PartitionIndex(int(name)) for name in names if name.isascii() and name.isdigit())
 
     def _report(self, log: PartitionLog, topic: str, partition: PartitionIndex) -> None:
-        """Log what a recovery removed, distrusts or rebuilt; nothing after a clean start."""
+        """Log what a recovery removed, distrusts or rebuilt. A clean start logs nothing."""
         report = log.recovery_report
         for cut in report.cuts:
             self._log.warning(

@@ -1,6 +1,6 @@
-"""Partitions that this broker keeps and cannot serve, with the reasons.
+"""Partitions that this broker keeps but cannot serve, with the reasons.
 
-For `replicas`, which opens their logs and gives them roles. Each reason is logged once, however often it occurs again.
+Used by `replicas`, which opens the logs and starts the roles. A repeated reason is logged only once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fairlead_broker.runtime import refusals
 from fairlead_broker.telemetry import Log
 
 OPEN_AGAIN_SECONDS: Final = 1.0
-"""Time between attempts to open a log on a full disk: no event announces free space."""
+"""Seconds between attempts to open a log on a full disk. No event announces free space."""
 
 
 class RefusedPartitions:
@@ -25,7 +25,7 @@ class RefusedPartitions:
     __slots__ = ("_log", "_look_again", "_problems")
 
     def __init__(self, look_again: Callable[[TopicId], None], log: Log) -> None:
-        """`look_again` makes `replicas` try the partitions of a topic again."""
+        """`look_again` makes `replicas` compare the partitions of a topic again."""
         self._look_again = look_again
         self._log = log
         self._problems: dict[TopicIdPartition, ProblemError] = {}
@@ -41,7 +41,7 @@ class RefusedPartitions:
         return self._problems.get(key)
 
     def refuse(self, key: TopicIdPartition, topic: str, error: LogError) -> None:
-        """Record the problem of a partition. On a full disk, the partition is tried again after a while."""
+        """Record the problem of a partition; after a full disk, retry the partition later."""
         problem = refusals.from_log(error, topic, key.partition, writing=False)
         known, self._problems[key] = self._problems.get(key), problem
         if isinstance(error, DiskFull):
@@ -56,9 +56,9 @@ class RefusedPartitions:
             )
 
     def accept(self, key: TopicIdPartition) -> None:
-        """Drop the problem of a partition that is served, or no longer kept here."""
+        """Remove the problem of a partition that is served or no longer kept here."""
         self._problems.pop(key, None)
 
     def forget_topic(self, topic_id: TopicId) -> None:
-        """Drop the problems of a deleted topic."""
+        """Remove the problems of a deleted topic."""
         self._problems = {key: why for key, why in self._problems.items() if key.topic_id != topic_id}

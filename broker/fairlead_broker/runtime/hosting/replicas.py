@@ -1,10 +1,10 @@
 """The replicas of this broker, led or followed, kept as the mirrored records require.
 
-One task compares: it opens the logs of the partitions that the records give to this broker, starts the role that they
-give, and closes the logs that they no longer give. A folder is deleted only when the topic's tombstone or the record
-requires it. The present state decides, not the event, so a change that is seen twice or late does no harm. The log
-stays open while roles change. Recovery and the removal of files, which may take long, run beside the task: roles of
-other partitions do not wait.
+One task compares records and replicas. The task opens the logs of the partitions that the records assign to this
+broker, starts the assigned roles, and closes logs that are no longer assigned. A folder is deleted only when the
+topic's tombstone or the record requires it. The comparison reads the present state rather than events: a repeated or
+late event does no harm. The log stays open while roles change. Recovery and the removal of files, which may take long,
+run in separate tasks and do not delay the roles of other partitions.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Record: TypeAlias = Versioned[PartitionRecord]
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """A partition whose log is to be opened, or that takes another role."""
+    """Partition whose log must be opened or whose role must change."""
 
     key: TopicIdPartition
     view: TopicView
@@ -60,7 +60,7 @@ class _Wanted:
 
 
 class Replicas:
-    """Opens, finds and closes replicas; iterates over the leader replicas."""
+    """Registry of the replicas: opens, finds and closes them, and iterates over the leader replicas."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Replicas:
         meters: BrokerMeters,
         log: Log,
     ) -> None:
-        """`opening`: the pool in which logs are opened, recovered and deleted."""
+        """`opening`: pool in which logs are opened, recovered and deleted."""
         self._incarnation = incarnation
         self._roles = Roles(incarnation, directory.identity.directory_id)
         self._metadata = metadata
@@ -84,7 +84,7 @@ class Replicas:
         self._openings = SideWork(changes.spawn)
         self._being_opened: set[TopicIdPartition] = set()
         self._opened: list[_Wanted] = []
-        """Partitions whose logs were opened since the last comparison and that have no role yet."""
+        """Partitions whose logs were opened since the last comparison and that do not have a role yet."""
         self._opening = opening
         self._changes = changes
         self._fetching = fetching
@@ -129,7 +129,7 @@ class Replicas:
         return (each.led for each in hosted if each.led is not None)
 
     def find(self, topic_id: TopicId, index: PartitionIndex) -> LeaderReplica:
-        """Return a leader replica. Raises the problem that says why the partition is not served here."""
+        """Return a leader replica. Raises the problem that explains why the partition is not served here."""
         try:
             led = self._hosted[topic_id][index].led
         except KeyError:
@@ -140,12 +140,12 @@ class Replicas:
         return led
 
     def log_of(self, key: TopicIdPartition) -> PartitionLog | None:
-        """Return the open log of a partition, whatever the role of this broker."""
+        """Return the open log of a partition in any role of this broker; None if no log is open."""
         return None if (hosted := self._find(key)) is None else hosted.log
 
     @property
     def in_line(self) -> bool:
-        """Whether every replica here has led or been caught up at one time since the start."""
+        """Whether every replica here has led or been caught up at some time since the start."""
         if not self._was_in_line:
             self._was_in_line = not self._openings and all(
                 hosted.serves for hosted in self._all() if hosted.key not in self._refused
@@ -161,7 +161,7 @@ class Replicas:
     # -- epochs
 
     def overtaken(self) -> list[tuple[TopicIdPartition, LeaderEpoch]]:
-        """Return the partitions to lead here in an epoch not above that of their logs, with the log's epoch."""
+        """Return partitions that this broker should lead in an epoch not above their log's, with the log's epoch."""
         return [
             (hosted.key, hosted.log.leader_epochs[-1].epoch)
             for hosted in self._all()
@@ -174,13 +174,14 @@ class Replicas:
     # -- damage
 
     def damaged(self) -> list[TopicIdPartition]:
-        """Return the partitions with an unreadable part whose loss no operator has accepted."""
+        """Return the partitions with unreadable or missing records whose loss no operator has accepted."""
         return [hosted.key for hosted in self._all() if hosted.damaged]
 
     async def drop_damaged(self, key: TopicIdPartition) -> bool:
-        """Truncate a log where its damage begins, once no record counts on it; it is fetched again from there.
+        """Truncate a log at the start of its damage; the removed records are fetched again.
 
-        Returns False if the disk refused: the replica has no role until the truncation succeeds.
+        No record may count the replica as in sync. Returns False if the disk refused the truncation: the replica has no
+        role until a truncation succeeds.
         """
         hosted = self._find(key)
         if hosted is None:
@@ -203,7 +204,7 @@ class Replicas:
             self._look_at(key.topic_id)
 
     def _may_have_role(self, hosted: HostedLog, record: PartitionRecord) -> bool:
-        """Return whether a replica may have a role: not before a truncation for damage, nor in quarantine."""
+        """Return whether a replica may have a role; false in quarantine and before a truncation for damage."""
         if hosted.key in self._giving_up or hosted.key in self._directory.identity.quarantined:
             return False
         return not hosted.damaged or taken_out(record, self._incarnation.broker) is None
@@ -211,7 +212,7 @@ class Replicas:
     # -- changes
 
     def changed(self, change: Change) -> None:
-        """Note a change of the records; cheap, called for every change."""
+        """Record a change in the mirror; cheap, because it is called for every change."""
         match change:
             case TopicChange(before=before, after=after):
                 self._dirty.update(each.value.topic_id for each in (before, after) if each is not None)
@@ -230,12 +231,12 @@ class Replicas:
         self._wake.set()
 
     def incarnation_changed(self) -> None:
-        """Note a new incarnation of this broker: the roles of the previous one are over."""
+        """Record that this broker has a new incarnation, which ends the roles of the previous one."""
         self._dirty.update(self._hosted)
         self._wake.set()
 
     async def open_all(self) -> None:
-        """Open all logs and start all roles once, at the start."""
+        """Open all logs and start all roles once, when the broker starts."""
         topics = [topic.value.topic_id for topic in self._metadata.topics.values()]
         self._dirty.update(topics)
         self._dirty.update(self._metadata.deleted_topics)
@@ -247,14 +248,14 @@ class Replicas:
             await self._delete_left_folders(topic_id)
 
     async def _delete_left_folders(self, topic_id: TopicId) -> None:
-        """Delete folders of partitions that the records gave to other brokers while this one was away."""
+        """Delete folders of partitions that moved to other brokers while this broker was stopped."""
         records = self._metadata.partitions(topic_id)
         for index in await self._opening.run(self._logs.folders, topic_id):
             if index in records and self._roles.own_replica(records[index].value) is None:
                 await self._logs.delete(TopicIdPartition(topic_id, index))
 
     async def run(self) -> None:
-        """Compare after every change until cancelled."""
+        """Compare records and replicas after every change, until cancelled."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -265,7 +266,7 @@ class Replicas:
                     waiter.set_result(None)
 
     async def settled(self) -> None:
-        """Wait until all replicas are opened or closed as the mirror shows now."""
+        """Wait until all replicas are opened or closed as the present mirror requires."""
         await self._looked_at()
         while self._openings:
             await self._openings.over()
@@ -282,7 +283,7 @@ class Replicas:
         await waiter
 
     async def close_all(self) -> None:
-        """Stop every partition; waiting calls are answered `shutting_down`. The logs stay open for the last sync."""
+        """Stop every partition; waiting calls fail with `shutting_down`. The logs stay open for the last sync."""
         tasks = []
         for hosted in self._all():
             if hosted.led is not None and hosted.task is not None:
@@ -290,13 +291,14 @@ class Replicas:
                 hosted.led.wake_polls()
                 tasks.append(hosted.task)
         if tasks:
-            # Not awaited one by one: after a failure they are cancelled, which is not our cancellation.
+            # The tasks are not awaited one by one: after a failure they are cancelled, and awaiting them would raise
+            # `CancelledError` here.
             await asyncio.wait(tasks)
         for followed in list(self.followed()):
             await followed.close()
 
     def storage_failed(self) -> None:
-        """End all writes: the directory has failed. Reads continue."""
+        """Refuse all writes because the directory has failed. Reads continue."""
         for partition in self:
             partition.storage_failed()
 
@@ -338,9 +340,9 @@ class Replicas:
         return self._views.by_id(topic_id)
 
     def _compare(self, view: TopicView, wanted: list[_Wanted], waits: list[Awaitable[object]]) -> None:
-        """Find the replicas of a topic to be opened or to change role; close or update the others.
+        """Find a topic's replicas to be opened or to change role; close or update the others.
 
-        Ending roles runs in parallel; `waits` receives the awaitables that must end before a log is opened.
+        Roles end in parallel. `waits` receives the awaitables that must complete before a log is opened.
         """
         records = self._metadata.partitions(view.topic_id)
         for index, hosted in list(self._hosted.get(view.topic_id, {}).items()):
@@ -388,7 +390,7 @@ class Replicas:
     # -- opening
 
     def _begin_opening(self, wish: _Wanted) -> None:
-        """Open a log beside other work, unless that is running already."""
+        """Start opening a log in a separate task, unless the log is already being opened."""
         if wish.key not in self._being_opened:
             self._being_opened.add(wish.key)
             self._openings.begin(self._open(wish), f"opening of {wish.key}")
@@ -422,15 +424,15 @@ class Replicas:
             return
         if hosted.log.config != wish.view.config:
             hosted.log.update_config(wish.view.config)  # no disk work uses the log, so this does not block
-        # Without another replica, this one has the only copy of the records.
+        # The only replica of a partition has the only copy of the records.
         hosted.distrusted = False
         self._refused.accept(wish.key)
         record, log = wish.record.value, hosted.log
         following = self._roles.following(record)
         begun = log.leader_epochs[-1].epoch if log.leader_epochs else None
         last = log.last_epoch
-        # A restored coordination store can issue epochs again. Leading would mix two histories, and a follower with
-        # an older epoch must not cut the log's records of a later one (rule 3.8).
+        # A restored coordination store can issue epochs again. Leading would mix two histories. A follower with an
+        # older epoch must not truncate the log's records of a later epoch (rule 3.8).
         if self._roles.leads(record):
             if begun is not None and begun >= record.leader_epoch:
                 self._refused.refuse(
@@ -449,10 +451,10 @@ class Replicas:
                 self._changes.follow(hosted, wish.view, wish.record, following)
 
     def _is_newest(self, wish: _Wanted) -> bool:
-        """Return whether the mirror still shows this record; if not, the topic is compared again anyway.
+        """Return whether the mirror still has this record; an outdated topic is compared again in any case.
 
-        A replica that removed itself from the record must not lead or follow by the earlier version: it was truncated
-        since.
+        A replica that removed itself from the record must not lead or follow by the earlier version, because its log
+        was truncated since.
         """
         standing = self._metadata.partitions(wish.key.topic_id).get(wish.key.partition)
         return standing is not None and standing.mod_revision == wish.record.mod_revision
@@ -460,7 +462,7 @@ class Replicas:
     # -- closing
 
     async def _let_go(self, hosted: HostedLog, ended: Awaitable[object], *, removed: bool) -> None:
-        """Drop a partition; with `removed`, which the record decides, delete its files."""
+        """Drop a partition once its role has ended; delete its files if the record removed the replica (`removed`)."""
         await ended
         self._forget(hosted)
         if removed:
@@ -486,7 +488,7 @@ class Replicas:
             self._meters.forget_topic(name)
         self._refused.forget_topic(topic_id)
         if any(key.topic_id == topic_id for key in self._being_opened):
-            return  # compared again when the opening has ended
+            return  # The topic is compared again when the opening ends.
         if topic_id in self._metadata.deleted_topics:
             await self._logs.delete_topic(topic_id)
 

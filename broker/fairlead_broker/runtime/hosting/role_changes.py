@@ -1,7 +1,7 @@
-"""Starts and ends the role of this broker for a log: leader or follower.
+"""Start and end of this broker's roles for a log: leader or follower.
 
-For `replicas`, which decides when. A role begins with the log as it is, and ends at once; the next role waits for the
-disk work of the ended one.
+Used by `replicas`, which decides when a role changes. A role begins with the present log and ends at once. The next
+role waits for the disk work of the ended role.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Record: TypeAlias = Versioned[PartitionRecord]
 
 
 class RoleChanges:
-    """Creates leader and follower replicas, and ends them."""
+    """Factory of leader and follower replicas, which also ends them."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class RoleChanges:
         supervisor: Supervisor,
         lag_seconds: Callable[[], float],
     ) -> None:
-        """`lag_seconds`: maximum lag of an in-sync follower, called for every leadership."""
+        """`lag_seconds` returns the maximum lag of an in-sync follower; called for every leadership."""
         self._incarnation = incarnation
         self._metadata = metadata
         self._shared = shared
@@ -73,7 +73,7 @@ class RoleChanges:
         partition = hosted.led = LeaderReplica(view.name, key, view.config, log, leader, self._shared, meters)
         partition.start_leading()
         hosted.task = self._supervisor.spawn(partition.run(), f"partition {view.name}-{key.partition}")
-        # The sync rounds of an earlier role are over: its unsynced records are marked again.
+        # The sync rounds of an earlier role have ended; the log's unsynced records are submitted again.
         partition.sync.sync_at_once(log.end_offset)
         self._meters.watch_partition(
             view.name,
@@ -114,9 +114,9 @@ class RoleChanges:
         topic: str,
         refusal: Callable[[str, PartitionIndex, SideEffect], ProblemError],
     ) -> Awaitable[object]:
-        """End this broker's role for a log at once; the returned awaitable ends when no disk work uses the log.
+        """End this broker's role for a log at once; the awaitable completes when no disk work uses the log.
 
-        This includes the disk work of a role that another call has ended.
+        The awaitable also covers the disk work of a role that another call has ended.
         """
         led, followed, task = hosted.led, hosted.followed, hosted.task
         hosted.led = hosted.followed = hosted.task = None

@@ -1,8 +1,8 @@
-"""Reads every segment of this broker once a week and checks all checksums, slowly.
+"""Slow weekly read of every segment of this broker that verifies all checksums.
 
-One task. A pass over much data takes its whole interval and never exceeds the rate limit, so that clients do not notice
-it. The wall clock decides at which segment a pass begins: a broker that restarts every day still reads every segment.
-Reads of a damaged range are answered `log_damaged` from then on; the scrub only logs and counts the damage.
+One task scrubs. A pass over much data takes its whole interval and never exceeds the rate limit, which keeps the effect
+on clients small. The wall clock determines the segment at which a pass begins: a broker that restarts every day still
+reads every segment. Later reads of a damaged range fail with `log_damaged`; the scrub only logs and counts the damage.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from fairlead_broker.telemetry import Log
 Replica: TypeAlias = LeaderReplica | FollowerReplica
 
 BYTES_PER_SECOND_MIN: Final = 1 << 20
-"""Minimum rate: a small log is read quickly and then left alone, rather than byte by byte all week."""
+"""Minimum rate: a small log is read quickly and then left idle, instead of being read slowly all week."""
 EMPTY_PASS_SECONDS: Final = 60.0
-"""Time until the next pass if there was nothing to read."""
+"""Seconds until the next pass after a pass without data."""
 
 
 class Scrub:
-    """Runs passes until cancelled."""
+    """Task that runs scrub passes until it is cancelled."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Scrub:
         count_damaged: Callable[[int], None],
         log: Log,
     ) -> None:
-        """`partitions` is called for every pass."""
+        """`partitions` returns the replicas to scrub; called for every pass."""
         self._partitions = partitions
         self._pool = pool
         self._clock = clock
@@ -61,7 +61,7 @@ class Scrub:
             await self._pause(max(left, 0.0) if nbytes else min(EMPTY_PASS_SECONDS, self._pass_seconds))
 
     async def run_pass(self) -> int:
-        """Check every present segment; return the number of bytes read."""
+        """Verify every present segment; return the number of bytes read."""
         segments = [
             (partition, segment) for partition in self._partitions() for segment in partition.log.segments
         ]
@@ -75,7 +75,7 @@ class Scrub:
         return read
 
     def _first(self, count: int) -> int:
-        """Return the segment at which a pass begins now, which is where an undisturbed pass would be."""
+        """Return the index of the first segment of a pass, which is where an uninterrupted pass would be now."""
         seconds = self._clock.now_us() / 1e6 % self._pass_seconds
         return int(count * seconds / self._pass_seconds)
 
@@ -89,7 +89,8 @@ class Scrub:
                 await self._pause(nbytes / bytes_per_second)
             damaged = await self._pool.run(scrub.finish)
         except (LogError, OSError) as error:
-            # Closed, truncated, expired or unreadable since: the next pass or the next reader reports it.
+            # The segment was closed, truncated, deleted or became unreadable. The next pass or reader reports the
+            # problem.
             self._log.warning("segment not scrubbed", path=str(segment.path), reason=str(error))
             return read
         for damage in damaged:
@@ -106,7 +107,7 @@ class Scrub:
 
     @staticmethod
     async def _pause(seconds: float) -> None:
-        # There is no event to wait for: only time passes.
+        # The pause limits the rate; no event ends it.
         await asyncio.sleep(seconds)  # noqa: TID251
 
 
@@ -116,5 +117,5 @@ def _total_bytes(segments: list[tuple[Replica, Segment]]) -> int:
         try:
             total += segment.size
         except OSError:
-            continue  # expired since the pass began
+            continue  # The segment has expired since the pass began.
     return total

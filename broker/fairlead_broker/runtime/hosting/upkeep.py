@@ -1,7 +1,7 @@
 """Periodic work of a broker.
 
-Checkpoints, segments that are due to roll, files of dropped segments, time events of leaders, and the names of
-producers.
+Writes checkpoints, rolls segments, removes files of dropped segments, passes the time to leaders, and deletes names of
+idle producers.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from fairlead_broker.telemetry import Log
 Replica: TypeAlias = LeaderReplica | FollowerReplica
 
 LOOK_SECONDS = 0.25
-"""Interval at which the appended bytes are compared with the limit for an early checkpoint."""
+"""Seconds between comparisons of the appended bytes with the limit for an early checkpoint."""
 
 
 class Upkeep:
-    """Runs every few seconds until cancelled, and sooner after many appends."""
+    """Task that runs every few seconds until it is cancelled, and earlier after many appends."""
 
     __slots__ = (
         "_appended_bytes",
@@ -56,9 +56,9 @@ class Upkeep:
         failed: Callable[[StorageFailed], None],
         log: Log,
     ) -> None:
-        """`partitions` returns leader and follower replicas at each call; `failed` is called when the disk failed.
+        """`partitions` returns leader and follower replicas at each call; `failed` is called when the disk fails.
 
-        `appended_bytes`: bytes appended since the start; `bytes_max` of them end the interval early.
+        `appended_bytes` returns the bytes appended since the start; `bytes_max` appended bytes end the interval early.
         """
         self._bytes_max = bytes_max
         self._appended_bytes = appended_bytes
@@ -78,21 +78,21 @@ class Upkeep:
             await self.look_after_segments()
 
     async def _until_due(self) -> None:
-        """Wait for the interval, or until a start after a kill would have too many bytes to read."""
+        """Wait for the interval, or until a restart after a kill would have to read too many bytes."""
         due = self._clock.monotonic() + self._interval_seconds
         enough = self._appended_bytes() + self._bytes_max
-        # The only event is time: appends are too many for an event each.
+        # The appended bytes are polled, because an event for each append would cost too much.
         while (left := due - self._clock.monotonic()) > 0 and self._appended_bytes() < enough:  # noqa: ASYNC110
             await asyncio.sleep(min(left, LOOK_SECONDS))  # noqa: TID251
 
     async def look_after_segments(self) -> None:
-        """Roll the due segments of every partition, and remove the files of segments dropped long enough ago."""
+        """Roll the due segments of every partition, and remove the files of segments that were dropped long ago."""
         failure = await self._pool.run(self._look_after, list(self._partitions()))
         if failure is not None:
             self._failed(failure)
 
     def _look_after(self, partitions: list[Replica]) -> StorageFailed | None:
-        # A checkpoint or the opening of a log may fail first: without an append no other part notices the failure.
+        # A checkpoint or the opening of a log may fail first. Without an append, no other part notices the failure.
         failure = self._directory.failure
         now_us = self._clock.now_us()
         for partition in partitions:
@@ -103,13 +103,13 @@ class Upkeep:
             except LogClosed:
                 continue
             except StorageFailed as error:
-                failure = error  # it ends the whole directory, so the other logs fail alike
+                failure = error  # The failure affects the whole directory: the other logs fail alike.
             except LogError as error:
                 self._log.warning("segments not looked after", topic=partition.topic, reason=str(error))
         return failure
 
     async def checkpoint(self) -> None:
-        """Write the offsets of every partition. On a full disk only the next recovery takes longer."""
+        """Write the offsets of every partition. A full disk only makes the next recovery longer."""
         try:
             await self._pool.run(self._directory.write_checkpoint)
         except LogError as error:
@@ -120,7 +120,7 @@ INTERVAL_SECONDS: Final = 3600.0
 
 
 class ProducerNames:
-    """Deletes the names of idle producers until cancelled."""
+    """Task that deletes the names of idle producers until it is cancelled."""
 
     __slots__ = ("_log", "_partitions", "_registry")
 
@@ -132,7 +132,7 @@ class ProducerNames:
     async def run(self) -> None:
         """Delete idle names at every interval, until cancelled."""
         while True:
-            # The only event to wait for is time.
+            # No event announces idleness; only time passes.
             await asyncio.sleep(INTERVAL_SECONDS)  # noqa: TID251
             try:
                 await self.forget_idle()
@@ -150,12 +150,12 @@ class ProducerNames:
 
 
 SHARES: Final = 10
-"""Number of ticks in which every partition has one turn."""
+"""Number of ticks in which every partition is served once."""
 TURN_SECONDS_MAX: Final = 1.0
 
 
 class LeaderClock:
-    """Passes the time to leaders until cancelled."""
+    """Task that passes the time to leader replicas until it is cancelled."""
 
     __slots__ = ("_confirmed", "_lag_seconds", "_lease_confirmed", "_partitions", "_ticked")
 
@@ -166,7 +166,7 @@ class LeaderClock:
         lag_seconds: Callable[[], float],
         ticked: Callable[[], None],
     ) -> None:
-        """`partitions` returns the present leader replicas at each tick; `ticked` is called once a turn."""
+        """`partitions` returns the present leader replicas at each tick; `ticked` is called once per turn."""
         self._partitions = partitions
         self._lease_confirmed = lease_confirmed
         self._lag_seconds = lag_seconds
@@ -174,16 +174,16 @@ class LeaderClock:
         self._confirmed = True
 
     async def run(self) -> None:
-        """Pass the time to the leader replicas at each tick."""
+        """Pass the time to the leader replicas at each tick, until cancelled."""
         while True:
             turn_seconds = min(TURN_SECONDS_MAX, self._lag_seconds() / 2)
             for share in range(SHARES):
-                # The only event to wait for is time.
+                # The ticks measure time; no event replaces them.
                 await asyncio.sleep(turn_seconds / SHARES)  # noqa: TID251
                 self.tick(share)
 
     def tick(self, share: int) -> None:
-        """Serve one share of the partitions, or all of them when the lease came into doubt or was confirmed again."""
+        """Serve one share of the partitions, or all after the lease came into doubt or was confirmed again."""
         confirmed = self._lease_confirmed()
         changed, self._confirmed = confirmed is not self._confirmed, confirmed
         partitions = self._partitions if changed else islice(self._partitions, share, None, SHARES)

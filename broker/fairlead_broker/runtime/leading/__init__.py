@@ -1,4 +1,4 @@
-"""Leader replicas: appending produced batches, acknowledging them, serving fetches and long polls, retention.
+"""Leader replicas: appending and acknowledging produced batches, serving fetches and long polls, retention.
 
-One task owns one partition; the decisions are those of `replication.leader` and `producers`.
+One task owns one partition. `replication.leader` and `producers` make the decisions.
 """

@@ -1,7 +1,7 @@
 """Fetch calls: whole committed batches of many partitions, and a long poll when too few bytes are available.
 
 Reads try the page cache on the event loop and use the disk pool only for bytes outside the page cache. A call reads at
-most twice: at once, and when its long poll ends.
+once, and reads again after its wait.
 """
 
 from __future__ import annotations
@@ -24,28 +24,30 @@ from fairlead_broker.runtime.meters import BrokerMeters
 from fairlead_broker.runtime.requests import FetchResult, FetchSpec, PartitionFetch
 
 CACHED_READ_BYTES = 1 << 20
-"""Bytes of one read on the loop: about 60 us, and sent as one part of an answer."""
+"""Maximum size of one read on the loop, which takes about 60 us and is sent as one part of an answer."""
 ON_LOOP_BYTES_MAX = 4 << 20
-"""Bytes that one call may read on the loop, about a quarter of a millisecond; larger reads use the disk pool."""
+"""Maximum number of bytes that one call reads on the loop, about a quarter of a millisecond; larger reads use the disk
+pool."""
 
 EPOCH_WAIT_SECONDS_MAX = 1.0
-"""Maximum time for which a fetch that names a later leader epoch waits until this broker's mirror shows that epoch."""
+"""Maximum number of seconds that a fetch with a later leader epoch waits for this broker's mirror to show that
+epoch."""
 NEVER_ENOUGH_BYTES = 1 << 62
 
 FindPartition = Callable[[TopicId, PartitionIndex], LeaderReplica]
 
 
 class _Reading:
-    """One partition of one call while its batches are gathered.
+    """Read of one partition for one call.
 
-    The first batch of the first partition that has any is always returned. A later partition returns nothing this time
-    if its first batch is larger than the remaining bytes of the call.
+    The first batch of the first partition that has any is always returned. A later partition returns nothing in this
+    call if its first batch is larger than the remaining bytes of the call.
     """
 
     __slots__ = ("_data", "_future", "_nbytes", "_next_offset", "_room", "_wanted", "limit", "partition")
 
     def __init__(self, partition: LeaderReplica, offset: Offset, wanted: int, room: float) -> None:
-        """`wanted`: bytes to gather; `room`: maximum size of the first batch."""
+        """`wanted`: number of bytes to read; `room`: maximum size of the first batch."""
         self.partition = partition
         self.limit = partition.readable_limit
         self._next_offset = offset
@@ -57,7 +59,7 @@ class _Reading:
 
     @property
     def wants_more(self) -> bool:
-        """Whether another read is worthwhile: a rest smaller than a whole read mostly ends before a large batch."""
+        """Whether another read is worthwhile, which a remainder smaller than a whole read mostly is not."""
         if self._next_offset >= self.limit:
             return False
         if self._data:
@@ -66,11 +68,11 @@ class _Reading:
 
     @property
     def claimed_bytes(self) -> int:
-        """Bytes of the call that this partition uses: already read, or reserved for a read in the pool."""
+        """Number of the call's bytes that this partition uses: already read, or reserved for a read in the pool."""
         return self._nbytes if self._future is None else max(self._wanted, 1)
 
     def read_cached(self, on_loop: int) -> int:
-        """Read from the page cache while it has the next batches; return the number of bytes read."""
+        """Read the next batches while the page cache has them; return the number of bytes read."""
         while self._nbytes < on_loop and self.wants_more:
             left = max(min(self._wanted - self._nbytes, CACHED_READ_BYTES), 1)
             read = self.partition.read_cached(self._next_offset, left)
@@ -79,12 +81,12 @@ class _Reading:
         return self._nbytes
 
     def submit(self, pool: DiskPool) -> None:
-        """Start a read in the disk pool of the bytes that the page cache lacked."""
+        """Start a read in the disk pool for the bytes missing in the page cache."""
         left = max(self._wanted - self._nbytes, 1)
         self._future = pool.submit(self.partition.read, self._next_offset, left, self.limit)
 
     async def finish(self) -> FetchResult | ProblemError:
-        """Wait for the read in the disk pool, if there is one, and return the result."""
+        """Wait for the read in the disk pool, if there is one, and return the partition's result."""
         if self._future is not None:
             try:
                 self._take(await self._future)
@@ -103,7 +105,7 @@ class _Reading:
     def _take(self, read: LogRead) -> bool:
         nbytes = len(read.data)
         if not nbytes:
-            # After an accepted loss at the end of the log there are no records yet.
+            # After an accepted loss at the end of the log, the log has no records there.
             self._next_offset = max(self._next_offset, read.next_offset)
         if not nbytes or nbytes > (self._wanted - self._nbytes if self._data else self._room):
             self._room = self._wanted = 0
@@ -115,7 +117,7 @@ class _Reading:
 
 
 class Fetching:
-    """Runs fetch calls against partitions and holds the waiting calls."""
+    """Fetch calls against partitions, with the calls that wait in long polls."""
 
     __slots__ = (
         "_bytes_max",
@@ -146,12 +148,12 @@ class Fetching:
         self._wait_seconds_max = wait_seconds_max
         self._polls_max = polls_max
         self._waiting: dict[LongPoll, None] = {}
-        """Waiting calls in the order of their arrival, in which a stop answers them."""
+        """Waiting calls in the order of arrival, which is the order in which a stop answers them."""
         self._stopping = False
 
     @property
     def waiting(self) -> int:
-        """Number of long polls that wait now."""
+        """Number of long polls that are waiting."""
         return len(self._waiting)
 
     async def fetch(
@@ -159,7 +161,7 @@ class Fetching:
     ) -> list[FetchResult | ProblemError]:
         """Return one result or problem for each partition, in the order of the request; `held` counts the bytes read.
 
-        Raises `shutting_down`, or `overloaded` when too many fetches wait or too many bytes are read and not sent.
+        Raises `shutting_down`, or `overloaded` when too many fetches wait or too many read bytes are not yet sent.
         """
         if self._stopping:
             raise refusals.shutting_down()
@@ -172,7 +174,7 @@ class Fetching:
         missing = self._missing_bytes(spec, answers)
         if missing > 0 and spec.max_wait_seconds > 0:
             marks = [_high_watermark(answer) for answer in answers]
-            # A result that is too small to answer with is read again later: a waiting poll holds no bytes.
+            # A result with too few bytes is read again after the wait, because a waiting poll holds no bytes.
             del answers
             held.resize(0)
             await self._wait(spec, marks, missing, disconnected)
@@ -183,7 +185,7 @@ class Fetching:
         ]
 
     def answer_all(self) -> None:
-        """End every long poll now and allow no new ones: the broker stops."""
+        """End every long poll now and allow no new ones, because the broker is stopping."""
         self._stopping = True
         for poll in tuple(self._waiting):
             poll.wake()
@@ -191,33 +193,34 @@ class Fetching:
     def _without_doubt(
         self, fetch: PartitionFetch, answer: FetchResult | ProblemError
     ) -> FetchResult | ProblemError:
-        """Return the result without an end offset that may be lower than what the caller has read already.
+        """Return the result, unless its end offset may be lower than an offset that the caller has already read.
 
-        A leader that does not know its high watermark yet knows only an older one, and its reader may know a newer one
-        (rule 4.9). The same holds while the lease is in doubt: another leader may have been elected (rule 3.7).
+        A leader whose high watermark is still unknown has only an older one, and the client may know a newer one (rule
+        4.9). The same applies while the lease is in doubt, because another leader may have been elected (rule 3.7).
         """
         if isinstance(answer, FetchResult) and answer.high_watermark < fetch.offset:
             try:
                 partition = self._find(fetch.topic_id, fetch.partition)
                 high_watermark = partition.high_watermark
-            except ProblemError as problem:  # in doubt or unknown, or the leadership has ended
+            except ProblemError as problem:  # the high watermark is in doubt, or the leadership over
                 return problem
-            # The high watermark has changed: the result above may have been read while it was unknown.
+            # The high watermark has changed. The result may have been read while it was unknown.
             if high_watermark != answer.high_watermark:
                 return refusals.offset_not_available(partition.topic, partition.index)
         return answer
 
     def _behind(self, spec: FetchSpec, answers: list[FetchResult | ProblemError]) -> list[LeaderReplica]:
-        """Return the partitions for which the caller knows a later leader epoch than this broker.
+        """Return the partitions whose leader epoch known to the caller is later than this broker's.
 
-        This broker's mirror shows that epoch soon; the present leadership then ends and wakes its waiters (rule 4.9).
+        This broker's mirror will show the later epoch soon. The present leadership then ends and wakes its waiters
+        (rule 4.9).
         """
         behind = []
         for fetch, answer in zip(spec.partitions, answers, strict=True):
             if isinstance(answer, ProblemError) and answer.code == "unknown_leader_epoch":
                 with suppress(
                     ProblemError
-                ):  # the leadership has ended already: the next read returns the problem
+                ):  # The leadership has ended already: the next read returns the problem.
                     behind.append(self._find(fetch.topic_id, fetch.partition))
         return behind
 
@@ -225,13 +228,13 @@ class Fetching:
         self._meters.fetched(answers)
         for fetch, answer in zip(spec.partitions, answers, strict=True):
             if isinstance(answer, FetchResult) and answer.data:
-                # The first batch may begin below the requested offset; records before that offset do not count.
-                with suppress(ProblemError):  # deleted while the pool was reading
+                # The first batch may begin below the requested offset. Records below that offset are not counted.
+                with suppress(ProblemError):  # The partition was deleted during the read in the pool.
                     topic = self._find(fetch.topic_id, fetch.partition).meters
                     topic.read(answer.next_offset - fetch.offset, answer.nbytes)
 
     def _missing_bytes(self, spec: FetchSpec, answers: list[FetchResult | ProblemError]) -> int:
-        """Return the bytes still missing before the call is answered; a problem is answered at once."""
+        """Return the number of bytes still missing before the call is answered; 0 if a partition has a problem."""
         if self._stopping:
             return 0
         missing = min(spec.min_bytes, spec.max_bytes, self._bytes_max)
@@ -240,7 +243,7 @@ class Fetching:
                 return 0
             missing -= answer.nbytes
             if answer.nbytes >= fetch.bytes_max or answer.next_offset < answer.high_watermark:
-                return 0  # held back by a limit: waiting longer makes no more bytes fit
+                return 0  # A limit was reached: longer waiting would not make more bytes fit.
         return missing
 
     async def _wait(
@@ -258,9 +261,9 @@ class Fetching:
             try:
                 partition = self._find(fetch.topic_id, fetch.partition)
             except ProblemError:
-                return  # the leadership ended while the pool was reading; the next read returns the problem
+                return  # The leadership ended during the read in the pool; the next read returns the problem.
             if high_watermark is not None and partition.readable_limit > high_watermark:
-                return  # the log start moved while the pool was reading
+                return  # The log start moved during the read in the pool.
             partitions.append(partition)
         poll = LongPoll(missing)
         self._waiting[poll] = None
@@ -270,7 +273,7 @@ class Fetching:
             self._waiting.pop(poll, None)
 
     async def _read(self, spec: FetchSpec, held: HeldAnswer) -> list[FetchResult | ProblemError]:
-        """Read every partition, and count how long it took."""
+        """Read every partition and record the duration."""
         now = asyncio.get_running_loop().time
         began = now()
         answers = await self._read_all(spec, held)
@@ -278,7 +281,7 @@ class Fetching:
         return answers
 
     async def _read_all(self, spec: FetchSpec, held: HeldAnswer) -> list[FetchResult | ProblemError]:
-        """Read every partition: cached batches at once on the loop, all others together in the pool."""
+        """Read every partition: cached batches on the loop, all others in parallel in the pool."""
         budget = bytes_max = min(spec.max_bytes, self._bytes_max, held.room())
         crowded = held.crowded
         on_loop = ON_LOOP_BYTES_MAX
@@ -323,12 +326,12 @@ def _high_watermark(answer: FetchResult | ProblemError) -> Offset | None:
 
 
 def _lags(answer: FetchResult | ProblemError) -> bool:
-    """Return whether the partition has more to read than was answered."""
+    """Return whether the partition has more committed records than the answer."""
     return isinstance(answer, FetchResult) and answer.next_offset < answer.high_watermark
 
 
 def _hold_back(spec: FetchSpec, answers: list[FetchResult | ProblemError], left: int) -> None:
-    """Leave out what exceeds the limit: a first batch read by the pool may be larger than the bytes reserved for it."""
+    """Leave out results beyond the limit, which a first batch from the pool larger than its reservation exceeds."""
     first = True
     for at, answer in enumerate(answers):
         if isinstance(answer, ProblemError) or not answer.data:

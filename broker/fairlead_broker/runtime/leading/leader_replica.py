@@ -3,9 +3,9 @@
     produce ──▶ queue ──▶ [task: stamp, one append in the disk pool] ──▶ Appended ─┐
                                       sync rounds ──▶ Synced ──────────────────────┴▶ leadership ──▶ answers, polls
 
-While an append runs in the pool, the next batches gather in the queue and are appended as one group. Everything but the
-disk calls runs on the event loop, so there are no locks; `replication.PartitionLeader` decides, and `leadership`
-carries its decisions to followers and to the coordination store.
+While an append runs in the pool, the next batches collect in the queue and are appended as one group. Everything except
+the disk calls runs on the event loop without locks. `replication.PartitionLeader` decides, and `leadership` passes the
+decisions on to followers and to the coordination store.
 """
 
 from __future__ import annotations
@@ -43,16 +43,17 @@ from fairlead_broker.runtime.meters import TopicMeters
 from fairlead_broker.runtime.topic_views import limits_of
 
 SYNCED_ALONE_BYTES_MAX = 1 << 16
-"""A group up to this size is synced in the same visit of the disk pool if no sync runs at the moment: a lone producer
-then waits for one thread instead of two. Larger groups go to the rounds, so that the next group is written during their
+"""Maximum size of a group that is synced by the same call to the disk pool, if no sync is running: a lone producer
+waits for one thread instead of two. Larger groups are synced by the rounds: the next group is written during their
 sync."""
 
 Refusal: TypeAlias = Callable[[SideEffect], ProblemError]
-"""Function from the side effect of a batch to the problem that refuses it: may the batch be stored?"""
+"""Function from the side effect of a batch, which tells whether the batch may be stored, to the problem that refuses
+the batch."""
 
 
 class LeaderReplica:
-    """The partition's log, its leader's machine, and the calls that wait for them."""
+    """A led partition's log, leader machine, and waiting calls."""
 
     def __init__(
         self,
@@ -71,12 +72,13 @@ class LeaderReplica:
         self.index = key.partition
         """Number of the partition in its topic."""
         self.log = log
-        """The partition's log, which the sync rounds sync."""
+        """Log of the partition, which the sync rounds sync."""
         self.sync = ReplicaSync(self, config, shared.rounds, shared.clock, shared.sync_interval_seconds)
-        """Marks what was appended for the sync rounds."""
+        """Marks appended bytes for the sync rounds."""
         self._leader = leader
         self.leadership = Leadership(topic, key, leader, shared, meters, self._advanced)
-        """Passes events of followers and of the coordination store to the machine, and runs its effects."""
+        """Shell of the leader machine: passes events of followers and of the coordination store, and runs the machine's
+        effects."""
         self._shared = shared
         self._meters = meters
         self._queue: deque[PendingAppend] = deque()
@@ -107,7 +109,7 @@ class LeaderReplica:
 
     @property
     def log_start_offset(self) -> Offset:
-        """First offset that can be read."""
+        """First offset that clients can read."""
         return self.log.log_start_offset
 
     @property
@@ -119,38 +121,39 @@ class LeaderReplica:
     def high_watermark(self) -> Offset:
         """Offset below which every record is committed.
 
-        Raises `offset_not_available` while it is unknown, and while another leader may know a higher one.
+        Raises `offset_not_available` while the high watermark is unknown, and while another leader may know a higher
+        one.
         """
         return self.leadership.check_latest()
 
     @property
     def known_high_watermark(self) -> Offset | None:
-        """High watermark in answers to followers; None while it is unknown."""
+        """High watermark for answers to followers; None while it is unknown."""
         return self._leader.high_watermark
 
     @property
     def last_stable_offset(self) -> Offset:
-        """The high watermark, as long as there are no transactions."""
+        """Last stable offset; equal to the high watermark, because there are no transactions."""
         return self.high_watermark
 
     @property
     def readable_limit(self) -> Offset:
-        """Offset below which records may be served, also while the high watermark is unknown."""
+        """Offset below which records may be served, even while the high watermark is unknown."""
         return self._leader.readable_limit
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the log's files."""
+        """Size of the log's files in bytes."""
         return self.log.size_bytes
 
     @property
     def meters(self) -> TopicMeters:
-        """Counters of the topic."""
+        """Metrics of the topic."""
         return self._meters
 
     @property
     def queued_batches(self) -> int:
-        """Batches that wait for the partition's task or for other batches of their producer."""
+        """Number of batches that wait for the partition's task or for earlier batches of their producer."""
         return len(self._queue) + self._order.held_count
 
     @property
@@ -161,7 +164,7 @@ class LeaderReplica:
     # -- appending
 
     def check_writable(self, acks: Acks) -> None:
-        """Refuse a batch that cannot be appended, before memory or time is spent on it."""
+        """Raise the refusal of a batch that cannot be appended, before memory or time is spent on the batch."""
         if self._refusal is not None:
             raise self._refusal(SideEffect.NONE)
         self.leadership.check_writable(acks)
@@ -178,14 +181,17 @@ class LeaderReplica:
         return self._order.knows_producer(producer_id)
 
     def enqueue(self, append: PendingAppend) -> None:
-        """Queue a validated batch; its call receives the outcome. Call `check_writable` first, without an await."""
+        """Queue a validated batch, whose call receives the outcome.
+
+        The caller must call `check_writable` first, without an await in between.
+        """
         self._queue.append(append)
         if append.acks is Acks.NONE:
             append.accepted(self.leader_epoch)
         self._work.set()
 
     async def run(self) -> None:
-        """Append queued batches until cancelled or failed. The partition's one task."""
+        """Append queued batches until cancelled or failed; this is the partition's only task."""
         while self._refusal is None:
             await self._work.wait()
             self._work.clear()
@@ -220,7 +226,7 @@ class LeaderReplica:
         self._uncommitted.extend(group)
         self._order.appended(group, group[0].append_time_us)
         if self._refusal is not None:
-            # The directory failed or the topic was deleted during the disk write: the batches may be stored.
+            # During the disk write the directory failed or the topic was deleted. The batches may be stored.
             self._refuse(group, self._refusal)
             self._order.refuse(self._refusal)
         for append in group:
@@ -262,10 +268,10 @@ class LeaderReplica:
         return stamped
 
     def _append_on_disk(self, stamped: list[StampedBatch], alone: bool) -> Offset | None:
-        """Append a group, and sync it if it is synced alone; blocks, runs in the disk pool."""
+        """Append a group, and sync it if `alone` is set; blocks, runs in the disk pool."""
         if not self._epoch_begun:
-            # Before the first write and not at the start of the epoch: a partition without writes needs no fsync at a
-            # start, and its list of epochs does not grow with every restart.
+            # The epoch begins in the log with the first write, not with the leadership: a partition without writes
+            # needs no fsync at a start, and its list of epochs does not grow with every restart.
             self.log.begin_epoch(self.leader_epoch)
             self._epoch_begun = True
         self.log.append(stamped, end_offset=stamped[0].base_offset)
@@ -288,10 +294,10 @@ class LeaderReplica:
     # -- syncing, called by the rounds
 
     def synced(self, offset: Offset) -> None:
-        """Note that a round made everything below the offset durable.
+        """Record that everything below the offset is durable.
 
-        A round can include an append whose completion has not reached the loop yet. Such an append counts with the next
-        round, for which its completion marks the partition.
+        A round can include an append whose completion has not reached the loop yet. The next round counts that append,
+        because its completion marks the partition.
         """
         offset = min(offset, self._leader.end_offset)
         self.sync.synced(offset, self._leader.end_offset)
@@ -300,19 +306,19 @@ class LeaderReplica:
     # -- the machine
 
     def start_leading(self) -> None:
-        """Pass the offsets of the log to the machine; with one replica this makes the high watermark known."""
+        """Pass the offsets of the log to the machine; with one replica, the high watermark becomes known."""
         self._order.committed(self._leader.readable_limit)
         self.leadership.synced(self.log.synced_offset)
         self.leadership.time_passed()
 
     def record_changed(self, record: PartitionRecord, revision: Revision) -> None:
-        """Use another version of the partition record in the same leader epoch."""
+        """Apply a new version of the partition record with the same leader epoch."""
         self.leadership.record_changed(record, revision)
         if self._counts_synced:
             self.sync.sync_at_once(self._leader.end_offset)
 
     def time_passed(self) -> None:
-        """Pass the time to the machine; report the log start after retention to followers."""
+        """Pass the time to the machine, and report a log start moved by retention to followers."""
         log_start = self.log.log_start_offset
         if log_start > self._leader.log_start:
             self.leadership.log_start_moved(log_start)
@@ -337,25 +343,26 @@ class LeaderReplica:
     # -- reading
 
     def add_poll(self, poll: LongPoll) -> None:
-        """Report moves of the high watermark to the poll from now on."""
+        """Register a poll, which receives later advances of the high watermark."""
         self._polls[poll] = None
 
     def remove_poll(self, poll: LongPoll) -> None:
-        """Stop reporting to the poll."""
+        """Unregister a poll."""
         self._polls.pop(poll, None)
 
     def check_fetch(
         self, offset: Offset, leader_epoch: LeaderEpoch | None, last_epoch: LeaderEpoch | None
     ) -> None:
-        """Refuse a fetch that names another leader epoch, a truncated log, or an offset outside the log."""
+        """Raise the problem of a fetch with another leader epoch, a truncated log, or an offset outside the log."""
         topic, index = self.topic, self.index
         if leader_epoch is not None and leader_epoch != self.leader_epoch:
             raise refusals.wrong_leader_epoch(topic, index, leader_epoch, self.leader_epoch)
         if last_epoch is not None and offset >= self.log_start_offset:
-            # Checked first: a reader beyond the end of a truncated log gets `log_truncated`, not `offset_out_of_range`.
+            # The lineage is checked first: a client beyond the end of a truncated log receives `log_truncated` instead
+            # of `offset_out_of_range`.
             self._check_lineage(offset, last_epoch)
         if offset > self._leader.end_offset:
-            # While the lease is in doubt, the reader may know a newer leader, and `offset_out_of_range` would be final.
+            # While the lease is in doubt, the client may know a newer leader, and `offset_out_of_range` would be final.
             self.leadership.check_latest()
             raise refusals.offset_out_of_range(
                 topic, index, offset, self.log_start_offset, self.log_end_offset
@@ -371,25 +378,25 @@ class LeaderReplica:
             raise refusals.log_truncated(self.topic, self.index, end.epoch, end.end_offset)
 
     def read_cached(self, offset: Offset, bytes_max: int) -> LogRead | None:
-        """Return committed batches from the page cache, without blocking; None when they are not in the page cache."""
+        """Return committed batches from the page cache without blocking; None if they are not cached."""
         try:
             return self.log.read_cached(offset, bytes_max, self._leader.readable_limit)
         except LogError as error:
             raise self._read_problem(error, offset) from error
 
     def read_cached_for_follower(self, offset: Offset, bytes_max: int) -> LogRead | None:
-        """Return batches up to the log's end from the page cache, without blocking; None when they are not in it."""
+        """Return batches up to the log's end from the page cache without blocking; None if they are not cached."""
         try:
             return self.log.read_cached(offset, bytes_max, self._leader.end_offset)
         except LogError as error:
             raise self._read_problem(error, offset) from error
 
     def divergence(self, last_epoch: LeaderEpoch | None, fetch_offset: Offset) -> EpochEnd | None:
-        """Return where a follower's log and this log differ; None where the follower can continue (rule 4.8)."""
+        """Return where a follower's log diverges from this log; None if the follower can continue (rule 4.8)."""
         return divergence(self.log.leader_epochs, self._leader.end_offset, last_epoch, fetch_offset)
 
     def end_before(self, deleted_epoch: LeaderEpoch | None, fetch_offset: Offset) -> Offset | None:
-        """Return the end of this log for an empty follower whose log starts beyond it; None if it does not."""
+        """Return the end of this log for an empty follower whose log starts beyond it; None for any other follower."""
         return end_before(self.log.leader_epochs, self._leader.end_offset, deleted_epoch, fetch_offset)
 
     def read(self, offset: Offset, bytes_max: int, limit: Offset) -> LogRead:
@@ -400,7 +407,7 @@ class LeaderReplica:
             raise self._read_problem(error, offset) from error
 
     def offset_for_time(self, timestamp_us: TimestampUs) -> tuple[Offset, TimestampUs] | None:
-        """Return the first record at or after a time; blocks, runs in the disk pool."""
+        """Return offset and timestamp of the first record at or after a time; blocks, runs in the disk pool."""
         try:
             return self.log.offset_for_time(timestamp_us)
         except LogError as error:
@@ -418,18 +425,18 @@ class LeaderReplica:
     # -- changes from outside
 
     def change_config(self, config: TopicConfig) -> None:
-        """Use another topic configuration from the next batch on. The log is updated separately, in a pool."""
+        """Apply a changed topic configuration from the next batch on. The log is updated separately, in a pool."""
         self.config = config
-        """The topic's effective configuration."""
+        """Effective configuration of the topic."""
         self.validation_limits = limits_of(config, self._shared.decompressed_bytes_max)
-        """Limits of the batches that the topic accepts."""
+        """Limits of batches that the topic accepts."""
         self._log_append_time = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
         self.sync.change_config(config)
 
     def refuse_writes(self, refusal: Refusal) -> None:
-        """Answer all waiting and all later batches with a problem; reads continue.
+        """Fail all waiting and all later batches with a problem; reads continue.
 
-        `refusal` makes the problem from the side effect of the batch, which says whether the batch may be stored.
+        `refusal` creates the problem from the side effect of the batch, which tells whether the batch may be stored.
         """
         self._refusal = refusal
         self._refuse(self._uncommitted, refusal)
@@ -445,18 +452,18 @@ class LeaderReplica:
             append.refused(refusal(append.side_effect))
 
     def storage_failed(self) -> None:
-        """End writes after a failure of the data directory; another replica leads if one can."""
+        """Refuse writes after a failure of the data directory; another replica leads if possible."""
         self.refuse_writes(partial(refusals.storage_failed, self.topic, self.index))
         self.leadership.directory_failed()
 
     def close(self, refusal: Refusal) -> None:
-        """End the leadership: answer all waiting calls, and decide and write nothing afterwards."""
+        """End the leadership: fail all waiting calls, and make no decisions or writes afterwards."""
         self.closed = True
         self.refuse_writes(refusal)
         self.leadership.close()
         self.wake_polls()
 
     def wake_polls(self) -> None:
-        """End every long poll at this partition."""
+        """Wake every long poll at this partition."""
         for poll in tuple(self._polls):
             poll.wake()

@@ -1,8 +1,9 @@
-"""Writes that leaders make on their own partition records, each by compare-and-set.
+"""Writes by leaders to their own partition records, each by compare-and-set.
 
-One task sends them, writes of many partitions in one transaction: a returning follower joins a thousand isrs at once.
-If a transaction fails, its halves are tried, so that one conflicting partition does not hold up the others. Every write
-gets exactly one answer; the machine decides the next attempt (protocol section 3, rules 3 and 4).
+One task sends the writes and combines writes of many partitions in one transaction, because a returning follower joins
+a thousand isrs at once. A failed transaction is split into halves, which keeps one conflicting partition from blocking
+the others. Every write gets exactly one answer; the machine decides the next attempt (protocol section 3, rules 3 and
+4).
 """
 
 from __future__ import annotations
@@ -34,13 +35,14 @@ from fairlead_broker.telemetry import Log
 
 RETRY_SECONDS: Final = 1.0
 PARTITIONS_MAX: Final = 40
-"""Partitions of one transaction, which holds 128 compares: two for each partition, and the own broker key."""
+"""Maximum number of partitions per transaction. A transaction has at most 128 compares: two per partition, and one for
+the broker's own key."""
 
 _Write = tuple[Leadership, WriteRecord]
 
 
 class LeaderWrites:
-    """Writes the partition records that the machines of this broker's leaders order."""
+    """Writer of the partition records that the leader machines of this broker request."""
 
     __slots__ = ("_coordination", "_keys", "_log", "_queue", "_wake")
 
@@ -65,9 +67,9 @@ class LeaderWrites:
                 await self._write(self._take())
 
     def _take(self) -> list[_Write]:
-        """Return the next writes of present leaderships, at most one for each partition.
+        """Return the next writes of present leaderships, at most one per partition.
 
-        While a write waited here, its machine may have received a newer record and decided again: only the newer
+        While a write was queued, its machine may have received a newer record and decided again. Only the newer
         decision is written, since a transaction changes a key once.
         """
         batch: list[_Write] = []
@@ -75,7 +77,7 @@ class LeaderWrites:
         while self._queue and len(batch) < PARTITIONS_MAX:
             leadership, write = self._queue[0]
             if epoch is not None and leadership.incarnation.broker_epoch != epoch:
-                break  # decided in another incarnation of this broker, which needs its own compare
+                break  # The write was decided in another incarnation of this broker, which needs its own compare.
             self._queue.popleft()
             if leadership.closed:
                 continue
@@ -92,7 +94,8 @@ class LeaderWrites:
         keys = self._keys
         names = [_name(keys, leadership.key) for leadership, _ in batch]
         incarnation = batch[0][0].incarnation
-        # Writes of several partitions mostly add the same broker in the same registration: its key is compared once.
+        # Writes of several partitions mostly add the same broker in the same registration. The broker's key is compared
+        # once.
         compares: dict[Compare, None] = {
             created_at(keys.broker(incarnation.broker), incarnation.broker_epoch): None
         }
@@ -101,7 +104,7 @@ class LeaderWrites:
             for broker, revision in write.added:
                 compares[unchanged_since(keys.broker(broker), revision)] = None
         puts = [Put(name, encode(write.record)) for name, (_, write) in zip(names, batch, strict=True)]
-        # A failed transaction is halved and tried again, so the present record is read only for a single partition.
+        # A failed transaction is split in halves. The present record is only read for a single partition.
         gets = [Get(names[0])] if len(batch) == 1 else []
         try:
             result = await self._coordination.transact(tuple(compares), puts, gets)
@@ -112,7 +115,7 @@ class LeaderWrites:
             await self._write_halves(batch)
         except CoordinationError as error:
             self._warn(batch, error)
-            # The store is unreachable: no event announces its return, only another attempt shows it.
+            # The store is unreachable. No event announces its return.
             await asyncio.sleep(RETRY_SECONDS)  # noqa: TID251
             self._answer(batch, WriteOutcome.REFUSED, None)
         else:
@@ -141,7 +144,10 @@ class LeaderWrites:
         self._answer(batch, WriteOutcome.STORED, revision)
 
     def _refused(self, refused: _Write, standing: KeyValue | None) -> None:
-        """Pass the stored record to the leadership first: that write won, perhaps one whose answer was lost."""
+        """Pass the stored record to the leadership before the answer.
+
+        The stored record may come from an earlier write whose answer was lost.
+        """
         leadership, write = refused
         if standing is not None and standing.mod_revision > leadership.machine.revision:
             record = decode(standing.key, standing.value, PartitionRecord)

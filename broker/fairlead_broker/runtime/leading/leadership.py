@@ -1,8 +1,8 @@
 """The shell of one partition's leader machine: passes events to the machine and runs its effects.
 
-Owned by a `LeaderReplica`, which appends and reads; this part talks to followers, the coordination store and the lease.
-`replication.PartitionLeader` decides everything. After `close` no event has an effect: an answer of the store or of a
-follower may still arrive for a leadership that has ended.
+Owned by a `LeaderReplica`, which appends and reads. The shell communicates with followers, the coordination store and
+the lease. `replication.PartitionLeader` decides everything. After `close` no event has an effect: an answer of the
+store or of a follower may still arrive for an ended leadership.
 """
 
 from __future__ import annotations
@@ -54,20 +54,20 @@ class FollowerPlace(Protocol):
     """A waiting fetch session of a follower that copies this partition."""
 
     def grown(self) -> None:
-        """Note that the partition has new records to fetch."""
+        """Report that the partition has new records to fetch."""
         ...
 
     def offsets_moved(self) -> None:
-        """Note that the high watermark or the log start moved."""
+        """Report that the high watermark or the log start has advanced."""
         ...
 
     def ended(self) -> None:
-        """Note that this broker no longer leads the partition."""
+        """Report that this broker no longer leads the partition."""
         ...
 
 
 class Leadership:
-    """The leadership of one partition in one leader epoch."""
+    """Leadership of one partition in one leader epoch."""
 
     __slots__ = (
         "_advanced",
@@ -99,7 +99,7 @@ class Leadership:
         self.machine = machine
         self.key = key
         self.incarnation: Final[InSync] = leader
-        """Incarnation of this broker that leads; every write is made on condition that it is current."""
+        """Incarnation of this broker that leads; every write is conditional on this incarnation being current."""
         self.closed = False
         self._topic = topic
         self._index = key.partition
@@ -113,7 +113,10 @@ class Leadership:
     # -- what may be done
 
     def check_writable(self, acks: Acks) -> None:
-        """Refuse a batch that could not be acknowledged as asked (rules 3.7 and 4.4), before anything is spent."""
+        """Raise the refusal of a batch that could not be acknowledged with its acks (rules 3.7 and 4.4).
+
+        The check runs before memory or time is spent on the batch.
+        """
         self._look_at_lease()
         machine = self.machine
         if machine.resigned:
@@ -126,11 +129,14 @@ class Leadership:
             )
 
     def _may_acknowledge(self, acks: Acks) -> bool:
-        """Return whether acks are allowed with the lease in doubt (rule 3.7): another leader may have been elected."""
+        """Return whether batches with these acks may be acknowledged while the lease is in doubt (rule 3.7).
+
+        Another leader may have been elected.
+        """
         if acks is not Acks.ALL:
             return self.machine.serves_weak_acks
-        # Other members of the isr hold the high watermark back. If this leader is alone and an unclean election may
-        # replace it, the high watermark stays where it is.
+        # With other members in the isr, the high watermark cannot advance without them. A leader that is alone and
+        # could be replaced by an unclean election must not advance it.
         record = self.machine.record
         return not record.unclean or len(record.isr) > 1
 
@@ -143,7 +149,7 @@ class Leadership:
         return high_watermark
 
     def timed_out(self, seconds: float, effect: SideEffect) -> ProblemError:
-        """Return the problem that says why a batch was not acknowledged in time."""
+        """Return the problem that explains why a batch was not acknowledged in time."""
         machine = self.machine
         if effect is SideEffect.MAYBE and not machine.enough_in_sync:
             return refusals.not_enough_replicas_after_append(
@@ -154,29 +160,29 @@ class Leadership:
     # -- the own log
 
     def appended(self, end_offset: Offset) -> None:
-        """Pass a growth of the leader's log to the machine."""
+        """Pass the new end offset of the leader's log to the machine."""
         self._step(Appended(end_offset, self._clock.monotonic()))
         for place in self._places:
             place.grown()
 
     def synced(self, offset: Offset) -> None:
-        """Pass to the machine that the leader's log is durable below an offset."""
+        """Pass the offset below which the leader's log is durable to the machine."""
         self._step(Synced(offset, self._clock.monotonic()))
 
     def log_start_moved(self, log_start: Offset) -> None:
-        """Pass a later start of the leader's log to the machine and report it to followers."""
+        """Pass an advanced start of the leader's log to the machine and to the followers."""
         self._step(LogStartMoved(log_start))
         for place in self._places:
             place.offsets_moved()
 
     def directory_failed(self) -> None:
-        """Pass a failure of the leader's disk to the machine: another replica must lead, if one can."""
+        """Pass a failure of the leader's disk to the machine: another replica must lead, if possible."""
         self._step(DirectoryFailed())
 
     # -- the cluster
 
     def record_changed(self, record: PartitionRecord, revision: Revision) -> None:
-        """Pass another version of the record, in the same leader epoch, to the machine."""
+        """Pass a new version of the record with the same leader epoch to the machine."""
         self._step_counting(RecordChanged(record, revision))
 
     def brokers_changed(self, registered: Mapping[BrokerId, RegisteredBroker]) -> None:
@@ -190,17 +196,17 @@ class Leadership:
         self._step_counting(WriteAnswered(write.revision, outcome, stored_revision))
 
     def time_passed(self) -> None:
-        """Pass the time to the machine, after a check whether the lease is in doubt."""
+        """Pass the time to the machine, after a check of the lease."""
         self._step(TimePassed(self._clock.monotonic()))
 
     # -- followers
 
     def refusal_of(self, report: FollowerReport) -> FetchRefusal | None:
-        """Return why a follower's report does not count; None if it counts."""
+        """Return the reason why a follower's report is refused; None if it is accepted."""
         return self.machine.refusal_of(report)
 
     def follower_fetched(self, report: FollowerReport) -> None:
-        """Pass a follower's fetch to the machine; the fetch offset lies in the leader's log."""
+        """Pass a follower's fetch to the machine; the fetch offset must lie in the leader's log."""
         self._step(FollowerFetched(report, self._clock.monotonic()))
 
     def follower_synced(
@@ -216,16 +222,16 @@ class Leadership:
         self._step(FollowerSynced(broker, broker_epoch, generation, leader_epoch, synced_offset, now))
 
     def add_place(self, place: FollowerPlace) -> None:
-        """Report new records to a follower's session from now on."""
+        """Register a follower's session, which receives later events of the partition."""
         self._places[place] = None
 
     def remove_place(self, place: FollowerPlace) -> None:
-        """Stop reporting to the session."""
+        """Unregister a follower's session."""
         self._places.pop(place, None)
 
     @property
     def replica_lag(self) -> int:
-        """Records by which the slowest follower that has reported lags behind."""
+        """Number of records by which the slowest follower with a report lags behind the leader."""
         machine = self.machine
         counted = [machine.counted_of(replica.broker) for replica in machine.record.replicas]
         return machine.end_offset - min(
@@ -234,13 +240,13 @@ class Leadership:
 
     @property
     def under_replicated(self) -> bool:
-        """Whether a replica is out of sync; a replica that a reassignment adds is not expected to be in sync yet."""
+        """Whether a replica is out of sync; a replica that a reassignment adds need not be in sync yet."""
         record = self.machine.record
         in_sync = {entry.broker for entry in record.isr}
         return any(each.broker not in in_sync | {*record.adding} for each in record.replicas)
 
     async def low_watermark(self, offset: Offset, seconds: float) -> bool:
-        """Wait until the log of every isr member starts at an offset or later (rule 4.12); False if that failed."""
+        """Wait until every isr member's log starts at an offset or later (rule 4.12); return False on failure."""
         low_watermark = self.machine.low_watermark
         if low_watermark is not None and low_watermark >= offset:
             return True
@@ -260,7 +266,7 @@ class Leadership:
         return not self.closed
 
     def close(self) -> None:
-        """End the leadership: notify its waiters and ignore later events."""
+        """End the leadership: notify its waiters, and ignore later events."""
         self.closed = True
         for place in tuple(self._places):
             place.ended()
@@ -272,7 +278,7 @@ class Leadership:
     # -- the machine
 
     def _look_at_lease(self) -> None:
-        """Detect at once that the lease is in doubt, also when this process was just suspended (rule 3.7)."""
+        """Detect a lease in doubt at once, even if this process was just suspended (rule 3.7)."""
         confirmed = self._shared.lease_confirmed(self.incarnation.broker_epoch)
         if confirmed is not self.machine.lease_confirmed:
             self._run(self.machine.step(LeaseChanged(confirmed)))

@@ -1,7 +1,7 @@
 """A fetch that waits for bytes in any of its partitions.
 
-Each partition reports how many bytes the high watermark has passed, and the poll wakes when they suffice; nothing is
-polled in a loop. An idle long poll costs one future and one timer.
+Each partition reports the number of bytes that the high watermark has passed. The poll wakes when enough bytes are
+available, without a polling loop. An idle long poll costs one future and one timer.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from typing import Protocol
 
 
 class Watched(Protocol):
-    """A partition as a long poll sees it."""
+    """Interface of a partition that a long poll uses."""
 
     def add_poll(self, poll: LongPoll) -> None:
-        """Report moves of the high watermark to the poll from now on."""
+        """Register a poll, which receives later advances of the high watermark."""
         ...
 
     def remove_poll(self, poll: LongPoll) -> None:
-        """Stop reporting to the poll."""
+        """Unregister a poll."""
         ...
 
 
 class LongPoll:
-    """One waiting fetch."""
+    """A waiting fetch."""
 
     __slots__ = ("_missing_bytes", "_woken")
 
@@ -33,20 +33,20 @@ class LongPoll:
         self._woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def advanced(self, nbytes: int) -> None:
-        """Count bytes that a partition can serve in addition."""
+        """Record that a partition can serve more bytes."""
         self._missing_bytes -= nbytes
         if self._missing_bytes <= 0:
             self.wake()
 
     def wake(self) -> None:
-        """End the wait now: enough bytes are available, the partition or the broker ends, or the caller is gone."""
+        """End the wait: enough bytes, a partition or the broker is closing, or the client has disconnected."""
         if not self._woken.done():
             self._woken.set_result(None)
 
     async def wait(
         self, partitions: Iterable[Watched], seconds: float, disconnected: asyncio.Event | None
     ) -> None:
-        """Wait at the partitions until woken, or for at most this many seconds."""
+        """Wait at the partitions until woken or timed out."""
         watched = list(partitions)
         timer = asyncio.get_running_loop().call_later(seconds, self.wake)
         for partition in watched:

@@ -1,8 +1,8 @@
-"""A produce call in progress: one future for each call, however many partitions it writes to.
+"""A produce call in progress: one future for each call, regardless of the number of partitions.
 
 The call waits for one future and one timer. Each of its batches is a `PendingAppend` in the queue of its partition,
-which settles it; the last settled batch wakes the call. A task or a future for each partition would cost more than the
-append.
+which settles the batch. The last settled batch wakes the call. A task or a future for each partition would cost more
+than the append.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from fairlead_broker.runtime.requests import AppendResult, KeyedRequest
 
 
 class AppendState(Enum):
-    """Progress of a batch; it decides whether a refusal is definite."""
+    """Progress of a batch, which decides whether a refusal is definite."""
 
     QUEUED = auto()
-    """Nothing is stored: the batch is withdrawn if its time ends, so that its `ack_timeout` has side effect `none`."""
+    """Nothing is stored. On timeout the batch is withdrawn, and its `ack_timeout` has the side effect `none`."""
     APPENDING = auto()
-    """The batch is being written or is about to be; from this state on a refusal has the side effect `maybe`."""
+    """The batch is being written or will be next. From this state on, a refusal has the side effect `maybe`."""
     SETTLED = auto()
-    """The batch has its answer; the partition still counts its bytes until the high watermark passes them."""
+    """The batch has its answer. The partition still counts its bytes until the high watermark has passed the batch."""
 
 
 class PendingAppend:
@@ -60,14 +60,15 @@ class PendingAppend:
         self.call = call
         self.slot = slot
         self.batch: memoryview | None = batch
-        """The producer's bytes; dropped after the append, so that waiting for acknowledgements holds no memory."""
+        """The producer's bytes; released after the append, since a batch that waits for acknowledgements should hold no
+        memory."""
         self.header = header
         self.keyed = keyed
-        """The idempotency key under which the batch is stored, if it has one."""
+        """Idempotency key under which the batch is stored; None without a key."""
         self.is_ordered = keyed is not None or header.producer_id != NO_PRODUCER
-        """Whether the partition must look for repeats of the batch before it is appended."""
+        """Whether the partition must check for an earlier attempt before it appends the batch."""
         self.duplicate = False
-        """Whether an earlier attempt had stored the batch."""
+        """Whether an earlier attempt has stored the batch."""
         self.nbytes = header.total_bytes
         self.acks = acks
         self.state = AppendState.QUEUED
@@ -77,11 +78,11 @@ class PendingAppend:
 
     @property
     def side_effect(self) -> SideEffect:
-        """Side effect that a refusal of the batch must state now."""
+        """Side effect that a refusal of the batch must report in its present state."""
         return SideEffect.NONE if self.state is AppendState.QUEUED else SideEffect.MAYBE
 
     def stored(self, leader_epoch: LeaderEpoch) -> None:
-        """Answer that the batch is stored as its acks require."""
+        """Answer with the offsets of the batch, which is stored as its acks require."""
         if self.state is not AppendState.SETTLED:
             last_offset = Offset(self.next_offset - 1)
             self._settle(
@@ -89,7 +90,7 @@ class PendingAppend:
             )
 
     def is_repeat_of(self, base_offset: Offset, last_offset: Offset, append_time_us: TimestampUs) -> None:
-        """Note where an earlier attempt stored the batch, which is not stored again."""
+        """Record the offsets at which an earlier attempt stored the batch, which is not stored again."""
         self.duplicate = True
         self.base_offset = base_offset
         self.next_offset = Offset(last_offset + 1)
@@ -113,28 +114,28 @@ class PendingAppend:
 
 
 class Acknowledging(Protocol):
-    """The partition of a batch, as far as a produce call needs it."""
+    """Interface of a batch's partition that a produce call uses."""
 
     def timed_out(self, seconds: float, effect: SideEffect) -> ProblemError:
-        """Return the problem that says why the batch was not acknowledged in time."""
+        """Return the problem that explains why the batch was not acknowledged in time."""
         ...
 
 
 class PendingProduce:
-    """One produce call: its answers so far, and the number of missing answers."""
+    """One produce call with its answers so far and the number of missing answers."""
 
     __slots__ = ("_done", "_timer", "answers", "appends", "missing")
 
     def __init__(self, count: int) -> None:
         self.answers: list[AppendResult | ProblemError | None] = [None] * count
         self.appends: list[tuple[Acknowledging, PendingAppend]] = []
-        """Partition and batch of every queued item, which a timeout answers."""
+        """Partition and batch of every queued item; a timeout answers the unsettled items."""
         self.missing = count
         self._done: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def settle(self, slot: int, answer: AppendResult | ProblemError) -> None:
-        """Store one answer of a batch; its first answer counts."""
+        """Store the answer of one batch; later answers for the batch are ignored."""
         if self.answers[slot] is not None:
             return
         self.answers[slot] = answer
@@ -143,7 +144,7 @@ class PendingProduce:
             self._done.set_result(None)
 
     async def wait(self, timeout_seconds: float) -> list[AppendResult | ProblemError]:
-        """Wait until every answer is given, or until the timeout has given the missing ones."""
+        """Wait until every batch has an answer; a timeout answers the unsettled batches."""
         if self.missing:
             loop = asyncio.get_running_loop()
             self._done = loop.create_future()

@@ -2,8 +2,8 @@
 
     queue ──▶ admit ──▶ [machine] ──▶ group, held for others, answered as a repeat, or refused
 
-Owned by a `LeaderReplica` and called by its one task, so no other code runs between two awaits. This shell translates:
-the machine of `producers` decides, the partition appends, and the outcome of the append is passed back to the machine.
+Owned by a `LeaderReplica` and called by its only task: no other code runs between two awaits. The machine of
+`producers` decides, the partition appends, and the shell passes the outcome of the append back to the machine.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class ProducerOrder:
         meters: TopicMeters,
         wake: Callable[[], None],
     ) -> None:
-        """`state`: producers as the log has them, owned by this object afterwards.
+        """`state`: producers known to the log; owned by this object afterwards.
 
         `wake` makes the task call `take` again.
         """
@@ -93,7 +93,7 @@ class ProducerOrder:
 
     @property
     def held_count(self) -> int:
-        """Number of batches that wait for other batches of their producer."""
+        """Number of batches that wait for earlier batches of their producer."""
         return self._machine.held_count
 
     def knows_producer(self, producer_id: ProducerId) -> bool:
@@ -107,7 +107,7 @@ class ProducerOrder:
     # -- before the append
 
     def take(self, queue: Iterable[PendingAppend]) -> list[PendingAppend]:
-        """Return the batches of a queue to append now, in order; all other batches are held or answered."""
+        """Return the batches of a queue that can be appended now, in order; all others are held or answered."""
         if self._machine.held_count:
             self._withdraw_answered()
         group: list[PendingAppend] = []
@@ -163,7 +163,7 @@ class ProducerOrder:
                     assert_never(effect)
 
     def _withdraw_answered(self) -> None:
-        """Withdraw held batches whose calls have ended: their answers stated that they are not stored."""
+        """Withdraw held batches whose calls have ended, since the answers stated that the batches are not stored."""
         for append in [held for held in self._machine.held() if held.state is AppendState.SETTLED]:
             self._machine.step(Withdrawn(append))
             self._let_go(append)
@@ -180,14 +180,14 @@ class ProducerOrder:
             self._timer = asyncio.get_running_loop().call_later(deadline - now, self._wake)
 
     def _let_go(self, append: PendingAppend) -> None:
-        """Release the bytes of a batch that is not appended."""
+        """Release the bytes of a batch that will not be appended."""
         append.batch = None
         self._shared.budget.give_back(append.nbytes)
 
     # -- after the append
 
     def appended(self, group: SequenceOf[PendingAppend], append_time_us: TimestampUs) -> None:
-        """Pass to the machine that a group is in the log."""
+        """Report to the machine that a group is in the log."""
         ordered = [append for append in group if append.is_ordered]
         self._machine.step(
             Appended(
@@ -202,14 +202,14 @@ class ProducerOrder:
             self._answer_repeat(follower, original.base_offset, last_offset, original.append_time_us)
 
     def failed(self, problem: ProblemError) -> None:
-        """Pass to the machine that no batch of a group was kept, or that the outcome is unknown."""
+        """Report to the machine that the append of a group failed or has an unknown outcome."""
         self._machine.step(AppendFailed())
         followers, self._followers = self._followers, []
         for follower, _ in followers:
             follower.refused(problem)
 
     def committed(self, high_watermark: Offset) -> None:
-        """Pass the high watermark to the machine, and answer repeats that waited for it."""
+        """Update the high watermark, and answer repeats that waited for it."""
         self._high_watermark = high_watermark
         if self._repeats:
             waiting, self._repeats = self._repeats, []
@@ -217,7 +217,7 @@ class ProducerOrder:
                 self._answer_when_committed(append)
 
     def refuse(self, refusal: Callable[[SideEffect], ProblemError]) -> None:
-        """Answer all held batches and waiting repeats with a problem, and refuse all later ones."""
+        """Fail all held batches and waiting repeats with a problem."""
         for append in list(self._machine.held()):
             self._machine.step(Withdrawn(append))
             self._let_go(append)
@@ -240,7 +240,7 @@ class ProducerOrder:
             append.stored(self._leader_epoch)
 
     def _answer_when_committed(self, append: PendingAppend) -> None:
-        """Acknowledge a repeat under its own acks (rule 6.1): the first attempt may still be lost."""
+        """Acknowledge a repeat as its own acks require (rule 6.1), since the first attempt may still be lost."""
         if append.next_offset <= self._high_watermark:
             append.stored(self._leader_epoch)
         else:

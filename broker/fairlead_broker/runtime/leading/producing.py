@@ -1,6 +1,6 @@
-"""Produce calls: validate the batches, queue them at the partitions, wait for all of them together.
+"""Produce calls: validate the batches, queue them at the partitions, and wait for all of them together.
 
-Every refusal before the queue is definite: nothing of that batch is stored. Batches of one call succeed and fail
+Every refusal before the queue is definite: nothing of the refused batch is stored. Batches of one call succeed and fail
 independently.
 """
 
@@ -25,21 +25,21 @@ from fairlead_broker.runtime.meters import BrokerMeters
 from fairlead_broker.runtime.requests import AppendResult, KeyedRequest
 
 CODEC_AT = 37
-"""Index of the byte of a batch that names the compression of its body."""
+"""Index of the byte that contains the compression codec of a batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProduceItem:
-    """One batch for one leader replica, as the producer sent it."""
+    """One batch for one leader replica, as sent by the producer."""
 
     partition: LeaderReplica
     batch: memoryview
     keyed: KeyedRequest | None = None
-    """Idempotency key of the request from which the batch was made; the batch's extension holds the same key."""
+    """Idempotency key of the request that contained the batch; the batch's extension contains the same key."""
 
 
 class Producing:
-    """Runs produce calls against partitions."""
+    """Produce calls against partitions."""
 
     __slots__ = (
         "_budget",
@@ -63,13 +63,13 @@ class Producing:
         on_loop_bytes_max: int,
         timeout_seconds_max: float,
     ) -> None:
-        """`pool` validates compressed batches, and calls with more than `on_loop_bytes_max` uncompressed bytes."""
+        """`pool` validates compressed batches and batches beyond a call's limit of `on_loop_bytes_max` bytes."""
         self._clock = clock
         self._pool = pool
         self._budget = budget
         self._meters = meters
         self._calls: dict[PendingProduce, None] = {}
-        """Calls in the order of their arrival."""
+        """Running calls in the order of their arrival."""
         self._idle = asyncio.Event()
         self._idle.set()
         self._stopping = False
@@ -96,7 +96,7 @@ class Producing:
         return answers
 
     async def stop(self, seconds: float) -> None:
-        """Refuse new calls; give running calls some time, then answer them that their batches may be stored."""
+        """Refuse new calls; fail calls that are still running after the time limit, whose batches may be stored."""
         self._stopping = True
         try:
             async with asyncio.timeout(seconds):
@@ -121,7 +121,8 @@ class Producing:
     async def _validate_in_pool(
         self, call: PendingProduce, items: list[tuple[int, ProduceItem]], acks: Acks
     ) -> None:
-        # Bytes are counted before a batch waits for a thread: such batches are large, or large when decompressed.
+        # Bytes are counted before a batch waits for a thread, because the waiting batches are large or decompress to
+        # large ones.
         reserved = deque(
             (slot, item, self._pool.submit(self._validate, item))
             for slot, item in items
@@ -156,7 +157,7 @@ class Producing:
             self._enqueue(call, slot, item, acks, header)
 
     def _reserve(self, call: PendingProduce, slot: int, item: ProduceItem, acks: Acks) -> bool:
-        """Reserve the bytes of a batch in the budget; return false if the batch is refused, and settled."""
+        """Reserve the bytes of a batch in the budget; return False after settling the batch with a refusal."""
         partition = item.partition
         try:
             partition.check_writable(acks)
@@ -170,7 +171,7 @@ class Producing:
 
     @staticmethod
     def _check_again(call: PendingProduce, slot: int, item: ProduceItem, acks: Acks) -> None:
-        """Settle the refusal of a partition that took batches before the validation and refuses them after it."""
+        """Settle the refusal of a partition that began to refuse batches during the validation."""
         partition = item.partition
         try:
             partition.check_writable(acks)
@@ -180,10 +181,10 @@ class Producing:
     def _enqueue(
         self, call: PendingProduce, slot: int, item: ProduceItem, acks: Acks, header: BatchHeader
     ) -> None:
-        """Queue a batch with reserved bytes at its partition, unless the batch already has its answer."""
+        """Queue a batch with reserved bytes at its partition, unless the batch is already answered."""
         partition = item.partition
         assert header.total_bytes == len(item.batch), "a batch that is valid is whole"
-        # The first answer counts: a stop may already have answered that the batch is not stored.
+        # The first answer counts. A stop may have answered already that the batch is not stored.
         if call.answers[slot] is not None:
             self._budget.give_back(header.total_bytes)
             return

@@ -1,7 +1,7 @@
-"""Deletes the records of a partition below an offset, as its leader (KIP-107).
+"""Deletion of a partition's records below an offset, by its leader (KIP-107).
 
-The call is answered when the log of every in-sync replica starts at that offset: the next leader must not serve deleted
-records.
+The call is answered when the log of every in-sync replica starts at that offset, since the next leader must not serve
+deleted records.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from fairlead_broker.runtime.engine.disk_pool import DiskPool
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 
 WAIT_SECONDS_MAX: Final = 30.0
-"""Maximum wait for the in-sync replicas; a follower that does not fetch is out of sync before this time is over."""
+"""Maximum number of seconds to wait for the in-sync replicas; a follower that does not fetch leaves the isr earlier."""
 
 
 class RecordsDeletion:
-    """Moves log starts on demand."""
+    """Deletion of records on request."""
 
     def __init__(
         self,
@@ -39,9 +39,10 @@ class RecordsDeletion:
         self._count_deleted = count_deleted
 
     async def delete(self, partition: LeaderReplica, offset: Offset | None) -> Offset:
-        """Move the log start up to an offset, None for the high watermark; return the durable log start.
+        """Move the log start up to an offset; return the durable log start.
 
-        An offset below the log start changes nothing. Raises the problems of `Broker.delete_records`.
+        The offset None stands for the high watermark. An offset below the log start changes nothing. Raises the
+        problems of `Broker.delete_records`.
         """
         high_watermark = partition.high_watermark
         wanted = high_watermark if offset is None else offset
@@ -66,8 +67,8 @@ class RecordsDeletion:
         """Move the log start; blocks, runs in the disk pool."""
         log = partition.log
         if offset > log.synced_offset:
-            # With durability=replicated the offset may be unsynced, and a recovery point there would be wrong after a
-            # crash.
+            # With durability=replicated the offset may be unsynced. A recovery point at an unsynced offset would be
+            # wrong after a crash.
             log.sync()
         delay_us = partition.config.file_delete_delay_ms * 1000
         gone = log.advance_log_start(offset, remove_us=TimestampUs(self._clock.now_us() + delay_us))
@@ -80,4 +81,4 @@ def _size(segment: Segment) -> int:
     try:
         return segment.size
     except OSError:
-        return 0  # the segment's file was already removed
+        return 0  # The segment's file was already removed.

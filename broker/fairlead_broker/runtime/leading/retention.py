@@ -1,8 +1,8 @@
-"""Drops expired segments of every partition that this broker leads.
+"""Retention: drops expired segments of every partition that this broker leads.
 
-One task, every `log.retention.check.interval.ms`. `log.retention` chooses the segments. The order is a rule: readers
-see the new log start, one checkpoint makes it durable for all partitions, then segments leave their logs, and the
-upkeep deletes their files `file.delete.delay.ms` later.
+One task runs every `log.retention.check.interval.ms`; `log.retention` chooses the segments. The order of the steps is
+fixed. Clients see the new log start, one checkpoint makes the log starts of all partitions durable, and the segments
+leave their logs. The upkeep deletes the files `file.delete.delay.ms` later.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fairlead_broker.telemetry import Log
 
 
 class Retention:
-    """Evaluates retention until cancelled."""
+    """Task that applies retention until it is cancelled."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Retention:
     ) -> None:
         """`interval_seconds` is called before every wait, `failed` when the disk has failed.
 
-        `count_deleted` receives reason, segments and bytes; called from the threads of the pool.
+        `count_deleted` receives reason, segments and bytes; it is called from the pool's threads.
         """
         self._directory = directory
         self._partitions = partitions
@@ -57,7 +57,7 @@ class Retention:
         self._changed = asyncio.Event()
 
     def config_changed(self) -> None:
-        """Start the wait again, since the interval may have changed."""
+        """Restart the wait, since the interval may have changed."""
         self._changed.set()
 
     async def run(self) -> None:
@@ -77,7 +77,7 @@ class Retention:
         except StorageFailed as error:
             self._failed(error)
         except LogError as error:
-            # Nothing is lost: the next check makes the same decision again.
+            # Nothing is lost. The next check makes the same decision again.
             self._log.warning("retention not applied", reason=str(error))
 
     def _check(self, partitions: list[LeaderReplica]) -> None:
@@ -91,7 +91,7 @@ class Retention:
             self._report(partition, expiry)
 
     def _expire(self, partition: LeaderReplica) -> Expiry | None:
-        """Choose the expired segments of a partition and move its log start for readers."""
+        """Choose the expired segments of a partition and advance its log start for clients."""
         log, now_us = partition.log, self._clock.now_us()
         try:
             expiry = expire(

@@ -1,4 +1,4 @@
-"""The parts that all partitions of one data directory share."""
+"""Parts that all partitions of one data directory share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SharedParts:
-    """Given to every partition; the limits are copies of settings."""
+    """Shared parts and limits for every partition; the limits are copies of settings."""
 
     clock: Clock
     pool: DiskPool
@@ -30,8 +30,8 @@ class SharedParts:
     sync_interval_seconds: float
     decompressed_bytes_max: int
     directory_failed: Callable[[LogError], None]
-    """Called with the first error that ends the directory for writes."""
+    """Function called with the first error that ends the directory's writes."""
     write_record: Callable[[Leadership, WriteRecord], None]
-    """Called to write a partition's record; the leadership receives the outcome."""
+    """Function that queues the write of a partition's record; the leadership receives the outcome."""
     lease_confirmed: Callable[[BrokerEpoch], bool]
-    """Whether an epoch is this broker's current one, and the lease of its registration cannot have ended yet."""
+    """Function that returns whether an epoch is this broker's current one and its lease cannot have expired yet."""

@@ -1,10 +1,10 @@
-"""How a broker comes into its cluster, and how it leaves: directory, coordination, registration.
+"""Entry of a broker into its cluster, and its exit: directory, coordination, registration.
 
-The order is a rule (protocol sections 2 and 3): lock the directory, learn the cluster's id and hold it against the
-directory's, register without a directory, disown what a newer copy of the directory was counted for, write the new
-broker epoch into the directory, and only then, once its logs are recovered, register the directory. A broker without a
-registered directory is never elected, counted or given replicas, so no record names an incarnation that the directory
-does not know, and no election waits for a recovery.
+The order of the steps is fixed (protocol sections 2 and 3): lock the directory, read the cluster's id and compare it
+with the directory's, register without a directory, give up replicas whose records count on a newer copy of the
+directory, write the new broker epoch into the directory, and register the directory after its logs are recovered. A
+broker without a registered directory is never elected, counted or assigned replicas. For this reason no record names an
+incarnation that the directory does not know, and no election waits for a recovery.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from fairlead_broker.settings import BrokerSettings
 from fairlead_broker.telemetry import Log
 
 GIVE_BACK_SECONDS_MAX = 1.0
-"""Share of the 10 s of a stop."""
+"""Seconds for the release of the lease, out of the 10 s of a stop."""
 Answer = TypeVar("Answer")
 
 
@@ -70,7 +70,7 @@ class Advertised:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A broker that is in its cluster."""
+    """Result of a broker's entry into its cluster."""
 
     directory: LogDirectory
     coordination: Coordination
@@ -80,22 +80,22 @@ class Entry:
     registration: OwnRegistration
     mirror: Mirror
     own_directory: Directory
-    """As it is to be registered."""
+    """Directory as it will be registered."""
 
     async def open_directory(self) -> None:
-        """Register the directory, whose logs are recovered: from here on this broker is elected and gets partitions."""
+        """Register the recovered directory; from then on this broker can be elected and assigned partitions."""
         await self.registration.begin(self.own_directory)
-        # From here on the mirror shows this broker with its replicas.
+        # The mirror must show this broker with its replicas.
         await self.mirror.wait_for(self.incarnation.membership.revision)
 
     @property
     def membership(self) -> Membership:
-        """The registration of the newest life."""
+        """Registration of the present incarnation."""
         return self.incarnation.membership
 
 
 class ClusterEntry:
-    """Opens in order, and remembers what has to be closed when a later step fails."""
+    """Steps of an entry, which also remembers what must be closed when a later step fails."""
 
     def __init__(
         self,
@@ -110,9 +110,9 @@ class ClusterEntry:
         log: Log | None = None,
         observe: Callable[[str, float], None] | None = None,
     ) -> None:
-        """`coordination`: a client of the cluster's store, closed by `leave`; without, the settings say which.
+        """`coordination`: client of the cluster's store, closed by `leave`; None to connect as the settings say.
 
-        `observe` gets the name and the seconds of every call to the store.
+        `observe` receives the name and the duration in seconds of every call to the store.
         """
         self._observe = observe
         self._settings = settings
@@ -130,7 +130,7 @@ class ClusterEntry:
         self._residence: str | None = None
 
     async def enter(self, advertised: Advertised, release: str, peer_secret: str) -> Entry:
-        """Take every step. What was opened stays to be closed by `leave`, also when a step raises."""
+        """Execute every step. The opened parts must be closed by `leave`, even after an exception."""
         settings, keys = self._settings, self._keys
         directory = self.directory = await self._pool.run(self._open_directory)
         coordination = await self._open_coordination(directory)
@@ -153,7 +153,7 @@ class ClusterEntry:
         return Entry(directory, coordination, keys, cluster, incarnation, registration, mirror, own)
 
     async def leave(self, *, clean: bool) -> None:
-        """Go out in reverse order; with `clean`, everything is synced and the directory says so."""
+        """Close the opened parts in reverse order; with `clean`, sync everything and mark the directory as clean."""
         try:
             if self.directory is not None:
                 await self._pool.run(partial(self.directory.close, clean=clean))
@@ -163,7 +163,10 @@ class ClusterEntry:
                 await self._coordination.close()
 
     async def _give_back_lease(self) -> None:
-        """Let others know at once. A store that is away does not hold up the stop: the lease ends by itself."""
+        """Release the lease, which notifies other brokers at once.
+
+        An unavailable store does not delay the stop, because the lease expires.
+        """
         if self._incarnation is None:
             return
         try:
@@ -185,7 +188,7 @@ class ClusterEntry:
             storage=self._storage,
             residence=here,
         )
-        # A folder that was just made had none before.
+        # A folder that was just created had no residence before.
         self._residence = here or self._present_residence()
         return directory
 
@@ -197,7 +200,7 @@ class ClusterEntry:
             store = store_path(self._settings.data)
             embedded = not self._settings.etcd_endpoints
             if embedded and directory.cluster_id is not None and not await self._pool.run(store.exists):
-                # Before a new store is made, whose cluster would be another one.
+                # The check precedes the creation of a new store, which would belong to another cluster.
                 raise self._elsewhere(directory.cluster_id, None)
             self._coordination = await open_coordination(self._settings, self._clock, self._log)
             if embedded:
@@ -207,7 +210,7 @@ class ClusterEntry:
         return MeasuredCoordination(self._coordination, self._clock, self._observe)
 
     async def _cluster(self, bootstrap: ClusterBootstrap, directory: LogDirectory) -> ClusterRecord:
-        """Return the cluster's record; a directory that belongs to a cluster must never create it again."""
+        """Return the cluster's record; a directory that belongs to a cluster must never create the cluster again."""
         belongs_to = directory.cluster_id
         if belongs_to is None:
             new_id = self._new_id()
@@ -218,7 +221,7 @@ class ClusterEntry:
         return standing
 
     def _elsewhere(self, belongs_to: str, found: ClusterRecord | None) -> CoordinationElsewhere:
-        """Say to which store the directory belongs, and what to do."""
+        """Return the error that names the directory's cluster and advises what to do."""
         data, etcd = self._settings.data, self._settings.etcd
         there = f"etcd at {etcd}" if etcd else "the embedded store"
         holds = f"cluster {found.cluster_id}" if found else "no cluster"
@@ -288,7 +291,7 @@ class ClusterEntry:
     async def _disown_newer_lives(
         self, coordination: Coordination, mirror: Mirror, membership: Membership
     ) -> None:
-        """Take this broker out of what counts on a newer copy of its directory, or quarantine it there."""
+        """Remove this broker from records that count on a newer copy of its directory, or quarantine the replicas."""
         directory = self.directory
         assert directory is not None, "the directory is open"
         distrusted = []
@@ -323,7 +326,7 @@ class ClusterEntry:
             )
 
     async def _remember(self, membership: Membership) -> None:
-        """Write a new life into the directory, before this broker leads or fetches in it."""
+        """Write a new incarnation into the directory, before this broker leads or fetches in it."""
         directory = self.directory
         assert directory is not None, "the directory is open"
         epoch = membership.broker_epoch
@@ -337,7 +340,7 @@ class ClusterEntry:
         )
 
     async def _patiently(self, attempt: Callable[[], Awaitable[Answer]], what: str) -> Answer:
-        """Try as long as etcd is away; a store of this process has no reason to come back."""
+        """Retry while etcd is unavailable; an embedded store gets a single attempt."""
         if not self._settings.etcd_endpoints:
             return await attempt()
         return await patiently(attempt, what, self._log)

@@ -1,7 +1,7 @@
-"""How a broker gets to what holds its cluster's truth: etcd or the embedded store, and patience while etcd is away.
+"""Access of a broker to its coordination store, etcd or embedded, with retries while etcd is unavailable.
 
-For `cluster_entry`. A broker that starts before etcd, or while etcd has no leader, waits and says so; what another
-attempt cannot mend (wrong credentials, another etcd cluster) ends the start.
+Used by `cluster_entry`. A broker that starts before etcd, or while etcd has no leader, waits and logs warnings. A
+failure that no retry can solve (wrong credentials, another etcd cluster) ends the start.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
     from fairlead_broker.coordination.etcd import EtcdOptions, EtcdUser
 
 RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0)
-"""Pauses between attempts while etcd is away; the last one repeats."""
+"""Pauses between attempts while etcd is unavailable; the last pause repeats."""
 
 Answer = TypeVar("Answer")
 
 
 class CoordinationElsewhere(CoordinationError):
-    """The data directory belongs to a cluster that another store knows."""
+    """The data directory belongs to a cluster of another store."""
 
 
 def etcd_options(settings: BrokerSettings) -> EtcdOptions | None:
-    """Return where etcd is; None where coordination is embedded. Raises ValueError saying which setting is wrong."""
+    """Return how to connect to etcd; None for embedded coordination. Raises ValueError that names a wrong setting."""
     given = {
         "etcd_ca": settings.etcd_ca,
         "etcd_cert": settings.etcd_cert,
@@ -55,7 +55,7 @@ def etcd_options(settings: BrokerSettings) -> EtcdOptions | None:
         if isinstance(path, Path) and not path.is_file():
             message = f"--{name.replace('_', '-')}: there is no file {path}"
             raise ValueError(message)
-    # gRPC takes a tenth of the start, and a broker on the embedded store never needs it.
+    # Importing gRPC takes a tenth of the start time, and a broker with the embedded store never needs it.
     from fairlead_broker.coordination.etcd import EtcdOptions, EtcdTls  # noqa: PLC0415
 
     tls = None
@@ -76,14 +76,14 @@ def _user(settings: BrokerSettings) -> EtcdUser | None:
 
 
 def store_path(data: Path) -> Path:
-    """Where the embedded store of a data directory lies."""
+    """Return the path of the embedded store of a data directory."""
     return data / ".fairlead" / "coordination.sqlite"
 
 
 async def open_coordination(settings: BrokerSettings, clock: Clock, log: Log) -> Coordination:
-    """Connect to etcd, waiting for it, or open the embedded store.
+    """Connect to etcd and wait for it, or open the embedded store.
 
-    Raises `CoordinationRefused` and what the embedded store refuses.
+    Raises `CoordinationRefused` and the errors of the embedded store.
     """
     options = etcd_options(settings)
     if options is None:
@@ -94,7 +94,10 @@ async def open_coordination(settings: BrokerSettings, clock: Clock, log: Log) ->
 
 
 async def patiently(attempt: Callable[[], Awaitable[Answer]], what: str, log: Log) -> Answer:
-    """Try until it succeeds, as long as trying again can help. The attempt must be one that may be repeated."""
+    """Retry an attempt until it succeeds or fails with an error that a retry cannot solve.
+
+    The attempt must be safe to repeat.
+    """
     count = 0
     while True:
         try:
@@ -103,6 +106,6 @@ async def patiently(attempt: Callable[[], Awaitable[Answer]], what: str, log: Lo
             raise
         except (CoordinationUnavailable, UnknownOutcome) as error:
             log.warning("coordination is away; trying again", what=what, attempt=count, reason=str(error))
-            # The store is away: there is no event to wait for, only another attempt.
+            # The store is unavailable. No event announces its return.
             await asyncio.sleep(RETRY_SECONDS[min(count, len(RETRY_SECONDS) - 1)])  # noqa: TID251
             count += 1

@@ -1,8 +1,8 @@
-"""A controlled shutdown: other brokers take over leadership before the broker stops serving.
+"""Controlled shutdown: other brokers take over leadership before the broker stops serving.
 
-For the runtime's stop (protocol section 4, rule 10). Until this returns the broker serves as before and forwards calls
-for partitions that it no longer leads, so that no client sees a failed write. Without another broker that can take over
-it returns at once.
+Used by the runtime's stop (protocol section 4, rule 10). During the announcement the broker serves as before and
+forwards calls for partitions that it no longer leads: no client sees a failed write. Without another broker that can
+take over, the announcement returns at once.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from fairlead_broker.runtime.lifecycle.own_registration import OwnRegistration
 from fairlead_broker.telemetry import Log
 
 DEPARTURE_SECONDS_MAX = 4.0
-"""Share of the 10 s of a stop: a controller moves thousands of leaders in less, and clients retry the rest."""
+"""Seconds out of the 10 s of a stop. A controller moves thousands of leaders in less time, and clients retry the
+rest."""
 LOOK_SECONDS = 0.02
-"""How often it is looked whether others have taken over and heard."""
+"""Seconds between checks whether other brokers have taken over and seen the change."""
 
 
 class Departure:
-    """One broker's way out."""
+    """Departure of one broker from its cluster."""
 
     def __init__(
         self,
@@ -43,14 +44,14 @@ class Departure:
         self._log = log
 
     async def announce(self, seconds_max: float = DEPARTURE_SECONDS_MAX) -> None:
-        """Register as stopping, and wait until nothing depends on this broker any more, or the time is over."""
+        """Register as stopping, and wait until no partition depends on this broker or the time is over."""
         if not self._peers():
             return
         try:
             async with asyncio.timeout(seconds_max):
                 revision = await self._registration.stopping()
                 await self._mirror.wait_for(revision)
-                # Records change one transaction after the other, and nothing else tells of the last one.
+                # Records change in several transactions, and no event announces the last one.
                 while self._leads() or self._is_waited_for():  # noqa: ASYNC110
                     await asyncio.sleep(LOOK_SECONDS)  # noqa: TID251
                 await self._wait_for_peers(self._mirror.metadata.revision)
@@ -59,13 +60,13 @@ class Departure:
             self._log.warning("stopping although others have not taken over everything", still_leading=leads)
 
     async def _wait_for_peers(self, revision: Revision) -> None:
-        """Wait until every remaining peer has seen a revision; ask silent peers again."""
+        """Wait until every remaining peer has seen a revision; send silent peers another request."""
         while late := [peer for peer in self._peers() if self._peer_calls.seen_revision(peer) < revision]:
             await asyncio.gather(*(self._ask(peer) for peer in late))
             await asyncio.sleep(LOOK_SECONDS)  # noqa: TID251 - its mirror lags; there is no event of that here
 
     async def _ask(self, peer: BrokerId) -> None:
-        """Any answer carries how far the peer's mirror has come."""
+        """Send a request, because any answer contains the revision of the peer's mirror."""
         with suppress(PeerUnavailable, ProblemError):
             await self._peer_calls.log_ends(peer, ())
 
@@ -78,7 +79,7 @@ class Departure:
         ]
 
     def _leads(self) -> int:
-        """Partitions led here that another broker could lead."""
+        """Return the number of partitions led here that another broker could lead."""
         metadata, peers = self._mirror.metadata, set(self._peers())
         return sum(
             self._is_leader(partition.value) and any(entry.broker in peers for entry in partition.value.isr)
@@ -87,7 +88,7 @@ class Departure:
         )
 
     def _is_waited_for(self) -> bool:
-        """Whether a leader that goes on still waits for this broker with its acknowledgements."""
+        """Return whether the leader of a partition on another running broker counts this broker as in sync."""
         metadata, peers = self._mirror.metadata, set(self._peers())
         own = (self._incarnation.broker, self._incarnation.epoch)
         return any(

@@ -1,9 +1,9 @@
-"""Whether a data directory can be trusted at a start.
+"""Checks at a start whether a data directory can be trusted.
 
-It may be an older copy of the directory that other brokers count on, or lie on a mount that was absent for a time.
-Used by `cluster_entry` before the new broker epoch is written to the directory (protocol section 2). A partition
-record that names this broker and this directory in a newer incarnation than the directory remembers was written when
-the directory held more records. Once the new epoch is on disk this can no longer be detected.
+The directory may be an older copy of the directory that other brokers count on, or lie on a mount that was absent for a
+time. `cluster_entry` checks before the new broker epoch is written to the directory (protocol section 2). A partition
+record that names this broker and this directory in a newer incarnation than the directory's was written when the
+directory had more records. Once the new epoch is on disk, the difference can no longer be detected.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def names_a_newer_incarnation(
 ) -> bool:
     """Return whether the record counts on an incarnation that this directory has never seen.
 
-    The present incarnation of the broker, which the directory does not know yet, does not count.
+    The present incarnation of the broker is ignored, because the directory does not know it yet.
     """
     here = any(
         replica.broker == broker and replica.directory == identity.directory_id for replica in record.replicas
@@ -42,7 +42,7 @@ def names_a_newer_incarnation(
 def newer_lives(
     metadata: ClusterMetadata, broker: BrokerId, present: BrokerEpoch, identity: Identity
 ) -> Iterator[TopicIdPartition]:
-    """Find the partitions whose records count on more than the directory holds."""
+    """Yield the partitions whose records count on a newer copy of the directory."""
     for topic in metadata.topics.values():
         for index, partition in metadata.partitions(topic.value.topic_id).items():
             if names_a_newer_incarnation(partition.value, broker, present, identity):
@@ -52,10 +52,10 @@ def newer_lives(
 async def take_out(
     coordination: Coordination, keys: Keys, membership: Membership, identity: Identity, key: TopicIdPartition
 ) -> bool:
-    """Remove this broker from isr and elr of a record; return False if both would be empty, so that it stays.
+    """Remove this broker from isr and elr of a record; return False if both would be empty.
 
-    Guards: the record's revision and our own registration. Raises `MembershipLost`, and what coordination raises;
-    to be called again after `UnknownOutcome`.
+    A record that would become empty is not changed. The write is conditional on the record's revision and on the own
+    registration. Raises `MembershipLost` and coordination errors; the call must be repeated after `UnknownOutcome`.
     """
     name, own = keys.partition(key.topic_id, key.partition), keys.broker(membership.broker_id)
     while True:
@@ -84,7 +84,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def residence_of(data: Path) -> str | None:
-    """Name the running kernel and the volume of a directory; None where the system does not tell. Reads files."""
+    """Return ids of the running kernel and a directory's volume; None if the system does not report them; blocks."""
     try:
         boot = BOOT_ID.read_text(encoding="ascii").strip()
         volume = os.statvfs(data).f_fsid
@@ -95,16 +95,16 @@ def residence_of(data: Path) -> str | None:
 
 
 def kept_since(identity: Identity, *, was_clean: bool, residence: str | None) -> BrokerEpoch | None:
-    """Return the oldest life from which everything written is still there; None where this start may have lost some.
+    """Return the oldest epoch whose writes are all still present; None if this start may have lost some.
 
-    `was_clean`: the last stop synced everything. A clean start does not mend what an earlier one lost: that is why the
-    directory remembers how far back it goes.
+    `was_clean`: whether the last stop synced everything. A clean start does not repair the losses of an earlier one,
+    which is why the directory stores the epoch.
     """
     same_kernel = residence is not None and residence == identity.residence
     if not identity.last_broker_epoch or not (was_clean or same_kernel):
         return None
     since = identity.intact_since
     if since is None or since > identity.last_broker_epoch:
-        # Written by an earlier release, or in the numbers of a store from which coordination has moved away.
+        # The value was written by an earlier release, or in the numbers of a store from which coordination has moved.
         since = identity.last_broker_epoch
     return BrokerEpoch(since)

@@ -1,7 +1,7 @@
-"""Keeps this broker registered, and its registration true.
+"""Upkeep of this broker's registration.
 
-One task keeps the lease alive and, if it is lost, registers the broker again in a new incarnation; another writes
-changes: draining, stopping, a failed directory. Run by the runtime, wired by `cluster_entry`.
+One task keeps the lease alive and, if the lease is lost, registers the broker again in a new incarnation. Another task
+writes changes: draining, stopping, a failed directory. The runtime runs the tasks; `cluster_entry` wires them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RETRY_SECONDS = 0.5
 
 
 class OwnRegistration:
-    """What stands under this broker's key, for as long as the process runs."""
+    """Registration of this broker, during the whole run of the process."""
 
     def __init__(
         self,
@@ -37,9 +37,9 @@ class OwnRegistration:
         remember: Callable[[Membership], Awaitable[None]],
         draining: Callable[[], bool],
     ) -> None:
-        """`remember` writes a new life into the data directory; `draining` says what is wanted of this broker.
+        """`remember` writes a new incarnation to the data directory; `draining` returns whether a drain is requested.
 
-        A life begins without a directory: it gets one when the directory knows of it.
+        An incarnation begins without a directory, which is registered after the directory stores the new epoch.
         """
         self._bootstrap = bootstrap
         self._incarnation = incarnation
@@ -51,15 +51,15 @@ class OwnRegistration:
         self._wake = asyncio.Event()
         self._stopping = False
         self._directories: tuple[Directory, ...] = ()
-        """What is to be registered: nothing before the directory knows the present life."""
+        """Directories to register; empty until the data directory stores the present epoch."""
         self._scope: asyncio.Timeout | None = None
-        """Around the keeping of one lease."""
+        """Timeout of the task that keeps one lease."""
         self._written: set[asyncio.Future[None]] = set()
 
     async def begin(self, directory: Directory) -> None:
-        """Register the data directory, which is recovered and knows the first incarnation.
+        """Register the data directory, whose recovery is complete and which stores the first incarnation.
 
-        From here on, a lost incarnation is followed by the next one. Returns once the directory is registered, in any
+        From then on, a lost incarnation is followed by the next one. Returns once the directory is registered, in any
         incarnation. May wait for coordination.
         """
         self._directories = (directory,)
@@ -67,11 +67,11 @@ class OwnRegistration:
         await self._in_line()
 
     def look_again(self) -> None:
-        """Compare the wanted registration with the written one; called after each change of the wanted one."""
+        """Compare the wanted registration with the stored one; called after each change of the wanted one."""
         self._wake.set()
 
     def gone(self, epoch: BrokerEpoch) -> None:
-        """Note that the registration of an incarnation is gone, even if its lease is alive."""
+        """Handle the removal of an incarnation's registration, even if its lease is alive."""
         if epoch != self._incarnation.epoch:
             return
         self._incarnation.membership.end()
@@ -79,18 +79,18 @@ class OwnRegistration:
             self._scope.reschedule(asyncio.get_running_loop().time())
 
     def directory_failed(self) -> None:
-        """Register the directory no more: what it holds is not to be counted on."""
+        """Remove the directory from the registration, since its records are no longer reliable."""
         self._directories = ()
         self.look_again()
 
     async def stopping(self) -> Revision:
-        """Register as stopping; return the revision from which on others know. May wait for coordination."""
+        """Register as stopping; return the revision that shows it to other brokers. May wait for coordination."""
         self._stopping = True
         await self._in_line()
         return self._incarnation.membership.revision
 
     async def keep(self) -> None:
-        """Stay registered until cancelled. Raises `BrokerIdHeld` if another broker has taken the id."""
+        """Keep the broker registered until cancelled. Raises `BrokerIdHeld` if another broker has taken the id."""
         while True:
             membership = self._incarnation.membership
             try:
@@ -100,14 +100,14 @@ class OwnRegistration:
                 reason = str(error) or "the registration was removed"
                 self._log.error("registration lost; registering again", reason=reason)
             self._scope = None
-            # What else hangs on the lease, such as the controller's term, must not outlive this life.
+            # Other keys of the lease, such as the controller's term, must not outlive the incarnation.
             with suppress(CoordinationUnavailable, UnknownOutcome):
                 await membership.leave()
             await self._begun.wait()
             await self._begin_again(membership.registration, membership.broker_epoch)
 
     async def run(self) -> None:
-        """Write what changes until cancelled."""
+        """Write changes of the registration until cancelled."""
         try:
             while True:
                 await self._wake.wait()
@@ -119,7 +119,7 @@ class OwnRegistration:
                     written.set_exception(MembershipLost("the broker no longer keeps its registration"))
 
     async def _in_line(self) -> None:
-        """Wait until what is wanted now stands in coordination."""
+        """Wait until coordination stores the wanted registration."""
         written = asyncio.get_running_loop().create_future()
         self._written.add(written)
         self.look_again()
@@ -129,7 +129,7 @@ class OwnRegistration:
             self._written.discard(written)
 
     async def _begin_again(self, before: BrokerRegistration, epoch: BrokerEpoch) -> None:
-        """Register the same process in a new life. Nothing was lost in between: it never stopped."""
+        """Register the same process in a new incarnation, which lost no records because the process kept running."""
         successor = msgspec.structs.replace(
             self._wanted(before), directories=(), intact_since=before.intact_since or epoch
         )
@@ -138,7 +138,8 @@ class OwnRegistration:
             "register again",
             self._log,
         )
-        # Before anybody acts in it or elects it: an older copy of the directory must be known for what it is.
+        # The directory must store the epoch before the broker acts or is elected in it; otherwise an older copy of the
+        # directory could not be recognised.
         await self._remember(membership)
         self._directories = tuple(
             Directory(id=each.id, last_broker_epoch=epoch) for each in self._directories
@@ -153,21 +154,21 @@ class OwnRegistration:
             try:
                 await membership.update(self._wanted)
             except MembershipLost:
-                # What is wanted is registered with the next life.
+                # The next incarnation registers the wanted values.
                 self.gone(membership.broker_epoch)
                 return
             except CoordinationClosed:
                 raise
             except (CoordinationUnavailable, UnknownOutcome) as error:
                 self._log.warning("registration not written yet", reason=str(error))
-                # The store is away: there is no event to wait for, only another attempt.
+                # The store is unavailable. No event announces its return.
                 await asyncio.sleep(RETRY_SECONDS)  # noqa: TID251
         for written in self._written:
             if not written.done():
                 written.set_result(None)
 
     def _wanted(self, registration: BrokerRegistration) -> BrokerRegistration:
-        """The registration as it should be."""
+        """Return the registration with the wanted state and directories."""
         state = BrokerState.RUNNING
         if self._stopping:
             state = BrokerState.STOPPING

@@ -1,1 +1,1 @@
-"""The answers of a broker to other brokers: fetches of followers, log ends, digests, positions, reported damage."""
+"""Answers to calls of other brokers: fetches of followers, log ends, digests, positions, reported damage."""

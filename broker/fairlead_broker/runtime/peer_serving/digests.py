@@ -1,8 +1,9 @@
-"""Compares the copies of a partition byte by byte, as its leader: a digest of an offset range from each replica.
+"""Comparison of a partition's replicas by its leader, with digests of offset ranges from each replica.
 
-The range is taken in pieces that end where the leader's own batches end. All replicas are asked for the digest of the
-same piece at once; a replica that has failed is not asked again. Every broker answers for its own copy (`digest`), only
-the leader compares (`compare`). A comparison changes nothing, whatever it finds.
+A range is compared in pieces, each of which ends at the end of a batch in the leader's log. The leader requests the
+digest of a piece from all replicas at once; a replica that has failed receives no further requests. Every broker
+computes the digest of its own copy (`digest`); only the leader compares (`compare`). A comparison changes no data,
+regardless of its result.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from fairlead_broker.runtime.engine.disk_pool import DiskPool
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 
 PIECE_BYTES: Final = 8 << 20
-"""Bytes of a piece, read in far less time than a call between brokers takes."""
+"""Size of a piece, which is read in far less time than a call between brokers takes."""
 COMPARE_SECONDS_MAX: Final = 15.0
-"""Time after which the answer names the offset to continue at: well below the time for which another broker waits."""
+"""Seconds after which a comparison returns the offset to continue at; far less than the caller's timeout."""
 
 
 @dataclass(slots=True)
 class _Replica:
-    """One replica while it is compared."""
+    """Replica during a comparison."""
 
     broker: BrokerId
     state: ReplicaDigestState = "compared"
@@ -45,7 +46,7 @@ class _Replica:
 
 
 class Digests:
-    """Answers for this broker's copies, and compares those of partitions that it leads."""
+    """Digests of this broker's copies, and comparisons of the partitions that it leads."""
 
     def __init__(
         self,
@@ -63,7 +64,7 @@ class Digests:
         self._clock = clock
 
     async def digest(self, request: DigestRequest) -> RangeDigest:
-        """Digest a range of this broker's copy; the answer reports missing and unreadable records."""
+        """Return the digest of a range of this broker's copy, or which records are missing or unreadable."""
         log = self._log_of(request.key)
         first, end = request.first_offset, request.end_offset
         if log is None:
@@ -101,9 +102,9 @@ class Digests:
     ) -> PartitionDigest:
         """Compare every replica's copy over a range of offsets, by default from log start to high watermark.
 
-        Ends early after some seconds; `next_offset` of the answer is the offset to continue at. Raises `offset_expired`
-        and `offset_out_of_range` outside of the committed records, `offset_not_available` while the high watermark is
-        unknown.
+        The comparison stops after some seconds; `next_offset` of the answer is the offset to continue at. Raises
+        `offset_expired` and `offset_out_of_range` outside of the committed records, `offset_not_available` while the
+        high watermark is unknown.
         """
         first, end = _checked_range(partition, first_offset, end_offset)
         key = TopicIdPartition(partition.topic_id, partition.index)
@@ -121,7 +122,7 @@ class Digests:
                 max_bytes=PIECE_BYTES,
             )
             led = await self.digest(request)
-            # The comparison ends if a batch reaches beyond the end, or if this broker cannot read its own copy.
+            # The comparison ends if a batch extends beyond the end, or if this broker cannot read its own copy.
             more = at < led.next_offset < end
             at = max(at, led.next_offset)
             await self._take_piece(
@@ -148,7 +149,7 @@ class Digests:
     async def _take_piece(
         self, request: DigestRequest, replicas: list[_Replica], own: BrokerId, led: RangeDigest
     ) -> None:
-        """Ask every replica that has not failed yet, and compare the answers with the leader's."""
+        """Request a digest from every replica that has not failed, and compare the answers with the leader's."""
         asked = [replica for replica in replicas if replica.state == "compared"]
         async with asyncio.TaskGroup() as group:
             for replica in asked:
@@ -181,7 +182,7 @@ def _checked_range(
 
 
 def _up_to(request: DigestRequest, end_offset: Offset) -> DigestRequest:
-    """Return the request for the other replicas: it ends at the end of a batch of the leader, however large."""
+    """Return the request for the other replicas, which ends at the end of a leader's batch of any size."""
     return DigestRequest(
         topic_id=request.topic_id,
         partition=request.partition,

@@ -1,6 +1,6 @@
-"""The ends of this broker's logs, and the progress of the added replicas of moves.
+"""Ends of this broker's logs, and the progress of replicas that moves add.
 
-For other brokers, which ask when they elect a leader or stop, and for operators, who watch moves. Changes nothing.
+Other brokers request log ends when they elect a leader or stop; operators watch moves. The module changes nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LogOf: TypeAlias = Callable[[TopicIdPartition], PartitionLog | None]
 
 
 def log_ends(log_of: LogOf, keys: Iterable[TopicIdPartition]) -> list[LogEnd]:
-    """Return the ends of the logs of these partitions, as far as they are open here."""
+    """Return the ends of these partitions' logs, as far as the logs are open here."""
     held = ((key, log) for key in keys if (log := log_of(key)) is not None)
     return [
         LogEnd(
@@ -37,7 +37,7 @@ def log_ends(log_of: LogOf, keys: Iterable[TopicIdPartition]) -> list[LogEnd]:
 
 
 class MoveProgress:
-    """Asks leaders and added replicas, each broker once for all moves."""
+    """Progress of moves, requested from leaders and added replicas with one call per broker for all moves."""
 
     def __init__(self, log_of: LogOf, metadata: ClusterMetadata, peers: Peers) -> None:
         self._log_of = log_of
@@ -45,7 +45,7 @@ class MoveProgress:
         self._peers = peers
 
     async def of(self, moves: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, list[ReplicaProgress]]:
-        """Return the log ends of each added replica of these partitions; None for brokers that do not answer."""
+        """Return the progress of each added replica of these partitions, with None for ends that no broker reported."""
         leaders, added = dict[TopicIdPartition, BrokerId](), dict[TopicIdPartition, Sequence[BrokerId]]()
         asked: dict[BrokerId, list[TopicIdPartition]] = {}
         for key in moves:
@@ -84,7 +84,10 @@ class MoveProgress:
 
 
 def _progress(broker: BrokerId, own: LogEnd | None, leader: LogEnd | None) -> ReplicaProgress:
-    """Compare a replica with the leader; both grow between the two answers, so the replica may seem to be ahead."""
+    """Compare a replica with its leader.
+
+    Both logs grow between the two answers: a replica that seems to be ahead has the lag 0.
+    """
     lag = None if own is None or leader is None else max(0, leader.end_offset - own.end_offset)
     return ReplicaProgress(
         broker=broker,

@@ -1,6 +1,7 @@
-"""The runtime's side of calls between brokers: calls out, calls in, and the registered brokers.
+"""The runtime's side of calls between brokers: outgoing calls, incoming calls, and the registered brokers.
 
-The peer listener uses it to check and serve calls, forwarding to find the controller and to wait for the mirror.
+The peer listener uses a `PeerSide` to check and serve calls. Forwarding uses it to find the controller and to wait for
+the mirror.
 """
 
 from __future__ import annotations
@@ -26,30 +27,30 @@ from fairlead_broker.registry.records import BrokerRegistration
 
 
 class FollowerCalls(Protocol):
-    """Calls of followers to the leaders of this broker."""
+    """Calls of followers to the leaders on this broker."""
 
     async def fetch(self, peer: PeerIncarnation, request: ReplicaFetchRequest) -> ReplicaFetchAnswer:
-        """Answer a follower's long poll; cancelled when the follower is gone."""
+        """Answer a follower's long poll; cancelled when the follower disconnects."""
         ...
 
     def progress(self, peer: PeerIncarnation, request: ProgressRequest) -> None:
-        """Count the synced offsets of a follower."""
+        """Record the synced offsets of a follower."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class PeerSide:
-    """This broker as its peers see it, and the peers as this broker sees them."""
+    """Incoming and outgoing calls of this broker and its peers."""
 
     peers: Peers
     mirror: Mirror
     followers: FollowerCalls
     log_ends: Callable[[Sequence[TopicIdPartition]], list[LogEnd]]
-    """Returns the ends of the logs of partitions, as far as this broker has them."""
+    """Function that returns the ends of partitions' logs, as far as this broker has them open."""
     digest: Callable[[DigestRequest], Awaitable[RangeDigest]]
-    """Returns the digest of a range of this broker's copy."""
+    """Function that returns the digest of a range of this broker's copy."""
     positions: Callable[[Sequence[PositionAsked]], Awaitable[list[PositionTold]]]
-    """Returns positions of partitions that this broker leads."""
+    """Function that returns positions of partitions that this broker leads."""
 
     @property
     def registrations(self) -> Mapping[BrokerId, Versioned[BrokerRegistration]]:
@@ -58,7 +59,7 @@ class PeerSide:
 
     @property
     def controller(self) -> BrokerId | None:
-        """Broker with the controller key."""
+        """Broker that holds the controller key; None if there is no controller."""
         controller = self.mirror.metadata.controller
         return controller.value.broker if controller else None
 
@@ -68,5 +69,5 @@ class PeerSide:
         return None if controller == self.peers.own.broker else controller
 
     async def wait_for(self, revision: Revision) -> None:
-        """Return once the mirror has reached a revision. Raises `CoordinationUnavailable` if it ends before."""
+        """Return once the mirror has reached a revision. Raises `CoordinationUnavailable` if the mirror ends."""
         await self.mirror.wait_for(revision)

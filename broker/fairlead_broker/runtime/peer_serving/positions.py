@@ -1,8 +1,8 @@
 """Positions of partitions: log start, high watermark, the age of a record, the offset of a time.
 
-Used by the coordinators of groups and by calls about offsets, for partitions that any broker leads. Each leader is
-asked once for all of its partitions; this broker needs no call for its own. A partition whose leader does not answer
-yields a problem of its own and delays no other partition.
+The positions are used by group coordinators and by calls about offsets, for partitions that any broker leads. Each
+leader receives one request for all of its partitions; positions of partitions led here need no call. A partition whose
+leader does not answer yields its own problem and delays no other partition.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from fairlead_broker.runtime.engine.disk_pool import DiskPool
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 
 REMEMBERED_SECONDS: Final = 60.0
-"""Compaction may remove the batch, and the next batch is younger: for this many seconds the reported lag may be too
-long."""
+"""Lifetime of a cached time. Compaction may remove the batch, and the next batch is younger: for this many seconds, the
+reported lag may be too long."""
 REMEMBERED_MAX: Final = 50_000
-"""Number of entries, about 10 MiB."""
+"""Maximum number of entries, about 10 MiB."""
 
 
 class AppendTime(NamedTuple):
-    """An offset in the log of one leader; another leader may have another batch there."""
+    """Key of an append time: an offset in the log of one leader, since another leader may have another batch there."""
 
     topic_id: TopicId
     partition: PartitionIndex
@@ -57,7 +57,7 @@ class AppendTimes:
         self._began = 0.0
 
     def get(self, place: AppendTime, now: float) -> TimestampUs | None:
-        """Return a cached time; `now` is in seconds that never go back."""
+        """Return a cached time; `now` is in monotonic seconds."""
         if now - self._began >= REMEMBERED_SECONDS:
             self._times.clear()
         return self._times.get(place)
@@ -72,13 +72,13 @@ class AppendTimes:
 
 
 ASKED_AT_ONCE: Final = 1_000
-"""Partitions of one request to a leader."""
+"""Maximum number of partitions in one request to a leader."""
 BEYOND_SECONDS_MAX: Final = 1.0
-"""Maximum wait of a commit for the check that its offsets exist."""
+"""Maximum number of seconds that a commit waits for the check that its offsets exist."""
 
 
 class Positions:
-    """Answers for the partitions led here, and asks other leaders for theirs."""
+    """Positions of partitions led here, and requests for positions to other leaders."""
 
     def __init__(
         self,
@@ -103,13 +103,13 @@ class Positions:
         self._asking = False
 
     async def answer(self, asked: Sequence[PositionAsked]) -> list[PositionTold]:
-        """Return the positions of partitions that are led here, in their order."""
+        """Return the positions of partitions that this broker leads, in the order of the requests."""
         return [await self._answer(each) for each in asked]
 
     async def ask(
         self, asked: Sequence[PositionAsked], seconds_max: float = POSITIONS_SECONDS_MAX
     ) -> list[PositionTold]:
-        """Ask the leaders of partitions; return one entry for each request, in their order."""
+        """Request positions from the partitions' leaders; return one entry for each request, in order."""
         found: list[PositionTold | None] = [None] * len(asked)
         by_leader: dict[BrokerId, list[int]] = defaultdict(list)
         for at, each in enumerate(asked):
@@ -138,8 +138,8 @@ class Positions:
     ) -> dict[TopicIdPartition, PositionTold]:
         """Return the partitions in which an offset lies above the high watermark, with their positions.
 
-        An offset within this broker's copy needs no call to the leader. An offset whose leader does not
-        answer passes the check, since a group must not lose its progress with a leader.
+        An offset within this broker's copy needs no call to the leader. An offset whose leader does not answer passes
+        the check, because a group must be able to commit without the leader.
         """
         doubtful = [key for key, offset in offsets.items() if offset > self._known_end(key)]
         if not doubtful:
@@ -158,7 +158,7 @@ class Positions:
     async def _ask_with_others(
         self, keys: Sequence[TopicIdPartition]
     ) -> Mapping[TopicIdPartition, PositionTold]:
-        """Ask in one request with other callers that wait for a running request: commits are many and small."""
+        """Request positions in one request with other waiting callers, because commits are many and small."""
         own = self._peers.own.broker
         if all(self._leader(key) == own for key in keys):
             return dict(zip(keys, await self.answer(_where(keys)), strict=True))
@@ -185,7 +185,7 @@ class Positions:
             self._asking = False
 
     def _known_end(self, key: TopicIdPartition) -> Offset:
-        """Return the end of this broker's copy, if it follows the partition; 0 if nothing is known here."""
+        """Return the end of this broker's copy if it follows the partition; 0 otherwise."""
         if self._leader(key) == self._peers.own.broker:
             return Offset(0)
         log = self._copy_of(key)
@@ -240,7 +240,7 @@ class Positions:
     async def _append_time(
         self, partition: LeaderReplica, offset: Offset, high_watermark: Offset
     ) -> TimestampUs | None:
-        """Return the append time of the batch with an offset. Only its header is read."""
+        """Return the append time of the batch that contains an offset. Only the batch's header is read."""
         if offset >= high_watermark:
             return None
         now = asyncio.get_running_loop().time
@@ -261,7 +261,7 @@ class Positions:
 
 
 def _where(keys: Sequence[TopicIdPartition]) -> list[PositionAsked]:
-    """Return requests for log start and high watermark only."""
+    """Return requests for log start and high watermark."""
     return [PositionAsked(topic_id=key.topic_id, partition=key.partition) for key in keys]
 
 
@@ -280,8 +280,8 @@ async def look_up(
 ) -> tuple[Offset | None, TimestampUs | None]:
     """Return the offset at a position, with the record's time if the position is a time.
 
-    (None, None) when no committed record is at or after the time. Raises `offset_not_available` for `latest` while the
-    high watermark is unknown.
+    The result is (None, None) when no committed record is at or after the time. Raises `offset_not_available` for
+    `latest` while the high watermark is unknown.
     """
     if position == "earliest":
         return partition.log_start_offset, None

@@ -1,9 +1,9 @@
-"""Fetches of followers: everything up to the log's end, many partitions at once, and the long poll.
+"""Fetches of followers: many partitions up to their logs' ends in one request, and the long poll.
 
     request ──▶ reports to the machines ──▶ places with something new ──▶ records, offsets or where the logs part
                                                     └── nothing ──▶ parked until a partition says otherwise
 
-A report counts before any batch is read: it may move the high watermark that the answer carries.
+A report is counted before any batch is read, because the report may advance the high watermark in the answer.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ from fairlead_broker.runtime.peer_serving.reported_damage import ReportedDamage
 
 CACHED_READ_BYTES: Final = 1 << 20
 ON_LOOP_BYTES_MAX: Final = 4 << 20
-"""Bytes read on the loop for one answer, a quarter of a millisecond; other reads use the pool."""
+"""Maximum number of bytes read on the loop for one answer, which takes a quarter of a millisecond; other reads use the
+pool."""
 IDLE_SECONDS_MAX: Final = 60.0
-"""Time without a fetch after which a session is dropped: its broker is gone or follows no partition here."""
+"""Seconds without a fetch after which a session is dropped, because its broker is gone or follows no partition here."""
 
 REFUSAL_CODES: Final = {
     FetchRefusal.STALE_LEADER_EPOCH: "stale_leader_epoch",
@@ -52,7 +53,7 @@ _Pooled = list[tuple[ReplicaCursor, "asyncio.Future[LogRead]"]]
 
 
 class ReplicaServing:
-    """Answers fetches of followers, each in its session."""
+    """Answers to fetches of followers, each in its session."""
 
     __slots__ = (
         "_bytes_max",
@@ -78,7 +79,7 @@ class ReplicaServing:
     ) -> None:
         """`find` raises a ProblemError for a partition that is not led here.
 
-        `epoch`: broker epoch of this broker's start.
+        `epoch`: broker epoch with which this broker started.
         """
         self._find = find
         self._pool = pool
@@ -87,28 +88,28 @@ class ReplicaServing:
         self._bytes_max = bytes_max
         self._wait_max = wait_seconds_max
         self._sessions: dict[BrokerId, FollowerSession] = {}
-        # Session numbers of an earlier run never repeat: a late request of that run must not find a session.
+        # Session numbers of an earlier run are never used again: a late request to that run must not find a session.
         self._next_session = (epoch << 20) + 1
         self._stopping = False
 
     @property
     def followed_partitions(self) -> int:
-        """Number of followed partitions over all sessions."""
+        """Number of followed partitions in all sessions."""
         return sum(map(len, self._sessions.values()))
 
     async def fetch(self, peer: PeerIncarnation, request: ReplicaFetchRequest) -> ReplicaFetchAnswer:
-        """Answer with the news of a follower's session, at the latest when the wait ends.
+        """Return the news of a follower's session, at the latest when the wait ends.
 
-        `min_bytes` counts as 1. An answer about a partition has records, the point where the logs differ, or a problem,
-        and the partition then rests until it is named again; an answer with offsets only does not make it rest. A
-        partition that is new in this session is answered at once. Raises `shutting_down`.
+        `min_bytes` counts as 1. A partition whose answer has records, a point of divergence or a problem rests until
+        the next request names it again; an answer with offsets only does not make the partition rest. A partition that
+        is new in this session is answered at once. Raises `shutting_down`.
         """
         if self._stopping:
             raise refusals.shutting_down()
         session = self._session(peer, request)
         if session is None:
             return ReplicaFetchAnswer(NEW_SESSION, ())
-        # An earlier fetch of this session that still waits was given up by its sender; it gets no answer.
+        # An earlier fetch of this session that still waits was abandoned by the follower and gets an empty answer.
         session.wake()
         turn = session.turn
         for forgotten in request.forgotten:
@@ -127,7 +128,7 @@ class ReplicaServing:
         return ReplicaFetchAnswer(NEW_SESSION if session.ended else session.number, results)
 
     def progress(self, peer: PeerIncarnation, request: ProgressRequest) -> None:
-        """Count the synced offsets of a follower; offsets of partitions that are not led here are ignored."""
+        """Record the synced offsets of a follower; offsets of partitions that are not led here are ignored."""
         for reported in request.partitions:
             try:
                 partition = self._find(reported.topic_id, reported.partition)
@@ -142,7 +143,7 @@ class ReplicaServing:
             )
 
     def drop_idle(self) -> None:
-        """Drop sessions without fetches."""
+        """Drop sessions that have had no recent fetch."""
         oldest = self._clock.monotonic() - IDLE_SECONDS_MAX - self._wait_max
         for broker, session in tuple(self._sessions.items()):
             if session.used_at < oldest:
@@ -150,7 +151,7 @@ class ReplicaServing:
                 del self._sessions[broker]
 
     def answer_all(self) -> None:
-        """Answer every waiting fetch and allow no new ones: the broker stops."""
+        """Answer every waiting fetch and refuse new ones, because the broker is stopping."""
         self._stopping = True
         for session in self._sessions.values():
             session.wake()
@@ -168,7 +169,7 @@ class ReplicaServing:
         elif session is None or session.number != request.session:
             return None
         if not session.goes_on(peer, request.sequence):
-            # An answer was lost, or a request arrived twice: the last answer that the follower has is unknown.
+            # An answer was lost, or a request arrived twice. The last answer that the follower has received is unknown.
             session.end()
             del self._sessions[peer.broker]
             return None
@@ -191,7 +192,7 @@ class ReplicaServing:
     def _take_report(
         self, session: FollowerSession, spec: ReplicaFetchPartition
     ) -> ReplicaFetchResult | None:
-        """Count a follower's report; answer at once if the follower cannot continue from its offset."""
+        """Count a follower's report; return an answer if the follower cannot continue from its offset."""
         try:
             partition = self._find(spec.topic_id, spec.partition)
         except ProblemError as problem:
@@ -236,7 +237,7 @@ class ReplicaServing:
     # -- reading
 
     async def _read(self, session: FollowerSession, bytes_max: int) -> list[ReplicaFetchResult]:
-        """Read the new records: from the page cache at once on the loop, the rest together in the pool."""
+        """Read the new records: cached ones at once on the loop, all others in parallel in the pool."""
         left, on_loop = min(bytes_max, self._bytes_max), ON_LOOP_BYTES_MAX
         results: list[ReplicaFetchResult] = []
         pooled: _Pooled = []
@@ -251,7 +252,7 @@ class ReplicaServing:
                 session.considered(place)
                 result = place.offsets_if_new()
             elif left <= 0:
-                continue  # its turn comes with the next answer, before the partitions of this answer
+                continue  # The next answer includes the cursor, before the partitions of this answer.
             else:
                 wanted = min(left, place.spec.max_bytes)
                 result = self._read_cached(session, place, wanted) if on_loop > 0 else None
@@ -297,16 +298,17 @@ class ReplicaServing:
         except ProblemError as problem:
             return self._failed(session, place, problem)
         if place.partition.closed:
-            # The log may have been truncated and have grown again before the read: these are not that epoch's records.
+            # The log may have been truncated and have grown again before the read. The records may belong to another
+            # epoch.
             return self._ended(session, place)
         if read.data:
             return place.records(read.data)
-        # An accepted loss can reach to the end.
+        # An accepted loss can extend to the end of the log.
         skips = read.next_offset > place.spec.fetch_offset
         return place.skipped(read.next_offset) if skips else place.offsets_if_new()
 
     def _ended(self, session: FollowerSession, place: ReplicaCursor) -> ReplicaFetchResult:
-        """Return the present answer for a partition that is no longer led here, or led in another leader epoch."""
+        """Return the answer for a partition that this broker no longer leads in the session's leader epoch."""
         spec = place.spec
         session.drop(spec.key)
         try:

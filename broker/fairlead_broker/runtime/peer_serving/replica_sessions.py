@@ -1,8 +1,8 @@
 """The partitions that one follower broker fetches from this leader, and which of them have news (KIP-227).
 
-A request names only the partitions whose report changed since the previous request, so an idle partition costs nothing,
-and a request over a thousand partitions touches only the few with news: partitions notify their cursors, and cursors
-ask to be considered. Belongs to `replica_serving`. Everything runs on the event loop.
+A request names only the partitions whose report changed since the previous request. An idle partition costs nothing,
+and a request over a thousand partitions only processes those with news: partitions notify their cursors, and cursors
+enter the session's queue. The module belongs to `replica_serving`. Everything runs on the event loop.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from fairlead_broker.replication import EpochStart, epochs_between
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 
 OFFSETS_DELAY_SECONDS: Final = 0.01
-"""Time for which a moved high watermark waits for records to travel with: under load the next records come sooner, and
-an acknowledged batch does not cost a round trip of its own."""
+"""Delay of a moved high watermark that waits for records to be sent with. Under load the next records arrive sooner,
+and an acknowledged batch does not cost a round trip of its own."""
 UNTOLD: Final = Offset(-1)
 
 
 class ReplicaCursor:
-    """A follower's cursor in one partition.
+    """Cursor of a follower in one partition.
 
-    It rests from an answer with records until the follower names it again: only then is it known that the records
-    arrived.
+    After an answer with records the cursor rests until the follower names the partition again, which confirms that the
+    records arrived.
     """
 
     __slots__ = ("_session", "_told_high_watermark", "_told_log_start", "partition", "resting", "spec")
@@ -43,7 +43,7 @@ class ReplicaCursor:
         self.spec = spec
         self._session = session
         self.resting = False
-        """Whether it was answered with records that the follower has not confirmed yet."""
+        """Whether the last answer had records that the follower has not confirmed yet."""
         self._told_high_watermark: Offset | None = UNTOLD
         self._told_log_start = UNTOLD
 
@@ -59,24 +59,24 @@ class ReplicaCursor:
         self._session.look_at(self)
 
     def grown(self) -> None:
-        """Ask to be considered: the partition has new records."""
+        """Queue the cursor for the next answer, because the partition has new records."""
         if not self.resting:
             self._session.look_at(self)
             self._session.wake()
 
     def offsets_moved(self) -> None:
-        """Ask to be considered soon: the high watermark or the log start moved."""
+        """Queue the cursor for an answer soon, because the high watermark or the log start has advanced."""
         if not self.resting:
             self._session.look_at(self)
             self._session.wake_soon()
 
     def ended(self) -> None:
-        """Ask to be considered: this broker no longer leads the partition."""
+        """Queue the cursor for the next answer, because this broker no longer leads the partition."""
         self._session.look_at(self)
         self._session.wake()
 
     def offsets_if_new(self) -> ReplicaFetchResult | None:
-        """Return high watermark and log start if the follower lacks one of them; None if it has both."""
+        """Return high watermark and log start if the follower lacks the present values; None otherwise."""
         partition = self.partition
         high_watermark, log_start = partition.known_high_watermark, partition.log_start_offset
         if high_watermark == self._told_high_watermark and log_start == self._told_log_start:
@@ -84,14 +84,14 @@ class ReplicaCursor:
         return self._result(())
 
     def records(self, data: memoryview) -> ReplicaFetchResult:
-        """Return an answer with records; the cursor rests until the follower names it."""
+        """Return an answer with records; the cursor rests until the follower names the partition again."""
         self.resting = True
         return self._result((data,))
 
     def skipped(self, next_offset: Offset) -> ReplicaFetchResult:
         """Return an answer that makes the follower skip records accepted as lost.
 
-        Followers of older releases keep waiting.
+        Followers of older releases do not understand the answer and keep waiting.
         """
         return self._result((), next_offset)
 
@@ -116,12 +116,12 @@ class ReplicaCursor:
 
 
 def epoch_begin(begin: EpochStart) -> EpochBegin:
-    """Convert the start of an epoch for an answer."""
+    """Convert the start of an epoch to the type used in answers."""
     return EpochBegin(epoch=begin.epoch, start_offset=begin.start_offset)
 
 
 class FollowerSession:
-    """The cursors of one incarnation of a follower broker."""
+    """Cursors of one incarnation of a follower broker."""
 
     __slots__ = ("_hurry", "_parked", "_places", "_ready", "ended", "number", "peer", "turn", "used_at")
 
@@ -129,10 +129,10 @@ class FollowerSession:
         self.number = number
         self.peer = peer
         self.used_at = now
-        """Time of the last request, monotonic."""
+        """Monotonic time of the last request."""
         self.ended = False
         self.turn = 0
-        """Sequence that the next request must have."""
+        """Sequence number that the next request must have."""
         self._places: dict[TopicIdPartition, ReplicaCursor] = {}
         self._ready: dict[ReplicaCursor, None] = {}
         self._parked: asyncio.Future[None] | None = None
@@ -142,7 +142,7 @@ class FollowerSession:
         return len(self._places)
 
     def goes_on(self, peer: PeerIncarnation, sequence: int) -> bool:
-        """Return whether a request is the next one of this session, not an earlier one."""
+        """Return whether a request is the next one of this session, and advance the sequence."""
         if self.ended or peer != self.peer or sequence != self.turn:
             return False
         self.turn += 1
@@ -161,29 +161,29 @@ class FollowerSession:
         place.named(spec)
 
     def drop(self, key: TopicIdPartition) -> None:
-        """Drop a partition until it is named again."""
+        """Drop the cursor of a partition until the follower names the partition again."""
         place = self._places.pop(key, None)
         if place is not None:
             self._ready.pop(place, None)
             place.partition.leadership.remove_place(place)
 
     def end(self) -> None:
-        """Drop all partitions; a waiting fetch is answered."""
+        """Drop all cursors, and answer a waiting fetch."""
         self.ended = True
         for key in tuple(self._places):
             self.drop(key)
         self.wake()
 
     def look_at(self, place: ReplicaCursor) -> None:
-        """Consider a cursor for the next answer."""
+        """Queue a cursor for the next answer."""
         self._ready[place] = None
 
     def ready(self) -> list[ReplicaCursor]:
-        """Return the cursors to consider, the longest waiting first."""
+        """Return the queued cursors, the longest waiting first."""
         return list(self._ready)
 
     def considered(self, place: ReplicaCursor) -> None:
-        """Drop a cursor from those to consider until it asks again."""
+        """Remove a cursor from the queue."""
         self._ready.pop(place, None)
 
     # -- waiting
@@ -194,12 +194,12 @@ class FollowerSession:
             self._parked.set_result(None)
 
     def wake_soon(self) -> None:
-        """Answer the waiting fetch shortly, with the records until then."""
+        """Answer the waiting fetch after a short delay, in which further records may arrive."""
         if self._parked is not None and self._hurry is None:
             self._hurry = asyncio.get_running_loop().call_later(OFFSETS_DELAY_SECONDS, self.wake)
 
     async def wait(self, seconds: float) -> None:
-        """Wait until there is a cursor to consider, at most for this long."""
+        """Wait until the session is woken, or for at most this many seconds."""
         loop = asyncio.get_running_loop()
         parked = self._parked = loop.create_future()
         timer = loop.call_later(seconds, self.wake)

@@ -1,4 +1,4 @@
-"""Asks the replicas of a partition for the ends of their logs, for elections in which records may be lost."""
+"""Requests to a partition's replicas for the ends of their logs, for elections in which records may be lost."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from fairlead_broker.runtime.peer_serving.log_ends import LogOf, log_ends
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """Asks replicas for the ends of their logs, for an unclean election; implements `unclean_elections.Survey`."""
+    """Request for the ends of replicas' logs before an unclean election; implements `unclean_elections.Survey`."""
 
     peers: Peers
     log_of: LogOf
 
     async def __call__(self, key: PartitionKey, brokers: Sequence[BrokerId]) -> Mapping[BrokerId, LogEnd]:
-        """Ask all brokers at once; the result lacks brokers that do not answer or have not opened the log."""
+        """Return the log ends of all brokers, except those that do not answer or have not opened the log."""
         wanted = TopicIdPartition(key.topic_id, key.partition)
         async with asyncio.TaskGroup() as group:
             asked = {broker: group.create_task(self._ask(broker, wanted)) for broker in brokers}
