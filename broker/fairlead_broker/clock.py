@@ -1,7 +1,7 @@
 """The broker's only source of time.
 
-Every room that needs the time gets a `Clock`; the pure rooms get numbers. No other module calls `time.*`, so a
-simulator controls time by one object.
+Every room that needs the time receives a `Clock`; the pure rooms receive numbers. No other module calls `time.*`: a
+simulator controls time through one object.
 """
 
 from __future__ import annotations
@@ -13,26 +13,29 @@ from fairlead_api.identifiers import TimestampUs
 
 
 class Clock(Protocol):
-    """Source of the wall clock time and of elapsed time."""
+    """Source of wall clock time and monotonic time."""
 
     def now_us(self) -> TimestampUs:
-        """Wall clock time in microseconds since 1970, UTC. May jump; used for stamps, never for waiting."""
+        """Return the wall clock time in microseconds since 1970, UTC.
+
+        The time may jump; it is used for timestamps, never for waiting.
+        """
         ...
 
     def monotonic(self) -> float:
-        """Seconds from an arbitrary start that never go back. Used for intervals, never stored."""
+        """Return the seconds since an arbitrary start, which never decrease; used for intervals, never stored."""
         ...
 
 
 class SystemClock:
-    """The machine's own clocks."""
+    """Clocks of the machine."""
 
     __slots__ = ()
 
     def now_us(self) -> TimestampUs:
-        """Microseconds since 1970, UTC."""
+        """Return the microseconds since 1970, UTC."""
         return TimestampUs(time.time_ns() // 1000)
 
     def monotonic(self) -> float:
-        """Seconds that never go back."""
+        """Return monotonic seconds."""
         return time.monotonic()

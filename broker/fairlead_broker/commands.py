@@ -1,7 +1,7 @@
-"""`fairlead broker start` and `prepare-stop`, `dev up`, `cluster move-coordination`: the programs around a broker.
+"""Commands around a broker: `broker start`, `broker prepare-stop`, `dev up`, `cluster move-coordination`.
 
-Registered as entry points of the group `fairlead.commands`, so that the command line of the base install finds them
-where the extra `broker` is installed: uvloop at the top is what fails where it is not. Heavy imports happen when a
+The commands are entry points of the group `fairlead.commands`, where the command line of the base install finds them if
+the extra `broker` is installed. Without the extra, the import of uvloop at the top fails. Heavy imports happen when a
 command runs.
 """
 
@@ -42,16 +42,16 @@ Id = Annotated[int | None, typer.Option("--id", help="Broker id, unique in the c
 Data = Annotated[Path | None, typer.Option(help="Data directory.", show_default="fairlead-data")]
 Listen = Annotated[
     str | None,
-    typer.Option(metavar="HOST:PORT", help="Where clients are served.", show_default="127.0.0.1:9520"),
+    typer.Option(metavar="HOST:PORT", help="Address for clients.", show_default="127.0.0.1:9520"),
 ]
 PeerListen = Annotated[
     str | None,
-    typer.Option(metavar="HOST:PORT", help="Where brokers are served.", show_default="127.0.0.1:9521"),
+    typer.Option(metavar="HOST:PORT", help="Address for other brokers.", show_default="127.0.0.1:9521"),
 ]
 OpsListen = Annotated[
     str | None,
     typer.Option(
-        metavar="HOST:PORT", help="Where health and metrics are served.", show_default="127.0.0.1:9522"
+        metavar="HOST:PORT", help="Address for health checks and metrics.", show_default="127.0.0.1:9522"
     ),
 ]
 Advertise = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Address advertised to clients.")]
@@ -61,21 +61,17 @@ PeerAdvertise = Annotated[
 Rack = Annotated[str | None, typer.Option(help="Rack or zone of this broker.")]
 Etcd = Annotated[
     str | None,
-    typer.Option(
-        metavar="URL,URL", help="Members of etcd; without, coordination is embedded and the broker alone."
-    ),
+    typer.Option(metavar="URL,URL", help="Members of etcd; without them, coordination is embedded."),
 ]
 EtcdCa = Annotated[
     Path | None, typer.Option(help="Certificate of the authority that signs etcd's certificates, in PEM.")
 ]
-EtcdCert = Annotated[Path | None, typer.Option(help="Certificate to show to etcd, in PEM; with --etcd-key.")]
+EtcdCert = Annotated[Path | None, typer.Option(help="Own certificate for etcd, in PEM; with --etcd-key.")]
 EtcdKey = Annotated[Path | None, typer.Option(help="Key of --etcd-cert.")]
-EtcdUser = Annotated[str | None, typer.Option(help="User of etcd; the password in FAIRLEAD_ETCD_PASSWORD.")]
+EtcdUser = Annotated[str | None, typer.Option(help="User of etcd; password in FAIRLEAD_ETCD_PASSWORD.")]
 LeaseSeconds = Annotated[
     int | None,
-    typer.Option(
-        help="After so many seconds of silence others take over from this broker.", show_default="6"
-    ),
+    typer.Option(help="Seconds without a renewed lease before others take over.", show_default="6"),
 ]
 Output = Annotated[
     Literal["table", "json"], typer.Option("--output", help="json: one JSON object on stdout when ready.")
@@ -101,7 +97,7 @@ def broker_start(
     lease_seconds: LeaseSeconds = None,
     output: Output = "table",
 ) -> None:
-    """Start one broker. Every option has a variable, too: FAIRLEAD_DATA is --data.
+    """Start one broker. Every option can also be set by a variable: --data by FAIRLEAD_DATA.
 
     Example: fairlead broker start --data /var/lib/fairlead
 
@@ -130,15 +126,15 @@ def broker_start(
 
 
 def broker_prepare_stop(
-    seconds: Annotated[float, typer.Option(min=0, help="How long to wait at most.")] = 90.0,
+    seconds: Annotated[float, typer.Option(min=0, help="Maximum number of seconds to wait.")] = 90.0,
     config: ConfigFile = None,
     broker_id: Id = None,
     listen: Listen = None,
 ) -> None:
-    """Wait until the cluster can do without this broker: the preStop hook of a pod.
+    """Wait until the cluster can run without this broker: the preStop hook of a pod.
 
-    Reads the same variables and file as the broker beside it, asks it for the cluster's one permit to restart, and
-    says on stderr what it did. Ends with 0 whatever happens, so that a stop is never held up for longer.
+    Reads the same variables and file as the broker of the pod, requests the cluster's only permit to restart from the
+    broker, and reports the result on stderr. Always exits with 0, so that a stop is never delayed further.
 
     Example: fairlead broker prepare-stop --seconds 60
     """
@@ -148,7 +144,7 @@ def broker_prepare_stop(
     try:
         settings = _settings({"id": broker_id, "listen": listen}, config)
     except typer.Exit:
-        # The error was printed; a running broker cannot have started with these settings either.
+        # The error was printed. A running broker cannot have started with these settings either.
         return
     if not settings.etcd_endpoints:
         typer.echo(f"fairlead: broker {settings.id} is alone: nothing to wait for", err=True)
@@ -157,18 +153,18 @@ def broker_prepare_stop(
     def report(line: str) -> None:
         typer.echo(f"fairlead: {line}", err=True)
 
-    # A program of its own without a loop: it asks, and between two questions nothing tells it to ask again.
+    # The command is a program without an event loop. No event announces when to send the next request.
     preparation = StopPreparation(settings.id, settings.listen, SystemClock(), time.sleep, report)  # noqa: TID251
     preparation.run(seconds)
 
 
 def dev_up(
     brokers: Annotated[int, typer.Option(min=1, help="Brokers of the cluster.")] = 1,
-    data: Annotated[Path | None, typer.Option(help="Data directory; a temporary one without.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Data directory; by default a temporary one.")] = None,
     listen: Listen = None,
     output: Output = "table",
 ) -> None:
-    """Start a whole local cluster in this process. Unknown topics are created when produced to.
+    """Start a whole local cluster in this process. Producing to an unknown topic creates it.
 
     Example: fairlead dev up
 
@@ -178,10 +174,10 @@ def dev_up(
         if data is None:
             data = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fairlead-")))
         _check_brokers_of(data, brokers)
-        # One broker lies in the directory itself, as `broker start` would have it; many have a folder each.
+        # A single broker uses the directory itself, like `broker start`. Several brokers have a folder each.
         folders = [data] if brokers == 1 else [data / f"{_FOLDER}{number}" for number in range(brokers)]
         first = _local(0, folders[0], listen, _ANY_PORT if listen else None)
-        # Clients find the same brokers next time: their ports are 10 apart.
+        # The ports are 10 apart and stay the same, which lets clients find the same brokers after a restart.
         settings = [first] + [
             _local(number, folder, _beside(first.listen, 10 * number), _ANY_PORT)
             for number, folder in enumerate(folders[1:], start=1)
@@ -203,7 +199,7 @@ def cluster_move_coordination(
 ) -> None:
     """Move the coordination of a single broker from its data directory to etcd.
 
-    Records stay where they are. It can be repeated until it succeeds; then start the broker with --etcd.
+    Records are not moved. The command can be repeated until it succeeds. Start the broker with --etcd afterwards.
 
     Example: fairlead cluster move-coordination --from /var/lib/fairlead --etcd http://etcd.example:2379
     """
@@ -241,12 +237,12 @@ async def _move(settings: BrokerSettings) -> int:
 
 
 def _local(number: int, folder: Path, listen: str | None, ops_listen: str | None) -> BrokerSettings:
-    """One broker of a local cluster."""
+    """Return the settings of one broker of a local cluster."""
     flags: dict[str, Any] = {
         "id": number,
         "data": folder,
         "listen": listen,
-        # Only clients have an address to remember; the others may be anywhere.
+        # Only clients use a fixed address. The other ports are chosen by the system.
         "peer_listen": _ANY_PORT,
         "ops_listen": ops_listen,
         "config_values": {"auto.create.topics.enable": True},
@@ -255,14 +251,14 @@ def _local(number: int, folder: Path, listen: str | None, ops_listen: str | None
 
 
 def _beside(first: Endpoint, distance: int) -> str:
-    """Return an address with a port this distance above that of another; a port that the system chooses stays so."""
+    """Return an address with a port this distance above another port; a port chosen by the system stays 0."""
     from fairlead_broker.settings import Endpoint
 
     return str(Endpoint(first.host, first.port + distance if first.port else 0))
 
 
 def _check_brokers_of(data: Path, brokers: int) -> None:
-    """Refuse to run a directory with fewer brokers than hold its records."""
+    """Exit if the directory contains the records of more brokers, or belongs to a single broker."""
     made_with = len(list(data.glob(f"{_FOLDER}[0-9]*"))) if (data / _STORE).exists() else 0
     if (data / ".fairlead").exists():
         if brokers > 1:
@@ -272,7 +268,7 @@ def _check_brokers_of(data: Path, brokers: int) -> None:
 
 
 def _check_etcd(settings: BrokerSettings) -> None:
-    """End with exit code 2 where the options of etcd are not valid."""
+    """Exit with code 2 if the etcd options are not valid."""
     from fairlead_broker.runtime.lifecycle.coordination_access import etcd_options
 
     try:
@@ -282,7 +278,7 @@ def _check_etcd(settings: BrokerSettings) -> None:
 
 
 def _settings(flags: dict[str, Any], config: Path | None) -> BrokerSettings:
-    """Build the settings, or end with exit code 2 and the error of each wrong setting."""
+    """Build the settings, or exit with code 2 and the error of each wrong setting."""
     from pydantic import ValidationError
 
     from fairlead_broker.settings import BrokerSettings
@@ -300,11 +296,11 @@ def _settings(flags: dict[str, Any], config: Path | None) -> BrokerSettings:
 
 
 def _given_as(place: tuple[int | str, ...], flags: dict[str, Any], config: Path | None) -> str:
-    """Name a setting as it was given, with a colon: by its flag, its variable, or in the file."""
+    """Return the name of a setting as it was given, with a colon: its flag, its variable, or its name in the file."""
     if not place:
         return ""
     name = ".".join(map(str, place))
-    # Deepest first: one for all limits holds each of them as JSON.
+    # The deepest name is first. A variable with all limits contains each of them as JSON.
     depths = range(len(place), 0, -1)
     variables = ["FAIRLEAD_" + "__".join(map(str, place[:depth])).upper() for depth in depths]
     variable = next((each for each in variables if each in os.environ), None)
@@ -338,7 +334,7 @@ def _run(brokers: list[BrokerSettings], store: Path | None, output: str) -> None
 
 
 async def _serve(brokers: list[BrokerSettings], store: Path | None, output: str) -> int:
-    """Serve until SIGTERM, SIGINT or a failure; answers the exit code."""
+    """Serve until SIGTERM, SIGINT or a failure; return the exit code."""
     from fairlead_broker.coordination.protocol import CoordinationError
     from fairlead_broker.log import LogError
 
@@ -346,7 +342,7 @@ async def _serve(brokers: list[BrokerSettings], store: Path | None, output: str)
     stopped: asyncio.Future[None] = loop.create_future()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _resolve, stopped)
-    # A task of its own, so that a signal ends a recovery that takes long.
+    # The start runs in its own task, which lets a signal interrupt a long recovery.
     starting = loop.create_task(_start(brokers, store), name="start")
     await _either(stopped, starting)
     if not starting.done():
@@ -360,8 +356,8 @@ async def _serve(brokers: list[BrokerSettings], store: Path | None, output: str)
     except (LogError, CoordinationError, OSError) as error:
         typer.echo(f"fairlead: the broker cannot start: {error}", err=True)
         return FAILED_EXIT
-    # What the start made stays to the end: a full collection that walks all of it holds the loop for tens of
-    # milliseconds and never finds anything.
+    # Objects created by the start live until the end. A full collection would traverse all of them, block the loop for
+    # tens of milliseconds and never free anything.
     gc.collect()
     gc.freeze()
     _announce(running.brokers, brokers, output)
@@ -388,7 +384,7 @@ async def _start(brokers: list[BrokerSettings], store: Path | None) -> RunningBr
 
 
 async def _either(*futures: asyncio.Future[Any]) -> None:
-    """Wait until one of them is done; the others go on."""
+    """Wait until one of the futures is done; the others continue."""
     await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
 
 
@@ -398,7 +394,7 @@ def _resolve(stopped: asyncio.Future[None]) -> None:
 
 
 def _announce(running: Sequence[RunningBroker], brokers: list[BrokerSettings], output: str) -> None:
-    """Print that all serve: exactly one JSON object, or lines for people."""
+    """Print that all brokers serve: exactly one JSON object, or lines for people."""
     found = [
         {
             "id": settings.id,

@@ -1,7 +1,7 @@
-"""Settings of a broker from its pod: names for its addresses, and a mounted folder with credentials of etcd.
+"""Settings of a broker from its pod: placeholders in its addresses, and a mounted folder with etcd credentials.
 
-For `settings`, before it checks anything. One template of a pod serves all brokers, so that what differs stands in
-placeholders. Knows nothing of Kubernetes but the three variables that a pod template fills by field references.
+Used by `settings` before its checks. One pod template serves all brokers, and placeholders express the differences. The
+module knows nothing of Kubernetes except the three variables that a pod template fills by field references.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 OF_POD = {"pod": "POD_NAME", "namespace": "POD_NAMESPACE", "ip": "POD_IP"}
-"""Placeholders, and the variable of the pod that each one stands for; `{id}` is the broker's own id."""
+"""Placeholders and the pod variables that replace them; `{id}` is replaced by the broker's own id."""
 CREDENTIAL_FILES = {"etcd_ca": "ca.crt", "etcd_cert": "tls.crt", "etcd_key": "tls.key"}
-"""Settings, and the file of the folder that each one is when it exists: the names of a Secret of type TLS."""
+"""Settings and the files in the folder that give their paths; the file names are those of a Secret of type TLS."""
 CREDENTIAL_TEXTS = {"etcd_user": "username", "etcd_password": "password"}
-"""Likewise, where the content is the value: the names of a Secret of type basic-auth."""
+"""Settings and the files whose content is the value; the file names are those of a Secret of type basic-auth."""
 
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
@@ -24,7 +24,7 @@ _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 def filled(text: str, broker: object, environment: Mapping[str, str]) -> str:
     """Return an address with its placeholders filled.
 
-    Raises ValueError naming a placeholder that is unknown, or that stands for a variable which is not set.
+    Raises ValueError that names an unknown placeholder, or a placeholder whose variable is not set.
     """
 
     def value(match: re.Match[str]) -> str:
@@ -39,7 +39,7 @@ def filled(text: str, broker: object, environment: Mapping[str, str]) -> str:
         if not found:
             message = f"{text!r} needs the variable {OF_POD[name]} for {match[0]}, and it is not set"
             raise ValueError(message)
-        # An IPv6 address stands in brackets before a port.
+        # An IPv6 address needs brackets before a port.
         return f"[{found}]" if name == "ip" and ":" in found else found
 
     return _PLACEHOLDER.sub(value, text)
@@ -48,7 +48,7 @@ def filled(text: str, broker: object, environment: Mapping[str, str]) -> str:
 def credentials(folder: Path) -> dict[str, Any]:
     """Return the settings that the files of a folder give; a missing file gives no setting.
 
-    Raises ValueError when there is no such folder or a file cannot be read.
+    Raises ValueError if the folder is missing or a file cannot be read.
     """
     if not folder.is_dir():
         message = f"there is no folder {folder}"

@@ -1,7 +1,7 @@
-"""What the inner rooms need of the outer world, as small protocols.
+"""Protocols for the parts of the outside world that the inner rooms need.
 
-`runtime` is written against these, `wiring` hands in the real things and a simulator its own. Coordination is
-a port as well and has its protocol in `coordination/protocol.py`, beside the conformance suite for it.
+`runtime` uses these protocols; `wiring` passes the real implementations and a simulator its own. Coordination is also a
+port, and has its protocol in `coordination/protocol.py`, next to its conformance suite.
 """
 
 from __future__ import annotations
@@ -13,36 +13,36 @@ Answer = TypeVar("Answer")
 
 
 class BlockingWork(Protocol):
-    """Runs calls that may block (disk, decompression) away from the event loop."""
+    """Execution of blocking calls (disk, decompression) outside of the event loop."""
 
     async def run(self, call: Callable[..., Answer], *arguments: Any) -> Answer:
-        """Run `call(*arguments)` elsewhere and answer what it returns or raises.
+        """Run `call(*arguments)` in another thread; return its result or raise its exception.
 
-        Cancelling the waiting task does not stop a call that has begun.
+        Cancelling the waiting task does not stop a running call.
         """
         ...
 
     async def run_all(self, calls: Sequence[Callable[[], Answer]]) -> list[Answer | BaseException]:
-        """Run all calls at once; answer results and exceptions in the order of the calls."""
+        """Run all calls in parallel; return results and exceptions in the order of the calls."""
         ...
 
 
 class ListenerAddresses(Protocol):
-    """Where a running broker can be reached, each as `host:port`, or None while it is not listening."""
+    """Addresses of a running broker, each as `host:port`; None while the listener is closed."""
 
     @property
     def data(self) -> str | None:
-        """For clients."""
+        """Address for clients."""
         ...
 
     @property
     def peer(self) -> str | None:
-        """For other brokers."""
+        """Address for other brokers."""
         ...
 
     @property
     def ops(self) -> str | None:
-        """For health checks and Prometheus."""
+        """Address for health checks and Prometheus."""
         ...
 
 
@@ -51,25 +51,25 @@ class Listening(Protocol):
 
     @property
     def addresses(self) -> ListenerAddresses:
-        """Where it is bound; real ports, also where port 0 was asked for."""
+        """Bound addresses with real ports, even if port 0 was requested."""
         ...
 
     def bind(self) -> None:
-        """Take the ports without listening yet, so that the broker can register its addresses."""
+        """Bind the ports without listening yet, which lets the broker register its addresses."""
         ...
 
     async def start_ops(self) -> None:
-        """Answer health and metrics; before recovery, so that a long one can be watched."""
+        """Start to serve health and metrics; before recovery, which makes a long recovery observable."""
         ...
 
     async def start_data(self) -> None:
-        """Answer clients; after recovery."""
+        """Start to serve clients; after recovery."""
         ...
 
     async def start_peer(self) -> None:
-        """Answer other brokers."""
+        """Start to serve other brokers."""
         ...
 
     async def stop(self) -> None:
-        """Finish what is being answered and close all listeners; at most five seconds."""
+        """Finish running answers and close all listeners, within five seconds."""
         ...

@@ -1,7 +1,7 @@
-"""Settings of a broker: one frozen object, built once at the start and passed down as small parts.
+"""Settings of a broker: one frozen object, built once at the start and passed on in small parts.
 
-`commands` builds it; flags go over `FAIRLEAD_...` variables, those over the configuration file, that over
-the defaults here. Settings are values: nothing is opened or connected in this module.
+`commands` builds the settings. Flags override `FAIRLEAD_...` variables, variables override the configuration file, and
+the file overrides the defaults. Settings are values: this module opens and connects nothing.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ START_KEYS = {
     "num.io.threads": "disk_threads",
     "num.recovery.threads.per.data.dir": "open_partition_threads",
 }
-"""Configuration keys that are read when a broker starts, and the setting or limit that each one is."""
+"""Configuration keys that are read when a broker starts, with the setting or limit that each key sets."""
 _HOST = re.compile(r"[A-Za-z0-9._-]{1,253}")
 _ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/?#\s]+")
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -56,9 +56,9 @@ class Endpoint:
 
     @classmethod
     def parse(cls, text: str) -> Endpoint:
-        """Read `HOST:PORT`, the host in brackets where it is an IPv6 address.
+        """Parse `HOST:PORT`, with an IPv6 host in brackets.
 
-        Raises ValueError naming the text when it is anything else.
+        Raises ValueError that names the text if it has another form.
         """
         host, colon, port = text.strip().rpartition(":")
         host = host.removeprefix("[").removesuffix("]")
@@ -69,12 +69,12 @@ class Endpoint:
 
     @property
     def loopback(self) -> bool:
-        """Whether only this machine can reach it."""
+        """Whether only this machine can reach the endpoint."""
         return self.host in LOOPBACK_HOSTS or self.host.startswith("127.")
 
     @property
     def everywhere(self) -> bool:
-        """Whether it stands for every address of a machine, the loopback one too."""
+        """Whether the host means every address of a machine, including the loopback address."""
         return self.host in EVERY_ADDRESS
 
     def __str__(self) -> str:
@@ -92,7 +92,10 @@ EndpointText = Annotated[
 
 
 def _list_of(pattern: re.Pattern[str], wanted: str) -> BeforeValidator:
-    """Read texts separated by commas. Raises ValueError naming a text that does not match, and what is `wanted`."""
+    """Return a validator of texts separated by commas.
+
+    The validator raises ValueError that names a text that does not match, and the `wanted` form.
+    """
 
     def read(value: object) -> object:
         texts = value.split(",") if isinstance(value, str) else value
@@ -117,135 +120,146 @@ Hosts = Annotated[tuple[str, ...], NoDecode, _list_of(_HOST, "the name of a host
 
 
 class Limits(BaseModel):
-    """Every bound of the broker, each with its reason. Overridden as `FAIRLEAD_LIMITS__<NAME>`."""
+    """Limits of the broker, each with its reason. A limit is overridden as `FAIRLEAD_LIMITS__<NAME>`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     disk_threads: int = Field(default=4, ge=1, le=64)
-    """Threads that append and read. More only help when the disk waits: on two cores four keep an NVMe
-    volume busy, and each thread that has Python work to do takes the loop's turn."""
+    """Threads that append and read. More threads only help when the disk is slow: on two cores, four threads keep an
+    NVMe volume busy, and each thread that runs Python code takes time from the event loop."""
 
     sync_threads: int = Field(default=16, ge=1, le=64)
-    """Files synced in parallel in one round. Measured with 500 dirty files: 180 ms one by one, 50 ms on 8
-    threads; beyond 16 the journal of ext4 is the limit. The threads sleep in the kernel."""
+    """Files synced in parallel in one round. With 500 dirty files, syncing took 180 ms one by one and 50 ms on 8
+    threads; beyond 16 threads the journal of ext4 is the limit. The threads sleep in the kernel."""
 
     unsynced_bytes_max: int = Field(default=256 * MIB, ge=1 * MIB)
-    """Bytes appended but not yet synced in a data directory. Bounds what a stop has to sync and what a
-    recovery has to read; appends wait at the bound, and syncing begins at half of it."""
+    """Bytes appended but not yet synced in a data directory. The limit bounds the work of a stop and of a recovery.
+    Appends wait at the limit, and syncing begins at half of it."""
 
     sync_interval_seconds: float = Field(default=5.0, gt=0)
-    """How long replicated bytes may stay unsynced in the background, as often as the checkpoint is written:
-    together they bound how much of the log a recovery reads."""
+    """Maximum time for which replicated bytes stay unsynced in the background. The default equals the checkpoint
+    interval, because both together bound how much of the log a recovery reads."""
 
     checkpoint_interval_seconds: float = Field(default=5.0, gt=0)
     """Time between two checkpoints of log start, high watermark and recovery point."""
 
     checkpoint_bytes_max: int = Field(default=128 * MIB, ge=1 * MIB)
-    """Bytes appended after which the checkpoint does not wait for its time: a start after a kill reads what was
-    appended since, checksums and all, at about a GiB a second."""
+    """Appended bytes after which a checkpoint is written early. A start after a kill reads all bytes appended since the
+    checkpoint and verifies their checksums, at about one GiB per second."""
 
     scrub_interval_seconds: float = Field(default=7 * 86_400.0, gt=0)
-    """Time in which every stored byte is read once and its checksum verified. A week: bits change rarely, and damage
-    that is found early can be repaired from other replicas."""
+    """Time in which every stored byte is read once and its checksum verified. One week is enough: bits change rarely,
+    and damage that is found early can be repaired from other replicas."""
 
     scrub_bytes_per_second_max: int = Field(default=32 * MIB, ge=64 << 10)
-    """Never faster than this, so that a volume of 19 TB is the most that is done within a week, and clients keep
-    the disk."""
+    """Maximum read rate of the scrub. At this rate, up to 19 TB are read within a week, and most of the disk's
+    throughput is left for clients."""
 
     partition_queue_batches_max: int = Field(default=1000, ge=1)
-    """Batches waiting for one partition's task; one writev takes 1,024 buffers. Beyond it: `overloaded`."""
+    """Batches that wait for one partition's task; one writev takes 1,024 buffers. Further batches are refused with
+    `overloaded`."""
 
     produce_bytes_max: int = Field(default=256 * MIB, ge=1 * MIB)
-    """Batches held in memory by all unfinished appends of the broker. Beyond it: `overloaded`."""
+    """Bytes of batches held in memory by all unfinished appends of the broker. Further batches are refused with
+    `overloaded`."""
 
     validation_on_loop_bytes_max: int = Field(default=2 * MIB, ge=0)
-    """Uncompressed batches up to this size are validated on the event loop: checksum and Arrow checks of
-    1.2 MB take about 0.2 ms, and handing over to a thread costs up to 0.1 ms and the loop's turn."""
+    """Uncompressed batches up to this size are validated on the event loop. Checksum and Arrow checks of 1.2 MB take
+    about 0.2 ms; passing a batch to a thread costs up to 0.1 ms and a turn of the loop."""
 
     validation_threads: int = Field(default=2, ge=1, le=64)
-    """Threads that validate larger and compressed batches; neither appends nor reads wait behind them. Each holds
-    up to `decompressed_bytes_max` beside the batch, which was counted in `produce_bytes_max` before."""
+    """Threads that validate larger and compressed batches; appends and reads do not wait for these threads. Each thread
+    holds up to `decompressed_bytes_max` bytes in addition to the batch, which is already counted in
+    `produce_bytes_max`."""
 
     decompressed_bytes_max: int = Field(default=64 * MIB, ge=1 * MIB)
-    """What a compressed batch may open to. A 33 KB body can claim a GiB."""
+    """Maximum decompressed size of a batch. A body of 33 KB can decompress to a GiB."""
 
     fetch_bytes_max: int = Field(default=64 * MIB, ge=1 * MIB)
-    """Bytes in one fetch answer, whatever the request says (Kafka's fetch.max.bytes is 55 MiB)."""
+    """Maximum number of bytes in one fetch answer, regardless of the request (Kafka's fetch.max.bytes is 55 MiB)."""
 
     fetch_wait_seconds_max: float = Field(default=WAIT_MS_MAX / 1000, gt=0)
-    """Longest long poll: load balancers cut idle requests after 60 seconds and more."""
+    """Maximum wait of a long poll. Load balancers close idle requests after 60 seconds or more."""
 
     produce_timeout_seconds_max: float = Field(default=TIMEOUT_MS_MAX / 1000, gt=0)
-    """Longest wait for an acknowledgement."""
+    """Maximum wait for an acknowledgement."""
 
     partitions_max: int = Field(default=10_000, ge=1)
-    """Partitions on one broker: each holds open files and a task."""
+    """Maximum number of partitions on one broker; each partition has open files and a task."""
 
     stop_answer_seconds: float = Field(default=5.0, gt=0)
-    """How long a stop lets waiting calls finish before it answers them with a problem."""
+    """Time that a stop gives waiting calls to finish, before they fail with a problem."""
 
     open_partition_threads: int = Field(default=4, ge=1, le=64)
-    """Partitions recovered in parallel at the start."""
+    """Number of partitions recovered in parallel at the start."""
 
     request_body_bytes_max: int = Field(default=64 * MIB, ge=1 * MIB)
-    """Largest request body; larger answers `body_too_large`, before it is read where its length is announced."""
+    """Maximum size of a request body. A larger body is refused with `body_too_large`, before it is read if its length
+    is announced."""
 
     json_body_bytes_max: int = Field(default=16 * MIB, ge=64 * KIB)
-    """Largest JSON body of a produce call. Parsed, small records take ten times their text; larger loads belong into
-    Arrow or record batches."""
+    """Maximum size of the JSON body of a produce call. Parsed small records take ten times the size of their text;
+    larger loads should use Arrow or record batches."""
 
     bodies_bytes_max: int = Field(default=256 * MIB, ge=1 * MIB)
-    """Bytes of request bodies that all calls together hold, from the first byte to the answer. From three quarters on
-    new bodies are refused (`overloaded`) before they are read; the rest is for bodies under way."""
+    """Bytes of the request bodies of all calls, from the first byte to the answer. Above three quarters of the limit,
+    new bodies are refused with `overloaded` before they are read; the rest is reserved for bodies that are being
+    received."""
 
     produce_calls_max: int = Field(default=1000, ge=1)
-    """Produce calls under way at once, waiting for acks included. Beyond it `overloaded`, before the body is read: the
-    queue stays so short that an admitted call is answered in time, and a refusal costs little."""
+    """Maximum number of concurrent produce calls, including calls that wait for acks. Further calls are refused with
+    `overloaded` before the body is read. The limit keeps the queue short enough to answer admitted calls in time, and a
+    refusal costs little."""
 
     body_seconds_max: float = Field(default=60.0, gt=0)
-    """How long a request body may take to arrive; the slowest honest link brings 64 MiB in less."""
+    """Maximum time to receive a request body; the slowest reasonable link transfers 64 MiB in less time."""
 
     body_idle_seconds_max: float = Field(default=10.0, gt=0)
-    """How long a request body may pause. A client that announced a body and sends nothing holds a stream."""
+    """Maximum pause within a request body. A client that announces a body and sends nothing occupies a stream."""
 
     answers_bytes_max: int = Field(default=256 * MIB, ge=1 * MIB)
-    """Bytes of fetch answers that were read and are not yet taken by their readers. One answer gets at most a quarter
-    of what is free; when all is taken, answers shrink to 256 KiB, and readers that stall lose their connections."""
+    """Bytes of fetch answers that were read but not yet received by clients. One answer gets at most a quarter of the
+    free bytes. When the limit is reached, answers shrink to 256 KiB, and connections of stalled clients are closed."""
 
     reader_stall_seconds_max: float = Field(default=60.0, gt=0)
-    """How long a reader may take nothing of its answer before its connection is closed (nginx's default)."""
+    """Maximum time without progress of an answer before the connection is closed (nginx's default)."""
 
     crowded_stall_seconds_max: float = Field(default=3.0, gt=0)
-    """The same while `answers_bytes_max` is reached: 256 KiB in three seconds is slower than any link in use."""
+    """Maximum time without progress of an answer while `answers_bytes_max` is reached: 256 KiB in three seconds is
+    slower than any link in use."""
 
     long_polls_max: int = Field(default=20_000, ge=1)
-    """Fetches that wait for records at once, about 10 KB each. Beyond it `overloaded` rather than an empty answer,
-    which would be asked again at once."""
+    """Maximum number of waiting fetches, about 10 KB each. Further fetches are refused with `overloaded` instead of an
+    empty answer, which clients would repeat at once."""
 
     connections_max: int = Field(default=0, ge=0)
-    """Connections of the data listener at once; 0 takes three quarters of the limit of open files. Further ones wait
-    in the listener's queue."""
+    """Maximum number of connections of the data listener; 0 means three quarters of the limit of open files. Further
+    connections wait in the listener's queue."""
 
     streams_per_connection_max: int = Field(default=256, ge=1, le=4096)
-    """Requests of one HTTP/2 connection at once; a client with more waits, other connections do not."""
+    """Maximum number of concurrent requests of one HTTP/2 connection. Further requests wait; other connections are not
+    affected."""
 
     header_bytes_max: int = Field(default=32 * KIB, ge=8 * KIB)
-    """Headers and target of one request, with 32 bytes for each header beside its name and value, as HTTP/2 counts.
-    They are a path, some ids and a traceparent; beyond it 431 or a closed stream. Over HTTP/1.1 the HTTP server takes
-    more before the broker may refuse it: 64 KiB of a target, 100 headers, some 400 KiB in all."""
+    """Maximum size of the headers and the target of one request, counted as in HTTP/2: each header adds 32 bytes to its
+    name and value. Usual headers are a path, some ids and a traceparent. A larger request gets status 431, or its
+    stream is closed. Over HTTP/1.1 the HTTP server accepts more before the broker can refuse the request: a target of
+    64 KiB, 100 headers, about 400 KiB in total."""
 
     header_seconds_max: float = Field(default=75.0, gt=0)
-    """How long the headers of an HTTP/1.1 request may take: the first from their first byte, all others from the last
-    answer, so that an idle connection ends then. More than the 60 s for which load balancers keep one (nginx's): a
-    request that is sent into a connection which is just being closed is lost."""
+    """Maximum time to receive the headers of an HTTP/1.1 request. The time of the first request begins with its first
+    byte, the time of a later request with the previous answer, which means that idle connections are closed as well.
+    The time must exceed the 60 s for which load balancers keep a connection (nginx's default): a request sent into a
+    closing connection is lost."""
 
     ping_interval_seconds: float = Field(default=30.0, gt=0)
-    """Time between two HTTP/2 pings on a connection without traffic; one without answer for 20 s ends it."""
+    """Time between two HTTP/2 pings on a connection without traffic. A connection whose ping is not answered within 20
+    s is closed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListenerSettings:
-    """What the server room needs to know, and nothing else."""
+    """Settings that the server room needs."""
 
     data_host: str
     data_port: int
@@ -257,11 +271,11 @@ class ListenerSettings:
     access_log: bool
     cors_origins: tuple[str, ...] = ()
     loopback_hosts: tuple[str, ...] | None = None
-    """Names by which clients call a data listener on a loopback address; None for other addresses."""
+    """Host names by which clients call a data listener on a loopback address; None for other addresses."""
 
 
 class BrokerSettings(BaseSettings):
-    """Settings of a broker. Field names are the flags and the `FAIRLEAD_...` variables."""
+    """Settings of a broker. The field names are the names of the flags and of the `FAIRLEAD_...` variables."""
 
     model_config = SettingsConfigDict(
         env_prefix="FAIRLEAD_",
@@ -278,10 +292,10 @@ class BrokerSettings(BaseSettings):
     """Broker id, unique in the cluster."""
 
     data: Path = Path("fairlead-data")
-    """Data directory: logs, and the coordination store when it is embedded."""
+    """Data directory: logs, and the coordination store if it is embedded."""
 
     listen: EndpointText = Endpoint("127.0.0.1", 9520)
-    """Address of the data listener. `[::]` is every address of IPv6 and of IPv4, `0.0.0.0` every one of IPv4 alone."""
+    """Address of the data listener. `[::]` means every IPv6 and IPv4 address, `0.0.0.0` every IPv4 address."""
 
     peer_listen: EndpointText = Endpoint("127.0.0.1", 9521)
     """Address of the peer listener."""
@@ -290,76 +304,79 @@ class BrokerSettings(BaseSettings):
     """Address of the ops listener, for health checks and Prometheus."""
 
     advertise: EndpointText | None = None
-    """Address advertised to clients; by default the bound address of the data listener. In a pod it has placeholders:
-    `{id}`, `{pod}`, `{namespace}` and `{ip}`, of which all but the first stand for the variables `POD_NAME`,
-    `POD_NAMESPACE` and `POD_IP`."""
+    """Address advertised to clients; by default the bound address of the data listener. In a pod, the address may
+    contain the placeholders `{id}`, `{pod}`, `{namespace}` and `{ip}`. The last three are replaced by the variables
+    `POD_NAME`, `POD_NAMESPACE` and `POD_IP`."""
 
     advertise_each: dict[int, EndpointText] = Field(default_factory=dict)
-    """Address advertised to clients, by broker id: one file for all brokers. An entry of its own id goes before
-    `advertise`."""
+    """Addresses advertised to clients, by broker id, for a file that all brokers share. The entry of the broker's own
+    id takes precedence over `advertise`."""
 
     peer_advertise: EndpointText | None = None
     """Address advertised to other brokers; by default the bound address of the peer listener. Placeholders as in
     `advertise`."""
 
     rack: str | None = None
-    """Rack or zone, for spreading replicas. Empty is none: a node without a zone."""
+    """Rack or zone for spreading replicas. An empty value means none, as on a node without a zone."""
 
     etcd: str | None = None
-    """URLs of etcd's members, separated by commas. Without, coordination is embedded, and this broker the only one."""
+    """URLs of etcd's members, separated by commas. Without them, coordination is embedded, and the cluster has only
+    this broker."""
 
     etcd_ca: Path | None = None
-    """Certificates in PEM of the authority that signs etcd's certificates; for `https`."""
+    """PEM file with the certificates of the authority that signs etcd's certificates; for `https`."""
 
     etcd_cert: Path | None = None
-    """The broker's own certificate in PEM, where etcd asks for one; with `etcd_key`."""
+    """PEM file with the broker's own certificate, if etcd requires one; used with `etcd_key`."""
 
     etcd_key: Path | None = None
-    """The key of `etcd_cert`."""
+    """PEM file with the key of `etcd_cert`."""
 
     etcd_user: str | None = None
-    """Name of a user of etcd; with `etcd_password`."""
+    """Name of an etcd user; used with `etcd_password`."""
 
     etcd_password: SecretStr | None = None
-    """Password of `etcd_user`, by the variable `FAIRLEAD_ETCD_PASSWORD` alone: others see the flags of a program."""
+    """Password of `etcd_user`, given by the variable `FAIRLEAD_ETCD_PASSWORD` and not by a flag, because other users
+    can see the flags of a program."""
 
     etcd_credentials: Path | None = None
-    """Folder with the files `ca.crt`, `tls.crt`, `tls.key`, `username` and `password`, as a Secret is mounted: each
-    that is there is the setting of etcd that was not given otherwise."""
+    """Folder with the files `ca.crt`, `tls.crt`, `tls.key`, `username` and `password`, like a mounted Secret. Each
+    existing file gives the etcd setting that is not set otherwise."""
 
     lease_seconds: int = Field(default=6, ge=2, le=120)
-    """After which the cluster takes a silent broker for gone and elects others in its place. Renewed each third, so
-    that two lost renewals do no harm."""
+    """Seconds without a renewed lease after which the cluster considers the broker gone and elects other leaders. The
+    lease is renewed every third of this time, which means that two lost renewals do no harm."""
 
     config_values: dict[str, str | int | float | bool] = Field(default_factory=dict)
-    """The broker's own values of Kafka's configuration keys, such as `segment.bytes`; what is set on the broker by
-    `PATCH /v1/brokers/{broker}/config` goes before them."""
+    """The broker's own values of Kafka's configuration keys, such as `segment.bytes`; values set by `PATCH
+    /v1/brokers/{broker}/config` take precedence."""
 
     log_format: str = Field(default="auto", pattern="^(auto|json|console)$")
-    """Shape of the logs on stderr; auto is console on a terminal, else json."""
+    """Format of the logs on stderr; auto means console on a terminal, and json otherwise."""
 
     log_level: str = Field(default="info", pattern="^(debug|info|warning|error)$")
-    """Least level that is logged."""
+    """Minimum level of logged events."""
 
     access_log: bool = False
-    """One log line a request. Off: at full rate it costs more than a small produce."""
+    """Whether each request is logged in one line. Off by default: at full rate the log costs more than a small produce
+    call."""
 
     cors_origins: Origins = ()
     """Origins of web pages that may call the data listener from a browser, such as `https://shop.example`, separated by
-    commas; `*` for all. Without, browsers keep pages of other origins out."""
+    commas; `*` allows all. Without this setting, browsers block pages of other origins."""
 
     hosts: Hosts = ()
-    """Further names, separated by commas, by which clients call a data listener on a loopback address, as behind a
-    proxy. IP addresses, `localhost` and the advertised name are always allowed, other names are refused: a web page
-    whose own name resolves to 127.0.0.1 does not reach the broker."""
+    """Further host names, separated by commas, by which clients call a data listener on a loopback address, for example
+    behind a proxy. IP addresses, `localhost` and the advertised name are always allowed. Other names are refused: a web
+    page whose own name resolves to 127.0.0.1 cannot call the broker."""
 
     limits: Limits = Field(default_factory=Limits)
-    """Bounds of queues, sizes, threads and times."""
+    """Limits of queues, sizes, threads and times."""
 
     @model_validator(mode="before")
     @classmethod
     def _of_pod(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """Fill in what other settings and the pod say."""
+        """Return the given settings, completed by pod variables, credential files and start keys."""
         merged = {name: value for name, value in given.items() if name != "rack" or value != ""}
         broker = merged.get("id", cls.model_fields["id"].default)
         each = merged.get("advertise_each")
@@ -389,17 +406,17 @@ class BrokerSettings(BaseSettings):
 
     @property
     def etcd_endpoints(self) -> tuple[str, ...]:
-        """URLs of etcd's members; none where coordination is embedded."""
+        """URLs of etcd's members; empty if coordination is embedded."""
         return tuple(url.strip() for url in (self.etcd or "").split(",") if url.strip())
 
     @property
     def topic_defaults(self) -> dict[str, str | int | float | bool]:
-        """The topic keys among the broker's configuration keys."""
+        """Topic keys among the broker's configuration keys."""
         return {key: value for key, value in self.config_values.items() if key in TOPIC_KEYS}
 
     @property
     def listeners(self) -> ListenerSettings:
-        """The part that the server room gets."""
+        """Settings for the server room."""
         return ListenerSettings(
             data_host=self.listen.host,
             data_port=self.listen.port,
@@ -418,9 +435,9 @@ class BrokerSettings(BaseSettings):
 
     @classmethod
     def load(cls, flags: Mapping[str, Any] | None = None, config_file: Path | None = None) -> BrokerSettings:
-        """Settings from flags (None = not given) over environment over file over defaults.
+        """Load settings from flags (None = not given) over environment over file over defaults.
 
-        Raises OSError when the file cannot be read, ValueError (pydantic's, too) when a value is wrong.
+        Raises OSError if the file cannot be read, and ValueError (including pydantic's) if a value is wrong.
         """
         given = {name: value for name, value in (flags or {}).items() if value is not None}
         from_file = read_config_file(config_file) if config_file else {}
@@ -442,9 +459,9 @@ class BrokerSettings(BaseSettings):
 
 
 def _with_start_keys(given: dict[str, Any]) -> dict[str, Any]:
-    """Set the settings that Kafka's start keys in `config_values` stand for, unless they are given by their own names.
+    """Set the settings that Kafka's start keys in `config_values` name, unless they are set by their own names.
 
-    Their values are checked with all others of `config_values`.
+    The values are validated together with all other `config_values`.
     """
     values = given.get("config_values")
     if not isinstance(values, dict):
@@ -462,9 +479,9 @@ def _with_start_keys(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_config_file(path: Path) -> dict[str, Any]:
-    """The settings in a TOML (`.toml`) or YAML (`.yaml`, `.yml`) file; dashes in names are underscores.
+    """Return the settings in a TOML (`.toml`) or YAML (`.yaml`, `.yml`) file; dashes in names become underscores.
 
-    Raises OSError when it cannot be read and ValueError when it does not hold a table of settings.
+    Raises OSError if the file cannot be read, and ValueError if it does not contain a table of settings.
     """
     content = _parse(path, path.read_text(encoding="utf-8"))
     if not isinstance(content, dict):

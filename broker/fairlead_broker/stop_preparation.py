@@ -1,8 +1,9 @@
-"""The preStop hook of a pod: wait for the cluster's permit to restart the broker.
+"""The preStop hook of a pod, which waits for the cluster's permit to restart the broker.
 
-`fairlead broker prepare-stop` runs this, so that two brokers whose pods are evicted at once stop one after the other,
-the second when the first is back and in sync. The broker hands its leaderships over during its own stop, which the
-signal after the hook begins. Calls only its own broker, by its data listener, and uses no other part of the broker.
+`fairlead broker prepare-stop` runs the hook. Two brokers whose pods are evicted at the same time stop one after the
+other, the second when the first is running and in sync again. The broker hands over its leaderships during its own
+stop, which begins with the signal after the hook. The module calls only its own broker through the data listener, and
+uses no other part of the broker.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from fairlead_broker.clock import Clock
 from fairlead_broker.settings import Endpoint
 
 ATTEMPT_SECONDS = 10.0
-"""How long one request may take; a controller that is being elected answers within this."""
+"""Timeout of one request in seconds; the election of a controller takes less."""
 RETRY_SECONDS = 1.0
-"""Between two requests: brokers come back in seconds."""
+"""Seconds between two requests; brokers restart in seconds."""
 GONE_CODES = frozenset({"broker_not_found", "shutting_down"})
-"""Answers after which there is nothing to wait for: unregistered, or stopping already."""
+"""Problem codes after which waiting is pointless: the broker is unregistered, or stopping already."""
 
 
 class Preparation(Enum):
-    """How it ended."""
+    """Outcome of the preparation."""
 
     PERMITTED = "permitted"
     NOTHING_TO_DO = "nothing to do"
@@ -32,7 +33,7 @@ class Preparation(Enum):
 
 
 class StopPreparation:
-    """One broker's way to the permit."""
+    """Requests of one broker for the permit."""
 
     def __init__(
         self,
@@ -42,7 +43,7 @@ class StopPreparation:
         wait: Callable[[float], None],
         report: Callable[[str], None],
     ) -> None:
-        """`listen`: its data listener, as it is bound. `wait` lets seconds pass, `report` prints a line."""
+        """`listen`: bound address of the broker's data listener. `wait` sleeps some seconds, `report` prints a line."""
         self._broker = broker
         self._host = "127.0.0.1" if listen.everywhere else listen.host
         self._port = listen.port
@@ -51,7 +52,7 @@ class StopPreparation:
         self._report = report
 
     def run(self, seconds_max: float) -> Preparation:
-        """Ask until the permit is given, there is nothing to wait for, or the time is over."""
+        """Request the permit until it is granted, no longer needed, or the time is over."""
         begun = self._clock.monotonic()
         end = begun + seconds_max
         reported = ""
@@ -88,7 +89,7 @@ class StopPreparation:
         return str(Endpoint(self._host, self._port))
 
     def _ask(self, seconds_max: float) -> tuple[str, str] | None:
-        """Ask once; None when the permit is given, else the problem's code and detail."""
+        """Send one request; return None if the permit is granted, else the problem's code and detail."""
         connection = http.client.HTTPConnection(self._host, self._port, timeout=seconds_max)
         try:
             connection.request("POST", f"/v1/brokers/{self._broker}:request-restart")
@@ -100,7 +101,7 @@ class StopPreparation:
 
 
 def _problem(status: int, body: bytes) -> tuple[str, str]:
-    """Return the text of a problem; for any other answer, its status."""
+    """Return code and detail of a problem; for any other answer, its status."""
     try:
         problem = json.loads(body)
         return str(problem["code"]), str(problem["detail"])

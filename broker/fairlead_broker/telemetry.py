@@ -1,8 +1,7 @@
 """Logs and metrics of a broker.
 
-`wiring` builds one `Telemetry`; every room that logs or counts is handed it. Which metrics exist is the
-catalogue's business (`fairlead_api.metrics`), when they move is the callers'. Logs go to stderr, since stdout
-belongs to the ready line.
+`wiring` builds one `Telemetry` and passes it to every room that logs or counts. The catalogue (`fairlead_api.metrics`)
+defines the metrics; the rooms update them. Logs are written to stderr, because stdout is reserved for the ready line.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ _METRIC_TYPES: Mapping[str, type[MetricWrapperBase]] = {
 
 
 class Log(Protocol):
-    """The part of structlog's bound logger that the broker uses: an event and its facts."""
+    """Interface of structlog's bound logger that the broker uses: an event and its facts."""
 
     def bind(self, **facts: Any) -> Log:
-        """A logger that adds these facts to every event."""
+        """Return a logger that adds these facts to every event."""
         ...
 
     def debug(self, event: str, **facts: Any) -> Any:
@@ -45,29 +44,29 @@ class Log(Protocol):
         ...
 
     def info(self, event: str, **facts: Any) -> Any:
-        """Something an operator may want to know."""
+        """Log an event that an operator may want to know."""
         ...
 
     def warning(self, event: str, **facts: Any) -> Any:
-        """Something that is not as it should be."""
+        """Log an unexpected condition."""
         ...
 
     def error(self, event: str, **facts: Any) -> Any:
-        """Something that failed."""
+        """Log a failure."""
         ...
 
     def exception(self, event: str, **facts: Any) -> Any:
-        """Something that failed, with the exception being handled."""
+        """Log a failure with the exception that is being handled."""
         ...
 
 
 class Telemetry:
-    """One registry with every metric of the catalogue, and the root logger."""
+    """Registry with every metric of the catalogue, and the root logger."""
 
     __slots__ = ("_metrics", "log", "registry")
 
     def __init__(self, log: Log | None = None) -> None:
-        # A gauge of the creation time beside every series would double them, and no query needs it.
+        # A gauge of the creation time for every series would double the number of series, and no query needs it.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry(auto_describe=False)
         ProcessCollector(registry=self.registry)
@@ -75,9 +74,9 @@ class Telemetry:
         self._metrics = {definition.name: self._register(definition) for definition in METRICS}
 
     def metric(self, name: str) -> Any:
-        """The metric of that name; a caller on a hot path keeps it, or its labelled child.
+        """Return the metric with a name; a caller on a hot path keeps the metric or its labelled child.
 
-        Raises KeyError when the catalogue does not have it.
+        Raises KeyError if the catalogue lacks the metric.
         """
         return self._metrics[name]
 
@@ -91,10 +90,10 @@ class Telemetry:
 
 @contextmanager
 def quiet_by_default() -> Iterator[None]:
-    """Let structlog print failures alone, to stderr, in a program that has not told it where to log.
+    """Limit structlog to failures on stderr, in a program that has not configured the destination of its logs.
 
-    Such a program may have looked into its logs all the same: `structlog.testing.capture_logs` sets structlog up with
-    the defaults it had, and `is_configured` is true ever after. So the place that logs go to decides.
+    `is_configured` cannot decide this: `structlog.testing.capture_logs` in a test configures structlog with the
+    previous defaults, and `is_configured` stays true afterwards. The logger factory decides instead.
     """
     before, configured = structlog.get_config(), structlog.is_configured()
     structlog.reset_defaults()
@@ -117,7 +116,7 @@ def quiet_by_default() -> Iterator[None]:
 
 
 def set_up_logging(log_format: str, level: str) -> None:
-    """Send structlog and the standard library's logs to stderr, as one JSON object or one line an event.
+    """Send structlog and the standard library's logs to stderr, one line or JSON object per event.
 
     `log_format`: `json`, `console`, or `auto` (console on a terminal). Called once by the program.
     """
@@ -125,7 +124,7 @@ def set_up_logging(log_format: str, level: str) -> None:
         log_format = "console" if sys.stderr.isatty() else "json"
     renderer: Any = structlog.processors.JSONRenderer()
     if log_format == "console":
-        # Plain tracebacks: the pretty ones load rich, which takes a fifth of the start.
+        # Plain tracebacks are used, because the pretty ones import rich, which takes a fifth of the start time.
         renderer = structlog.dev.ConsoleRenderer(
             colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
         )
@@ -149,7 +148,7 @@ def set_up_logging(log_format: str, level: str) -> None:
 
 
 def _of_libraries(prepared: list[Any], renderer: Any) -> logging.Formatter:
-    """Write log records of libraries as one event a line, with the name of their logger."""
+    """Return a formatter that writes log records of libraries as one event per line, with the name of their logger."""
     return structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=[structlog.stdlib.add_logger_name, *prepared],
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],

@@ -1,6 +1,7 @@
-"""Brokers for tests of applications, in their process; found by `fairlead.testing` through an entry point.
+"""Brokers for tests of applications, in the test's process; found by `fairlead.testing` through an entry point.
 
-Callers: the SDK's testing module alone. The brokers are those of `fairlead dev up`, without logs and on free ports.
+Only the SDK's testing module calls this module. The brokers are those of `fairlead dev up`, without logs and on free
+ports.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ _STORE: Final = "coordination.sqlite"
 async def cluster(
     brokers: int, data: Path | None, config: Mapping[str, str | int | float | bool]
 ) -> AsyncIterator[str]:
-    """Run so many brokers and yield the addresses of their data listeners, separated by commas.
+    """Run a number of brokers and yield the addresses of their data listeners, separated by commas.
 
-    Raises ValueError for less than one broker and for wrong configuration, LogError where `data` cannot be used.
+    Raises ValueError for less than one broker and for wrong configuration, LogError if `data` cannot be used.
     """
     if brokers < 1:
         message = f"brokers is {brokers}; allowed: 1 and more"

@@ -1,4 +1,4 @@
-"""Opening a broker without its listeners, in the order of a start, and closing it in reverse."""
+"""Opening of a broker without its listeners, and closing in reverse order."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ async def open_broker(
     storage: Storage | None = None,
     coordination: Coordination | None = None,
 ) -> Broker:
-    """Enter the cluster, open and recover every replica, start every task; return a broker that is ready.
+    """Enter the cluster, open and recover every replica, start every task; return the broker when it is ready.
 
     `new_id` draws a version 4 UUID. `storage` replaces the disk. `coordination` is a client of a store that several
     brokers share; it is closed with the broker. Raises the errors of the directory (LogError) and of coordination
-    (CoordinationError), each saying what to do; nothing is left open then.
+    (CoordinationError), with advice in the message; all opened parts are closed before an exception.
     """
     state = state or BrokerState()
     engine = build_engine(settings, telemetry, clock, new_id)
@@ -59,7 +59,7 @@ async def open_broker(
         broker = await _opened(engine, cluster, entry, peers, syncing, state, release)
     except BaseException:
         engine.loop_lag.stop()
-        # Logs that wait for recovery are left to the next start.
+        # Logs that are queued for recovery are recovered by the next start.
         engine.opening.drop_queued()
         await _release(engine, cluster, peers, syncing, clean=False)
         raise
@@ -96,7 +96,7 @@ def _cluster_entry(engine: Engine, storage: Storage, coordination: Coordination 
 
 
 def addresses_of(settings: BrokerSettings) -> Advertised:
-    """Return the addresses to register, as far as the settings alone tell them."""
+    """Return the addresses to register, as far as the settings contain them."""
     return Advertised(
         data=str(settings.advertise or settings.listen),
         peer=str(settings.peer_advertise or settings.peer_listen),
@@ -113,21 +113,22 @@ async def _opened(
     state: BrokerState,
     release: str,
 ) -> Broker:
-    """Build the parts on an entered cluster, open the replicas, start the tasks."""
+    """Build the parts on an entered cluster, open the replicas, and start the tasks."""
     parts = build_replicas(engine, entry, peers, syncing)
     calls = build_calls(engine, entry, parts)
     upkeep = build_upkeep(engine, entry, parts)
     config_follower = ClusterConfigFollower(calls.topic_admin, engine.log)
     _watch(engine, parts, calls, release)
     entry.mirror.subscribe(partial(_changed, parts, upkeep, config_follower))
-    # From here on copies of partitions that other brokers lead are kept up to date.
+    # The rounds must run before logs open: from then on, replicas of partitions that other brokers lead are kept up to
+    # date.
     rounds = engine.supervisor.spawn(parts.disk.rounds.run(), "sync rounds")
     await parts.replicas.open_all()
     await _set_strays_aside(engine, entry)
-    # A later start does not read and sync again what this recovery has read and synced.
+    # With this checkpoint, a later start does not read and sync again what this recovery has read and synced.
     await upkeep.upkeep.checkpoint()
     await entry.open_directory()
-    # Not earlier: a controller that is still recovering would do nothing for the cluster.
+    # Controllership must not begin earlier: a controller that is still recovering would do nothing for the cluster.
     await calls.controllership.begin()
     spawn_tasks(engine, entry, parts, calls, upkeep, config_follower)
     close = partial(_close, engine, cluster, peers, parts, calls, upkeep, rounds)
@@ -188,7 +189,7 @@ def _assembled(
 
 
 def _watch(engine: Engine, parts: ReplicaParts, calls: CallParts, release: str) -> None:
-    """Show at each scrape what the parts hold."""
+    """Export gauges of the parts, computed at each scrape."""
     engine.meters.watch_broker(
         engine.settings.data,
         lambda: calls.fetching.waiting,
@@ -233,7 +234,10 @@ async def _close(
     rounds: asyncio.Task[None],
     clean: bool,
 ) -> None:
-    """Stop the replicas, sync, write the checkpoint, leave. The clean marker is written only if all of it succeeded."""
+    """Stop the replicas, sync, write the checkpoint, and leave the cluster.
+
+    The clean marker is written only if every step succeeded.
+    """
     engine.loop_lag.stop()
     calls.groups.close()
     await parts.replicas.close_all()
@@ -247,17 +251,17 @@ async def _close(
 async def _release(
     engine: Engine, cluster: ClusterEntry, peers: Peers | None, syncing: Syncing | None, *, clean: bool
 ) -> None:
-    """Stop the tasks, leave the cluster, end the threads."""
+    """Stop the tasks, leave the cluster, and stop the threads."""
     await engine.supervisor.stop()
     if peers is not None:
         await peers.close()
-    # The directory is closed when the last log that is being opened is open.
+    # The directory is closed after the last running opening of a log.
     engine.opening.drop_queued()
     await engine.opening.idle()
     try:
         await cluster.leave(clean=clean)
     finally:
-        # Also after a failed write: the program does not end before these threads.
+        # The threads must stop even after a failed write, because the process waits for them.
         for pool in (engine.disk, engine.opening, engine.validation, syncing):
             if pool is not None:
                 pool.close()

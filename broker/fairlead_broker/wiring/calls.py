@@ -48,7 +48,7 @@ def build_calls(engine: Engine, entry: Entry, parts: ReplicaParts) -> CallParts:
     limits, clock, metadata = engine.settings.limits, engine.clock, entry.mirror.metadata
 
     def new_start_index() -> int:
-        """Start the placement of each topic at another broker, so that topics of one partition are spread too."""
+        """Return a random index for the first broker of a topic, which also spreads topics of one partition."""
         return zlib.crc32(engine.new_id().encode())
 
     controllership = Controllership(

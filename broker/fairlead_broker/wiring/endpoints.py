@@ -29,16 +29,16 @@ from fairlead_broker.server.routing.peer_calls import PeerCalls
 
 DATA_ROUTES: Final = {route.name: route for route in ROUTES if route.listener is Listener.DATA}
 ANSWERED_ANYWHERE: Final = frozenset({"allocate_producer"})
-"""Admin calls that write and need no controller; every other writing admin call is forwarded to the controller."""
+"""Writing admin calls that need no controller; every other writing admin call is forwarded to the controller."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """Endpoints of a broker by route name, and the parts of them that listeners need."""
+    """Endpoints of a broker by route name, with the parts that listeners need."""
 
     data: Mapping[str, Endpoint]
     peer: Mapping[str, Endpoint]
-    """Endpoints of the peer listener: those of brokers, and those of clients' forwarded calls."""
+    """Endpoints of the peer listener: calls between brokers, and forwarded calls of clients."""
     gate: PeerGate
     forwarding: Forwarding
 

@@ -23,7 +23,7 @@ class Engine:
     telemetry: Telemetry
     clock: Clock
     new_id: Callable[[], str]
-    """Draws a version 4 UUID: chance enters the broker here and nowhere below."""
+    """Function that returns a random version 4 UUID; the only source of randomness in a broker."""
     log: Log
     supervisor: Supervisor
     disk: DiskPool
@@ -39,7 +39,7 @@ class Engine:
 def build_engine(
     settings: BrokerSettings, telemetry: Telemetry, clock: Clock, new_id: Callable[[], str]
 ) -> Engine:
-    """Build the engine of a broker; its supervisor and the watch on the event loop are not started yet."""
+    """Build the engine of a broker; its supervisor and the measurement of the loop's lag are not started yet."""
     limits = settings.limits
     return Engine(
         settings=settings,

@@ -1,4 +1,4 @@
-"""The replicas of a broker that has entered its cluster, what keeps them going, and what other brokers ask of them."""
+"""The replicas of a broker that has entered its cluster, their upkeep, and the answers to other brokers about them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class PeerParts:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaParts:
-    """The replicas of a broker and the parts that keep them going."""
+    """The replicas of a broker and the parts that maintain them."""
 
     configs: Configs
     views: TopicViews
@@ -113,7 +113,7 @@ def build_replicas(engine: Engine, entry: Entry, peers: Peers, syncing: Syncing)
 
 
 def build_disk(engine: Engine, entry: Entry, syncing: Syncing) -> DiskParts:
-    """Build the rounds of fsync, the writes of partition records, and what all replicas share."""
+    """Build the fsync rounds, the writes of partition records, and the parts that all replicas share."""
     limits, clock = engine.settings.limits, engine.clock
     health = DirectoryHealth(entry, engine.opening, engine.log)
     leader_writes = LeaderWrites(entry.coordination, entry.mirror.metadata.keys, engine.log)
@@ -140,7 +140,7 @@ def build_disk(engine: Engine, entry: Entry, syncing: Syncing) -> DiskParts:
 
 
 def build_peer_serving(engine: Engine, entry: Entry, peers: Peers, replicas: Replicas) -> PeerParts:
-    """Build the answers to other brokers."""
+    """Build the parts that answer other brokers."""
     limits, metadata = engine.settings.limits, entry.mirror.metadata
     replica_serving = ReplicaServing(
         replicas.find,
@@ -171,7 +171,7 @@ def build_peer_serving(engine: Engine, entry: Entry, peers: Peers, replicas: Rep
 
 
 def build_peers(engine: Engine, entry: Entry, secret: str) -> Peers:
-    """Build the calls to other brokers; `secret` proves to them that this process is the registered broker."""
+    """Build the calls to other brokers; `secret` proves to peers that this process is the registered broker."""
     metadata = entry.mirror.metadata
     identity = PeerIdentity(
         entry.cluster.cluster_id,

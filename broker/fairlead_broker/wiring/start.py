@@ -1,6 +1,6 @@
-"""A broker with its listeners: started, served, stopped; alone, or several over one embedded store.
+"""Start and stop of a broker with its listeners; alone, or several brokers over one embedded store.
 
-The commands call it, and tests that need a whole broker.
+The commands and tests that need a whole broker use the module.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from fairlead_broker.wiring.broker import addresses_of, open_broker
 from fairlead_broker.wiring.endpoints import build_endpoints
 
 READERS_SECONDS_MIN = 1.0
-"""Seconds that a stop leaves for unfinished answers even when its other steps took all of its time."""
+"""Minimum number of seconds that a stop leaves for unfinished answers, even if its other steps took all of its time."""
 
 
 class RunningBroker:
@@ -42,30 +42,30 @@ class RunningBroker:
 
     @property
     def brokers(self) -> tuple[RunningBroker, ...]:
-        """Return this broker alone; see `LocalCluster`."""
+        """This broker alone; see `LocalCluster`."""
         return (self,)
 
     @property
     def addresses(self) -> ListenerAddresses:
-        """Return the bound addresses of the listeners."""
+        """Bound addresses of the listeners."""
         return self._listeners.addresses
 
     async def wait_failed(self) -> BaseException:
-        """Wait for an unexpected failure and return it; the program has to end then."""
+        """Wait for an unexpected failure and return it; the process must exit afterwards."""
         return await self.broker.failure
 
     async def stop(self) -> None:
-        """Answer waiting calls, close the listeners, sync, leave: below ten seconds in all."""
+        """Answer waiting calls, close the listeners, sync, and leave the cluster, in less than ten seconds."""
         broker = self.broker
         broker.log.info("broker is stopping")
         begun = broker.clock.monotonic()
         await broker.announce_stop()
         end = broker.clock.monotonic() + broker.settings.limits.stop_answer_seconds
-        # Calls that wait outside the broker end first: at other brokers for records, and for the rest of a body.
+        # Calls that wait for other brokers or for the rest of a body end first.
         self._forwarding.stop()
         self._listeners.end_bodies()
         await broker.stop_answering()
-        # Every call has its answer; only slow readers are left.
+        # Every call has its answer. Only slow clients are still receiving theirs.
         await self._listeners.stop(max(READERS_SECONDS_MIN, end - broker.clock.monotonic()))
         await broker.stop()
         broker.log.info("broker has stopped", seconds=round(broker.clock.monotonic() - begun, 3))
@@ -82,9 +82,9 @@ async def start_broker(
     """Start a broker and return once it serves.
 
     `storage` replaces the disk of its logs. `coordination` is a client of a store that several brokers of this process
-    share; it is closed with the broker. The ops listener answers before recovery, so that a long one can be watched;
-    the data listener only after it. Raises OSError when an address is taken, LogError and CoordinationError when
-    directory or cluster refuse.
+    share; it is closed with the broker. The ops listener answers before recovery, which makes a long recovery
+    observable; the data listener answers after it. Raises OSError if an address is in use, LogError and
+    CoordinationError if the directory or the cluster cannot be used.
     """
     clock = clock or SystemClock()
     telemetry = Telemetry(log)
@@ -118,7 +118,7 @@ async def start_broker(
 
 
 async def serve(broker: Broker, listeners: Listeners) -> RunningBroker:
-    """Open the data and the peer listener of an opened broker."""
+    """Start the data and the peer listener of an opened broker."""
     endpoints = build_endpoints(broker)
     await listeners.start_data(endpoints.data)
     await listeners.start_peer(endpoints.peer, endpoints.gate)
@@ -129,7 +129,7 @@ class LocalCluster:
     """Brokers of one process over one embedded store."""
 
     def __init__(self, store: Coordination, brokers: Sequence[RunningBroker]) -> None:
-        """Take over brokers that serve, each with a client of its own of `store`, which is closed last."""
+        """Take ownership of serving brokers, each with its own client of `store`, which is closed last."""
         self._store = store
         self.brokers = tuple(brokers)
 
@@ -140,7 +140,7 @@ class LocalCluster:
         return next(failure.result() for failure in failures if failure.done())
 
     async def stop(self) -> None:
-        """Stop all brokers at once, since none is left to take over."""
+        """Stop all brokers in parallel, because no broker remains that could take over."""
         try:
             stopping = [broker.stop() for broker in self.brokers]
             for outcome in await asyncio.gather(*stopping, return_exceptions=True):
@@ -155,7 +155,7 @@ async def start_local_cluster(
 ) -> LocalCluster:
     """Start brokers that share the embedded store in this file; return once all serve and know each other.
 
-    Raises like `start_broker`; nothing is left running then.
+    Raises like `start_broker`; all started brokers are stopped before an exception.
     """
     clock = clock or SystemClock()
     coordination = await EmbeddedCoordination.open(store, clock)
@@ -172,18 +172,18 @@ async def start_local_cluster(
 
 
 async def acquaint(brokers: Collection[RunningBroker]) -> None:
-    """Return once each broker knows all of them, so that no call is refused for a missing broker.
+    """Return once each broker knows all of them, after which no call is refused for a missing broker.
 
-    Raises CoordinationUnavailable if a broker stops before.
+    Raises CoordinationUnavailable if a broker stops earlier.
     """
     last = max(broker.broker.entry.incarnation.membership.revision for broker in brokers)
     await asyncio.gather(*(broker.broker.entry.mirror.wait_for(last) for broker in brokers))
 
 
 async def move_coordination(settings: BrokerSettings) -> Moved:
-    """Move the coordination of the broker that these settings describe from its directory to etcd.
+    """Move the coordination of the broker with these settings from its directory to etcd.
 
-    Raises CoordinationError saying what is in the way; it may be called again then.
+    Raises CoordinationError that names the obstacle; the call may be repeated afterwards.
     """
     store = store_path(settings.data)
     if not store.exists():
@@ -207,7 +207,7 @@ def release() -> str:
 
 
 def warn_if_open(settings: BrokerSettings, log: Log) -> None:
-    """Warn when every machine on the network may read and write, because there is no authentication."""
+    """Warn if every machine on the network may read and write, because there is no authentication."""
     for name, endpoint in (
         ("data", settings.listen),
         ("peer", settings.peer_listen),
@@ -222,7 +222,7 @@ def warn_if_open(settings: BrokerSettings, log: Log) -> None:
 
 
 def warn_if_unreachable(settings: BrokerSettings, log: Log) -> None:
-    """Warn if the advertised address cannot be reached from other machines, although it works on this one."""
+    """Warn if the advertised address only works on this machine."""
     addresses = {"advertise": settings.advertise or settings.listen}
     if settings.etcd_endpoints:
         addresses["peer-advertise"] = settings.peer_advertise or settings.peer_listen
@@ -236,7 +236,7 @@ def warn_if_unreachable(settings: BrokerSettings, log: Log) -> None:
 
 
 def _advertised(settings: BrokerSettings, bound: ListenerAddresses) -> Advertised:
-    """Return the addresses to register: those of the settings, else the bound ones with their real ports."""
+    """Return the addresses to register: those of the settings, or else the bound ones with their real ports."""
     known = addresses_of(settings)
     return Advertised(
         data=known.data if settings.advertise else bound.data or known.data,

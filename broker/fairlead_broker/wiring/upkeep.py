@@ -1,4 +1,4 @@
-"""The periodic work of a broker, and the tasks that a running broker consists of."""
+"""Periodic work of a broker, and its background tasks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class UpkeepParts:
 
 
 def build_upkeep(engine: Engine, entry: Entry, parts: ReplicaParts) -> UpkeepParts:
-    """Build checkpoints, scrubbing and retention."""
+    """Build the parts for checkpoints, scrubbing and retention."""
     limits, clock, log = engine.settings.limits, engine.clock, engine.log
     return UpkeepParts(
         upkeep=Upkeep(
@@ -71,7 +71,7 @@ def spawn_tasks(
     upkeep: UpkeepParts,
     config_follower: ClusterConfigFollower,
 ) -> None:
-    """Start every periodic task; the supervisor ends them all."""
+    """Start every periodic task; the supervisor stops all of them."""
     housekeeping = Housekeeping(
         entry.coordination, entry.mirror, lambda: calls.controllership.term, engine.clock
     )

@@ -39,7 +39,7 @@ EXTRA_VERBS = {
     ("broker", "start"): ("broker", "Run one broker."),
     ("broker", "prepare-stop"): (
         "broker",
-        "Wait until the cluster can do without this broker: the preStop hook of a pod.",
+        "Wait until the cluster can run without this broker: the preStop hook of a pod.",
     ),
     ("cluster", "move-coordination"): (
         "broker",

@@ -22,7 +22,7 @@ class Survey:
     log_of: LogOf
 
     async def __call__(self, key: PartitionKey, brokers: Sequence[BrokerId]) -> Mapping[BrokerId, LogEnd]:
-        """Return the log ends of all brokers, except those that do not answer or have not opened the log."""
+        """Return the log ends of the brokers that answer and have opened the log."""
         wanted = TopicIdPartition(key.topic_id, key.partition)
         async with asyncio.TaskGroup() as group:
             asked = {broker: group.create_task(self._ask(broker, wanted)) for broker in brokers}
