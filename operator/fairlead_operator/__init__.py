@@ -1,1 +1,1 @@
-"""The operator: turns Cluster and Topic resources into brokers and topics, and keeps them so."""
+"""The operator: reconciles Cluster and Topic resources with running brokers and topics."""

@@ -1,4 +1,4 @@
-"""The operator's only source of time and chance, handed to the rooms that need them."""
+"""The operator's only source of time and random numbers, passed to the rooms that need them."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Two faces of time: what the calendar says, and what has passed."""
+    """The wall clock and the monotonic clock."""
 
     def now(self) -> datetime:
-        """Wall clock time in UTC. May jump; used for stamps, never for waiting."""
+        """Return the wall clock time in UTC. It may jump, and is used for time stamps, never for intervals."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds from an arbitrary start that never go back. Used for intervals, never stored."""
+        """Return the seconds since an arbitrary start, which never decrease. Used for intervals, never stored."""
         ...
 
 
 class SystemClock:
-    """The machine's own clocks."""
+    """The clocks of the machine."""
 
     __slots__ = ()
 
     def now(self) -> datetime:
-        """Wall clock time in UTC."""
+        """Return the wall clock time in UTC."""
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        """Seconds that never go back."""
+        """Return seconds that never decrease."""
         return time.monotonic()
 
 
 Chance = Callable[[], float]
-"""A number from 0 to 1, another one each time: the jitter of waits."""
+"""Source of random numbers from 0 to 1, for the jitter of pauses."""
 
 
 def system_chance() -> Chance:
-    """The program's one source of chance, for `wiring` to hand around."""
+    """Return the random source of the program, which `wiring` passes to the rooms that need one."""
     return random.Random().random  # noqa: S311 - jitter is no secret

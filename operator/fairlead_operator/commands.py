@@ -1,7 +1,7 @@
-"""`fairlead operator start`: the program.
+"""The command `fairlead operator start`.
 
-Registered as an entry point of the group `fairlead.commands`, so that the command line of the base install finds it
-where the extra `operator` is installed: uvloop at the top is what fails where it is not. Heavy imports happen when
+The command is an entry point of the group `fairlead.commands`, so that the command line of the base install finds it if
+the extra `operator` is installed. Without the extra, the import of uvloop at the top fails. Heavy imports happen when
 the command runs.
 """
 

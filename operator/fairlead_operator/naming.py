@@ -1,7 +1,7 @@
-"""Every name that the operator gives or reads: kinds, objects, labels, annotations, ports, paths.
+"""Names of everything that the operator creates or reads: kinds, objects, labels, annotations, ports, paths.
 
-Read by all rooms of the operator and by tests. Names are a promise: a StatefulSet, a claim or a label selector cannot
-be renamed under a running cluster. Must not know the content of the objects.
+All rooms of the operator and the tests use this module. Names must not change: a StatefulSet, a claim or a label
+selector cannot be renamed while a cluster runs. The module must not know the content of the objects.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 Manifest: TypeAlias = dict[str, Any]
-"""An object of Kubernetes as plain data."""
+"""A Kubernetes object as plain data."""
 
 GROUP: Final = "fairlead.dev"
 VERSION: Final = "v1alpha1"
 API_VERSION: Final = f"{GROUP}/{VERSION}"
 FIELD_MANAGER: Final = "fairlead-operator"
-"""Under this name all server-side applies are made."""
+"""Field manager of all server-side applies."""
 TOPIC_FINALIZER: Final = f"{GROUP}/topic"
 
 # ---------------------------------------------------------------------------------------------------- kinds
@@ -24,7 +24,7 @@ TOPIC_FINALIZER: Final = f"{GROUP}/topic"
 
 @dataclass(frozen=True, slots=True, order=True)
 class Kind:
-    """A kind of object, as a manifest (`api_version`, `kind`) and as a URL (`plural`) name it."""
+    """A kind of object, by its names in manifests (`api_version`, `kind`) and in URLs (`plural`)."""
 
     api_version: str
     kind: str
@@ -33,14 +33,14 @@ class Kind:
 
 @dataclass(frozen=True, slots=True, order=True)
 class ObjectRef:
-    """One object. The namespace is empty for kinds that live outside namespaces."""
+    """Reference to one object. The namespace is empty for cluster-scoped kinds."""
 
     kind: Kind
     namespace: str
     name: str
 
     def __str__(self) -> str:
-        """Read as `Kind namespace/name`."""
+        """Return the text `Kind namespace/name`."""
         return (
             f"{self.kind.kind} {self.namespace}/{self.name}"
             if self.namespace
@@ -75,7 +75,7 @@ OWNED_KINDS: Final = (
     NETWORK_POLICY,
     POD_MONITOR,
 )
-"""Kinds that are rendered for a Cluster; PodMonitor only where it exists."""
+"""Kinds that are rendered for a Cluster; PodMonitor only if the API server has that kind."""
 
 # ---------------------------------------------------------------------------------------------------- labels
 
@@ -90,7 +90,8 @@ BROKER_COMPONENT: Final = "broker"
 ETCD_COMPONENT: Final = "etcd"
 
 POD_INDEX_LABEL: Final = "apps.kubernetes.io/pod-index"
-"""The StatefulSet's controller puts the ordinal of a pod here; for a broker it is its id."""
+"""Label with the ordinal of a pod, set by the StatefulSet controller; the ordinal of a broker's pod is the broker
+id."""
 POD_NAME_LABEL: Final = "statefulset.kubernetes.io/pod-name"
 ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 HOST_LABEL: Final = "kubernetes.io/hostname"
@@ -98,22 +99,24 @@ HOST_LABEL: Final = "kubernetes.io/hostname"
 # ---------------------------------------------------------------------------------------------------- annotations
 
 PAUSED_ANNOTATION: Final = f"{GROUP}/paused"
-"""On a Cluster or Topic, `true`: nothing is reconciled but deletion."""
+"""Annotation on a Cluster or Topic. With `true`, the operator reconciles nothing but the deletion."""
 NO_RESTARTS_ANNOTATION: Final = f"{GROUP}/no-restarts"
-"""On a Cluster, `true`: everything but restarts of brokers is done."""
+"""Annotation on a Cluster. With `true`, the operator reconciles everything but restarts no broker."""
 RESTART_ANNOTATION: Final = f"{GROUP}/restart"
-"""On a Cluster (all brokers) or on a broker's Pod (that one): a reason or `true`; removed when it is done."""
+"""Annotation on a Cluster (all brokers) or on a broker's Pod (that broker) that asks for a restart. The value is a
+reason or `true`. The operator removes the annotation when the restart is done."""
 DELETE_POD_AND_CLAIM_ANNOTATION: Final = f"{GROUP}/delete-pod-and-claim"
-"""On a broker's Pod, `true`: pod and volume are deleted, and the broker fills an empty disk from the others."""
+"""Annotation on a broker's Pod. With `true`, pod and volume are deleted, and the broker copies its replicas from the
+other brokers to an empty disk."""
 POD_SPEC_HASH_ANNOTATION: Final = f"{GROUP}/pod-spec-hash"
-"""On a pod and its template: fingerprint of the template without this and the next annotation."""
+"""Annotation on a pod and its template: fingerprint of the template without this annotation and the next one."""
 RESTART_CONFIG_HASH_ANNOTATION: Final = f"{GROUP}/restart-config-hash"
-"""On a pod and its template: fingerprint of the configuration that is only read at the start."""
+"""Annotation on a pod and its template: fingerprint of the configuration that brokers read only at startup."""
 ETCD_MEMBER_ANNOTATION: Final = f"{GROUP}/etcd-member"
-"""On the claim of a member of etcd: the hexadecimal id of the member whose data is in the volume."""
+"""Annotation on the claim of an etcd member: hexadecimal id of the member whose data is in the volume."""
 TOLD_ADDRESS_ANNOTATION: Final = f"{GROUP}/told-address"
-"""On a broker's claim: the address from outside that the broker was restarted for, or learned at its start: it is
-restarted once for each, and once to forget it."""
+"""Annotation on a broker's claim: the external address that the broker was last restarted for or read at startup. A
+broker is restarted once for each new address, and once when the address is removed."""
 ADMINISTRATIVE_ANNOTATIONS: Final = (
     RESTART_ANNOTATION,
     DELETE_POD_AND_CLAIM_ANNOTATION,
@@ -155,7 +158,7 @@ DEFAULT_ETCD_IMAGE: Final = "localhost/fairlead-etcd:dev"
 
 
 def owned_labels(cluster: str, component: str | None = None, pool: str | None = None) -> dict[str, str]:
-    """Return the labels that an owned object bears; also a selector of everything that bears at least these."""
+    """Return the labels of an owned object. They also work as a selector of all objects with at least these labels."""
     labels = {
         NAME_LABEL: APP_NAME,
         INSTANCE_LABEL: cluster,
@@ -170,7 +173,7 @@ def owned_labels(cluster: str, component: str | None = None, pool: str | None = 
 
 
 def pod_selector(cluster: str, component: str, pool: str | None = None) -> dict[str, str]:
-    """Return the labels by which Services, budgets, policies and StatefulSets choose pods."""
+    """Return the labels by which Services, budgets, policies and StatefulSets select pods."""
     selector = {CLUSTER_LABEL: cluster, COMPONENT_LABEL: component}
     if pool is not None:
         selector[POOL_LABEL] = pool
@@ -178,12 +181,12 @@ def pod_selector(cluster: str, component: str, pool: str | None = None) -> dict[
 
 
 def coordination_name(namespace: str, cluster: str) -> str:
-    """Return the cluster name that brokers give in coordination."""
+    """Return the cluster name that brokers use in coordination."""
     return f"{namespace}.{cluster}"
 
 
 def service_account_name(cluster: str) -> str:
-    """Return the name of the account that brokers and members of etcd run as."""
+    """Return the name of the service account of brokers and etcd members."""
     return cluster
 
 
@@ -198,32 +201,32 @@ def pool_set_name(cluster: str, pool: str) -> str:
 
 
 def broker_pod_name(cluster: str, pool: str, broker_id: int) -> str:
-    """Return the name of a broker's pod; its ordinal is its id."""
+    """Return the name of a broker's pod. The pod's ordinal is the broker id."""
     return f"{pool_set_name(cluster, pool)}-{broker_id}"
 
 
 def broker_claim_name(cluster: str, pool: str, broker_id: int) -> str:
-    """Return the name of the claim that holds a broker's data."""
+    """Return the name of the claim with a broker's data."""
     return f"{DATA_VOLUME}-{broker_pod_name(cluster, pool, broker_id)}"
 
 
 def brokers_service_name(cluster: str) -> str:
-    """Return the name of the headless Service that gives every broker of every pool a name of its own."""
+    """Return the name of the headless Service that gives each broker of each pool its own DNS name."""
     return f"{cluster}-brokers"
 
 
 def bootstrap_service_name(cluster: str) -> str:
-    """Return the name of the Service that clients begin at."""
+    """Return the name of the bootstrap Service."""
     return f"{cluster}-bootstrap"
 
 
 def broker_service_name(cluster: str, broker_id: int) -> str:
-    """Return the name of the Service of one broker, where the listener asks for them."""
+    """Return the name of the Service of one broker, which exists if the listener asks for a Service for each broker."""
     return f"{cluster}-broker-{broker_id}"
 
 
 def brokers_budget_name(cluster: str) -> str:
-    """Return the name of the PodDisruptionBudget over all brokers."""
+    """Return the name of the PodDisruptionBudget of all brokers."""
     return f"{cluster}-brokers"
 
 
@@ -243,29 +246,29 @@ def etcd_name(cluster: str) -> str:
 
 
 def etcd_peers_service_name(cluster: str) -> str:
-    """Return the name of the headless Service of etcd's members."""
+    """Return the name of the headless Service of the etcd members."""
     return f"{cluster}-etcd-peers"
 
 
 def etcd_member_name(cluster: str, ordinal: int) -> str:
-    """Return the name of a member of etcd, which is that of its pod."""
+    """Return the name of an etcd member, which is also the name of its pod."""
     return f"{etcd_name(cluster)}-{ordinal}"
 
 
 def etcd_claim_name(cluster: str, ordinal: int) -> str:
-    """Return the name of the claim that holds a member's data."""
+    """Return the name of the claim with an etcd member's data."""
     return f"{DATA_VOLUME}-{etcd_member_name(cluster, ordinal)}"
 
 
 def etcd_client_url(namespace: str, cluster: str, ordinal: int | None = None) -> str:
-    """Return the URL of one member for clients, or of the Service before all of them."""
+    """Return the client URL of one etcd member, or of the Service in front of all members."""
     if ordinal is None:
         return f"http://{etcd_name(cluster)}.{namespace}.svc:{ETCD_CLIENT_PORT}"
     return f"http://{_etcd_host(namespace, cluster, ordinal)}:{ETCD_CLIENT_PORT}"
 
 
 def etcd_peer_url(namespace: str, cluster: str, ordinal: int) -> str:
-    """Return the URL of a member for the other members."""
+    """Return the peer URL of an etcd member."""
     return f"http://{_etcd_host(namespace, cluster, ordinal)}:{ETCD_PEER_PORT}"
 
 

@@ -1,8 +1,8 @@
-"""What the operator's rooms ask of the world: Kubernetes, what was last seen of it, and work by key.
+"""Interfaces of the operator: Kubernetes API, object cache, reconcilers and work queue.
 
-`reconcile/` is written against these, `api_server/` and `watching/` implement them, `wiring` puts them together.
-Objects of Kubernetes are plain dicts in its own camel case (`Manifest`): what is not understood here is kept as it
-came. Must not know kopf, aiohttp or a Kubernetes client.
+`reconcile/` uses the interfaces, `api_server/` and `watching/` implement them, and `wiring` connects them. Kubernetes
+objects are plain dicts with camel-case keys (`Manifest`), so that unknown fields are kept unchanged. The module must
+not know kopf, aiohttp or a Kubernetes client.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ from typing import Literal, NamedTuple, Protocol
 from fairlead_operator.naming import Kind, Manifest, ObjectRef
 
 Propagation = Literal["Background", "Foreground", "Orphan"]
-"""What becomes of the children of what is deleted."""
+"""Treatment of an object's children when it is deleted."""
 
 EventType = Literal["Normal", "Warning"]
 
 
 class Key(NamedTuple):
-    """One resource that is reconciled as a whole: the kind's name (`Cluster`, `Topic`), its namespace and name."""
+    """Key of a resource that is reconciled as a whole: name of the kind (`Cluster`, `Topic`), namespace and name."""
 
     kind: str
     namespace: str
     name: str
 
     def __str__(self) -> str:
-        """Read as `Kind namespace/name`."""
+        """Return the text `Kind namespace/name`."""
         return f"{self.kind} {self.namespace}/{self.name}"
 
 
 class ApiError(Exception):
-    """The API server refused, or was not reached.
+    """The API server refused a request or was not reached.
 
-    `status` is that of HTTP (0 when no answer came), `reason` Kubernetes' word for it, `message` its sentence.
-    The subclasses are ordered by what the caller does next.
+    `status` is the HTTP status (0 without an answer), `reason` the machine-readable reason of Kubernetes, and `message`
+    its text. Each subclass stands for one reaction of the caller.
     """
 
     def __init__(self, status: int, reason: str, message: str) -> None:
@@ -45,62 +45,62 @@ class ApiError(Exception):
 
 
 class NotFound(ApiError):
-    """There is no such object, or no such kind (its definition is not installed): 404."""
+    """The object or its kind does not exist (the definition is not installed): 404."""
 
 
 class Conflict(ApiError):
-    """Another writer was faster, the object exists already, or its uid differs: read and decide again. 409."""
+    """Another writer was faster, the object exists already, or its uid differs: 409. The caller must read again."""
 
 
 class Invalid(ApiError):
-    """The object breaks a rule; the message says which: tell the user, trying again is useless. 400, 422."""
+    """The object violates a rule, which the message names: 400, 422. A retry is useless; the user must be told."""
 
 
 class Forbidden(ApiError):
-    """The service account lacks a right, or admission refused (such as a quota): tell the user. 401, 403."""
+    """The service account lacks a right, or admission (such as a quota) refused: 401, 403. The user must be told."""
 
 
 class Unavailable(ApiError):
-    """No answer in time, or the server has trouble (429, 5xx), also after the client's retries: back off."""
+    """No answer in time, or an error of the server (429, 5xx) after all retries. The caller must back off."""
 
 
 class KubernetesApi(Protocol):
-    """The API server. Each call has a deadline and retries for a bounded time; objects come without managedFields."""
+    """The API server. Each call has a deadline and is retried within it; returned objects have no managedFields."""
 
     async def get(self, ref: ObjectRef) -> Manifest | None:
-        """The object as it stands now, read from the server; None when it does not exist."""
+        """Return the object from the server; None if it does not exist."""
         ...
 
     async def list(
         self, kind: Kind, namespace: str | None, selector: str = "", *, fields: str = ""
     ) -> list[Manifest]:
-        """All objects of the kind, of one namespace or (None) of all, with the labels that `selector` names.
+        """Return the objects of the kind with the labels of `selector`, in one namespace or (None) in all.
 
         `fields` is a field selector.
         """
         ...
 
     async def apply(self, manifest: Manifest, *, force: bool = True, dry_run: bool = False) -> Manifest:
-        """Server-side apply as `fairlead-operator`, always written; the object as it stands afterwards.
+        """Apply `manifest` server-side as `fairlead-operator`, always with a write; return the resulting object.
 
-        `dry_run`: the server checks all and stores nothing.
+        With `dry_run`, the server validates the object and stores nothing.
         """
         ...
 
     async def apply_if_changed(self, manifest: Manifest, live: Manifest | None) -> bool:
         """Apply `manifest` unless `live` (from the cache or `get`) matches it; return whether it was written.
 
-        A repeated manifest is not written; a field of the operator that another writer changed is restored; fields of
-        others are left alone. Marks the object with a hash of the manifest.
+        A repeated manifest is not written. A field of the operator that another writer changed is restored, and fields
+        of other writers are not changed. The object is annotated with a hash of the manifest.
         """
         ...
 
     async def apply_status(self, manifest: Manifest) -> Manifest:
-        """Server-side apply of `status` (with apiVersion, kind and the name in metadata), always written."""
+        """Apply `status` server-side, always with a write; `manifest` also has apiVersion, kind and name."""
         ...
 
     async def apply_status_if_changed(self, manifest: Manifest, live: Manifest) -> bool:
-        """Apply `status` unless `live` has exactly this one; whether it was written."""
+        """Apply `status` unless `live` has an equal status; return whether it was written."""
         ...
 
     async def patch(
@@ -111,20 +111,20 @@ class KubernetesApi(Protocol):
         subresource: str = "",
         resource_version: str | None = None,
     ) -> Manifest:
-        """A merge patch (a dict) or a JSON patch (a list); Conflict when `resource_version` is given and old."""
+        """Apply a merge patch (dict) or JSON patch (list). Raises `Conflict` if `resource_version` is outdated."""
         ...
 
     async def delete(
         self, ref: ObjectRef, *, uid: str | None = None, propagation: Propagation = "Background"
     ) -> bool:
-        """Begin to delete, with the object's own grace period; False when it does not exist.
+        """Start to delete an object with its own grace period; return False if it does not exist.
 
-        `uid`: only that very object, else Conflict.
+        With `uid`, raises `Conflict` if the object has another uid.
         """
         ...
 
     async def event(self, about: Manifest, type_: EventType, reason: str, message: str) -> None:
-        """Write an Event on the object; a repeated message is counted, not written again.
+        """Write an Event on the object; a repeated message is counted instead of written again.
 
         Never raises: an Event that cannot be written is logged.
         """
@@ -132,46 +132,47 @@ class KubernetesApi(Protocol):
 
 
 class ObjectCache(Protocol):
-    """What was last seen, by watching and in answers to own writes: never a wait, perhaps a moment old.
+    """Cache of observed objects, from watches and answers to own writes. Reads never block and may be slightly stale.
 
-    Holds the resources themselves and all objects that carry the operator's label, without managedFields. What it
-    returns is shared: read, never changed.
+    The cache contains the resources and all objects with the operator's label, without managedFields. Returned objects
+    are shared and must not be changed.
     """
 
     def get(self, ref: ObjectRef) -> Manifest | None:
-        """The object, or None when it was not seen."""
+        """Return the object; None if it was not observed."""
         ...
 
     def all(self, kind: Kind, namespace: str | None = None) -> list[Manifest]:
-        """All objects of the kind, of one namespace or of all that are watched."""
+        """Return all objects of the kind, in one namespace or in all watched namespaces."""
         ...
 
     def owned_by(self, namespace: str, cluster: str, kind: Kind | None = None) -> list[Manifest]:
-        """The objects that carry the label of that Cluster, of one kind or of all kinds."""
+        """Return the objects with the label of that Cluster, of one kind or of all kinds."""
         ...
 
     def serves(self, kind: Kind) -> bool:
-        """Whether the API server has that kind now (PodMonitor comes and goes with its definition)."""
+        """Return whether the API server has that kind now; PodMonitor exists only while its definition is installed."""
         ...
 
 
 class Reconciler(Protocol):
-    """Brings one resource from what is to what should be. Idempotent; called for one key by one worker at a time.
+    """Reconciles one resource with its spec. Idempotent; only one worker at a time calls it for a key.
 
-    Only the leader calls it. A key whose object is gone is reconciled too, once.
+    Only the leader calls a reconciler. The key of a deleted object is reconciled once more.
     """
 
     async def reconcile(self, key: Key) -> float | None:
-        """One pass; the seconds after which it is wanted again, None for not before something changes.
+        """Make one pass; return the seconds until the next pass, or None for no pass before a change.
 
-        Raising means that the pass failed: it is logged, counted and tried again with exponential backoff.
+        An exception means that the pass failed: the failure is logged and counted, and the pass is retried with
+        exponential backoff.
         """
         ...
 
 
 class WorkSink(Protocol):
-    """Where keys are asked to be reconciled: soon, or in some seconds."""
+    """Sink for keys to reconcile, now or after a delay."""
 
     def add(self, key: Key, *, delay_seconds: float = 0.0) -> None:
-        """Wanted once more; asked twice before a worker takes it is asked once (the earlier time counts)."""
+        """Add a key. A key that is added twice before a worker takes it is reconciled once, at the earlier time."""
         ...

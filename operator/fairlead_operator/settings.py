@@ -1,7 +1,7 @@
-"""Settings of the operator: one frozen object, built once at the start from `FAIRLEAD_OPERATOR_...` variables.
+"""Settings of the operator: one frozen object, built once at startup from `FAIRLEAD_OPERATOR_...` variables.
 
-`commands` builds it, flags before variables before the defaults here. Settings are values: nothing is opened or
-connected in this module.
+`commands` builds the object. Flags override variables, and variables override the defaults here. This module opens and
+connects nothing.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ ALL_NAMESPACES: Final = "*"
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Which namespaces are watched; `namespaces` is empty for all of them."""
+    """The watched namespaces; `namespaces` is empty for all namespaces."""
 
     namespaces: tuple[str, ...]
 
     @property
     def everything(self) -> bool:
-        """Whether all namespaces are watched, also those to come."""
+        """Whether all namespaces are watched, including future ones."""
         return not self.namespaces
 
 
@@ -60,35 +60,34 @@ class OperatorSettings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="FAIRLEAD_OPERATOR_", frozen=True, extra="ignore")
 
     namespaces: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_parts)] = ()
-    """Namespaces to watch, with commas between; `*` for all of them, nothing for the operator's own."""
+    """Namespaces to watch, separated by commas; `*` for all namespaces, empty for the operator's own."""
     image: str = DEFAULT_BROKER_IMAGE
-    """Image of brokers where a Cluster names none."""
+    """Image of brokers if a Cluster names none."""
     etcd_image: str = DEFAULT_ETCD_IMAGE
-    """Image of etcd where a Cluster names none."""
+    """Image of etcd if a Cluster names none."""
     broker_url: str = "http://{pod}.{cluster}-brokers.{namespace}.svc:9520"
-    """Address of a broker for the operator; fills in {pod}, {cluster}, {namespace}, {pool} and {id}."""
+    """Template of a broker's address for the operator, with {pod}, {cluster}, {namespace}, {pool} and {id}."""
     etcd_url: str = "http://{pod}.{cluster}-etcd-peers.{namespace}.svc:2379"
-    """Address of a member of a managed etcd for the operator; fills in {pod}, {cluster}, {namespace} and {id}."""
+    """Template of a managed etcd member's address for the operator, with {pod}, {cluster}, {namespace} and {id}."""
     resync_seconds: float = Field(default=120.0, ge=5.0)
-    """Every resource is looked at again after this time, also when nothing told of a change."""
+    """Interval at which every resource is reconciled even without a change, in seconds."""
     metrics_listen: Annotated[Listen, NoDecode, BeforeValidator(_listen)] = Listen("::", 8080)
-    """Listener of /metrics, /healthz and /readyz: every address, as pods are scraped and probed. `[::]` means all IPv6
-    and IPv4 addresses."""
+    """Listener of /metrics, /healthz and /readyz. `[::]` means all IPv6 and IPv4 addresses."""
     lease_name: str = FIELD_MANAGER
-    """Lease by which replicas of the operator elect their leader; operators that share no work need different names."""
+    """Lease by which replicas of the operator elect their leader; independent operators need different names."""
     pod_name: str = ""
-    """Name of the operator's pod, which shows in the Lease and in Events."""
+    """Name of the operator's pod, written into the Lease and Events."""
     pod_namespace: str = ""
-    """Namespace of the operator's pod, of the Lease, and of the default watch."""
+    """Namespace of the operator's pod and of the Lease; also the namespace that is watched by default."""
     log_format: Literal["json", "console", "auto"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     kubeconfig: Path | None = None
-    """How to reach the API server from outside of a pod."""
+    """Kubeconfig file for access to the API server from outside of a pod."""
     context: str | None = None
-    """Context of the kubeconfig; without, its current one."""
+    """Context of the kubeconfig; None for its current context."""
 
     def scope(self, own_namespace: str) -> Scope:
-        """Which namespaces are watched by an operator that runs in that one."""
+        """Return the namespaces that an operator in `own_namespace` watches."""
         if ALL_NAMESPACES in self.namespaces:
             return Scope(())
         return Scope(self.namespaces or (own_namespace,))

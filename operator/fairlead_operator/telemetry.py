@@ -1,8 +1,8 @@
 """Logs and metrics of the operator.
 
-`wiring` builds one `Telemetry` and hands it to every room that logs or counts. All metrics of the operator are
-defined here; their names follow those of the brokers (`fairlead_api.metrics`): prefix, base unit, `_total`. Labels
-never hold a resource's name. Logs go to stderr, one JSON object a line in a cluster.
+`wiring` builds one `Telemetry` and passes it to every room that logs or counts. All metrics of the operator are defined
+here. Their names follow the rules of the brokers' metrics (`fairlead_api.metrics`): prefix, base unit, `_total`. No
+label contains the name of a resource. Logs go to stderr; in a cluster, each line is one JSON object.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _RECONCILE_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30
 
 
 class Log(Protocol):
-    """The part of structlog's bound logger that the operator uses: an event and its facts."""
+    """The part of structlog's bound logger that the operator uses: an event and its fields."""
 
     def bind(self, **facts: Any) -> Log:
-        """A logger that adds these facts to every event."""
+        """Return a logger that adds these fields to every event."""
         ...
 
     def debug(self, event: str, **facts: Any) -> Any:
@@ -41,23 +41,23 @@ class Log(Protocol):
         ...
 
     def warning(self, event: str, **facts: Any) -> Any:
-        """Something that is not as it should be."""
+        """Log an unexpected state."""
         ...
 
     def error(self, event: str, **facts: Any) -> Any:
-        """Something that failed."""
+        """Log a failure."""
         ...
 
     def exception(self, event: str, **facts: Any) -> Any:
-        """Something that failed, with the exception being handled."""
+        """Log a failure with the exception that is being handled."""
         ...
 
 
 class Telemetry:
-    """One registry with the operator's metrics, and the root logger."""
+    """Registry with the operator's metrics, and the root logger."""
 
     def __init__(self, log: Log | None = None) -> None:
-        # A gauge of the creation time beside every series would double them, and no query needs it.
+        # A gauge with the creation time of each series would double the number of series, and no query needs it.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.log: Log = log if log is not None else cast("Log", structlog.get_logger("fairlead-operator"))
         self.registry = CollectorRegistry(auto_describe=False)
@@ -90,7 +90,7 @@ class Telemetry:
         )
 
     def on_scrape(self, gauge: Gauge, value: Callable[[], float], *labels: str) -> None:
-        """Let a gauge be read from the state that it tells of when metrics are asked for."""
+        """Make a gauge read its value from the given function at each scrape."""
         (gauge.labels(*labels) if labels else gauge).set_function(value)
 
     def _counter(self, name: str, help_: str, *labels: str) -> Counter:
@@ -101,9 +101,9 @@ class Telemetry:
 
 
 def set_up_logging(log_format: str, level: str) -> None:
-    """Send structlog and the standard library's logs to stderr, as one JSON object or one line an event.
+    """Send the logs of structlog and the standard library to stderr, with one JSON object or one line for each event.
 
-    `log_format`: `json`, `console`, or `auto` (console on a terminal). Called once by the program.
+    `log_format`: `json`, `console`, or `auto` (console on a terminal). The program calls this once.
     """
     if log_format == "auto":
         log_format = "console" if sys.stderr.isatty() else "json"
@@ -126,7 +126,7 @@ def set_up_logging(log_format: str, level: str) -> None:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=False,
     )
-    # What kopf and aiohttp tell by the standard library takes the same form.
+    # Logs of kopf and aiohttp, which use the standard library, get the same format.
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(

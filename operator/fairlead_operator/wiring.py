@@ -1,8 +1,8 @@
-"""Puts the operator together and runs it: the one place that knows all rooms.
+"""Composition root of the operator: builds all rooms, connects them and runs the operator.
 
-What happens at a stop is written here in its order: first nothing is reconciled any more; a leader whose namespace is
-being deleted lets the Topics there go; then the Lease is given back, so that the next leader never works beside this
-one; then the rest ends.
+A stop has this order. First the workers stop, so that nothing more is reconciled. A leader whose namespace is being
+deleted removes its finalizer from the Topics there. Then the Lease is released, so that two leaders never work at the
+same time. Then all other tasks stop.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ DEFAULT_NAMESPACE = "default"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What reconcilers are made of."""
+    """Everything that the reconcilers are built from."""
 
     api: KubernetesApi
     cache: WatchedObjects
@@ -54,24 +54,24 @@ class Parts:
     etcd: EtcdMembersClient
     settings: OperatorSettings
     namespace: str
-    """The operator's own."""
+    """Namespace of the operator."""
     clock: Clock
     telemetry: Telemetry
 
 
 async def run_operator(settings: OperatorSettings, telemetry: Telemetry, stop: asyncio.Event) -> None:
-    """Run until `stop` is set. Raises NoConnection when nothing says where the API server is."""
+    """Run until `stop` is set. Raises `NoConnection` when the address of the API server is unknown."""
     quieten()
     log = telemetry.log
     clock, chance = SystemClock(), system_chance()
     namespace = settings.pod_namespace or own_namespace() or DEFAULT_NAMESPACE
-    # A process that comes back under its old name must not find itself the leader.
+    # A process that restarts under its old name must not take itself for the leader.
     identity = f"{settings.pod_name or socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"  # noqa: TID251
     connection = Connection(settings.kubeconfig, settings.context)
     await connection.load()
     cache = WatchedObjects()
     requests = Requests(connection, telemetry, chance, identity=identity)
-    # Renewals have connections of their own, so that they never wait behind other requests.
+    # Renewals of the Lease use their own connections, so that they never queue behind other requests.
     lease_requests = Requests(connection, telemetry, chance, identity=identity)
     lease_calls = ApiClient(
         lease_requests, log, may_write=_always, seen=_ignore, deadline_seconds=LEASE_CALL_SECONDS
@@ -130,7 +130,7 @@ async def _run(
     stop: asyncio.Event,
     last: Callable[[], Awaitable[None]],
 ) -> None:
-    """Serve probes, watch and work until `stop` is set."""
+    """Serve probes, watch objects and reconcile until `stop` is set."""
 
     def unready() -> str:
         return "" if watching.filled.is_set() else "the objects of the API server are not listed yet"
@@ -152,7 +152,7 @@ async def _work_until(
     work: WorkLoop,
     last: Callable[[], Awaitable[None]],
 ) -> None:
-    """Stand for election and work; when `stop` is set end both, work first, and do the `last` between."""
+    """Take part in the election and reconcile until `stop` is set; stop the work, run `last`, end the election."""
     async with asyncio.TaskGroup() as group:
         election = group.create_task(_elect(watching, leadership))
         worker = group.create_task(work.run())
@@ -165,13 +165,13 @@ async def _work_until(
 
 
 async def _elect(watching: Watching, leadership: Leadership) -> None:
-    """Wait for the first list of objects before the election of the leader."""
+    """Wait for the first list of objects, then take part in the election."""
     await watching.filled.wait()
     await leadership.run()
 
 
 def make_reconcilers(parts: Parts) -> Mapping[str, Reconciler]:
-    """One for each kind of resource."""
+    """Return the reconciler of each kind of resource."""
     settings, clock, log = parts.settings, parts.clock, parts.telemetry.log
     clusters = ClusterReconciler(
         parts.api,
@@ -188,7 +188,7 @@ def make_reconcilers(parts: Parts) -> Mapping[str, Reconciler]:
 
 
 def _into(keeper: Callable[[], Watching]) -> Callable[[Kind, Manifest], object]:
-    """Give own writes to the keeper of the cache, which needs the client that writes, so that it is made later."""
+    """Return a function that passes own writes to `Watching`, which is built later since it needs the client."""
     return lambda kind, manifest: keeper().written(kind, manifest)
 
 
@@ -204,7 +204,7 @@ def _ref_of(key: Key) -> ObjectRef:
 
 
 def _show(telemetry: Telemetry, cache: WatchedObjects, leadership: Leadership, watching: Watching) -> None:
-    """Let the gauges be read from the state that they tell of."""
+    """Bind the gauges to the state that they report."""
     telemetry.on_scrape(telemetry.leader, lambda: float(leadership.leads))
     telemetry.on_scrape(telemetry.watch_age_seconds, watching.silent_seconds)
     for kind in RESOURCES:

@@ -1,10 +1,10 @@
-"""Whether an object already is what would be applied: compared before anything is written. Pure.
+"""Comparison of a manifest with the live object before an apply, without I/O.
 
-Two things are asked. Is it the same manifest as last time: a hash of it stands in an annotation on the object, which
-also shows that a field was taken out of the manifest. And do the fields still stand as we asked: every value of the
-manifest is looked up in the live object, where the server has added defaults, written quantities its own way and
-left out what is empty, and where others may have added fields and list elements of their own. An apply of an equal
-object stores nothing, but it is a write that passes admission and fills audit logs.
+An apply is skipped if two conditions are met. First, the manifest is the same as at the last apply: an annotation on
+the object has the hash of that manifest, which also detects a field that was removed from the manifest. Second, the
+live object still has every value of the manifest. The comparison allows for the server, which adds defaults, normalizes
+quantities and drops empty values, and for other writers, which may add their own fields and list elements. An apply of
+an equal object would store nothing, but it is a write that passes admission and fills audit logs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Final
 from fairlead_operator.naming import GROUP, Manifest
 
 APPLIED_HASH_ANNOTATION: Final = f"{GROUP}/applied-hash"
-"""On objects that the operator applies: fingerprint of the manifest that was applied last."""
+"""Annotation on objects that the operator applies: fingerprint of the manifest that was applied last."""
 
 _KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "containers.env": ("name",),
@@ -37,14 +37,15 @@ _KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "spec.topologySpreadConstraints": ("topologyKey", "whenUnsatisfiable"),
     "spec.volumes": ("name",),
 }
-"""Lists that many may add to, and what tells their elements apart; `parent.name`. All others are ours as a whole."""
+"""Lists with several writers, as `parent.name`, and the keys of their elements. The operator owns all other lists as a
+whole."""
 _WHOLE: Final = frozenset(
     {"selector", "matchLabels", "nodeSelector", "podSelector", "namespaceSelector", "labelSelector"}
 )
-"""Maps that are ours as a whole: a further label in a selector selects other pods."""
+"""Maps that the operator owns as a whole: a further label in a selector selects other pods."""
 _DEFAULT_OF_KEY: Final = {"protocol": "TCP"}
 _QUANTITIES: Final = frozenset({"requests", "limits", "sizeLimit", "storage", "overhead", "hard"})
-"""Fields below which strings are quantities, which the server writes in its own way: `1000m` becomes `1`."""
+"""Fields below which strings are quantities, which the server normalizes: `1000m` becomes `1`."""
 _QUANTITY: Final = re.compile(r"([+-]?[0-9.]+)(?:([eE][+-]?[0-9]+)|([KMGTPE]i|[numkMGTPE]))?")
 _SCALE: Final[Mapping[str, Decimal]] = {
     **{
@@ -56,30 +57,30 @@ _SCALE: Final[Mapping[str, Decimal]] = {
 
 
 def hash_of(manifest: Manifest) -> str:
-    """The fingerprint of a manifest; the order of keys does not matter."""
+    """Return the fingerprint of a manifest; the order of keys does not matter."""
     text = json.dumps(manifest, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def marked(manifest: Manifest) -> Manifest:
-    """The manifest with the fingerprint of itself among its annotations."""
+    """Return the manifest with its own fingerprint in an annotation."""
     metadata = manifest["metadata"]
     annotations = {**(metadata.get("annotations") or {}), APPLIED_HASH_ANNOTATION: hash_of(manifest)}
     return {**manifest, "metadata": {**metadata, "annotations": annotations}}
 
 
 def stands(manifest: Manifest, live: Manifest) -> bool:
-    """Whether the live object has everything that a (marked) manifest asks."""
+    """Return whether the live object has every value of a marked manifest."""
     return _stands(manifest, live, ())
 
 
 def same_status(wanted: Any, live: Any) -> bool:
-    """Whether two statuses say the same; what is None or empty counts as left out."""
+    """Return whether two statuses are equal; None and empty values count as absent."""
     return bool(_pruned(wanted or {}) == _pruned(live or {}))
 
 
 def differs_in(manifest: Manifest, live: Manifest) -> str:
-    """Where the live object first lacks what the manifest asks, for logs: `spec.ports[0].port`; empty for nowhere."""
+    """Return the path of the first difference of the live object, for logs; empty without a difference."""
     path: list[str] = []
     return "" if _stands(manifest, live, (), path) else ".".join(reversed(path))
 
@@ -99,7 +100,7 @@ def _stands(wanted: Any, live: Any, path: tuple[str, ...], found: list[str] | No
     if isinstance(wanted, list | tuple):
         return _list_stands(wanted, live, path, found)
     if live is None:
-        # The server leaves out what is empty.
+        # The server drops empty values.
         return not wanted
     return _same_value(wanted, live, path)
 
@@ -128,7 +129,7 @@ def _key(element: Any, keys: tuple[str, ...]) -> tuple[Any, ...]:
 
 
 def _same_value(wanted: Any, live: Any, path: tuple[str, ...]) -> bool:
-    # In Python True is 1; in an object of Kubernetes it is not.
+    # True equals 1 in Python, but not in a Kubernetes object.
     if isinstance(wanted, bool) is not isinstance(live, bool):
         return False
     if wanted == live:

@@ -1,7 +1,7 @@
-"""What was last seen of the objects that concern the operator: fed by watches, by own writes, by lists.
+"""Cache of the operator's objects, fed by watches, own writes and lists.
 
-An answer to a write may arrive before the watch tells of it, and the watch later repeats older states: the larger
-resourceVersion wins (the server numbers the changes of one kind in order). Implements `ports.ObjectCache`.
+The answer to a write may arrive before the watch reports the write, and the watch may report older states later: the
+larger resourceVersion wins, since the server numbers the changes of one kind in order. Implements `ports.ObjectCache`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Final
 from fairlead_operator.naming import CLUSTER_LABEL, Kind, Manifest, ObjectRef
 
 GRAVES_MAX: Final = 4096
-"""Deleted objects whose last version is remembered, so that a late answer does not bring them back."""
+"""Deleted objects whose last version is remembered, so that a late answer does not restore them."""
 
 
 class WatchedObjects:
-    """The cache; everything happens on one event loop, so nothing is locked."""
+    """The cache. All access is on one event loop, so no locks are needed."""
 
     def __init__(self) -> None:
         self._objects: dict[Kind, dict[ObjectRef, Manifest]] = {}
@@ -45,15 +45,15 @@ class WatchedObjects:
         return kind in self._served
 
     def count(self, kind: Kind) -> int:
-        """How many objects of the kind are known."""
+        """Return the number of cached objects of the kind."""
         return len(self._objects.get(kind, ()))
 
     def refs(self, kind: Kind) -> frozenset[ObjectRef]:
-        """The objects of the kind that are known."""
+        """Return the references of the cached objects of the kind."""
         return frozenset(self._objects.get(kind, ()))
 
     def observe(self, kind: Kind, manifest: Manifest) -> bool:
-        """Take in an object as it was seen; whether that was news."""
+        """Store an observed object; return whether it was newer than the cached one."""
         metadata = manifest["metadata"]
         ref = ObjectRef(kind, metadata.get("namespace", ""), metadata["name"])
         version = _version(manifest)
@@ -71,9 +71,9 @@ class WatchedObjects:
         return True
 
     def remove(self, ref: ObjectRef, *, uid: str | None = None, version: int = 0) -> Manifest | None:
-        """Forget an object that was deleted; what was known of it, or None when it was not known.
+        """Remove a deleted object; return its cached state, or None if it was not cached.
 
-        `uid`: only that very object, for a new one of the same name may have been seen already.
+        With `uid`, only the object with that uid is removed: a new object of the same name may already be cached.
         """
         known = self._objects.get(ref.kind, {}).get(ref)
         known_uid = known["metadata"].get("uid") if known is not None else None
@@ -84,11 +84,11 @@ class WatchedObjects:
         return known
 
     def serve(self, kinds: Iterable[Kind]) -> None:
-        """Set the kinds that the API server has now; drop objects of other kinds."""
+        """Set the kinds that the API server has; drop objects of other kinds."""
         self._served = frozenset(kinds)
         for kind in list(self._objects):
             if kind not in self._served:
-                # Not buried: a definition that comes back may bring the same objects.
+                # These objects are not buried: a restored definition may bring back the same objects.
                 for ref, known in list(self._objects[kind].items()):
                     self._drop(ref, known)
 

@@ -1,11 +1,11 @@
-"""The API server as the rest of the operator sees it: objects as dicts, applied under one field manager.
+"""Client of the API server: objects as dicts, applied under one field manager.
 
 `ApiClient` implements `ports.KubernetesApi`. All writes pass one gate, which is closed while this process is not the
-leader. The server's answer to a write goes into the cache at once, so that the next reconcile sees it.
+leader. The server's answer to a write is stored in the cache at once, so that the next reconcile sees it.
 
-`Requests` sends one request: its deadline, its retries, and its answer as a dict or a typed error. An answer of 429 or
-5xx and a lost connection are tried again within the deadline, after the pause that `Retry-After` names or after a
-growing pause. A conflict is never tried again: the caller reads and decides again.
+`Requests` sends a request with its deadline and retries, and returns the answer as a dict or raises a typed error.
+After a 429 or 5xx answer or a lost connection, the request is retried within the deadline, after the pause of
+`Retry-After` or after a growing pause. A conflict is never retried: the caller reads and decides again.
 """
 
 from __future__ import annotations
@@ -36,17 +36,18 @@ from fairlead_operator.ports import (
 from fairlead_operator.telemetry import Log, Telemetry
 
 CONNECTIONS_MAX: Final = 16
-"""Requests at once: workers of the queue and a few beside them."""
+"""Concurrent requests: enough for the workers of the queue and a few other tasks."""
 DEADLINE_SECONDS: Final = 10.0
 LIST_DEADLINE_SECONDS: Final = 60.0
-"""Lists of thousands of objects come in parts, each of which may be large."""
+"""Deadline of one part of a list; each part may be large."""
 PAUSE_SECONDS: Final = 0.2
 PAUSE_SECONDS_MAX: Final = 3.0
 _TRY_AGAIN: Final = frozenset({429, 500, 502, 503, 504})
 _NOT_PROCESSED: Final = 429
 _UNAUTHORIZED: Final = 401
 _NOT_TYPED: Final = "failed to create typed patch object"
-"""What is applied has a field that its kind does not know; the server answers 500, though the trouble is not its."""
+"""Message of the server for a manifest with an unknown field. The status of the answer is 500, although the request is
+invalid."""
 _BY_STATUS: Final[Mapping[int, type[ApiError]]] = {
     400: Invalid,
     401: Forbidden,
@@ -62,7 +63,7 @@ _BY_STATUS: Final[Mapping[int, type[ApiError]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked. `repeatable`: asking twice does the same as asking once."""
+    """A request to the API server. `repeatable` requests are idempotent."""
 
     method: str
     path: str
@@ -75,7 +76,7 @@ class Request:
 
 
 class Requests:
-    """The connections to one API server. `chance` gives numbers from 0 to 1."""
+    """Connections to one API server. `chance` returns random numbers from 0 to 1."""
 
     def __init__(
         self, connection: Connection, telemetry: Telemetry, chance: Chance, *, identity: str = ""
@@ -84,15 +85,15 @@ class Requests:
         self._telemetry = telemetry
         self._log = telemetry.log
         self._chance = chance
-        # In the audit log this tells replicas of one operator apart.
+        # The user agent distinguishes replicas of one operator in the audit log.
         self._agent = "/".join(filter(None, (FIELD_MANAGER, identity)))
         self._session: aiohttp.ClientSession | None = None
 
     async def send(self, request: Request, *, still_allowed: Callable[[], float] | None = None) -> Manifest:
-        """The answer's object.
+        """Send a request and return the object of the answer.
 
-        `still_allowed` gives the seconds for which the caller may write at all: nothing is sent, and nothing is
-        waited for, beyond them. Raises the subclasses of ApiError.
+        `still_allowed` returns the seconds for which the caller may still write: after that time nothing is sent or
+        awaited. Raises the subclasses of `ApiError`.
         """
         clock = asyncio.get_running_loop().time
         until = clock() + request.deadline_seconds
@@ -104,7 +105,8 @@ class Requests:
                 left = min(left, still_allowed())
             if left <= 0:
                 raise Unavailable(0, "Deadline", f"{request.method} {request.path}: no time left to ask")
-            # Half of the time for one attempt: a server that accepts and never answers leaves time for another.
+            # One attempt gets half of the deadline, so that a second attempt is possible if the server accepts and
+            # never answers.
             try:
                 return await self._attempt(request, min(left, request.deadline_seconds / 2))
             except _Refused as refused:
@@ -205,7 +207,7 @@ def _refused(request: Request, status: int, body: bytes, retry_after: str | None
 LIST_PART: Final = 500
 """Objects in one part of a list."""
 SETTLED_MAX: Final = 20_000
-"""Objects whose last apply is remembered; forgetting costs one apply that changes nothing."""
+"""Objects whose last apply is remembered; a forgotten object costs one apply without a change."""
 WITHOUT_NAMESPACE: Final = frozenset({"nodes", "storageclasses", "customresourcedefinitions", "namespaces"})
 _Manifests = list[Manifest]
 _APPLY: Final = "application/apply-patch+yaml"
@@ -252,11 +254,11 @@ class ApiClient:
         return await self._list(kind, namespace, selector, "application/json", fields)
 
     async def versions(self, kind: Kind, namespace: str | None, selector: str = "") -> _Manifests:
-        """Only the metadata of the objects: cheap enough to compare now and then with what was watched."""
+        """Return only the metadata of the objects, for a periodic comparison with the cache."""
         return await self._list(kind, namespace, selector, _METADATA)
 
     async def kinds_of(self, api_version: str) -> frozenset[str]:
-        """The names of the kinds that the server has in that group and version; empty when it has no such group."""
+        """Return the kinds that the server has in a group and version; empty if it does not have the group."""
         prefix = "/apis/" if "/" in api_version else "/api/"
         try:
             answer = await self._requests.send(Request("GET", prefix + api_version, {}))
@@ -271,7 +273,7 @@ class ApiClient:
     async def apply_if_changed(self, manifest: Manifest, live: Manifest | None) -> bool:
         """See `KubernetesApi.apply_if_changed`.
 
-        Raises Conflict when an object of that name belongs to another owner than the manifest's.
+        Raises `Conflict` if an object of that name belongs to another owner than the manifest's.
         """
         ref = reference_to(manifest)
         wanted = marked(manifest)
@@ -346,7 +348,7 @@ class ApiClient:
         )
 
     async def create(self, kind: Kind, manifest: Manifest) -> Manifest:
-        """Make a new object. Raises Conflict when one of that name exists."""
+        """Create an object. Raises `Conflict` if an object of that name exists."""
         path = collection(kind, manifest["metadata"].get("namespace"))
         request = Request(
             "POST",
@@ -359,7 +361,7 @@ class ApiClient:
         return await self._write(kind, request)
 
     async def replace(self, ref: ObjectRef, manifest: Manifest) -> Manifest:
-        """Write the object over the version that it names. Raises Conflict when that is no longer the last one."""
+        """Replace the object if its `resourceVersion` is current. Raises `Conflict` if it is not."""
         request = Request(
             "PUT",
             path_of(ref),
@@ -407,7 +409,7 @@ class ApiClient:
                     deadline_seconds=LIST_DEADLINE_SECONDS,
                 )
             )
-            # Items of a list do not say what they are.
+            # Items of a list have no apiVersion and kind.
             named = {"apiVersion": kind.api_version, "kind": kind.kind}
             found.extend(trimmed({**item, **named}) for item in part.get("items") or [])
             more = part.get("metadata", {}).get("continue")
@@ -439,19 +441,19 @@ class ApiClient:
 
 
 def collection(kind: Kind, namespace: str | None) -> str:
-    """The path of all objects of the kind, in one namespace or in all."""
+    """Return the path of all objects of the kind, in one namespace or in all namespaces."""
     root = f"/apis/{kind.api_version}" if "/" in kind.api_version else f"/api/{kind.api_version}"
     inside = f"/namespaces/{namespace}" if namespace and kind.plural not in WITHOUT_NAMESPACE else ""
     return f"{root}{inside}/{kind.plural}"
 
 
 def path_of(ref: ObjectRef) -> str:
-    """The path of one object."""
+    """Return the path of one object."""
     return f"{collection(ref.kind, ref.namespace)}/{ref.name}"
 
 
 def trimmed(manifest: Manifest) -> Manifest:
-    """The object without managedFields, which are larger than all else and of no use here."""
+    """Return the object without managedFields, which are large and not used here."""
     metadata = manifest.get("metadata")
     if metadata is not None:
         metadata.pop("managedFields", None)
@@ -459,7 +461,7 @@ def trimmed(manifest: Manifest) -> Manifest:
 
 
 def reference_to(manifest: Manifest) -> ObjectRef:
-    """The object that a manifest describes. Raises ValueError for a kind that the operator does not know."""
+    """Return the reference to a manifest's object. Raises `ValueError` for a kind that the operator does not know."""
     named = (manifest["apiVersion"], manifest["kind"])
     kind = _KINDS.get(named)
     if kind is None:
@@ -485,9 +487,9 @@ def _version(manifest: Manifest) -> str:
 
 
 def _refuse_foreign(ref: ObjectRef, manifest: Manifest, live: Manifest) -> None:
-    """Check the owner: objects of another owner are left alone, objects without owner are adopted.
+    """Raise `Conflict` if the live object has another owner; an object without an owner is adopted.
 
-    A manifest without an owner accepts any object: it may release the object from its present owner.
+    A manifest without an owner accepts any object, since it may remove the present owner.
     """
     ours = {owner["uid"] for owner in manifest["metadata"].get("ownerReferences", [])}
     if not ours:

@@ -1,7 +1,7 @@
-"""Address of the API server and the operator's credentials: from a kubeconfig or the pod's service account.
+"""Address of the API server and credentials of the operator, from a kubeconfig or the pod's service account.
 
-`kubernetes.aio` reads both, runs credential plugins and renews tokens; this module converts them for aiohttp. When the
-server no longer accepts the token, all of it is read again.
+`kubernetes.aio` reads both, runs credential plugins and renews tokens; this module converts the result for aiohttp.
+When the server no longer accepts the token, the caller loads everything again.
 """
 
 from __future__ import annotations
@@ -19,37 +19,38 @@ ACCOUNT_FOLDER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 class NoConnection(Exception):
-    """Neither a kubeconfig nor a service account says where the API server is."""
+    """Neither a kubeconfig nor a service account has the address of the API server."""
 
 
 @dataclass
 class Connection:
-    """How to reach the API server; `load` before anything else."""
+    """Address and credentials for the API server; `load` must be called first."""
 
     kubeconfig: Path | None
-    """Read this file; without, the service account of the pod, and then `KUBECONFIG` or `~/.kube/config`."""
+    """Kubeconfig file to read; None for the service account of the pod, else `KUBECONFIG` or `~/.kube/config`."""
     context: str | None = None
     configuration: Configuration = field(init=False)
     tls: ssl.SSLContext = field(init=False)
 
     async def load(self) -> None:
-        """Read everything, again if need be. Raises NoConnection, saying what was tried."""
+        """Read address and credentials; may be called again. Raises `NoConnection` with the sources that were tried."""
         configuration = Configuration()
         if self.kubeconfig is None and self._in_cluster():
             load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
         else:
             await self._load_file(configuration)
         self.configuration = configuration
-        # Its constructor makes the context for TLS from files and inline certificates; nothing is connected.
+        # The constructor of this client creates the TLS context from files and inline certificates, without a
+        # connection.
         self.tls = RESTClientObject(configuration).ssl_context
 
     @property
     def server(self) -> str:
-        """The server's URL without a slash at its end."""
+        """The server's URL without a trailing slash."""
         return str(self.configuration.host).rstrip("/")
 
     async def authorization(self) -> dict[str, str]:
-        """Authorization header; empty with a client certificate."""
+        """Return the Authorization header; empty with a client certificate."""
         token = await self.configuration.get_api_key_with_prefix("BearerToken")
         if token:
             scheme, _, value = token.rpartition(" ")
@@ -78,7 +79,7 @@ class Connection:
 
 
 def own_namespace() -> str | None:
-    """The namespace of the pod that this process runs in; None outside of one."""
+    """Return the namespace of this process' pod; None outside of a pod."""
     try:
         return (ACCOUNT_FOLDER / "namespace").read_text().strip() or None
     except OSError:

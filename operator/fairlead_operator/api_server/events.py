@@ -1,8 +1,8 @@
-"""Events on objects, as `kubectl describe` shows them. A repeated message is counted, not written again.
+"""Events on objects, as shown by `kubectl describe`. A repeated message is counted instead of written again.
 
-The name of an Event is made of its object and message, so that a restarted operator, or another leader, finds the
-existing Event. A repetition raises the count of the Event's series and its last time. Repetitions beyond a burst are
-counted in memory and written with a later one: a lasting state must not cause lasting writes.
+The name of an Event is derived from its object and message, so that a restarted operator or another leader finds the
+existing Event. A repetition updates the count and the last time of the Event's series. Repetitions beyond a burst are
+counted in memory and written with a later repetition: a lasting state must not cause lasting writes.
 """
 
 from __future__ import annotations
@@ -19,44 +19,44 @@ from fairlead_operator.ports import ApiError, Conflict, EventType, NotFound
 from fairlead_operator.telemetry import Log
 
 BURST: Final = 10
-"""Repetitions of one Event that are written at once: an act that a user repeats is seen as often as it happens."""
+"""Repetitions of one Event that are written immediately, so that repeated actions of a user are all visible."""
 REFILL_SECONDS: Final = 60.0
-"""Time after which one more repetition may be written, up to the burst."""
+"""Interval after which one more repetition may be written, up to the burst."""
 REMEMBERED_MAX: Final = 4096
-"""Events that are known to be written; one that is forgotten costs a request that is answered with a conflict."""
+"""Written Events that are remembered. A forgotten Event costs one request that fails with a conflict."""
 MESSAGE_CHARACTERS_MAX: Final = 1000
-"""The server refuses notes above 1,024 bytes."""
+"""Limit of a message: the server refuses notes above 1,024 bytes."""
 INSTANCE_CHARACTERS_MAX: Final = 128
 CLUSTERWIDE_NAMESPACE: Final = "default"
 """Namespace of Events on objects without a namespace."""
 
 
 class EventCalls(Protocol):
-    """The calls that Events need."""
+    """API calls for Events."""
 
     async def get(self, ref: ObjectRef) -> Manifest | None:
-        """The object, or None."""
+        """Return the object; None if it does not exist."""
         ...
 
     async def create(self, kind: Kind, manifest: Manifest) -> Manifest:
-        """Make the object. Raises Conflict when it exists."""
+        """Create the object. Raises `Conflict` if it exists."""
         ...
 
     async def patch(self, ref: ObjectRef, patch: Manifest) -> Manifest:
-        """Merge a patch."""
+        """Apply a merge patch."""
         ...
 
 
 @dataclass(slots=True)
 class _Told:
     count: int
-    """Occurrences of the Event, also the unwritten ones."""
+    """Occurrences of the Event, including unwritten ones."""
     writes_left: float
-    """Repetitions that may be written at `at`."""
+    """Repetitions that could be written at the time `at`."""
     at: float
 
     def may_write(self, now: float) -> bool:
-        """Take one write out of the allowance, which refills with time; return whether there was one."""
+        """Consume one write of the allowance, which refills over time; return whether a write was allowed."""
         self.writes_left = min(float(BURST), self.writes_left + (now - self.at) / REFILL_SECONDS)
         self.at = now
         if self.writes_left < 1:
@@ -66,7 +66,7 @@ class _Told:
 
 
 class Events:
-    """Tells by Events; never raises what the API server answers."""
+    """Writes Events; errors of the API server are logged, not raised."""
 
     def __init__(self, api: EventCalls, clock: Clock, log: Log, *, instance: str) -> None:
         self._api = api
@@ -103,7 +103,7 @@ class Events:
     async def _write(
         self, ref: ObjectRef, about: Manifest, type_: EventType, reason: str, message: str, told: _Told | None
     ) -> int:
-        """The count that the Event has now."""
+        """Create or update the Event; return its new count."""
         stamp = _micro_time(self._clock.now())
         if told is None:
             try:

@@ -1,8 +1,8 @@
-"""Leadership among several operators, by a Lease.
+"""Leader election among several operators by a Lease.
 
-The holder renews the Lease every few seconds. The others watch it; when it has not changed for the duration that the
-holder promised, one of them takes it by compare-and-set. No clocks are compared: the holder counts from its request for
-a renewal, the others from the moment they saw it, so the holder always stops first:
+The holder renews the Lease every few seconds. The other operators read the Lease; when it has not changed for its
+duration, one of them takes it by compare-and-set. No clocks are compared: the holder counts from its request for a
+renewal, and the other operators from the moment they observed the renewal, so the holder always stops first:
 
     holder:  asked ---- acts for ACT_SECONDS ----| stops     (requests in flight end by then, too)
     others:        saw ------------- LEASE_SECONDS -------------| take over
@@ -20,34 +20,36 @@ from fairlead_operator.ports import ApiError, Conflict
 from fairlead_operator.telemetry import Log
 
 LEASE_SECONDS: Final = 12.0
-"""After so long without a renewal others take over."""
+"""Duration of the Lease: without a renewal for this time, another operator takes over."""
 ACT_SECONDS: Final = 9.0
-"""For so long after it asked for its last renewal the leader acts; the difference is for writes on their way."""
+"""Time after its last requested renewal in which the leader may act. The difference to `LEASE_SECONDS` covers writes in
+flight."""
 RENEW_SECONDS: Final = 3.0
 LEASE_CALL_SECONDS: Final = 3.0
-"""One call, with its retries."""
+"""Deadline of one call on the Lease with its retries."""
 LOOK_SECONDS: Final = 2.0
-"""How often others look, and how often anybody tries again after an error."""
+"""Interval at which other operators read the Lease, and at which an operator without the Lease retries after an
+error."""
 
 
 class LeaseCalls(Protocol):
-    """The calls that a Lease needs. They are not stopped by the gate that stops other writes."""
+    """API calls for a Lease, which the gate for other writes does not stop."""
 
     async def get(self, ref: ObjectRef) -> Manifest | None:
-        """The Lease, or None."""
+        """Return the Lease; None if it does not exist."""
         ...
 
     async def create(self, kind: Kind, manifest: Manifest) -> Manifest:
-        """Make the Lease. Raises Conflict when it exists."""
+        """Create the Lease. Raises `Conflict` if it exists."""
         ...
 
     async def replace(self, ref: ObjectRef, manifest: Manifest) -> Manifest:
-        """Write the Lease over the version that it names. Raises Conflict when that is old."""
+        """Replace the Lease if its `resourceVersion` is current. Raises `Conflict` if it is not."""
         ...
 
 
 class Leadership:
-    """This process' part in the election; `run` it, and act while `seconds_left` is above zero."""
+    """Part of this process in the election: `run` takes part; the process may act while `seconds_left` is above zero."""
 
     def __init__(self, calls: LeaseCalls, ref: ObjectRef, identity: str, clock: Clock, log: Log) -> None:
         assert ref.kind == LEASE, "leadership is held by a Lease"
@@ -62,7 +64,7 @@ class Leadership:
         self._lease: Manifest | None = None
 
     def seconds_left(self) -> float:
-        """For so long this process may act without hearing of a renewal; zero or less: not at all."""
+        """Return the seconds for which this process may act without another renewal; zero or less if it may not act."""
         return self._acts_until - self._clock.monotonic()
 
     @property
@@ -71,16 +73,16 @@ class Leadership:
         return self.seconds_left() > 0
 
     async def wait_until_leading(self) -> None:
-        """Return when this process may act."""
+        """Wait until this process may act."""
         await self._leading.wait()
 
     async def wait_until_lost(self) -> None:
-        """Return when this process may no longer act."""
+        """Wait until this process may no longer act."""
         while (left := self.seconds_left()) > 0:  # noqa: ASYNC110 - only time ends it; a renewal moves the end
             await asyncio.sleep(left)  # noqa: TID251 - the same
 
     async def run(self) -> None:
-        """Stand for election for ever; give the Lease back when cancelled."""
+        """Take part in the election until cancelled; then release the Lease."""
         try:
             while True:
                 asked_at = self._clock.monotonic()
@@ -95,7 +97,7 @@ class Leadership:
             await self._give_back()
 
     async def _round(self, asked_at: float) -> None:
-        """One look, and what follows from it. Raises ApiError."""
+        """Read the Lease and, if allowed, take or renew it. Raises `ApiError`."""
         if self._lease is None or not self.leads:
             self._lease = await self._calls.get(self._ref)
         if self._lease is None:
@@ -108,7 +110,7 @@ class Leadership:
         try:
             self._lease = await self._calls.replace(self._ref, self._manifest(before))
         except Conflict:
-            # Another operator was faster, or a user edited the Lease: the next look shows it.
+            # Another operator was faster, or a user edited the Lease: the next round reads it.
             return
         self._won(asked_at)
 
@@ -152,7 +154,7 @@ class Leadership:
             self._log.warning("operator no longer leads")
 
     async def _give_back(self) -> None:
-        """So that the next one need not wait; nothing of ours writes any more when this is called."""
+        """Release the Lease, so that the next leader need not wait; the process has stopped all its writes."""
         held = self.leads and self._lease is not None
         self._acts_until = 0.0
         self._leading.clear()

@@ -1,7 +1,7 @@
-"""One open `fairlead.Admin` for each Cluster, one error for each way in which a cluster can fail, and the survey.
+"""Admin clients of all Clusters, the errors of their calls, and the survey of a Cluster's brokers.
 
-Called by `reconcile/`. A template names the addresses of brokers, so that an operator outside the cluster's network can
-use other addresses than the pods. `survey` asks the brokers of a Cluster for all facts of a plan in one go.
+Called by `reconcile/`. Broker addresses come from a template, so that an operator outside the cluster's network can use
+other addresses than the pods' names. `survey` reads everything that a plan needs from the brokers of a Cluster.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ DEFAULT_BROKER_URL: Final = f"http://{{pod}}.{{cluster}}-brokers.{{namespace}}.s
 """Address of a broker; `{pod}`, `{pool}`, `{id}`, `{cluster}` and `{namespace}` are filled in."""
 
 CALL_SECONDS: Final = 5.0
-"""How long a whole call may take, its retries included: longer than an election takes, shorter than a person waits."""
+"""Deadline of a whole call with its retries: longer than an election, and short for a user who waits."""
 RETRY: Final = "1s"
-"""The reconcile is tried again anyway; a pause of the network shall not make it wait."""
+"""Retry timeout of a client. It is short, since the reconcile is retried anyway."""
 CONNECT: Final = "1s"
 UNUSED_SECONDS_MAX: Final = 60.0
-"""Idle time after which a client for unused addresses is closed; no call takes as long."""
+"""Idle time after which a client for unused addresses is closed. No call takes that long."""
 
 
 class BrokersUnavailable(Exception):
-    """No broker of the cluster answered in time, or none can carry out the call now. Try again later.
+    """No broker of the cluster answered in time, or no broker can serve the call now. The caller should retry later.
 
     The message names the call and the failure.
     """
@@ -39,7 +39,7 @@ class BrokersUnavailable(Exception):
 
 @contextlib.contextmanager
 def broker_errors() -> Iterator[None]:
-    """Turn what another attempt may mend into `BrokersUnavailable`; refusals that stay pass as they are."""
+    """Convert transient errors to `BrokersUnavailable`; permanent refusals pass unchanged."""
     try:
         yield
     except (UnreachableError, RetryError, RefreshError, BugError, ClosedError) as error:
@@ -48,7 +48,7 @@ def broker_errors() -> Iterator[None]:
 
 @contextlib.asynccontextmanager
 async def broker_deadline(what: str, seconds: float = CALL_SECONDS) -> AsyncIterator[None]:
-    """Bound everything inside by a deadline, and turn its failures as `broker_errors` does."""
+    """Limit the enclosed calls by a deadline, and convert their errors as `broker_errors` does."""
     try:
         with broker_errors():
             async with asyncio.timeout(seconds):
@@ -60,14 +60,14 @@ async def broker_deadline(what: str, seconds: float = CALL_SECONDS) -> AsyncIter
 
 @dataclass(slots=True)
 class _Open:
-    """A client, and when it was asked for last."""
+    """An open client and the time of its last use."""
 
     admin: Admin = field(repr=False)
     used: float
 
 
 class BrokerCalls:
-    """The admin clients of all clusters, opened when first asked for and kept. Close it at the end."""
+    """Admin clients of all clusters. A client is opened at its first use and stays open until `close`."""
 
     def __init__(self, url: str = DEFAULT_BROKER_URL, *, clock: Clock | None = None) -> None:
         self._url = url
@@ -75,15 +75,15 @@ class BrokerCalls:
         self._open: dict[tuple[str, str], dict[tuple[str, ...], _Open]] = {}
 
     async def admin(self, cluster: dict[str, Any]) -> Admin:
-        """Return the open client of a Cluster (as the API server has it), for the addresses that it has now."""
+        """Return the open client of a Cluster, given as its manifest, for its present broker addresses."""
         return await self.admin_of(
             cluster["metadata"]["namespace"], cluster["metadata"]["name"], brokers_of(cluster)
         )
 
     async def admin_of(self, namespace: str, cluster: str, brokers: Iterable[tuple[str, int]]) -> Admin:
-        """Return the open client of a cluster whose brokers are these, each a pool's name and an id.
+        """Return the open client of a cluster with these brokers, each given as pool name and broker id.
 
-        Raises `BrokersUnavailable` when there are none.
+        Raises `BrokersUnavailable` without brokers.
         """
         addresses = tuple(self._address(namespace, cluster, pool, broker) for pool, broker in brokers)
         if not addresses:
@@ -96,14 +96,15 @@ class BrokerCalls:
             await admin.__aenter__()
             known = clients[addresses] = _Open(admin, now)
         known.used = now
-        # A client for other addresses may be in use: passes see a change of a Cluster sooner or later than others.
+        # A client for other addresses may still be in use: another pass may not have seen the change of the Cluster
+        # yet.
         old = [each for each, client in clients.items() if now - client.used > UNUSED_SECONDS_MAX]
         for unused in [clients.pop(each) for each in old]:
             await unused.admin.__aexit__(None, None, None)
         return known.admin
 
     async def forget(self, namespace: str, cluster: str) -> None:
-        """Close the client of a Cluster that is gone."""
+        """Close the clients of a deleted Cluster."""
         for client in self._open.pop((namespace, cluster), {}).values():
             await client.admin.__aexit__(None, None, None)
 
@@ -118,7 +119,7 @@ class BrokerCalls:
 
 
 def brokers_of(cluster: dict[str, Any]) -> list[tuple[str, int]]:
-    """Return the brokers that a Cluster asks for or still has: each a pool's name and an id, in order of the ids."""
+    """Return the brokers that a Cluster asks for or still has, as pairs of pool name and broker id, ordered by id."""
     found = set[tuple[str, int]]()
     for pool in cluster.get("spec", {}).get("brokers") or []:
         first = pool.get("firstBrokerId", 0)
@@ -129,13 +130,13 @@ def brokers_of(cluster: dict[str, Any]) -> list[tuple[str, int]]:
 
 
 SURVEY_SECONDS: Final = 10.0
-"""For all calls together; metadata of thousands of topics included."""
+"""Deadline of all calls of a survey together, including the metadata of thousands of topics."""
 
 
 async def survey(admin: Admin, *, with_metadata: bool) -> BrokersAnswer:
-    """Ask for brokers, configuration, release and, where wanted, topics. Raises `BrokersUnavailable`.
+    """Read brokers, configuration, release and, with `with_metadata`, topics. Raises `BrokersUnavailable`.
 
-    Brokers are asked for before their replicas, so that a broker that was seen cordoned gets none that were not seen.
+    Brokers are read before replicas, so that a broker that was seen cordoned has no replica that was not seen.
     """
     async with broker_deadline("survey of the brokers", SURVEY_SECONDS):
         cluster = await admin.cluster()

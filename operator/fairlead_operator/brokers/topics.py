@@ -1,8 +1,8 @@
-"""The topics of each cluster: one listing for all passes at about the same time, and single changes.
+"""Topics of each cluster: one listing shared by concurrent passes, and changes of single topics.
 
-Called by the reconcile of Topics. Hundreds of passes read their topic in the same second, so one listing of brokers,
-topics and metadata serves all. Changes made here update the listing, and failures are shared too: not every pass asks a
-cluster that does not answer. Must not know the resources.
+Called by the reconcile of Topics. Hundreds of passes may read their topic in the same second, and one listing of
+brokers, topics and metadata serves them all. Changes made here update the listing. Failures are shared too, so that not
+every pass calls a cluster that does not answer. The module must not know the resources.
 """
 
 from __future__ import annotations
@@ -43,41 +43,41 @@ from fairlead_operator.plan.topic import (
 from fairlead_operator.plan.topic_observed import LiveBroker, LivePartition, LiveTopic, LiveTopics, placed
 
 LISTING_SECONDS: Final = 3.0
-"""How old a listing may be: a change made outside is put right at a resync anyway, which is far rarer."""
+"""Maximum age of a listing. A change by another client is corrected at the next resync, which is far less frequent."""
 LIST_TIMEOUT_SECONDS: Final = 15.0
-"""For all calls of a listing: thousands of topics come in pages."""
+"""Deadline of all calls of a listing together: thousands of topics come in pages."""
 CHANGES_MAX: Final = 8
-"""Changes that one cluster is asked for at the same time; its controller makes them one after the other."""
+"""Concurrent changes of one cluster; its controller makes them one after the other."""
 
 
 class TopicRefused(Exception):
-    """The cluster will not do it, however often it is asked. The message has the brokers' own words."""
+    """The cluster permanently refuses the change. The message is that of the brokers."""
 
     def __init__(self, code: str, message: str, key: str) -> None:
         super().__init__(message)
         self.code = code
-        """The problem's code."""
+        """Code of the problem."""
         self.key = key
-        """The key or field that is wrong, or empty."""
+        """Invalid key or field; empty when unknown."""
 
 
 class TopicChanged(Exception):
-    """The topic is not as it was listed: list again and decide again."""
+    """The topic differs from the listing: the caller must list and decide again."""
 
 
 class Deletion(Enum):
-    """What became of a topic that was to be deleted."""
+    """Result of the deletion of a topic."""
 
     DELETED = auto()
     ABSENT = auto()
-    """It was gone already."""
+    """The topic did not exist any more."""
     ANOTHER = auto()
-    """Another topic has the name, and is left alone."""
+    """Another topic has the name and is not deleted."""
 
 
 @dataclass(slots=True)
 class _Cluster:
-    """What is known of one cluster's topics."""
+    """State of one cluster's topics."""
 
     listing: asyncio.Lock = field(default_factory=asyncio.Lock)
     changes: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CHANGES_MAX))
@@ -85,28 +85,28 @@ class _Cluster:
     brokers: tuple[LiveBroker, ...] = ()
     topics: dict[str, LiveTopic] = field(default_factory=dict)
     changed_at: dict[str, float] = field(default_factory=dict)
-    """When a topic was changed through here: a listing that was asked for earlier may not have it."""
+    """Time of the last change of each topic by this module. A listing requested earlier may not include the change."""
     failure: str | None = None
 
     def enter(self, topic: LiveTopic, now: float) -> None:
-        """Take in what a change answered, which does not tell where the replicas are."""
+        """Store the topic from the answer to a change; the answer has no placement, so the known placement is kept."""
         self.changed_at[topic.name] = now
         self.topics[topic.name] = topic.placed_as(self.topics.get(topic.name))
 
     def place(self, name: str, partition: LivePartition, now: float) -> None:
-        """Take in where a partition is to go."""
+        """Store the new placement of a partition."""
         topic = self.topics[name]
         placement = tuple(partition if each.index == partition.index else each for each in topic.placement)
         self.changed_at[name] = now
         self.topics[name] = replace(topic, placement=placement)
 
     def remove(self, name: str, now: float) -> None:
-        """Take in that a topic is gone."""
+        """Remove a deleted topic."""
         self.changed_at[name] = now
         self.topics.pop(name, None)
 
     def relist(self, brokers: tuple[LiveBroker, ...], topics: dict[str, LiveTopic], asked_at: float) -> None:
-        """Take in a whole listing, but for what was changed after it was asked for."""
+        """Store a whole listing, except for topics that were changed after `asked_at`."""
         self.changed_at = {name: at for name, at in self.changed_at.items() if at >= asked_at}
         for name in self.changed_at:
             topics.pop(name, None)
@@ -116,7 +116,7 @@ class _Cluster:
 
 
 class TopicCalls:
-    """Lists and changes topics. One for the whole operator."""
+    """Lists and changes topics. The whole operator shares one instance."""
 
     def __init__(self, calls: BrokerCalls, clock: Clock) -> None:
         self._calls = calls
@@ -124,7 +124,7 @@ class TopicCalls:
         self._clusters: dict[tuple[str, str], _Cluster] = {}
 
     async def topics(self, cluster: dict[str, Any], *, fresh: bool = False) -> LiveTopics:
-        """Return the topics of a Cluster as of a moment ago; `fresh`: as of now. Raises `BrokersUnavailable`."""
+        """Return the topics of a Cluster from a recent or `fresh` listing. Raises `BrokersUnavailable`."""
         known = self._known(cluster)
         asked_at = self._clock.monotonic()
         async with known.listing:
@@ -137,7 +137,7 @@ class TopicCalls:
     async def run(
         self, cluster: dict[str, Any], name: str, topic_id: str | None, action: TopicAction
     ) -> None:
-        """Make one change. `topic_id` is the topic that was decided about; None before it is created.
+        """Make one change of a topic. `topic_id` is the id of the topic in the plan; None before the topic is created.
 
         Raises `TopicRefused`, `TopicChanged`, `BrokersUnavailable`.
         """
@@ -150,11 +150,11 @@ class TopicCalls:
             altered = await _alter(admin, name, topic_id, action)
             known.enter(_live_topic(altered), self._clock.monotonic())
             if isinstance(action, GrowPartitions):
-                # Where the new partitions are is not told.
+                # The answer does not have the placement of the new partitions.
                 known.listed_at = None
 
     async def delete(self, cluster: dict[str, Any], name: str, topic_id: str) -> Deletion:
-        """Delete this very topic. Raises `TopicRefused`, `BrokersUnavailable`."""
+        """Delete the topic with this name and id. Raises `TopicRefused`, `BrokersUnavailable`."""
         try:
             async with self._change(cluster, f"delete topic {name}") as admin:
                 await admin.delete_topic(name, topic_id=topic_id)
@@ -164,7 +164,7 @@ class TopicCalls:
         return Deletion.DELETED
 
     def forget(self, namespace: str, cluster: str) -> None:
-        """Drop what is known of a Cluster that is gone."""
+        """Drop the state of a deleted Cluster."""
         self._clusters.pop((namespace, cluster), None)
 
     def _known(self, cluster: dict[str, Any]) -> _Cluster:
@@ -174,7 +174,7 @@ class TopicCalls:
     def _is_usable(self, known: _Cluster, asked_at: float, *, fresh: bool) -> bool:
         if known.listed_at is None:
             return False
-        # A pass that waited for another one's listing has a fresh answer too.
+        # A listing that another pass made during the wait is fresh too.
         return known.listed_at >= asked_at or (
             not fresh and self._clock.monotonic() - known.listed_at <= LISTING_SECONDS
         )
@@ -210,7 +210,7 @@ class TopicCalls:
                         PartitionNotFoundError,
                         ReassignmentInProgressError,
                     ) as error:
-                        # True a moment later, as brokers come and moves end.
+                        # The change may succeed later, when brokers have returned or moves have ended.
                         raise BrokersUnavailable(str(error)) from error
                     except FixError as error:
                         key = error.data.get("key", "")

@@ -1,4 +1,4 @@
-"""Calls to the members of an etcd over its JSON gateway; the only room of the operator that knows etcd's words."""
+"""Calls to etcd members over the JSON gateway; the only room of the operator that knows etcd's API."""
 
 from fairlead_operator.etcd_members.client import EtcdMembersClient
 from fairlead_operator.etcd_members.errors import (

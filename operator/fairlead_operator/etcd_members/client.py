@@ -1,8 +1,8 @@
-"""A client of etcd's JSON gateway for the operator: members, their health, and one change of members at a time.
+"""Client of etcd's JSON gateway: lists members, reads their health, and changes one member at a time.
 
-Every call goes to one member, by its URL, has a deadline and is tried once: the next pass looks and decides again.
-Answers are checked here and become values of `plan.etcd_observed`. Without TLS: the operator started these members
-inside the cluster. Must not know the consequences of the answers.
+A call goes to the URL of one member, has a deadline and is not retried: the next pass observes and decides again. The
+client checks answers and converts them to values of `plan.etcd_observed`. Calls use no TLS, since the operator itself
+started these members inside the Kubernetes cluster. The client must not know the consequences of an answer.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from fairlead_operator.etcd_members.errors import EtcdUnavailable, error_of
 from fairlead_operator.plan.etcd_observed import NO_SPACE, EtcdMember, EtcdStatus
 
 DEADLINE_SECONDS: Final = 4.0
-"""Deadline of one call. A member without a leader answers after its own timeout of up to 7 s, which is too late."""
+"""Deadline of one call. A member without a leader answers only after its own timeout of up to 7 s, and the call
+fails."""
 
 
 class EtcdMembersClient:
-    """Opened once, for all clusters; closed at the end, also by `async with`."""
+    """Client for the members of all clusters. Opened once; closed with `close` or by `async with`."""
 
     def __init__(self, *, deadline_seconds: float = DEADLINE_SECONDS) -> None:
         self._timeout = aiohttp.ClientTimeout(total=deadline_seconds)
@@ -37,21 +38,21 @@ class EtcdMembersClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close all connections. Calling it twice is fine."""
+        """Close all connections. A second call does nothing."""
         if self._session is not None:
             await self._session.close()
             self._session = None
 
     async def members(self, url: str) -> tuple[EtcdMember, ...]:
-        """Return the members as a majority knows them, in the order of their ids. Raises `EtcdUnavailable`.
+        """Return the members that a majority confirms, ordered by id. Raises `EtcdUnavailable`.
 
-        A member that cannot reach a majority does not answer this; a learner refuses (`EtcdRefused`).
+        A member that cannot reach a majority does not answer this call; a learner refuses it (`EtcdRefused`).
         """
         answer = await self._call(url, "cluster/member/list", {"linearizable": True})
         return _members(url, answer)
 
     async def status(self, url: str) -> EtcdStatus:
-        """Return what a member says of itself; it needs no majority for that. Raises `EtcdUnavailable`."""
+        """Return the status of a member, which needs no majority. Raises `EtcdUnavailable`."""
         answer = await self._call(url, "maintenance/status", {})
         try:
             return EtcdStatus(
@@ -66,29 +67,29 @@ class EtcdMembersClient:
             raise _nonsense(url, answer) from error
 
     async def add_learner(self, url: str, peer_url: str) -> None:
-        """Add a member that does not vote yet. It is to be started with the list that then holds.
+        """Add a member as a learner, which does not vote yet. Its pod must start with the resulting list of members.
 
         Raises `EtcdRefused` while another change is under way or members are missing, `EtcdUnavailable`.
         """
         await self._call(url, "cluster/member/add", {"peerURLs": [peer_url], "isLearner": True})
 
     async def promote(self, url: str, member_id: int) -> None:
-        """Let a learner vote. Raises `LearnerNotInSync`, `MemberNotFound`, `EtcdRefused`, `EtcdUnavailable`."""
+        """Make a learner a voter. Raises `LearnerNotInSync`, `MemberNotFound`, `EtcdRefused`, `EtcdUnavailable`."""
         await self._call(url, "cluster/member/promote", {"ID": str(member_id)})
 
     async def remove(self, url: str, member_id: int) -> None:
-        """Take a member out, for ever. Raises `MemberNotFound`, `EtcdRefused`, `EtcdUnavailable`.
+        """Remove a member permanently. Raises `MemberNotFound`, `EtcdRefused`, `EtcdUnavailable`.
 
-        Etcd refuses what would leave less than a majority of started members.
+        Etcd refuses a removal that would leave less than a majority of started members.
         """
         await self._call(url, "cluster/member/remove", {"ID": str(member_id)})
 
     async def transfer_leadership(self, url: str, target_id: int) -> None:
-        """Let another member lead; `url` is the leader's. Raises `EtcdRefused`, `EtcdUnavailable`."""
+        """Transfer leadership to another member; `url` is the leader's. Raises `EtcdRefused`, `EtcdUnavailable`."""
         await self._call(url, "maintenance/transfer-leadership", {"targetID": str(target_id)})
 
     async def disarm_no_space(self, url: str) -> None:
-        """Take back the alarm that stores are full, on every member. Raises `EtcdRefused`, `EtcdUnavailable`."""
+        """Disarm the `NOSPACE` alarm of every member. Raises `EtcdRefused`, `EtcdUnavailable`."""
         raised = await self._call(url, "maintenance/alarm", {"action": "GET", "alarm": NO_SPACE})
         for alarm in raised.get("alarms") or ():
             member = {"memberID": str(alarm["memberID"]), "alarm": NO_SPACE}

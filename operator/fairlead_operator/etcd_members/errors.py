@@ -1,4 +1,4 @@
-"""Errors of a call to a member of etcd, ordered by the caller's next step."""
+"""Errors of a call to an etcd member, one class for each reaction of the caller."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ from typing import Final
 NOT_IN_SYNC: Final = "can only promote a learner member which is in sync with leader"
 NOT_FOUND: Final = "member not found"
 NO_MAJORITY: Final = ("no leader", "request timed out", "leader changed")
-"""Parts of the sentences of a member that lives and cannot reach the others."""
+"""Parts of the error messages of a live member that cannot reach the other members."""
 TOO_SOON: Final = "unhealthy cluster"
-"""All members must have been connected for five seconds before another one may join."""
+"""Part of the message with which etcd refuses a new member until all members have been connected for five seconds."""
 UNAVAILABLE_CODES: Final = frozenset({1, 4, 14})
-"""Codes of gRPC: cancelled, deadline exceeded, unavailable."""
+"""gRPC status codes: cancelled, deadline exceeded, unavailable."""
 
 
 class EtcdError(Exception):
-    """A call to a member came to nothing. The message names the member, the call and the reason."""
+    """A call to a member failed. The message names the member, the call and the reason."""
 
 
 class EtcdUnavailable(EtcdError):
-    """No answer in time, or none that a majority stands behind. What was asked may have happened: look again."""
+    """No answer in time, or an answer without a majority. The change may have been made: the caller must read again."""
 
 
 class LearnerNotInSync(EtcdError):
-    """A learner has not read far enough to vote: ask again in a moment."""
+    """A learner has not caught up far enough to vote: the caller should retry soon."""
 
 
 class MemberNotFound(EtcdError):
-    """There is no such member (any more): look again."""
+    """The member does not exist, or no longer exists: the caller must read the members again."""
 
 
 class EtcdRefused(EtcdError):
-    """Etcd does not do it now, such as a change that would cost the majority: look again, decide again."""
+    """Etcd refuses the change now, for example to keep the majority: the caller must read and decide again."""
 
 
 def error_of(where: str, code: int, message: str) -> EtcdError:
-    """Return the error for etcd's answer to a call at a member."""
+    """Return the error for a member's answer to a call."""
     said = f"{where}: {message or f'code {code}'}"
     if NOT_IN_SYNC in message:
         return LearnerNotInSync(said)

@@ -1,1 +1,1 @@
-"""Pure: from what should be and what was observed to the next actions and the conditions that say why."""
+"""Plans, without I/O: the next actions and the conditions, from the desired and the observed state."""

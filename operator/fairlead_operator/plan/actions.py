@@ -1,7 +1,6 @@
-"""What the plan of a Cluster orders to be done, as values: `reconcile/` carries them out and decides nothing.
+"""Actions of a Cluster's plan, as values: `reconcile/` executes them and decides nothing.
 
-Every order is such that doing it twice does no harm: each names the very object that it means, by uid where a new one
-may have the same name.
+Every action is idempotent. An action identifies its object by uid if a new object may have the same name.
 """
 
 from __future__ import annotations
@@ -15,25 +14,25 @@ from fairlead_api.configuration import ConfigInput
 
 
 class RestartReason(StrEnum):
-    """Why a broker is restarted, the word that Events and status use."""
+    """Reason for the restart of a broker, as written in Events and status."""
 
     POD_SPEC_CHANGED = "PodSpecChanged"
-    """The pod's template differs: image, resources, or what the pool's template says."""
+    """The pod differs from its template: image, resources, or the pool's template in the spec."""
     CONFIG_CHANGED = "ConfigChanged"
-    """A key differs that is only read at the start."""
+    """A configuration key changed that brokers read only at startup."""
     CLAIM_RESIZED = "ClaimResized"
-    """The file system grows when the pod starts again."""
+    """The file system of an enlarged volume grows when the pod starts again."""
     ADDRESS_CHANGED = "AddressChanged"
-    """Clients are to reach it by another address, which it learns when it starts."""
+    """Clients must reach the broker by another address, which it reads at startup."""
     ASKED = "RestartAsked"
-    """A user asked for it by annotation."""
+    """A user asked for a restart by annotation."""
     NEW_DISK_ASKED = "NewDiskAsked"
     """A user asked for an empty disk by annotation."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestartBroker:
-    """Delete a pod so that it comes back; with `permit` only when the cluster grants it, and never otherwise."""
+    """Delete a pod, which is then recreated; with `permit`, only after the brokers have granted the restart."""
 
     broker: int
     pod: str
@@ -41,15 +40,15 @@ class RestartBroker:
     reasons: tuple[RestartReason, ...]
     permit: bool
     claim: tuple[str, str] | None = None
-    """Name and uid of the claim to delete with it."""
+    """Name and uid of the claim to delete with the pod."""
     told_address: tuple[str, str] | None = None
-    """Name of the claim on which it is noted, and the address that the broker learns by this restart; an empty one is
-    forgotten."""
+    """Name of the claim on which the address is recorded, and the address that the broker reads at this restart. An
+    empty address removes the record."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResizeClaim:
-    """Ask for a larger volume. Kubernetes may refuse, which stops nothing else."""
+    """Request a larger volume. A refusal by Kubernetes does not stop other actions."""
 
     claim: str
     size: str
@@ -57,7 +56,7 @@ class ResizeClaim:
 
 @dataclass(frozen=True, slots=True)
 class ReplaceSet:
-    """Delete a StatefulSet and keep its pods, to create it again with fields that cannot change in place."""
+    """Delete a StatefulSet without its pods; the next pass creates it with new values of immutable fields."""
 
     name: str
     uid: str
@@ -65,7 +64,7 @@ class ReplaceSet:
 
 @dataclass(frozen=True, slots=True)
 class DeleteSet:
-    """Delete the StatefulSet of a pool that is gone from the spec and has no broker any more."""
+    """Delete the StatefulSet of a pool that was removed from the spec and has no brokers left."""
 
     name: str
     uid: str
@@ -73,7 +72,7 @@ class DeleteSet:
 
 @dataclass(frozen=True, slots=True)
 class ShrinkSet:
-    """Lower the replicas of a StatefulSet whose pool is gone from the spec."""
+    """Lower the replicas of a StatefulSet whose pool was removed from the spec."""
 
     name: str
     replicas: int
@@ -81,49 +80,49 @@ class ShrinkSet:
 
 @dataclass(frozen=True, slots=True)
 class CordonBroker:
-    """No new replicas."""
+    """Cordon a broker, so that it gets no new replicas."""
 
     broker: int
 
 
 @dataclass(frozen=True, slots=True)
 class UncordonBroker:
-    """New replicas again."""
+    """Uncordon a broker, so that it gets new replicas again."""
 
     broker: int
 
 
 @dataclass(frozen=True, slots=True)
 class DrainBroker:
-    """Move everything off."""
+    """Drain a broker: move all its replicas to other brokers."""
 
     broker: int
 
 
 @dataclass(frozen=True, slots=True)
 class UndrainBroker:
-    """Stop that."""
+    """Stop the drain of a broker."""
 
     broker: int
 
 
 @dataclass(frozen=True, slots=True)
 class UnregisterBroker:
-    """Forget a broker that is gone and keeps nothing."""
+    """Remove a broker from the cluster that is gone and has no replicas."""
 
     broker: int
 
 
 @dataclass(frozen=True, slots=True)
 class AlterConfig:
-    """Change the cluster's dynamic configuration; None resets a key."""
+    """Change the cluster's dynamic configuration; the value None resets a key."""
 
     changes: Mapping[str, ConfigInput]
 
 
 @dataclass(frozen=True, slots=True)
 class NoteAddress:
-    """Note on a claim the address from outside that its broker has learned without a restart for it."""
+    """Record on a claim the external address that its broker has read without a restart ordered for it."""
 
     claim: str
     address: str
@@ -131,7 +130,7 @@ class NoteAddress:
 
 @dataclass(frozen=True, slots=True)
 class MarkPod:
-    """Put the restart annotation on a pod, on behalf of one that stood on the Cluster."""
+    """Copy the restart annotation of the Cluster to a pod."""
 
     pod: str
     value: str
@@ -139,12 +138,12 @@ class MarkPod:
 
 @dataclass(frozen=True, slots=True)
 class UnmarkCluster:
-    """Remove the restart annotation from the Cluster: every pod bears it now."""
+    """Remove the restart annotation from the Cluster: every pod has it now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """An Event on the Cluster."""
+    """Write an Event on the Cluster."""
 
     reason: str
     message: str
@@ -154,7 +153,7 @@ class Tell:
 BrokerAction: TypeAlias = (
     CordonBroker | UncordonBroker | DrainBroker | UndrainBroker | UnregisterBroker | AlterConfig
 )
-"""What the brokers are asked."""
+"""Actions that call the brokers."""
 Action: TypeAlias = (
     BrokerAction
     | RestartBroker
@@ -171,25 +170,25 @@ Action: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class RestartRefusal:
-    """The brokers gave no permit."""
+    """A refusal of the brokers to permit a restart."""
 
     broker: int
     message: str
     partitions: tuple[str, ...] = ()
-    """Partitions that forbid the restart; none if another restart has the permit."""
+    """Partitions that forbid the restart; empty if another restart has the permit."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Outcomes:
-    """Collected while the orders are carried out; nothing of it stops the orders that follow."""
+    """Outcomes of the actions of one pass; a failure does not stop the following actions."""
 
     restarted: list[RestartBroker] = field(default_factory=list)
     refusals: list[RestartRefusal] = field(default_factory=list)
     refused_resizes: list[str] = field(default_factory=list)
-    """Sentences of the API server on claims that may not grow."""
+    """Messages of the API server about claims that it does not let grow."""
     refused_objects: list[str] = field(default_factory=list)
-    """Sentences of the API server on objects that it does not take."""
+    """Messages of the API server about objects that it refuses."""
     refused_calls: list[str] = field(default_factory=list)
-    """Sentences of the brokers on what they do not do."""
+    """Messages of the brokers about calls that they refuse."""
     unavailable: str = ""
-    """Why the brokers could not be asked something after all."""
+    """Reason for which the brokers could not be called; empty while they answer."""

@@ -1,8 +1,8 @@
-"""The plan of a whole Cluster: from the observed state to the wanted objects and the actions.
+"""Plan of a whole Cluster: the wanted objects and the actions, from the observed state.
 
-Each part has a module of its own and does not stop another: a blocked roll stops neither configuration nor disks, and
-brokers that do not answer stop no change that Kubernetes alone can make. Called by `reconcile/`, which carries the plan
-out and passes its outcomes to `cluster_facts`.
+Each part of the plan has its own module and does not block another part. A blocked roll blocks neither configuration
+nor disks, and brokers that do not answer block no change that needs only Kubernetes. Called by `reconcile/`, which
+executes the plan and passes the outcomes to `cluster_facts`.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ from fairlead_operator.render.inputs import EtcdInputs, Images, RenderInputs
 
 
 def changes(wanted: Mapping[str, str], entries: Mapping[str, ConfigEntry]) -> dict[str, ConfigInput]:
-    """Return what to alter so that the cluster has exactly these keys set; nothing where it has.
+    """Return the changes after which the cluster has exactly these keys set; empty when it already has.
 
-    A key that the cluster does not list is left out: an older broker does not know it.
+    A key that the cluster does not list is omitted, since an older broker does not know it.
     """
     differing = dict[str, ConfigInput]()
     for name, entry in entries.items():
@@ -68,26 +68,27 @@ def changes(wanted: Mapping[str, str], entries: Mapping[str, ConfigEntry]) -> di
 
 
 SOON_SECONDS: Final = 2.0
-"""Until the next look while something is under way that no event of Kubernetes tells of."""
+"""Time until the next pass during a change that Kubernetes reports by no event."""
 SILENCE_SECONDS: Final = 10.0
-"""The same while brokers do not answer or lack pods: no event of a watched object reports a refused pod."""
+"""Time until the next pass while brokers do not answer or pods are missing: no event of a watched object reports a
+refused pod."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What the plan depends on beside the Cluster and what is seen of it."""
+    """Inputs of the plan other than the Cluster and its observed state."""
 
     images: Images
     """Images of the brokers and of etcd."""
     kinds: frozenset[str] = frozenset()
     operator_namespace: str = ""
     etcd: EtcdInputs | None = None
-    """What the plan of etcd says; None where it is external."""
+    """Inputs from the plan of a managed etcd; None for an external etcd."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EtcdFacts:
-    """What the status tells of etcd."""
+    """Facts about etcd for the status."""
 
     status: EtcdStatus | None = None
     condition: Condition | None = None
@@ -97,12 +98,12 @@ class EtcdFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterPlan:
-    """What to do, and what the status will be made of."""
+    """Objects, actions, and facts for the status."""
 
     manifests: tuple[Manifest, ...]
-    """All objects that there shall be, in the order in which they are applied."""
+    """All wanted objects, in the order in which they are applied."""
     actions: tuple[Action, ...]
-    """What is done besides, in this order. One that fails stops none that follows."""
+    """All other actions, in order. A failed action does not stop the following actions."""
     scale: ScalePlan
     roll: RollPlan
     storage: StoragePlan
@@ -114,7 +115,7 @@ class ClusterPlan:
 
 
 def asks_for_metadata(cluster: Cluster, observed: Observed) -> bool:
-    """Return whether the plan depends on topics and replicas, which are read only then: there may be many."""
+    """Return whether the plan needs topics and replicas, which are read only on demand since there may be many."""
     disks_at_stake = any(pod.new_disk_asked for pod in observed.pods) or any(
         claim.terminating and claim.pool for claim in observed.claims
     )
@@ -124,7 +125,7 @@ def asks_for_metadata(cluster: Cluster, observed: Observed) -> bool:
 
 
 def plan_cluster(cluster: Cluster, observed: Observed, context: Context) -> ClusterPlan:
-    """Return the next step of everything."""
+    """Return the next step of all parts of the Cluster."""
     split = split_config(cluster.spec.config)
     scale = plan_scale(_scale_input(cluster, observed))
     storage = plan_storage(_storage_wanted(cluster), _all_sets(observed), observed.claims)
@@ -185,7 +186,7 @@ def plan_cluster(cluster: Cluster, observed: Observed, context: Context) -> Clus
 def cluster_facts(
     cluster: Cluster, observed: Observed, plan: ClusterPlan, outcomes: Outcomes, etcd: EtcdFacts
 ) -> Facts:
-    """Return what the status is made of."""
+    """Return the facts for the status."""
     return Facts(
         cluster=cluster,
         observed=observed,
@@ -235,10 +236,10 @@ def _all_sets(observed: Observed) -> tuple[ObservedSet, ...]:
 
 
 def _told_before(cluster: Cluster, observed: Observed, replicas: Mapping[str, int]) -> dict[int, str]:
-    """Return the advertised addresses of brokers that have addresses of their own, which may be missing for a while.
+    """Return the last advertised addresses of brokers with a Service of their own, for use while a Service has none.
 
-    A new load balancer has no address, and a new Service at nodes no port. A missing address restarts no broker, and a
-    broker that restarts in the meantime keeps advertising it.
+    A new load balancer has no address yet, and a new NodePort Service no port. A missing address restarts no broker,
+    and a broker that restarts in the meantime keeps advertising the last address.
     """
     if not _reached_by_services(cluster):
         return {}
@@ -251,7 +252,7 @@ def _told_before(cluster: Cluster, observed: Observed, replicas: Mapping[str, in
 
 
 def _notes(cluster: Cluster, observed: Observed, advertised: Mapping[int, str]) -> tuple[Action, ...]:
-    """Note the addresses that brokers found in their file at their start: later passes see which ones are outdated."""
+    """Return actions that record which addresses brokers read at startup, so that later passes find outdated ones."""
     answer = observed.brokers
     if answer is None or not _reached_by_services(cluster):
         return ()
@@ -266,14 +267,14 @@ def _notes(cluster: Cluster, observed: Observed, advertised: Mapping[int, str]) 
 
 
 def _reached_by_services(cluster: Cluster) -> bool:
-    """Return whether brokers advertise addresses that their Services receive and may lose."""
+    """Return whether brokers advertise addresses that come from their Services and may disappear."""
     listener = cluster.spec.listeners.data
     at_nodes = listener.type == "nodeport" and listener.advertised_host is not None
     return listener.per_broker and (at_nodes or listener.type == "loadbalancer")
 
 
 def _wanted(manifests: list[Manifest]) -> dict[str, Wanted]:
-    """Read the fingerprints of new pods out of the StatefulSets that were drawn."""
+    """Return the fingerprints of new pods by pool, from the rendered StatefulSets."""
     found = dict[str, Wanted]()
     for manifest in manifests:
         pool = (manifest["metadata"].get("labels") or {}).get(POOL_LABEL)
@@ -297,9 +298,9 @@ def _settled(observed: Observed, wanted: Mapping[str, Wanted]) -> frozenset[str]
 
 
 def _marks(cluster: Cluster, observed: Observed, scale: ScalePlan) -> tuple[Action, ...]:
-    """Copy an order to restart all brokers to each pod, and remove it from the Cluster when all pods have it.
+    """Return actions that copy a restart annotation from the Cluster to each pod and remove it from the Cluster.
 
-    A pod's own mark goes with the pod, so that each is restarted once, also by another leader of the operator.
+    The annotation of a pod disappears with the pod, so that each pod is restarted once, even if the leader changes.
     """
     asked = cluster.metadata.annotations.get(RESTART_ANNOTATION)
     if asked is None:
@@ -313,8 +314,8 @@ def _marks(cluster: Cluster, observed: Observed, scale: ScalePlan) -> tuple[Acti
 
 
 def _again(observed: Observed, scale: ScalePlan, roll: RollPlan, storage: StoragePlan) -> float | None:
-    """Return the time of the next look without an event: brokers and admission send none."""
-    # Removing the annotation from the Cluster wakes the operator.
+    """Return the seconds until the next pass without an event: brokers and admission send none."""
+    # The removal of the annotation from the Cluster is an event and starts a pass.
     suspended = roll.hindrance is not None and roll.hindrance.reason == "RestartsSuspended"
     under_way = (roll.pending and not suspended) or scale.leaving is not None or scale.actions
     if roll.restarts or storage.replaced or (observed.brokers is not None and under_way):

@@ -1,10 +1,10 @@
-"""The next step of a managed etcd, from what is wanted and what is seen. One change of the members at a time.
+"""Next step of a managed etcd, from the desired and the observed state. Only one member changes at a time.
 
-A member is added as a learner, gets its pod, reads what the others know, and votes only then. One is taken out of
-etcd before its pod goes. Which member's data is in a volume stands on its claim; a claim without it, under a member
-that voted, is an empty volume, and that member is replaced by a new one: under its old id it would have forgotten
-what it promised. Nothing that cannot be undone is ordered while a majority does not answer. Everything follows from
-live objects, so a step that was half done when the operator died goes on.
+A new member is added as a learner, gets its pod, catches up with the other members, and is promoted to a voter. A
+member is removed from etcd before its pod is deleted. The claim of a volume records which member's data it has. A claim
+without that record, under a member that voted, has an empty volume. The member is then replaced by a new one: under its
+old id it would have forgotten its votes. No irreversible change is ordered without a majority. The plan is computed
+from live objects only, so that a step that was interrupted by a crash of the operator continues.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from fairlead_operator.render.etcd import etcd_pod_hash
 from fairlead_operator.render.inputs import NOBODY_JOINS, EtcdInputs, Images
 
 PLACES: Final = 5
-"""Members that there can be: the largest number that the resource allows."""
+"""Maximum number of members, as allowed by the resource."""
 STEP_SECONDS: Final = 2.0
-"""Time between two looks during a change: etcd sends no event when a learner has caught up."""
+"""Time between two passes during a change: etcd sends no event when a learner has caught up."""
 TROUBLE_SECONDS: Final = 10.0
-"""Between two looks while members do not answer."""
+"""Time between two passes while members do not answer."""
 
 Step: TypeAlias = tuple[EtcdAction, ...]
-"""What is done now. An empty one is a wait that nothing after it may overtake."""
+"""Actions of the next step. An empty step is a wait, and no later step may overtake it."""
 
 
 def etcd_wish(cluster: Cluster, images: Images) -> EtcdWish:
-    """Return what a Cluster wants of its managed etcd."""
+    """Return the etcd that a Cluster asks for."""
     managed = cluster.spec.etcd.managed
     assert managed is not None, f"the etcd of {cluster.name} is external"
     return EtcdWish(
@@ -63,7 +63,7 @@ def etcd_wish(cluster: Cluster, images: Images) -> EtcdWish:
 
 
 def plan_etcd(wish: EtcdWish, observed: ObservedEtcd) -> EtcdPlan:
-    """Return the next step."""
+    """Return the plan with the next step."""
     view = EtcdView(wish, observed)
     inputs = replace(_inputs(view), volume_bytes=view.smallest_volume)
     actions = (*_records(view), *_change(view, inputs))
@@ -86,7 +86,7 @@ def _inputs(view: EtcdView) -> EtcdInputs:
         return EtcdInputs(replicas, first, "new")
     recorded = (ordinal for ordinal, claim in view.observed.claims.items() if claim.member_id)
     if not view.knows_members:
-        # The live members are unknown: every pod that may hold a member's data is kept, and the pods' settings too.
+        # The live members are unknown: every pod that may have a member's data is kept with its settings.
         replicas = max(live.replicas if live else 0, max(recorded, default=-1) + 1)
         told = live.initial_cluster if live is not None and live.state == "existing" else NOBODY_JOINS
         return EtcdInputs(replicas, told)
@@ -96,14 +96,14 @@ def _inputs(view: EtcdView) -> EtcdInputs:
 
 
 def _all_members(view: EtcdView) -> str:
-    """Return the initial cluster of a joining member: exactly the members of etcd's own list."""
+    """Return the initial cluster of a joining member: exactly the members of etcd's list."""
     placed = [(view.wish.places[ordinal].name, member) for ordinal, member in view.members.items()]
     others = [(member.name or member.hex_id, member) for member in view.strangers]
     return ",".join(f"{name}={member.peer_urls[0]}" for name, member in [*placed, *others])
 
 
 def _records(view: EtcdView) -> Step:
-    """Write down whose data is in a volume as soon as it is seen, before a promotion or a loss depends on it."""
+    """Record which member's data is in a volume when it is first seen, before a promotion or a loss depends on it."""
     return tuple(
         RecordMember(ordinal, claim.uid, member.hex_id)
         for ordinal, member in view.members.items()
@@ -132,7 +132,7 @@ def _change(view: EtcdView, inputs: EtcdInputs) -> Step:
 
 
 def _stuck(view: EtcdView) -> Step:
-    """Delete pods that never became what they should have been: no member is lost by that, whatever else is down."""
+    """Delete outdated pods that never became ready; no member is lost, even if other members are down."""
     return tuple(
         DeleteEtcdPod(ordinal, pod.uid, "it is not ready and has an old template")
         for ordinal, pod in sorted(view.observed.pods.items())
@@ -145,7 +145,7 @@ def _stuck(view: EtcdView) -> Step:
 
 
 def _join(view: EtcdView, inputs: EtcdInputs) -> Step | None:
-    """Go on with the member that is joining."""
+    """Return the next step for the joining member."""
     ordinal = view.joining
     if ordinal is None:
         return None
@@ -162,7 +162,7 @@ def _join(view: EtcdView, inputs: EtcdInputs) -> Step | None:
 
 
 def _tell_again(view: EtcdView, ordinal: int, inputs: EtcdInputs) -> Step:
-    """Delete a pod with an outdated initial cluster, once its successor would get the right one."""
+    """Delete a pod with an outdated initial cluster when the StatefulSet already has the right one."""
     live, pod = view.live, view.observed.pods.get(ordinal)
     words = (inputs.initial_cluster, inputs.state)
     ready_to_tell = live is not None and live.settled and (live.initial_cluster, live.state) == words
@@ -172,7 +172,7 @@ def _tell_again(view: EtcdView, ordinal: int, inputs: EtcdInputs) -> Step:
 
 
 def _replace(view: EtcdView) -> Step | None:
-    """Remove a member whose volume is empty; it is missing then, and is added again."""
+    """Remove a member whose volume is empty; a later step adds a new member in its place."""
     if not view.lost:
         return None
     ordinal = view.lost[0]
@@ -182,7 +182,7 @@ def _replace(view: EtcdView) -> Step | None:
 
 
 def _add(view: EtcdView) -> Step | None:
-    """Add the next member that is missing, when all others are well."""
+    """Add the next missing member when all other members are healthy."""
     ordinal = view.missing
     if ordinal is None:
         return None
@@ -190,7 +190,7 @@ def _add(view: EtcdView) -> Step | None:
         return ()
     claim = view.observed.claims.get(ordinal)
     if claim is not None and claim.deleting:
-        # Its pod may still hold the claim, if an earlier deletion was interrupted or a user made it.
+        # The pod may still use the claim, if an earlier deletion was interrupted or a user deleted the claim.
         return _throw_away(view, ordinal, "its volume is being deleted") if view.may_go(ordinal) else ()
     if claim is not None and claim.member_id:
         return _clear(view, ordinal, claim)
@@ -198,7 +198,7 @@ def _add(view: EtcdView) -> Step | None:
 
 
 def _take_away(view: EtcdView) -> Step | None:
-    """Take out the highest member that is not wanted any more; it does not lead when it goes."""
+    """Remove the highest surplus member, after a transfer of its leadership."""
     ordinal = view.surplus
     if ordinal is None:
         return None
@@ -212,7 +212,7 @@ def _take_away(view: EtcdView) -> Step | None:
 
 
 def _forget(view: EtcdView, inputs: EtcdInputs) -> Step | None:
-    """Delete claims beyond the pods: their members were taken out, and would keep new ones from starting."""
+    """Delete the claims of removed members, whose data would prevent new members from starting."""
     claims = tuple(
         DeleteEtcdClaim(ordinal, claim.uid, "its member was removed from etcd")
         for ordinal, claim in sorted(view.observed.claims.items())
@@ -225,7 +225,7 @@ def _forget(view: EtcdView, inputs: EtcdInputs) -> Step | None:
 
 
 def _empty(view: EtcdView) -> Step | None:
-    """Delete a volume as a user asked, when all members are healthy and the others have a quorum without it."""
+    """Delete a volume on a user's request when all other members are healthy and have a quorum without its member."""
     asked = [ordinal for ordinal, pod in sorted(view.observed.pods.items()) if pod.empty_volume]
     for ordinal in asked:
         others = [each for each in view.members if each != ordinal]
@@ -235,9 +235,9 @@ def _empty(view: EtcdView) -> Step | None:
 
 
 def _restart(view: EtcdView) -> Step | None:
-    """Restart one pod that is outdated or asked for, the leader last, when all members are well.
+    """Restart one pod that is outdated or marked by a user, the leader last, when all members are healthy.
 
-    For larger volumes also when stores are full: that is what they are enlarged for.
+    A restart for a larger volume is also ordered when stores are full, since it gives them room.
     """
     pods = view.observed.pods
     calm = view.all_healthy_but_full and all(pod.ready and not pod.deleting for pod in pods.values())
@@ -255,7 +255,7 @@ def _restart(view: EtcdView) -> Step | None:
 
 
 def _why_restart(view: EtcdView, ordinal: int) -> str:
-    """Return why a pod is to start again now; empty where it is not."""
+    """Return the reason to restart a pod now; empty without a reason."""
     pod = view.observed.pods[ordinal]
     if view.all_healthy and (pod.restart or view.outdated(pod)):
         return pod.restart or TEMPLATE_CHANGED
@@ -263,14 +263,14 @@ def _why_restart(view: EtcdView, ordinal: int) -> str:
 
 
 def _disarm(view: EtcdView) -> Step | None:
-    """Take the alarm of full stores back when all of them have room, as after their volumes have grown."""
+    """Disarm the alarm of full stores when all stores have room again, for example after their volumes have grown."""
     if view.all_healthy or not view.all_healthy_but_full or not all(map(view.has_room, view.members)):
         return None
     return (DisarmNoSpace(min(view.members)),)
 
 
 def _clear(view: EtcdView, ordinal: int, claim: EtcdClaim) -> Step:
-    """Make room for a new member; never by data of one that is counted, wherever that has come from."""
+    """Delete the volume of a removed member for a new member; never a volume with the data of a present member."""
     if view.is_counted(claim):
         return ()
     return _throw_away(view, ordinal, "its data belongs to a member that was removed from etcd")

@@ -1,4 +1,4 @@
-"""What the plan of a managed etcd may order, and what it answers. Each order names the very object that was judged."""
+"""Actions and result of the plan of a managed etcd. Each action identifies the observed object by id or uid."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from fairlead_operator.render.inputs import EtcdInputs
 
 @dataclass(frozen=True, slots=True)
 class RecordMember:
-    """Write on the claim whose data is in its volume, before anything depends on it."""
+    """Record on a claim which member's data is in its volume, before a later step depends on it."""
 
     ordinal: int
     claim_uid: str
     member_id: str
-    """Hexadecimal."""
+    """Member id in hexadecimal."""
 
 
 @dataclass(frozen=True, slots=True)
 class AddLearner:
-    """Add a member that does not vote yet."""
+    """Add a member as a learner, which does not vote yet."""
 
     ordinal: int
     peer_url: str
@@ -32,7 +32,7 @@ class AddLearner:
 
 @dataclass(frozen=True, slots=True)
 class PromoteLearner:
-    """Let a learner vote; etcd says no until it has read far enough, which is no failure."""
+    """Promote a learner to a voter. Etcd refuses until the learner has caught up, which is not a failure."""
 
     ordinal: int
     member_id: int
@@ -40,7 +40,7 @@ class PromoteLearner:
 
 @dataclass(frozen=True, slots=True)
 class RemoveMember:
-    """Take a member out of etcd, for ever."""
+    """Remove a member from etcd permanently."""
 
     ordinal: int
     member_id: int
@@ -49,17 +49,17 @@ class RemoveMember:
 
 @dataclass(frozen=True, slots=True)
 class TransferLeadership:
-    """Let another member lead before the leader is taken out."""
+    """Transfer leadership to another member before the leader is removed."""
 
     ordinal: int
-    """URL of the leader, which gets the call."""
+    """Ordinal of the leader, which gets the call."""
     target: int
     target_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteEtcdPod:
-    """Delete a pod, so that it comes back by the newest template; its volume stays."""
+    """Delete a pod, so that it is recreated from the newest template; its volume is kept."""
 
     ordinal: int
     uid: str
@@ -68,7 +68,7 @@ class DeleteEtcdPod:
 
 @dataclass(frozen=True, slots=True)
 class DeleteEtcdClaim:
-    """Delete a claim whose data belongs to no member, together with its pod, which uses it."""
+    """Delete a claim whose data belongs to no member, together with the pod that uses it."""
 
     ordinal: int
     uid: str
@@ -77,10 +77,10 @@ class DeleteEtcdClaim:
 
 @dataclass(frozen=True, slots=True)
 class DisarmNoSpace:
-    """Let etcd take writes again: its store has room, which it does not notice by itself."""
+    """Disarm the `NOSPACE` alarm, so that etcd accepts writes again: etcd does not disarm the alarm itself."""
 
     ordinal: int
-    """URL of the member that gets the call; the change applies to all."""
+    """Ordinal of the member that gets the call; the change applies to all members."""
 
 
 EtcdAction: TypeAlias = (
@@ -97,7 +97,7 @@ EtcdAction: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class EtcdVerdict:
-    """The condition EtcdHealthy: a status, and a reason of the catalogue."""
+    """The condition EtcdHealthy: a status, a reason from the catalogue, and a message."""
 
     status: Truth
     reason: str
@@ -106,17 +106,17 @@ class EtcdVerdict:
 
 @dataclass(frozen=True, slots=True)
 class EtcdPlan:
-    """One step: what to draw first, what to do then, what to tell."""
+    """One step of etcd: inputs to render, actions after that, and facts for the status."""
 
     inputs: EtcdInputs | None
-    """None where etcd is external."""
+    """Inputs for rendering; None for an external etcd."""
     actions: tuple[EtcdAction, ...]
-    """In their order, after the objects have been applied; at most one changes the members."""
+    """Actions in order, executed after the objects have been applied; at most one action changes the members."""
     status: EtcdRows
     verdict: EtcdVerdict
     requeue_seconds: float | None
-    """When to look again although no object changes; None for not before the usual time."""
+    """Seconds until the next pass without a change of an object; None for the usual interval."""
     changes: str = ""
-    """What is being changed, for people; empty when nothing is."""
+    """Description of the change in progress; empty without one."""
     restart: EtcdRestart | None = None
-    """The restart that is still under way."""
+    """The restart in progress; None without one."""

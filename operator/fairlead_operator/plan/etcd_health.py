@@ -1,4 +1,4 @@
-"""The condition EtcdHealthy and the rows of the status about etcd, from the observed state alone."""
+"""The condition EtcdHealthy and the status rows of etcd members, from the observed state alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fairlead_operator.plan.etcd_observed import EtcdStatus
 from fairlead_operator.plan.etcd_view import EtcdView
 
 EXTERNAL_SECONDS: Final = 30.0
-"""Between two looks at an external etcd that does not answer."""
+"""Time between two passes while an external etcd does not answer."""
 RUNBOOK: Final = (
     "Get the pods running again: look at their events and at the claims of their volumes. As soon as a majority of the "
     "members runs on its own data, etcd recovers without further action. Do not delete the volumes of pods: they hold "
@@ -24,7 +24,7 @@ Role = Literal["leader", "follower", "learner", "unknown"]
 
 
 def etcd_verdict(view: EtcdView) -> EtcdVerdict:
-    """Return the condition of a managed etcd, with the API server's words where it refuses a pod."""
+    """Return the condition of a managed etcd, with the API server's message if it refuses a pod."""
     verdict = _verdict(view)
     if verdict.status == "True" or not view.observed.refused:
         return verdict
@@ -68,7 +68,7 @@ def _verdict(view: EtcdView) -> EtcdVerdict:
 
 
 def etcd_changes(view: EtcdView) -> str:
-    """Return what is being changed, from the first step to the last; empty when nothing is."""
+    """Return a description of the change in progress, from its first step to its last; empty without a change."""
     if not view.formed:
         return ""
     if view.knows_members and view.unfinished:
@@ -94,7 +94,7 @@ def plan_external(
 ) -> EtcdPlan:
     """Return the status of an external etcd, which the operator never changes.
 
-    `asked` are the called endpoints: the operator may read no Secret, so it skips endpoints that need one.
+    `asked` has the endpoints that were called: the operator may not read Secrets, so it skips endpoints that need one.
     """
     rows = tuple(_external_row(url, answers.get(url)) for url in endpoints)
     healthy = sum(row.healthy for row in rows)

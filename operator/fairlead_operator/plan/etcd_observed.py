@@ -1,7 +1,7 @@
-"""What is known of an etcd before anything is decided about it: its StatefulSet, pods and claims, and its members.
+"""Observed state of an etcd, the input of its plan: StatefulSet, pods, claims and members.
 
-Filled by `reconcile.etcd` from live objects and by `etcd_members` from the members' answers; read by `plan.etcd`.
-Values only. Nothing here is remembered between two looks: what has to last stands in the objects themselves.
+`reconcile.etcd` fills these values from live objects, and `etcd_members` from the members' answers; `plan.etcd` reads
+them. Nothing is kept in memory between two passes: state that must last is stored in the Kubernetes objects.
 """
 
 from __future__ import annotations
@@ -11,64 +11,64 @@ from dataclasses import dataclass, field
 from typing import Final
 
 NO_SPACE: Final = "NOSPACE"
-"""The alarm that the store has reached its quota: etcd then only reads and deletes."""
+"""The alarm of a store that has reached its quota: etcd then accepts only reads and deletes."""
 
 
 @dataclass(frozen=True, slots=True)
 class EtcdMember:
-    """One entry of etcd's own list of members."""
+    """One entry of etcd's list of members."""
 
     member_id: int
     name: str
-    """Empty for one that was added and has never started."""
+    """Name of the member; empty for a member that was added and has never started."""
     peer_urls: tuple[str, ...]
     learner: bool = False
 
     @property
     def hex_id(self) -> str:
-        """The id as etcd's own tools write it."""
+        """The id in the hexadecimal form of etcd's tools."""
         return f"{self.member_id:x}"
 
 
 @dataclass(frozen=True, slots=True)
 class EtcdStatus:
-    """What one member says of itself. It says so without a leader, too."""
+    """Status that one member reports about itself, even without a leader."""
 
     member_id: int
     leader_id: int
-    """0 where the member sees no leader."""
+    """Id of the leader; 0 when the member sees no leader."""
     learner: bool = False
     version: str = ""
     errors: tuple[str, ...] = ()
-    """Alarms, such as `NOSPACE`, in etcd's words."""
+    """Alarms of the member, such as `NOSPACE`, as etcd reports them."""
     store_bytes: int = 0
-    """How large its store is."""
+    """Size of the member's store in bytes."""
 
     @property
     def healthy(self) -> bool:
-        """Whether it follows a leader and has nothing to complain about."""
+        """Whether the member follows a leader and reports no alarm."""
         return self.leader_id != 0 and not self.errors
 
     @property
     def healthy_but_full(self) -> bool:
-        """Whether it follows a leader and complains about nothing but a store that takes no more."""
+        """Whether the member follows a leader and reports no alarm but `NOSPACE`."""
         return self.leader_id != 0 and all(NO_SPACE in error for error in self.errors)
 
 
 @dataclass(frozen=True, slots=True)
 class EtcdSet:
-    """The StatefulSet as it stands."""
+    """The live StatefulSet of etcd."""
 
     replicas: int
     initial_cluster: str
-    """Initial cluster of its template, as `name=url,...`, for a member with an empty volume."""
+    """Initial cluster in the template, as `name=url,...`, for a member with an empty volume."""
     state: str
-    """Initial cluster state of its template: `new` or `existing`."""
+    """Initial cluster state in the template: `new` or `existing`."""
     settled: bool = True
-    """Whether its controller has seen this template, so that a pod that is deleted now comes back by it."""
+    """Whether the StatefulSet controller has seen this template, so that a pod deleted now is recreated from it."""
     pod_spec_hash: str = ""
     quota_bytes: int = 0
-    """How large a store its template allows."""
+    """Store quota in the template, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +85,9 @@ class EtcdPod:
     restart: str = ""
     """Reason of a requested restart; empty without a request."""
     empty_volume: bool = False
-    """Whether an annotation asks to delete its volume."""
+    """Whether an annotation asks to delete the pod's volume."""
     created: str = ""
-    """When, as Kubernetes writes times: later ones are larger."""
+    """Creation time in Kubernetes' format, which sorts as text."""
     quota_bytes: int = 0
     """Store quota of this pod in bytes; 0 without one."""
 
@@ -98,40 +98,40 @@ class EtcdClaim:
 
     uid: str
     member_id: str = ""
-    """Hexadecimal id of the member whose data is in it; empty as long as none has been seen running on it."""
+    """Hexadecimal id of the member whose data is in the volume; empty until a member has been seen running on it."""
     deleting: bool = False
     size_bytes: int = 0
     """Requested and granted size of the claim in bytes; 0 if unknown."""
     growing: bool = False
-    """Whether its volume does not have that yet."""
+    """Whether the volume is still smaller than requested."""
     waits_for_restart_since: str = ""
-    """When the volume was made larger, while its file system has not grown: that happens when a pod starts."""
+    """Time at which the volume was enlarged, while its file system waits for the next start of the pod to grow."""
 
 
 @dataclass(frozen=True, slots=True)
 class EtcdRestart:
-    """The restart of a member by the operator, as the status of the Cluster remembers it."""
+    """A restart of a member by the operator, as recorded in the status of the Cluster."""
 
     ordinal: int
     reason: str
     since: str
-    """When, as Kubernetes writes times."""
+    """Start of the restart, in Kubernetes' time format."""
     overdue: bool = False
     """Whether the restart has taken so long that it no longer explains an unhealthy member."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedEtcd:
-    """Everything, by ordinal where it belongs to one."""
+    """Everything observed about one etcd. Mappings are keyed by the member's ordinal."""
 
     live: EtcdSet | None = None
     pods: Mapping[int, EtcdPod] = field(default_factory=dict)
     claims: Mapping[int, EtcdClaim] = field(default_factory=dict)
     members: tuple[EtcdMember, ...] | None = None
-    """Members by the answer of a majority; None without a majority."""
+    """Members that a majority confirms; None without a majority."""
     answers: Mapping[int, EtcdStatus] = field(default_factory=dict)
-    """Health of the pods that answered."""
+    """Status of each member that answered."""
     restart: EtcdRestart | None = None
-    """Last restart that the operator ordered, until the member was seen healthy again."""
+    """Last restart that the operator ordered, kept until the member has been seen healthy again."""
     refused: str = ""
-    """Words with which the API server refuses a missing pod; empty without a refusal."""
+    """Message with which the API server refuses a missing pod; empty without a refusal."""

@@ -1,4 +1,4 @@
-"""What is wanted of a managed etcd and what is seen of it, put together: facts that its plan and its health read."""
+"""Desired and observed state of a managed etcd combined: facts for its plan and its health."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from fairlead_operator.plan.etcd_observed import (
 from fairlead_operator.render.etcd import quota_of
 
 ROOM: Final = 0.9
-"""Share of the quota: a store below it, with one more request, has space."""
+"""Share of the quota below which a store, with one more request, counts as having space."""
 REQUEST_BYTES_MAX: Final = 2 << 20
-"""One that lacks less than this may just have refused a request, which are of a MiB and a half at most."""
+"""Free space below which a store may have refused a request; a request has at most 1.5 MiB."""
 
 TEMPLATE_CHANGED: Final = "its template changed"
 VOLUME_GROWN: Final = "its volume has grown"
@@ -30,7 +30,7 @@ VOLUME_GROWN: Final = "its volume has grown"
 
 @dataclass(frozen=True, slots=True)
 class EtcdPlace:
-    """Where a member lives that is or could be: the name of its pod, and its URL for the others."""
+    """Place of an existing or possible member: the name of its pod and its peer URL."""
 
     name: str
     peer_url: str
@@ -38,20 +38,20 @@ class EtcdPlace:
 
 @dataclass(frozen=True, slots=True)
 class EtcdWish:
-    """What the Cluster wants."""
+    """The etcd that the Cluster asks for."""
 
     replicas: int
     pod_spec_hash: str
-    """Fingerprint of what the pods should be."""
+    """Fingerprint of the wanted pods."""
     places: tuple[EtcdPlace, ...]
-    """By ordinal, at least as many as there can be members."""
+    """Places by ordinal, at least one for each possible member."""
     volume_bytes: int = 0
-    """Size of the volumes; 0 where it does not matter."""
+    """Wanted size of the volumes in bytes; 0 when irrelevant."""
 
 
 @dataclass(frozen=True)
 class EtcdView:
-    """The facts. Ordinals are those of the StatefulSet's pods; a member is found by its URL for the others."""
+    """Facts about a managed etcd. Ordinals are those of the StatefulSet's pods; a member is found by its peer URL."""
 
     wish: EtcdWish
     observed: ObservedEtcd
@@ -63,12 +63,12 @@ class EtcdView:
 
     @property
     def knows_members(self) -> bool:
-        """Whether a majority confirmed the members. Without it, no property below about members has a meaning."""
+        """Whether a majority confirmed the members. If not, the properties about members are meaningless."""
         return self.observed.members is not None
 
     @cached_property
     def formed(self) -> bool:
-        """Whether every first member has been seen running once, so that a later empty volume is a loss."""
+        """Whether every initial member has been seen running once, so that a later empty volume is a loss."""
         recorded = {ordinal for ordinal, claim in self.observed.claims.items() if claim.member_id}
         if self.live is None:
             return bool(recorded)
@@ -78,7 +78,7 @@ class EtcdView:
 
     @cached_property
     def members(self) -> Mapping[int, EtcdMember]:
-        """The members that have a place, by its ordinal, in order."""
+        """The members that have a place, by the ordinal of the place, in order."""
         ordinals = {place.peer_url: ordinal for ordinal, place in enumerate(self.wish.places)}
         placed = {
             ordinals[url]: member
@@ -90,7 +90,7 @@ class EtcdView:
 
     @cached_property
     def strangers(self) -> tuple[EtcdMember, ...]:
-        """Members without a pod of the operator: a user added them, and they are left alone."""
+        """Members without a pod of the operator: a user added them, and the operator does not change them."""
         placed = {member.member_id for member in self.members.values()}
         return tuple(each for each in self.observed.members or () if each.member_id not in placed)
 
@@ -103,7 +103,7 @@ class EtcdView:
 
     @cached_property
     def leader_id(self) -> int:
-        """The id of the member that most follow; 0 if none."""
+        """The id of the leader that most members follow; 0 without a leader."""
         followed = Counter(answer.leader_id for answer in self.observed.answers.values() if answer.leader_id)
         return min(followed, key=lambda leader: (-followed[leader], leader), default=0)
 
@@ -118,12 +118,12 @@ class EtcdView:
 
     @cached_property
     def missing(self) -> int | None:
-        """The lowest ordinal that should be a member's and is not."""
+        """The lowest ordinal that should have a member and has none."""
         return next((each for each in range(self.wish.replicas) if each not in self.members), None)
 
     @cached_property
     def surplus(self) -> int | None:
-        """Highest ordinal of a surplus member."""
+        """The highest ordinal of a surplus member."""
         return max((each for each in self.members if each >= self.wish.replicas), default=None)
 
     @property
@@ -138,14 +138,14 @@ class EtcdView:
 
     @property
     def all_healthy_but_full(self) -> bool:
-        """The same, where members may complain of stores that take no more."""
+        """Whether the members are exactly the wanted ones and healthy except for full stores."""
         if not self.formed or not self.knows_members or self.unfinished:
             return False
         return all(self.runs(each) and self.observed.answers[each].healthy_but_full for each in self.members)
 
     @property
     def smallest_volume(self) -> int | None:
-        """The bytes that every volume has, or is to have as soon as it has grown; None while none is known."""
+        """The size in bytes that every volume has at least, counting pending growth; None while no size is known."""
         return min(
             (
                 claim.size_bytes
@@ -157,14 +157,14 @@ class EtcdView:
 
     @property
     def quota_wanted(self) -> int:
-        """Store quota that all pods are to have as soon as the StatefulSet is applied and volumes have grown."""
+        """The store quota of all pods after the StatefulSet is applied and the volumes have grown."""
         if not self.wish.volume_bytes:
             return 0 if self.live is None else self.live.quota_bytes
         return quota_of(Fraction(self.wish.volume_bytes), self.smallest_volume)
 
     @cached_property
     def restarts_due(self) -> Mapping[int, str]:
-        """Reason of every restart that is still to be done, by ordinal, also of one that has to wait."""
+        """The reason of every pending restart by ordinal, including restarts that must wait."""
         due = dict[int, str]()
         for ordinal, pod in sorted(self.observed.pods.items()):
             if pod.deleting:
@@ -181,7 +181,7 @@ class EtcdView:
 
     @cached_property
     def restart(self) -> EtcdRestart | None:
-        """The restart that is under way: until its member is ready and follows a leader."""
+        """The restart in progress: it lasts until its member is ready and follows a leader."""
         last = self.observed.restart
         if last is None:
             return None
@@ -203,36 +203,36 @@ class EtcdView:
 
     @property
     def up_to_date(self) -> bool:
-        """Whether the StatefulSet and all of its pods are what is wanted."""
+        """Whether the StatefulSet and all its pods have the wanted template."""
         live = "" if self.live is None else self.live.pod_spec_hash
         hashes = {live, *(pod.pod_spec_hash for pod in self.observed.pods.values())}
         return hashes == {self.wish.pod_spec_hash}
 
     def runs(self, ordinal: int) -> bool:
-        """Whether the pod answered as the member that has this place."""
+        """Return whether the pod answered as the member of this place."""
         answer = self.observed.answers.get(ordinal)
         return answer is not None and answer.member_id == self.members[ordinal].member_id
 
     def healthy(self, ordinal: int) -> bool:
-        """Whether it also follows a leader and has no alarm."""
+        """Return whether the member runs, follows a leader and has no alarm."""
         return self.runs(ordinal) and self.observed.answers[ordinal].healthy
 
     def leads(self, ordinal: int) -> bool:
-        """Whether it is the leader."""
+        """Return whether the member is the leader."""
         return self.members[ordinal].member_id == self.leader_id
 
     def is_counted(self, claim: EtcdClaim) -> bool:
-        """Whether the data of a claim belongs to a present member."""
+        """Return whether the data of a claim belongs to a present member."""
         return claim.member_id in {member.hex_id for member in self.observed.members or ()}
 
     def others_carry(self, ordinal: int) -> bool:
-        """Whether the voters that stay without a member have a healthy majority."""
+        """Return whether the remaining voters have a healthy majority without this member."""
         rest = [each for each, member in self.members.items() if each != ordinal and not member.learner]
         voters = len(rest) + sum(not member.learner for member in self.strangers)
         return sum(map(self.healthy, rest)) > voters // 2
 
     def may_go(self, ordinal: int) -> bool:
-        """Whether nothing is lost with a pod whose claim was deleted: that goes with the pod that holds it."""
+        """Return whether the pod may be deleted without data loss: a deleted claim disappears with its pod."""
         claim = self.observed.claims.get(ordinal)
         if claim is None or not claim.deleting:
             return True
@@ -241,15 +241,15 @@ class EtcdView:
         return self.knows_members and not self.is_counted(claim)
 
     def outdated(self, pod: EtcdPod) -> bool:
-        """Whether a pod is not what is wanted, and would be if it were deleted now."""
+        """Return whether a pod differs from the wanted template and would get it if deleted now."""
         live = self.live
         settled = live is not None and live.settled and live.pod_spec_hash == self.wish.pod_spec_hash
         return settled and pod.pod_spec_hash != self.wish.pod_spec_hash
 
     def outgrown(self, ordinal: int) -> bool:
-        """Whether a pod has to start again to have all of its volume: as its file system, or as its store.
+        """Return whether a pod must restart to use all of its volume, for the file system or for the store.
 
-        etcd reads its quota at its start, and a full store refuses every write until a start with a larger one.
+        etcd reads its quota at startup, and a full store refuses every write until a start with a larger quota.
         """
         pod, claim = self.observed.pods[ordinal], self.observed.claims.get(ordinal)
         if claim is not None and pod.created < claim.waits_for_restart_since:
@@ -260,7 +260,7 @@ class EtcdView:
         return 0 < pod.quota_bytes < live.quota_bytes
 
     def has_room(self, ordinal: int) -> bool:
-        """Whether the store of a member that answers may still grow for a while."""
+        """Return whether the store of a member that answers has room to grow."""
         pod = self.observed.pods.get(ordinal)
         if pod is None:
             return False

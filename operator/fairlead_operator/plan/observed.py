@@ -1,12 +1,13 @@
-"""The observed state of a Cluster before a plan: pods, sets, claims, running images, and the answers of its brokers.
+"""Observed state of a Cluster, the input of its plan: pods, StatefulSets, claims, images, and answers of its brokers.
 
-`reconcile/` lists the objects and asks the brokers; this module reads the facts of the plan out of them. Everything is
-live state: the operator remembers nothing but the Cluster's own status. Must not know where the objects came from.
+`reconcile/` lists the objects and calls the brokers; this module extracts the facts that the plan needs. All facts are
+live state: the operator stores nothing but the status of the Cluster. The module must not know where the objects came
+from.
 
-`images_of` decides the image of each pod: the image that the Cluster names, else the running image, else the operator's
-own. A newer operator does not restart a broker for its newer images alone: a user asks for a release by `version` or
-`image`. An image that no pod has started does not count as running: removing it from the spec restores the previous
-image.
+`images_of` decides the image of each pod: the image in the Cluster's spec, else the running image, else the default
+image of the operator. A newer operator does not restart brokers just for its newer default images: users choose a
+release by `version` or `image`. An image that no pod has started does not count as running, so that its removal from
+the spec restores the previous image.
 """
 
 from __future__ import annotations
@@ -50,38 +51,38 @@ STUCK_REASONS: Final = frozenset(
         "RunContainerError",
     }
 )
-"""Why a container waits that will not start by waiting."""
+"""Waiting reasons of containers that will not start without a change."""
 CREATE_FAILED: Final = "FailedCreate"
-"""Reason of the Event of a StatefulSet whose pod or claim the API server refused."""
+"""Reason of the Event on a StatefulSet whose pod or claim the API server refused."""
 MESSAGE_CHARACTERS_MAX: Final = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedPod:
-    """One pod of a broker."""
+    """The pod of a broker."""
 
     name: str
     uid: str
     pool: str
     broker: int
     created: str = ""
-    """When, as Kubernetes writes times: later ones are larger."""
+    """Creation time in Kubernetes' format, which sorts as text."""
     ready: bool = False
     terminating: bool = False
     pod_spec_hash: str = ""
     config_hash: str = ""
     restart_asked: str | None = None
-    """What the restart annotation says, None without it."""
+    """Value of the restart annotation; None without it."""
     new_disk_asked: bool = False
     stuck: str | None = None
-    """Why it will not become ready by waiting, for people; None when it may."""
+    """Why the pod will not become ready without a change; None if it may."""
     image: str = ""
-    """What it runs, which tells it also while no StatefulSet is there."""
+    """Image of the pod, known even while the StatefulSet does not exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedSet:
-    """The StatefulSet of a pool, or that of etcd, which has none."""
+    """The StatefulSet of a pool, or of etcd, with an empty pool."""
 
     name: str
     uid: str
@@ -89,24 +90,25 @@ class ObservedSet:
     first_broker: int
     replicas: int
     settled: bool = True
-    """Whether Kubernetes' controller has seen the newest template: a pod that is deleted now comes back with it."""
+    """Whether the StatefulSet controller has seen the newest template, so that a pod deleted now is recreated from
+    it."""
     terminating: bool = False
     storage_size: str = ""
     storage_class: str | None = None
     pod_spec_hash: str = ""
     config_hash: str = ""
     image: str = ""
-    """What its brokers, or members of etcd, run."""
+    """Image of the brokers or etcd members in the template."""
 
     @property
     def brokers(self) -> range:
-        """The ids that it runs."""
+        """The ids of the brokers that the StatefulSet runs."""
         return range(self.first_broker, self.first_broker + self.replicas)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedClaim:
-    """The claim of a broker's disk."""
+    """The claim of a broker's disk, or of an etcd member's."""
 
     name: str
     uid: str
@@ -115,15 +117,15 @@ class ObservedClaim:
     requested: str
     capacity: str
     waits_for_restart_since: str = ""
-    """When the volume was made larger, while its file system has not grown: that happens when a pod starts."""
+    """Time at which the volume was enlarged, while its file system waits for the next start of the pod to grow."""
     terminating: bool = False
     told_address: str = ""
-    """The address from outside for which its broker was restarted last, or which it learned at its start."""
+    """External address that the broker was last restarted for or read at startup."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokersAnswer:
-    """What the brokers say of themselves."""
+    """Answers of the brokers about their cluster."""
 
     cluster_id: str
     controller: int | None
@@ -132,36 +134,36 @@ class BrokersAnswer:
     brokers: Mapping[int, BrokerDescription]
     config: Mapping[str, ConfigEntry]
     metadata: Metadata | None = None
-    """Topics and their replicas; only asked where something depends on them."""
+    """Topics and their replicas; read only if the plan depends on them."""
 
     def registered(self, broker: int) -> bool:
-        """Return whether the cluster sees the broker as live."""
+        """Return whether the cluster considers the broker live."""
         found = self.brokers.get(broker)
         return found is not None and found.state != "gone"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """All of it, at one moment."""
+    """Observed state of a Cluster at one moment."""
 
     now: datetime
     pods: tuple[ObservedPod, ...] = ()
-    """Those of brokers."""
+    """Pods of brokers."""
     sets: tuple[ObservedSet, ...] = ()
-    """Those of pools."""
+    """StatefulSets of pools."""
     etcd_set: ObservedSet | None = None
     etcd_image: str = ""
-    """What the pods of etcd run; empty where there are none."""
+    """Image of etcd's newest pod; empty without pods."""
     claims: tuple[ObservedClaim, ...] = ()
-    """Those of brokers and of etcd."""
+    """Claims of brokers and of etcd."""
     services: tuple[Manifest, ...] = ()
-    """As they are: where the world reaches brokers stands in several places of them."""
+    """Live Services, unparsed: external addresses of brokers are in several of their fields."""
     brokers: BrokersAnswer | None = None
-    """Answer of the brokers; None while no broker answers."""
+    """Answers of the brokers; None while no broker answers."""
     silence: str = ""
-    """Reason for which no broker answers."""
+    """Why no broker answers; empty while a broker answers."""
     refused: Mapping[int, str] = field(default_factory=dict)
-    """Brokers without a pod because the API server refuses it, and its words."""
+    """Brokers without a pod because the API server refuses it, each with the server's message."""
 
     @property
     def lacks_pods(self) -> bool:
@@ -174,7 +176,7 @@ class Observed:
 
 
 def observe_pod(pod: Object) -> ObservedPod | None:
-    """Read a pod; None for one that no StatefulSet numbered, which is no broker, nor is a copy with its labels."""
+    """Return the pod of a broker; None for another pod, for example a copy with the same labels."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     index = labels.get(POD_INDEX_LABEL) or metadata["name"].rpartition("-")[2]
@@ -198,7 +200,7 @@ def observe_pod(pod: Object) -> ObservedPod | None:
 
 
 def observe_set(stateful_set: Object) -> ObservedSet:
-    """Read a StatefulSet. The one of etcd has no pool."""
+    """Return a StatefulSet; the pool is empty for etcd's."""
     metadata, spec = stateful_set["metadata"], stateful_set["spec"]
     template = (spec.get("template") or {}).get("metadata") or {}
     annotations = template.get("annotations") or {}
@@ -230,10 +232,10 @@ def pods_expected(stateful_set: Object) -> dict[int, str]:
 
 
 def observe_refusals(missing: Mapping[int, str], events: Iterable[Object]) -> dict[int, str]:
-    """Return the words with which missing pods of a StatefulSet were refused, by ordinal.
+    """Return the messages with which missing pods of a StatefulSet were refused, by ordinal.
 
-    `missing` are their names, `events` the Events about the StatefulSet. Its controller writes one for each attempt; a
-    newer success says that an older refusal is over, as when the pod was deleted and has not come back yet.
+    `missing` has the names of the pods, and `events` the Events on the StatefulSet. The controller writes an Event for
+    each attempt. A newer success ends an older refusal, for example if the pod was created and then deleted.
     """
     attempts = sorted(events, key=lambda event: (_last_time(event), event.get("reason") == CREATE_FAILED))
     refused = dict[int, str]()
@@ -250,14 +252,14 @@ def observe_refusals(missing: Mapping[int, str], events: Iterable[Object]) -> di
 
 
 def _last_time(event: Object) -> str:
-    """Return when an Event happened last, to the second: Kubernetes' own controllers write no more."""
+    """Return the last time of an Event to the second, the precision of Kubernetes' own controllers."""
     series = event.get("series") or {}
     times = (series.get("lastObservedTime"), event.get("deprecatedLastTimestamp"), event.get("eventTime"))
     return str(next((time for time in times if time), event["metadata"].get("creationTimestamp", "")))[:19]
 
 
 def claim_template_storage(stateful_set: Object) -> tuple[str, str | None]:
-    """Return size and class of the disks that a StatefulSet gives to new pods."""
+    """Return size and class of the disks of new pods of a StatefulSet."""
     for template in stateful_set["spec"].get("volumeClaimTemplates") or []:
         if template["metadata"]["name"] == DATA_VOLUME:
             return _requested(template), template["spec"].get("storageClassName")
@@ -265,7 +267,7 @@ def claim_template_storage(stateful_set: Object) -> tuple[str, str | None]:
 
 
 def observe_claim(claim: Object) -> ObservedClaim | None:
-    """Read a claim; None for one that no StatefulSet numbered, as a copy. Those of etcd have no pool."""
+    """Return a claim, with an empty pool for etcd's; None for a claim without an ordinal, for example a copy."""
     metadata, status = claim["metadata"], claim.get("status") or {}
     pool = (metadata.get("labels") or {}).get(POOL_LABEL, "")
     index = metadata["name"].rpartition("-")[2]
@@ -287,12 +289,12 @@ def observe_claim(claim: Object) -> ObservedClaim | None:
 
 
 def _is_numbered(name: str, pool: str, index: str) -> bool:
-    """Return whether a name ends with the ordinal of a pool's StatefulSet; names of etcd's pods have no pool."""
+    """Return whether a name ends with the pool, if there is one, and the ordinal of a pod."""
     return index.isdigit() and name.endswith(f"-{pool}-{index}" if pool else f"-{index}")
 
 
 def newest_image(pods: Iterable[Object]) -> str:
-    """Return what the pod runs that was made last; empty without pods."""
+    """Return the image of the newest pod; empty without pods."""
     newest = max(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")), default=None)
     return "" if newest is None else _image(newest.get("spec") or {})
 
@@ -342,13 +344,13 @@ def _told(what: str, message: str | None) -> str:
 
 
 def is_paused(manifest: Manifest) -> bool:
-    """Return whether the object's annotation pauses the operator."""
+    """Return whether the object's annotation pauses its reconciliation."""
     annotations = manifest["metadata"].get("annotations") or {}
     return str(annotations.get(PAUSED_ANNOTATION, "")).lower() == "true"
 
 
 def images_of(cluster: Cluster, observed: Observed, own: Images) -> Images:
-    """Return the images that the brokers and members of etcd are to run."""
+    """Return the images for brokers and etcd members."""
     spec = cluster.spec
     running = next((each.image for each in observed.sets if each.image), "") or _newest(observed.pods)
     if spec.image is not None:
@@ -363,10 +365,10 @@ def images_of(cluster: Cluster, observed: Observed, own: Images) -> Images:
 
 
 def _that_starts(image: str, cluster: Cluster, observed: Observed) -> str:
-    """Return the image, or if it fails on every pod that has it, the image of other pods.
+    """Return the image, or the image of other pods if it fails on every pod that has it.
 
-    Without another image, a cluster that has served keeps it: a registry may be away, and the operator's own image
-    would be an upgrade. A cluster that never served has nothing to lose.
+    Without another image, a cluster that has served before keeps the image: its registry may be unavailable, and the
+    default image of the operator might be an upgrade. A cluster that never served returns an empty image.
     """
     having = [pod for pod in observed.pods if pod.image == image]
     if not having or any(pod.stuck is None for pod in having):
@@ -376,13 +378,13 @@ def _that_starts(image: str, cluster: Cluster, observed: Observed) -> str:
 
 
 def _newest(pods: Iterable[ObservedPod]) -> str:
-    """Return the image of the newest pod: a StatefulSet that is replaced for its disks is away for a moment."""
+    """Return the image of the newest pod, for use while the StatefulSet is being replaced."""
     newest = max(pods, key=lambda pod: pod.created, default=None)
     return "" if newest is None else newest.image
 
 
 def with_tag(image: str, tag: str) -> str:
-    """Return the image of another tag; a registry's port is none, and a digest gives way."""
+    """Return the image with another tag. The port of a registry is not a tag, and a digest is dropped."""
     name = image.partition("@")[0]
     folder, slash, last = name.rpartition("/")
     return f"{folder}{slash}{last.partition(':')[0]}:{tag}"

@@ -1,9 +1,9 @@
-"""Which broker is restarted next, and why, by what stands in the cluster now.
+"""Rolling restart: which broker is restarted next and why, from the present state of the cluster.
 
-A pod's own fingerprints tell whether it is still the old one, so that a roll goes on wherever it stopped, and no pod
-is restarted twice. The order: pods that will not start anyway, then pods that are not ready, then one ready pod at a
-time, the controller last. Whether a broker can be spared the brokers decide: an order with `permit` holds only when
-they grant it. Must not know how pods are drawn.
+The fingerprints of a pod show whether it is outdated, so that an interrupted roll continues, and no pod is restarted
+twice. The order is: pods that cannot start anyway, then pods that are not ready, then one ready pod at a time, the
+controller last. The brokers decide whether a broker may restart: an order with `permit` is executed only if they grant
+it. The module must not know how pods are rendered.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fairlead_operator.plan.observed import BrokersAnswer, ObservedClaim, Observ
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """The fingerprints that the pods of a pool shall have."""
+    """The wanted fingerprints of a pool's pods."""
 
     pod_spec_hash: str
     config_hash: str
@@ -27,50 +27,50 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollInput:
-    """What the order of restarts follows from."""
+    """Input of the plan of restarts."""
 
     brokers: frozenset[int]
-    """The ids that are to run and to stay: all of them must be there before a ready one goes."""
+    """Ids of the brokers that should run and stay: all of them must be up before a ready broker is restarted."""
     pods: tuple[ObservedPod, ...]
     claims: Mapping[int, ObservedClaim]
     wanted: Mapping[str, Wanted]
-    """By pool."""
+    """Wanted fingerprints by pool."""
     settled: frozenset[str]
-    """Pools whose StatefulSet has the newest template and whose controller knows: a pod that is deleted before that
-    comes back as the old one, and would be restarted twice."""
+    """Pools whose StatefulSet has the newest template and whose controller has seen it. A pod that is deleted earlier
+    is recreated from the old template and would be restarted twice."""
     answer: BrokersAnswer | None
     advertised: Mapping[int, str] = field(default_factory=dict)
-    """`host:port` of brokers that clients reach by an address of their own."""
+    """`host:port` of each broker that clients reach by an address of its own."""
     restarts_allowed: bool = True
     asking_pods: bool = False
-    """Whether an order to restart everything is still being put on the pods one by one."""
+    """Whether an order to restart all brokers is still being copied to the pods."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hindrance:
-    """Why no restart is tried: a reason of the condition RollBlocked, and for people who or what is waited for."""
+    """Why no restart is tried: a reason of the condition RollBlocked, and a message that says what is awaited."""
 
     reason: str
     message: str
     brokers: frozenset[int] = frozenset()
-    """The brokers that are waited for."""
+    """Brokers that the roll waits for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollPlan:
-    """Actions of a roll now, and facts for the status."""
+    """Restarts to order now, and facts for the status."""
 
     restarts: tuple[RestartBroker, ...] = ()
     pending: Mapping[int, tuple[RestartReason, ...]]
-    """Every broker that is to be restarted, and why."""
+    """Reasons of the pending restarts by broker."""
     hindrance: Hindrance | None = None
-    """None where nothing is pending or a restart is ordered."""
+    """Why no restart is ordered; None when nothing is pending or a restart is ordered."""
     stuck: Mapping[int, str]
-    """Brokers whose pod has the newest template and does not start, and why."""
+    """Brokers whose pod has the newest template and does not start, each with the reason."""
 
 
 def plan_roll(given: RollInput) -> RollPlan:
-    """Return the restarts that may be tried now: one, or all pods that are of no use to anybody."""
+    """Return the restarts that may be tried now: one pod, or all pods that serve no client."""
     pods = sorted((pod for pod in given.pods if pod.broker in given.brokers), key=lambda pod: pod.broker)
     pending = {pod.broker: reasons for pod in pods if (reasons := _reasons(pod, given))}
     stuck = {
@@ -137,10 +137,10 @@ def _reasons(pod: ObservedPod, given: RollInput) -> tuple[RestartReason, ...]:
 
 
 def _new_address(pod: ObservedPod, given: RollInput) -> tuple[str, str] | None:
-    """Return claim and address if the broker advertises another address than clients reach it by.
+    """Return claim and address if the broker advertises an address by which clients do not reach it.
 
-    Once for each address: a broker that keeps advertising another one has it from its pod's template. An empty address:
-    it still advertises the external address, which no Service serves.
+    Each address causes one restart: a broker that still advertises another address has it from its pod's template. An
+    empty address means that the broker still advertises an external address that no Service serves any more.
     """
     claim = given.claims.get(pod.broker)
     if claim is None or given.answer is None or not given.answer.registered(pod.broker):
@@ -153,24 +153,24 @@ def _new_address(pod: ObservedPod, given: RollInput) -> tuple[str, str] | None:
 
 
 def told_by(answer: BrokersAnswer, broker: int) -> str:
-    """Return the `host:port` by which a broker tells clients to reach it; empty where it is not there."""
+    """Return the `host:port` that a broker advertises; empty when the broker is unknown."""
     return (answer.brokers[broker].address or "").rpartition("//")[2] if broker in answer.brokers else ""
 
 
 def _is_old(pod: ObservedPod, given: RollInput) -> bool:
-    """Return whether the pod would come back with another template, which may start where this one does not."""
+    """Return whether the pod would be recreated from another template, which may start even if this one does not."""
     return bool({RestartReason.POD_SPEC_CHANGED, RestartReason.CONFIG_CHANGED} & set(_reasons(pod, given)))
 
 
 def _may_go_at_once(pod: ObservedPod, pods: list[ObservedPod], given: RollInput) -> bool:
-    """Return whether the pod is dispensable: its broker is not registered, and it is stuck or no broker serves."""
+    """Return whether the pod serves no client, so that it may restart without a permit."""
     if given.answer is not None:
         return pod.stuck is not None and not given.answer.registered(pod.broker)
     return pod.stuck is not None or not any(other.ready for other in pods)
 
 
 def _what_is_missing(given: RollInput, pods: list[ObservedPod], stuck: Mapping[int, str]) -> Hindrance | None:
-    """Return what must be before a ready broker is restarted; None where all is well."""
+    """Return what hinders the restart of a ready broker; None without a hindrance."""
     if given.answer is None:
         return Hindrance("BrokersUnreachable", "no broker answers, so no restart can be permitted")
     if stuck:
@@ -192,7 +192,7 @@ def _controller_last(given: RollInput) -> Callable[[ObservedPod], tuple[bool, in
 def _first(
     pods: list[ObservedPod], pending: Mapping[int, tuple[RestartReason, ...]], given: RollInput
 ) -> tuple[tuple[RestartBroker, ...], list[str]]:
-    """Return the first of these restarts that can be ordered, and the partitions that forbid those before it."""
+    """Return the first restart that can be ordered, and the partitions that forbid the restarts before it."""
     kept = list[str]()
     for pod in pods:
         permit = given.answer is not None and given.answer.registered(pod.broker)
@@ -210,12 +210,12 @@ def _orders(
     *,
     permit: bool,
 ) -> tuple[tuple[RestartBroker, ...], list[str]]:
-    """Return the restarts of pods, and the partitions whose last copies keep a disk from being emptied."""
+    """Return the restarts of pods, and the partitions whose last copies forbid the deletion of a disk."""
     orders, kept = list[RestartBroker](), list[str]()
     for pod in pods:
         claim, disk = None, given.claims.get(pod.broker)
         if pod.new_disk_asked or (disk is not None and disk.terminating):
-            # A claim that a user has deleted goes with the pod that uses it.
+            # A claim that a user has deleted disappears with the pod that uses it.
             metadata = given.answer.metadata if given.answer else None
             kept_here = (
                 ("partitions that are unknown while no broker answers",)
@@ -241,7 +241,7 @@ def _orders(
 
 
 def last_copies(metadata: Metadata, broker: int) -> tuple[str, ...]:
-    """Return the partitions that would be lost with the disk of a broker: no other replica has all records."""
+    """Return the partitions that would be lost with a broker's disk, since no other replica has all records."""
     return tuple(
         f"{topic.name}-{partition.partition}"
         for topic in metadata.topics

@@ -1,14 +1,15 @@
-"""How many brokers and how much storage each pool has now, and how surplus brokers leave.
+"""Number of brokers and storage of each pool in the next step, and removal of surplus brokers.
 
-New brokers start at once. A smaller pool cordons all leaving brokers first, so that no replica moves from one of them
-to another; then the operator drains the broker with the highest id, deletes its pod when it holds no replica, and
-removes it from the cluster. The Cluster's status names the leaving brokers before the first call to a broker, so that a
-spec that is raised again can take them back. No broker leaves while a topic would have more replicas than brokers.
+New brokers start at once. When a pool shrinks, the operator first cordons all leaving brokers, so that no replica moves
+from one of them to another. Then it drains the broker with the highest id, deletes its pod when the broker has no
+replica left, and removes the broker from the cluster. The status of the Cluster names the leaving brokers before the
+first call to a broker, so that they can be kept if the spec is raised again. No broker leaves while a topic would have
+more replicas than brokers.
 
-`plan_storage` decides which claims grow, and which StatefulSets are replaced because their claim templates cannot
-change in place. A claim asks for the larger of its size and the spec's: a claim that a user enlarged by hand stays
-enlarged. Must not know how pods are restarted, or whether a storage class can grow a claim: Kubernetes refuses what it
-cannot do.
+`plan_storage` decides which claims grow, and which StatefulSets are replaced because their claim templates are
+immutable. A claim requests the larger of its own size and the spec's size, so that a claim that a user enlarged stays
+enlarged. The module must not know how pods are restarted, or whether a storage class allows a claim to grow: Kubernetes
+refuses an expansion that is not possible.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ from fairlead_operator.plan.actions import (
 from fairlead_operator.plan.observed import BrokersAnswer, ObservedClaim, ObservedPod, ObservedSet
 
 NAMED_MAX: Final = 10
-"""Topics and partitions that a message names."""
+"""Maximum number of topics or partitions in a message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
-    """A pool as the spec asks for it."""
+    """A pool of the spec."""
 
     name: str
     first_broker: int
@@ -48,28 +49,28 @@ class Pool:
 
     @property
     def brokers(self) -> range:
-        """The ids that it shall run."""
+        """The ids of the pool's brokers by the spec."""
         return range(self.first_broker, self.first_broker + self.replicas)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leaving:
-    """Brokers on their way out: what stands in the status as `scaleDown`."""
+    """Leaving brokers, as reported in the status field `scaleDown`."""
 
     brokers: tuple[int, ...]
-    """All that shall leave, in order."""
+    """Ids of all leaving brokers, in order."""
     partitions_left: int = 0
-    """Progress of the broker in drain."""
+    """Number of partitions left on the draining broker."""
 
     @property
     def broker(self) -> int:
-        """The one whose turn it is."""
+        """The id of the broker that leaves next."""
         return max(self.brokers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocked:
-    """Reason for which no broker leaves: a reason of the condition ScaleDownBlocked, and a message with the remedy."""
+    """Why no broker leaves: a reason of the condition ScaleDownBlocked, and a message with the remedy."""
 
     reason: str
     message: str
@@ -77,36 +78,36 @@ class Blocked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleInput:
-    """What the number of brokers follows from."""
+    """Input of the plan for the number of brokers."""
 
     pools: tuple[Pool, ...]
     sets: tuple[ObservedSet, ...]
-    """As `running_sets` returns them."""
+    """StatefulSets as returned by `running_sets`."""
     pods: tuple[ObservedPod, ...]
     answer: BrokersAnswer | None
     meant: tuple[int, ...] = ()
-    """Brokers that were to leave by the status."""
+    """Brokers that were leaving according to the status."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalePlan:
-    """Replicas of each StatefulSet now, calls of the brokers, and facts for the status."""
+    """Replicas of each StatefulSet in this step, calls to the brokers, and facts for the status."""
 
     replicas: Mapping[str, int]
-    """By pool of the spec."""
+    """Replicas by pool of the spec."""
     actions: tuple[Action, ...] = ()
     leaving: Leaving | None = None
     blocked: Blocked | None = None
     staying: frozenset[int] = field(default_factory=frozenset)
-    """Return the running ids that are not leaving, including unwanted ones that may not leave."""
+    """Ids of the brokers that stay, including surplus brokers that may not leave."""
 
 
 def running_sets(
     pools: tuple[Pool, ...], sets: tuple[ObservedSet, ...], pods: tuple[ObservedPod, ...]
 ) -> tuple[ObservedSet, ...]:
-    """Return the sets that run brokers, and for a pool without its set one derived from its pods.
+    """Return the StatefulSets that run brokers; for a pool without a StatefulSet, one derived from its pods.
 
-    While a StatefulSet is replaced its pods run without one, and a spec with fewer brokers must not remove any.
+    While a StatefulSet is replaced, its pods run without one, and a smaller spec must not remove any of them.
     """
     there = {each.pool for each in sets if not each.terminating}
     orphaned = [pool for pool in pools if pool.name not in there]
@@ -129,7 +130,7 @@ def running_sets(
 
 
 def surplus(pools: tuple[Pool, ...], sets: tuple[ObservedSet, ...]) -> tuple[int, ...]:
-    """Return the brokers that run and that the spec does not ask for."""
+    """Return the running brokers that are not in the spec."""
     wanted = {broker for pool in pools for broker in pool.brokers}
     return tuple(sorted(broker for each in sets for broker in each.brokers if broker not in wanted))
 
@@ -140,7 +141,7 @@ def needs_metadata(given: ScaleInput) -> bool:
 
 
 def plan_scale(given: ScaleInput) -> ScalePlan:
-    """Return the next step towards the brokers that the spec asks for."""
+    """Return the next step towards the brokers of the spec."""
     going = surplus(given.pools, given.sets)
     wanted = frozenset(broker for pool in given.pools for broker in pool.brokers)
     replicas = _grown(given)
@@ -160,7 +161,7 @@ def plan_scale(given: ScaleInput) -> ScalePlan:
             actions=(*empty, *back, *_unregistered(given), *plan.actions),
             leaving=plan.leaving,
             blocked=plan.blocked,
-            # A broker that may not leave, perhaps for weeks, is maintained like the others.
+            # A broker that may not leave, perhaps for weeks, is maintained like the other brokers.
             staying=wanted | (frozenset(going) - on_their_way),
         )
     return ScalePlan(
@@ -172,7 +173,7 @@ def plan_scale(given: ScaleInput) -> ScalePlan:
 
 
 def _grown(given: ScaleInput) -> dict[str, int]:
-    """Return the replicas of every pool of the spec without anybody leaving."""
+    """Return the replicas of every pool of the spec without the removal of a broker."""
     now = {each.pool: each.replicas for each in given.sets}
     return {pool.name: max(pool.replicas, now.get(pool.name, 0)) for pool in given.pools}
 
@@ -190,8 +191,8 @@ def _leave(
         )
         return ScalePlan(replicas=replicas, leaving=_known(meant), blocked=blocked)
     if too_few := _too_few(given.answer.metadata, len(wanted)):
-        # `_taken_back` takes leaving brokers back only when the spec wants them; here they stay as they are, so that
-        # the drain continues when a topic is deleted.
+        # Leaving brokers stay cordoned, so that the drain continues when a topic is deleted; only `_taken_back`
+        # uncordons brokers, when the spec asks for them again.
         return ScalePlan(replicas=replicas, leaving=_known(meant), blocked=too_few)
     if set(going) - set(meant):
         return ScalePlan(replicas=replicas, leaving=Leaving(brokers=tuple(sorted({*going, *meant}))))
@@ -231,7 +232,7 @@ def _next_leaver(
 
 
 def _seen_cordoned(metadata: Metadata, broker: int) -> bool:
-    """Return whether the answer with the replicas is newer than the cordon: an older one may lack a replica."""
+    """Return whether the answer with the replicas is newer than the cordon: an older answer may lack a replica."""
     return all(each.cordoned for each in metadata.brokers if each.id == broker)
 
 
@@ -242,7 +243,7 @@ def _shrunk(
     cordons: tuple[Action, ...],
     leaving: Leaving,
 ) -> ScalePlan:
-    """Take the pod of a broker that keeps nothing."""
+    """Return the plan that removes the pod of a broker without replicas."""
     home = next(each for each in given.sets if leaver in each.brokers)
     if home.pool in replicas:
         fewer = {**replicas, home.pool: home.replicas - 1}
@@ -253,9 +254,10 @@ def _shrunk(
 
 
 def _taken_back(given: ScaleInput, wanted: frozenset[int]) -> tuple[tuple[Action, ...], tuple[int, ...]]:
-    """Return the calls that keep brokers which were to leave, and the brokers that still leave.
+    """Return the calls that keep leaving brokers of the spec, and the brokers that still leave.
 
-    A broker still counts as leaving while no broker answers: it may be cordoned. A broker that is gone does not count.
+    Every leaving broker still counts as leaving while no broker answers, since it may be cordoned. A broker that is
+    gone does not count.
     """
     running = {broker for each in given.sets for broker in each.brokers} | {pod.broker for pod in given.pods}
     if given.answer is None:
@@ -278,7 +280,7 @@ def _taken_back(given: ScaleInput, wanted: frozenset[int]) -> tuple[tuple[Action
 
 
 def _forgotten(given: ScaleInput) -> list[int]:
-    """Return unwanted brokers that are gone and have no pod: candidates for their removal from the cluster."""
+    """Return surplus brokers that are gone and have no pod: candidates for removal from the cluster."""
     if given.answer is None:
         return []
     wanted = {broker for pool in given.pools for broker in pool.brokers}
@@ -300,9 +302,10 @@ def _unregistered(given: ScaleInput) -> tuple[Action, ...]:
 
 
 def _too_few(metadata: Metadata, brokers: int) -> Blocked | None:
-    """Return why so few brokers do not do: each topic's replicas, and one more than must be in sync.
+    """Return why this number of brokers is too small for the topics; None if it is large enough.
 
-    A topic with one replica never was safe, and asks for nothing but a broker.
+    Every topic needs as many brokers as replicas, and one more than `min.insync.replicas`. A topic with one replica
+    needs just one broker.
     """
     factors, minima = _needs(metadata)
     needy = sorted(name for name, count in factors.items() if count > brokers)
@@ -325,7 +328,7 @@ def _too_few(metadata: Metadata, brokers: int) -> Blocked | None:
 
 
 def _needs(metadata: Metadata) -> tuple[dict[str, int], dict[str, int]]:
-    """Return by topic the most replicas and the highest min.insync.replicas of its partitions."""
+    """Return by topic the largest number of replicas and the highest min.insync.replicas of its partitions."""
     factors, minima = dict[str, int](), dict[str, int]()
     for topic in metadata.topics:
         kept = [len(set(each.replicas) - set(each.removing)) for each in topic.partitions]
@@ -335,7 +338,7 @@ def _needs(metadata: Metadata) -> tuple[dict[str, int], dict[str, int]]:
 
 
 def partitions_on(metadata: Metadata, broker: int) -> int:
-    """Return how many partitions have a replica on a broker, or are about to."""
+    """Return how many partitions have a replica on a broker, including replicas that are being added."""
     return sum(
         broker in partition.replicas or broker in partition.adding or broker in partition.removing
         for topic in metadata.topics
@@ -354,16 +357,16 @@ def _names(names: list[str]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoragePlan:
-    """What to ask for, and what to draw."""
+    """Resizes and replacements to order, and the sizes to render."""
 
     resizes: tuple[ResizeClaim, ...] = ()
     replaced: tuple[ReplaceSet, ...] = ()
     sizes: Mapping[str, str]
-    """By StatefulSet, the size that its claim template shall have, where that is not the spec's."""
+    """Size in the claim template by StatefulSet, if it differs from the spec's."""
     growing: tuple[str, ...] = ()
-    """Claims that have been asked for more and do not have it yet."""
+    """Claims whose volume has not reached the requested size yet."""
     refused: tuple[str, ...] = ()
-    """Why a size or class of the spec is not taken, for people."""
+    """Messages that say why a size or class of the spec is not applied."""
 
 
 def plan_storage(
@@ -371,7 +374,7 @@ def plan_storage(
     sets: Iterable[ObservedSet],
     claims: Iterable[ObservedClaim],
 ) -> StoragePlan:
-    """Return the next step. `wanted` is the size and class of the spec, by the name of the StatefulSet."""
+    """Return the storage plan. `wanted` has the size and class of the spec by the name of the StatefulSet."""
     resizes, growing = list[ResizeClaim](), list[str]()
     replaced, refused, sizes = list[ReplaceSet](), list[str](), dict[str, str]()
     by_set = {each.name: each for each in sets}
@@ -406,7 +409,7 @@ def plan_storage(
 
 
 def _set_of(claim: ObservedClaim) -> str:
-    """Return the StatefulSet of a claim: `data-main-a-0` is of `main-a`."""
+    """Return the StatefulSet of a claim: `data-main-a-0` belongs to `main-a`."""
     return claim.name.partition("-")[2].rpartition("-")[0]
 
 
@@ -415,7 +418,7 @@ def _is_larger(one: str, other: str) -> bool:
 
 
 def size_of(text: str) -> Fraction:
-    """Read a quantity; what cannot be read is nothing, so that no claim is touched for it."""
+    """Return a quantity as a number; 0 if it is malformed, so that it changes no claim."""
     try:
         return quantity(text)
     except ValueError:

@@ -1,7 +1,7 @@
-"""The status of a Cluster, from the observed state, the plan and its outcomes.
+"""Status of a Cluster, from the observed state, the plan and its outcomes.
 
-The same facts give the same status, word by word: times are taken over from the present status, so that an unchanged
-Cluster causes no write. The contract's catalogue has the reasons and words of conditions.
+The same facts give exactly the same status: times are copied from the present status, so that an unchanged Cluster
+causes no write. The catalogue of conditions has their reasons and messages.
 """
 
 from __future__ import annotations
@@ -31,19 +31,21 @@ from fairlead_operator.plan.roll import Hindrance, RollPlan, Wanted
 from fairlead_operator.plan.scale import ScalePlan, StoragePlan
 
 PATIENCE: Final = timedelta(seconds=10)
-"""Time of a refusal before it counts as a blocked roll: replicas come back a moment after their broker."""
+"""Duration of a refusal after which the roll counts as blocked: replicas catch up shortly after their broker's
+start."""
 RESTART_PATIENCE: Final = timedelta(minutes=5)
-"""The same for a broker that the roll itself has restarted: it recovers and catches up."""
+"""Duration of a refusal after which the roll counts as blocked by a broker that the roll itself has restarted: the
+broker must recover and catch up."""
 NAMED_MAX: Final = 10
 SERVING_WITHOUT_ONE: Final = 2
-"""A cluster of so many brokers serves while one of them is away."""
+"""Number of brokers with which a cluster still serves while one of them is down."""
 MEMORABLE: Final = ("BrokersNotReady",)
-"""Reasons of Ready=False that only a cluster has that was ready before."""
+"""Reasons of Ready=False that are only set on a cluster that was ready before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """All that the status is made of."""
+    """Facts for the status."""
 
     cluster: Cluster
     observed: Observed
@@ -52,7 +54,7 @@ class Facts:
     storage: StoragePlan
     wanted: Mapping[str, Wanted]
     forbidden: Mapping[str, str]
-    """Keys of the configuration that are left out, and why."""
+    """Configuration keys that are not applied, each with the reason."""
     outcomes: Outcomes
     bootstrap: str
     addresses: Mapping[int, str]
@@ -60,29 +62,29 @@ class Facts:
     etcd: EtcdStatus | None = None
     etcd_condition: Condition | None = None
     etcd_refused: str = ""
-    """Words with which the API server refuses a pod of etcd; empty without a refusal."""
+    """Message with which the API server refuses a pod of etcd; empty without a refusal."""
     etcd_changes: str = ""
-    """What is being changed about etcd, for people; empty when nothing is."""
+    """Description of the change of etcd in progress; empty without one."""
 
     @property
     def now(self) -> datetime:
-        """The time of the look."""
+        """The time of the observation."""
         return self.observed.now
 
     @property
     def missing(self) -> frozenset[int]:
-        """Brokers that are to run and are not ready."""
+        """The brokers that should run and are not ready."""
         return self.scale.staying - frozenset(pod.broker for pod in self.observed.pods if is_up(pod))
 
     @property
     def was_ready(self) -> bool:
-        """Whether the cluster has ever been ready, by its status."""
+        """Whether the cluster has ever been ready, according to its status."""
         ready = find_condition(self.cluster.status.conditions, ConditionName.READY)
         return ready is not None and (ready.status == "True" or ready.reason in MEMORABLE)
 
 
 def is_up(pod: ObservedPod) -> bool:
-    """Return whether a broker is ready and stays."""
+    """Return whether a pod is ready and not terminating."""
     return pod.ready and not pod.terminating
 
 
@@ -119,7 +121,7 @@ def cluster_status(facts: Facts) -> ClusterStatus:
 
 
 def paused_status(cluster: Cluster, now: datetime) -> ClusterStatus:
-    """Return the status of a Cluster that the operator does not reconcile now: unchanged except for one condition."""
+    """Return the status of a paused Cluster: unchanged except for one condition."""
     paused = condition(
         ConditionName.RECONCILIATION_PAUSED,
         "True",
@@ -133,7 +135,7 @@ def paused_status(cluster: Cluster, now: datetime) -> ClusterStatus:
 def unreadable_status(
     before: ClusterStatus, reason: str, why: str, *, now: datetime, generation: int
 ) -> ClusterStatus:
-    """Return the status of a Cluster that cannot be acted on as it stands: all as it was, but for two conditions."""
+    """Return the status of a Cluster that cannot be reconciled: unchanged except for two conditions."""
     conditions = before.conditions
     for type_, status, word in (
         (ConditionName.INVALID_SPEC, "True", reason),
@@ -192,13 +194,13 @@ def _why(facts: Facts, missing: Iterable[int]) -> str:
 
 
 def _refused(facts: Facts) -> tuple[str, ...]:
-    """Return what the API server refuses: objects of the operator, and pods that their controllers make."""
+    """Return what the API server refuses: objects of the operator, and pods that controllers create."""
     etcd = (f"pods of etcd are refused: {facts.etcd_refused}",) if facts.etcd_refused else ()
     return (*facts.outcomes.refused_objects, *_pods_refused(facts.observed.refused), *etcd)
 
 
 def _pods_refused(refused: Mapping[int, str]) -> tuple[str, ...]:
-    """Return one sentence about the refused pods: their words differ in names alone, so the first stand for all."""
+    """Return one sentence about the refused pods with the first message, since messages differ only in names."""
     if not refused:
         return ()
     what = "the pod of broker" if len(refused) == 1 else "the pods of brokers"
@@ -239,7 +241,7 @@ def _progressing(facts: Facts) -> tuple[str, str, str]:
 
 
 def _coming(facts: Facts) -> frozenset[int]:
-    """Return brokers that the cluster does not know yet, or that it knows and that have not become ready since."""
+    """Return starting brokers: unknown to the cluster, or not ready since they were added."""
     answer, before = facts.observed.brokers, facts.cluster.status
     progress = find_condition(before.conditions, ConditionName.PROGRESSING)
     if facts.missing and progress is not None and progress.reason == "ScalingUp":
@@ -250,7 +252,7 @@ def _coming(facts: Facts) -> frozenset[int]:
 
 
 def _sets_away(facts: Facts) -> tuple[str, ...]:
-    """Return the StatefulSets that are being replaced: deleted around their pods, and not there again yet."""
+    """Return the StatefulSets that are being replaced: deleted without their pods and not recreated yet."""
     name, there = facts.cluster.name, {each.name for each in facts.observed.sets if not each.terminating}
     etcd = facts.observed.etcd_set
     if etcd is not None and not etcd.terminating:
@@ -286,7 +288,7 @@ def _roll_blocked(facts: Facts) -> Iterable[tuple[str, str]]:
 
 
 def _behind(facts: Facts, brokers: frozenset[int]) -> str:
-    """Return the partitions in which brokers are behind, as text; empty if they were not read."""
+    """Return the partitions in which the brokers are out of sync, as text; empty if topics were not read."""
     answer = facts.observed.brokers
     if answer is None or answer.metadata is None:
         return ""
@@ -300,7 +302,7 @@ def _behind(facts: Facts, brokers: frozenset[int]) -> str:
 
 
 def _is_overdue(facts: Facts, hindrance: Hindrance) -> bool:
-    """Return whether a hindrance lasts longer than a restart explains."""
+    """Return whether a hindrance lasts longer than a restart can take."""
     before = facts.cluster.status.roll
     own = (
         before is not None
@@ -319,7 +321,7 @@ def _since(facts: Facts) -> datetime:
 
 
 def _roll(facts: Facts) -> RollStatus | None:
-    """Return the broker in restart, or else the next one."""
+    """Return the broker that is being restarted, else the next broker to restart."""
     before, now = facts.cluster.status.roll, rfc3339(facts.now)
     if facts.outcomes.restarted:
         last = facts.outcomes.restarted[-1]
@@ -337,7 +339,7 @@ def _roll(facts: Facts) -> RollStatus | None:
 
 
 def _is_away(facts: Facts, broker: int) -> bool:
-    """Return whether a remaining broker is not ready, or missing in the answer of the other brokers."""
+    """Return whether a staying broker is not ready, or is not registered according to the other brokers."""
     answer = facts.observed.brokers
     unknown = answer is not None and not answer.registered(broker)
     return broker in facts.missing or (broker in facts.scale.staying and unknown)

@@ -1,10 +1,11 @@
-"""The plan of a Topic: the actions that bring the topic to its resource.
+"""Plan of a Topic: the actions that make the topic match its resource.
 
-Called by `reconcile`, whose pass runs the actions in their order. Pure and level-triggered: it compares the resource
-with the answers of the brokers, and plans nothing where they agree; the same facts give the same plan after any crash.
+Called by `reconcile`, whose pass runs the actions in order. The plan is pure and level-triggered: it compares the
+resource with the answers of the brokers and orders a change for every difference. The same facts give the same plan
+after any crash.
 
-A configuration key has three cases: a given value is set on the topic itself, even if the cluster's default is the
-same; an absent key is reset to the default; an unmanaged key is ignored.
+A configuration key has three cases. A given value is set on the topic itself, even if the cluster's default is the
+same. An absent key is reset to the default. An unmanaged key is ignored.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from fairlead_operator.plan.topic_replicas import ReplicaChooser
 
 MIN_ISR = "min.insync.replicas"
 MOVES_MAX = 20
-"""Partitions of one topic that are moved at the same time: their copies share disks and network with producers."""
+"""Partitions of one topic that may move at the same time: their copies share disks and network with producers."""
 
 
 @dataclass(frozen=True, slots=True)
 class CreateTopic:
-    """Make the topic."""
+    """Create the topic."""
 
     partitions: int | None
     replicas: int | None
@@ -39,24 +40,24 @@ class CreateTopic:
 
 @dataclass(frozen=True, slots=True)
 class AlterConfig:
-    """Set these keys on the topic; None restores the default."""
+    """Set the given keys on the topic; the value None restores the default."""
 
     changes: Mapping[str, str | None]
 
 
 @dataclass(frozen=True, slots=True)
 class GrowPartitions:
-    """Grow the topic to this many partitions."""
+    """Grow the topic to the given number of partitions."""
 
     partitions: int
 
 
 @dataclass(frozen=True, slots=True)
 class SetReplicationFactor:
-    """Write down how many replicas new partitions get; it moves nothing.
+    """Set the number of replicas for new partitions; no replica moves.
 
-    Before the moves to fewer, whose end the minimum of in-sync replicas that follows from the old number would forbid;
-    after the moves to more, for which the new minimum would be too strict.
+    Ordered before moves to fewer replicas, since the minimum of in-sync replicas that follows from the old number would
+    block their completion. Ordered after moves to more replicas, since the new minimum would be too strict until then.
     """
 
     replicas: int
@@ -64,7 +65,7 @@ class SetReplicationFactor:
 
 @dataclass(frozen=True, slots=True)
 class MovePartition:
-    """Begin to move a partition to these brokers, the preferred leader first."""
+    """Start to move a partition to the given brokers, the preferred leader first."""
 
     partition: int
     replicas: tuple[int, ...]
@@ -72,7 +73,7 @@ class MovePartition:
 
 @dataclass(frozen=True, slots=True)
 class CancelMove:
-    """Take a move back whose origin has the number of replicas that is wanted now."""
+    """Cancel a move whose origin has the number of replicas that the resource asks for now."""
 
     partition: int
 
@@ -82,7 +83,7 @@ TopicAction = CreateTopic | AlterConfig | GrowPartitions | SetReplicationFactor 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something the user has to know: a reason of the catalogue of conditions, and what and how many."""
+    """A fact that the status must report: a reason from the catalogue of conditions, and a message with the details."""
 
     reason: str
     message: str
@@ -90,7 +91,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class MoveProgress:
-    """How far a change of the replication factor has come."""
+    """Progress of a change of the replication factor."""
 
     partitions_total: int
     partitions_left: int
@@ -98,18 +99,18 @@ class MoveProgress:
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """The actions in their order, and what stands in the way of a topic as it is asked for."""
+    """The actions in order, and the reasons why the topic cannot match its spec."""
 
     actions: tuple[TopicAction, ...] = ()
     findings: tuple[Finding, ...] = ()
-    """Why it cannot become what is asked for, the gravest first."""
+    """Reasons why the topic cannot match its spec, the most severe first."""
     warnings: tuple[Finding, ...] = ()
     progress: MoveProgress | None = None
-    """None while the replication factor is as it should be."""
+    """Progress of the moves; None while every partition has the wanted number of replicas."""
 
 
 def plan_topic(wanted: WantedTopic, live: LiveTopics, desired_brokers: int) -> TopicPlan:
-    """Compare a topic with its resource. `desired_brokers`: how many brokers the Cluster asks for."""
+    """Return the plan of a topic by its resource. `desired_brokers` is the number of brokers in the Cluster's spec."""
     topic = live.topics.get(wanted.name)
     if topic is None or topic.state == "deleting":
         return _plan_creation(wanted, live, desired_brokers)
@@ -119,7 +120,7 @@ def plan_topic(wanted: WantedTopic, live: LiveTopics, desired_brokers: int) -> T
 
 
 def refused(code: str, key: str, message: str) -> Finding:
-    """Return what a refusal of the brokers means for the resource: the problem's code, its key and its words."""
+    """Return the finding for a refusal of the brokers with a problem's code, key and message."""
     if code == "invalid_config":
         return Finding(
             "ReplicationFactorTooLarge" if key == "replication_factor" else "InvalidConfig", message
@@ -128,7 +129,7 @@ def refused(code: str, key: str, message: str) -> Finding:
 
 
 def config_changes(wanted: WantedTopic, topic: LiveTopic) -> dict[str, str | None]:
-    """Return the keys that differ, with the value to be set, or None where the default is to be restored."""
+    """Return the keys that differ, each with the value to set, or None to restore the default."""
     given = wanted.managed_config
     own = {key: entry.value for key, entry in topic.config.items() if entry.source is ConfigSource.TOPIC}
     changes: dict[str, str | None] = {
@@ -190,9 +191,9 @@ def _plan_alteration(wanted: WantedTopic, topic: LiveTopic, live: LiveTopics) ->
 
 
 def _plan_replicas(replicas: int | None, topic: LiveTopic, live: LiveTopics) -> TopicPlan:
-    """Plan the way to another number of replicas, from wherever it stands.
+    """Return the next actions towards another number of replicas, also in the middle of a change.
 
-    A reassignment leaves the replication factor of the topic's record alone, so the factor is written apart: before
+    A reassignment does not change the replication factor in the topic's record, so an action of its own sets it: before
     moves to fewer brokers and after moves to more, so that `min.insync.replicas` is never above a partition's replicas.
     """
     if replicas is None:
@@ -254,7 +255,7 @@ def _warnings(wanted: WantedTopic, topic: LiveTopic | None) -> tuple[Finding, ..
 
 
 def _min_isr_warnings(wanted: WantedTopic, topic: LiveTopic | None) -> tuple[Finding, ...]:
-    """Warn of a minimum of in-sync replicas that leaves no replica to lose, or that cannot be reached at all."""
+    """Return a warning if `min.insync.replicas` is larger than the number of replicas."""
     replicas = wanted.replicas or (topic.replication_factor if topic is not None else None)
     text = wanted.managed_config.get(MIN_ISR)
     if text is None and topic is not None and MIN_ISR in topic.config and MIN_ISR not in wanted.unmanaged:
@@ -269,7 +270,7 @@ def _min_isr_warnings(wanted: WantedTopic, topic: LiveTopic | None) -> tuple[Fin
 
 
 def _canonical(key: str, value: str) -> str:
-    """Return a value as brokers store it; as it is where this release does not know it, for the brokers to judge."""
+    """Return a value in the stored form of the brokers; a value that this release does not know is unchanged."""
     try:
         return stored_value(key, value)
     except ProblemError:

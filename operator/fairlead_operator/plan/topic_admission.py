@@ -1,7 +1,7 @@
-"""Whether a Topic may have its topic at all: its Cluster, its namespace, and the other Topics that want the same.
+"""Admission of a Topic: checks its Cluster, its namespace, and other Topics for the same topic.
 
-Called by `reconcile` before anything is asked of brokers, with objects as they were last seen. Pure. Reads the few
-fields of other objects that it needs from their manifests: hundreds of Topics ask about the same Cluster.
+Called by `reconcile` before any call to brokers, with the last observed state of objects. Pure. The module reads single
+fields from the manifests of other objects instead of parsing them: hundreds of Topics may refer to the same Cluster.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ANY_NAMESPACE = "*"
 
 
 class ClaimedTopic(NamedTuple):
-    """A topic of a cluster, which several Topics may ask for."""
+    """A topic of a cluster, for which there may be several Topics."""
 
     cluster_namespace: str
     cluster: str
@@ -26,7 +26,7 @@ class ClaimedTopic(NamedTuple):
 
 
 def claimed_by(manifest: Manifest) -> ClaimedTopic | None:
-    """Return the topic that a Topic asks for; None where its spec cannot be read."""
+    """Return the topic that a Topic asks for; None if its spec cannot be read."""
     metadata, spec = manifest["metadata"], manifest.get("spec")
     reference = spec.get("clusterRef") if isinstance(spec, dict) else None
     if not isinstance(spec, dict) or not isinstance(reference, dict) or "name" not in reference:
@@ -38,7 +38,7 @@ def claimed_by(manifest: Manifest) -> ClaimedTopic | None:
 def claims_of(
     wanted: ClaimedTopic, topics: Iterable[Manifest], cluster: Manifest, *, but: str = ""
 ) -> list[Claim]:
-    """Return the admitted Topics for a topic; `but` is the uid of a Topic that does not count."""
+    """Return the admitted Topics for a topic; `but` is the uid of a Topic to leave out."""
     return [
         _claim(each)
         for each in topics
@@ -57,7 +57,7 @@ def may_use(cluster: Manifest, namespace: str) -> bool:
 
 
 def is_leaving(cluster: Manifest | None) -> bool:
-    """Return whether the Cluster is gone or being deleted."""
+    """Return whether the Cluster does not exist or is being deleted."""
     return cluster is None or cluster["metadata"].get("deletionTimestamp") is not None
 
 
@@ -67,7 +67,7 @@ def desired_brokers(cluster: Manifest) -> int:
 
 
 def refusal(topic: Topic, cluster: Manifest | None) -> Finding | None:
-    """Return why the Topic cannot have a topic in its Cluster; None if nothing stands against it."""
+    """Return why the Topic cannot have a topic in its Cluster; None if it can."""
     name = f"{topic.cluster_namespace}/{topic.spec.cluster_ref.name}"
     if cluster is None:
         return Finding("ClusterNotFound", f"there is no Cluster {name}")
@@ -83,7 +83,7 @@ def refusal(topic: Topic, cluster: Manifest | None) -> Finding | None:
 
 
 def conflict(topic: Topic, holder: Claim | None) -> Finding | None:
-    """Return that another Topic has the topic, if so."""
+    """Return a finding if another Topic owns the topic, else None."""
     if holder is None or holder.uid == topic.metadata.uid:
         return None
     return Finding(

@@ -1,7 +1,7 @@
-"""What the brokers told of their topics, and what a Topic asks for: the two sides that `topic` compares.
+"""Topics as the brokers report them and as Topic resources ask for them: the two sides that `topic` compares.
 
-Made by `brokers` from one listing of a whole cluster, and by `reconcile` from the resource. Values only. Must not
-know how either was read.
+`brokers` makes the live values from one listing of a whole cluster, and `reconcile` the wanted values from the
+resource. The module must not know how either was read.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from fairlead_api.configuration import ConfigEntry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedTopic:
-    """What a Topic asks for, defaults filled in."""
+    """The topic that a resource asks for, with defaults filled in."""
 
     name: str
     partitions: int | None
-    """None leaves the number to the cluster."""
+    """Number of partitions; None leaves it to the cluster."""
     replicas: int | None
-    """None leaves the replication factor alone."""
+    """Number of replicas; None does not manage the replication factor."""
     config: Mapping[str, str] = field(default_factory=dict)
     unmanaged: frozenset[str] = frozenset()
-    """Keys that are never read or written, also not when the topic is created."""
+    """Keys that are never read or written, even at the creation of the topic."""
 
     @property
     def managed_config(self) -> dict[str, str]:
-        """The values that are to be set on the topic."""
+        """The values to set on the topic."""
         return {key: value for key, value in self.config.items() if key not in self.unmanaged}
 
 
 @dataclass(frozen=True, slots=True)
 class LiveBroker:
-    """A broker as the others know it."""
+    """A broker as the metadata describes it."""
 
     id: int
     rack: str | None = None
@@ -45,13 +45,13 @@ class LiveBroker:
 
     @property
     def placeable(self) -> bool:
-        """Whether it takes new replicas."""
+        """Whether the broker accepts new replicas."""
         return self.state == "running" and not self.cordoned
 
 
 @dataclass(frozen=True, slots=True)
 class LivePartition:
-    """Which brokers keep a partition, the preferred leader first, the leaving ones last."""
+    """Replicas of a partition, the preferred leader first and the leaving replicas last."""
 
     index: int
     replicas: tuple[int, ...]
@@ -66,42 +66,42 @@ class LivePartition:
 
     @property
     def target(self) -> tuple[int, ...]:
-        """The brokers that keep it when the move is done."""
+        """The brokers with a replica after the move."""
         return tuple(broker for broker in self.replicas if broker not in self.removing)
 
     @property
     def origin(self) -> tuple[int, ...]:
-        """The brokers that would keep it if the move were taken back."""
+        """The brokers with a replica if the move is cancelled."""
         return tuple(broker for broker in self.replicas if broker not in self.adding)
 
 
 def placed(partitions: Iterable[LivePartition]) -> tuple[LivePartition, ...]:
-    """Return the partitions with replicas: a partition in creation has none, and none to move."""
+    """Return the partitions that have replicas; a partition in creation has none to move."""
     return tuple(each for each in partitions if each.replicas)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveTopic:
-    """A topic as the brokers have it."""
+    """A topic as the brokers report it."""
 
     name: str
     topic_id: str
     state: TopicState = "ready"
     partitions: int
     replication_factor: int
-    """What new partitions get; the replicas of each one are in `placement`."""
+    """Number of replicas of new partitions; `placement` has the replicas of each existing partition."""
     config: Mapping[str, ConfigEntry] = field(default_factory=dict)
     placement: tuple[LivePartition, ...] = ()
-    """Partitions without those in creation, which have no replicas; empty for a new topic."""
+    """Partitions with their replicas, without partitions in creation; empty for a new topic."""
 
     @property
     def replicas(self) -> int:
-        """Replicas that every partition has, also while some move: the smallest number."""
+        """The number of replicas that every partition has at least, also while some of them move."""
         present = [min(len(each.origin), len(each.target)) for each in self.placement]
         return min(present, default=self.replication_factor)
 
     def placed_as(self, before: LiveTopic | None) -> LiveTopic:
-        """Return this topic with the placement that an earlier answer told of the same topic."""
+        """Return this topic with the placement of an earlier answer about the same topic."""
         if before is None or before.topic_id != self.topic_id:
             return self
         return replace(self, placement=before.placement)
@@ -109,19 +109,19 @@ class LiveTopic:
 
 @dataclass(frozen=True)
 class LiveTopics:
-    """All topics and brokers of one cluster, as one of its brokers had them."""
+    """All topics and brokers of one cluster, as reported by one broker."""
 
     brokers: tuple[LiveBroker, ...]
     topics: Mapping[str, LiveTopic]
 
     @property
     def placeable(self) -> list[LiveBroker]:
-        """The brokers that take new replicas."""
+        """The brokers that accept new replicas."""
         return [broker for broker in self.brokers if broker.placeable]
 
     @cached_property
     def load(self) -> Mapping[int, int]:
-        """How many replicas each broker keeps or is to keep, over all topics."""
+        """The number of replicas that each broker has or will have, over all topics."""
         return Counter(
             broker
             for topic in self.topics.values()
@@ -131,14 +131,14 @@ class LiveTopics:
 
 
 def fewest_brokers(replicas: int | None, desired_brokers: int) -> int:
-    """Return how many brokers have to take replicas before a topic is made.
+    """Return how many brokers must accept replicas before a topic is created.
 
-    Without a replication factor the brokers choose one by how many of them there are, up to three: a topic that is
-    made while the first of three brokers is alone would keep one copy for ever.
+    Without a replication factor, the brokers choose it by their own number, up to three. A topic that is created while
+    only the first of three brokers runs would keep one replica permanently.
     """
     return min(3, desired_brokers) if replicas is None else replicas
 
 
 def racks_of(brokers: Collection[LiveBroker]) -> dict[int, str | None]:
-    """Return the rack of every broker that is known."""
+    """Return the rack of every known broker."""
     return {broker.id: broker.rack for broker in brokers}

@@ -1,7 +1,7 @@
-"""The brokers of a partition after a change of its number of replicas.
+"""Choice of a partition's brokers after a change of its number of replicas.
 
-The call `:reassign` takes the replicas as given, so they are chosen here. Called by `topic`, one topic at a time.
-Present replicas stay as far as their number allows, and the preferred leader stays first, so that the balance of
+The call `:reassign` requires explicit replicas, so this module chooses them. Called by `topic` for one topic at a time.
+Present replicas are kept as far as the number allows, and the preferred leader stays first, so that the balance of
 leaders does not change. Pure: the load of each broker is an argument.
 """
 
@@ -14,16 +14,16 @@ from fairlead_operator.plan.topic_observed import LiveBroker, LivePartition, rac
 
 
 class ReplicaChooser:
-    """Chooses replicas for the partitions of one topic; each choice counts in the load of the following ones."""
+    """Chooses replicas for the partitions of one topic; each choice adds to the load that the next choice sees."""
 
     def __init__(self, brokers: Collection[LiveBroker], load: Mapping[int, int]) -> None:
-        """`load`: how many replicas of all topics each broker keeps."""
+        """Create a chooser; `load` is the number of replicas of all topics on each broker."""
         self._brokers = {broker.id: broker for broker in brokers}
         self._racks = racks_of(brokers)
         self._load = Counter(load)
 
     def choose(self, partition: LivePartition, replicas: int) -> tuple[int, ...] | None:
-        """Return the brokers that are to keep the partition; None where too few take new replicas."""
+        """Return the new replicas of the partition; None if too few brokers accept new replicas."""
         chosen = list(partition.target)
         while len(chosen) > replicas:
             leaving = self._dispensable(chosen, partition)
@@ -44,10 +44,10 @@ class ReplicaChooser:
         return self._racks.get(broker) in used, self._load[broker], broker
 
     def _dispensable(self, chosen: list[int], partition: LivePartition) -> int:
-        """Return the broker to remove: a gone one, a lagging one, one with a shared rack, the one with the most load.
+        """Return the replica to remove: not running, then out of sync, then sharing a rack, then with the most load.
 
-        The preferred leader stays, unless it does not run or lags while others do not: the remaining replicas must be
-        able to acknowledge.
+        The preferred leader is kept, unless it does not run or lags while other replicas do not: the remaining replicas
+        must be able to acknowledge.
         """
         racks = Counter(self._racks.get(each) for each in chosen)
 

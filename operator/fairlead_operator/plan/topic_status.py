@@ -1,6 +1,6 @@
-"""What the status of a Topic says after a pass.
+"""Status of a Topic after a pass.
 
-Called by `reconcile`. Pure: the time is an argument, and moves only what changed.
+Called by `reconcile`. Pure: the time is an argument, and only a changed condition gets the new time.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from fairlead_operator.plan.topic import Finding, MoveProgress
 from fairlead_operator.plan.topic_observed import LiveTopic
 
 _UNKNOWN: Final = frozenset({"ClusterNotFound", "ClusterNotReady", "ClusterPaused"})
-"""Reasons that leave open whether the topic is as it should be."""
+"""Reasons with which the state of the topic is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a pass found and did."""
+    """Result of a pass over a Topic."""
 
     findings: tuple[Finding, ...] = ()
-    """Why the topic is not as asked for, the gravest first; none means that it is."""
+    """Reasons why the topic differs from its spec, the most severe first; empty when it matches."""
     warnings: tuple[Finding, ...] = ()
     progress: MoveProgress | None = None
     live: LiveTopic | None = None
-    """The topic as it is now, if that is known."""
+    """The topic in its present state; None when unknown."""
     has_topic: bool = True
-    """Whether the topic is this resource's; not when another one has it."""
+    """Whether this Topic owns the topic; False when another Topic owns it."""
 
 
 def topic_status(topic: Topic, outcome: Outcome, now: datetime) -> TopicStatus:
@@ -59,14 +59,14 @@ def topic_status(topic: Topic, outcome: Outcome, now: datetime) -> TopicStatus:
 
 
 def interrupted_status(topic: Topic, name: ConditionName, finding: Finding, now: datetime) -> TopicStatus:
-    """Return the status with one condition changed, where a pass was not to look at the spec."""
+    """Return the status with one changed condition, for a pass that did not read the spec."""
     truth: Truth = "True" if name is not ConditionName.READY else _truth(finding)
     new = condition(name, truth, finding.reason, finding.message, now=now)
     return topic.status.model_copy(update={"conditions": set_condition(topic.status.conditions, new)})
 
 
 def unreadable_status(before: TopicStatus, generation: int, faults: str, now: datetime) -> TopicStatus:
-    """Return the status of a Topic whose spec this release cannot read; what was known of the topic stays."""
+    """Return the status of a Topic whose spec this release cannot read; the known facts about the topic are kept."""
     told = set_condition(
         before.conditions,
         condition(ConditionName.READY, "False", "InvalidSpec", faults, now=now, generation=generation),

@@ -1,1 +1,1 @@
-"""One idempotent reconcile for each kind: observe, plan, act, tell; fed by an own queue of keys."""
+"""Idempotent reconcilers, one for each kind, and the work queue: observe, plan, act, report."""

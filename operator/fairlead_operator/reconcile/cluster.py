@@ -1,7 +1,7 @@
-"""Reconciles a Cluster with its resource: look, plan, apply, act, report.
+"""Reconciles a Cluster with its resource: observe, plan, apply, act, report.
 
-Each pass reads the whole state again, from Kubernetes and from the brokers; no state is kept between two passes outside
-of them. Called by the work loop for one Cluster at a time. The plan decides.
+Each pass reads the whole state again from Kubernetes and the brokers, and no other state is kept between two passes.
+Called by the work loop, for a Cluster by one worker at a time. The plan decides.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ from fairlead_operator.render import Images, TemplateRefused
 from fairlead_operator.telemetry import Log
 
 REFUSED_SECONDS: Final = 30.0
-"""Time until an object that the API server refused is tried again: a raised quota sends no event."""
+"""Pause before an object that the API server refused is applied again: a raised quota sends no event."""
 BLOCKED: Final = frozenset(
     {ConditionName.ROLL_BLOCKED, ConditionName.SCALE_DOWN_BLOCKED, ConditionName.STORAGE_BLOCKED}
 )
@@ -73,7 +73,7 @@ BLOCKED: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Objects:
-    """The live objects that bear the label of one Cluster, as Kubernetes has them."""
+    """The live objects with the label of one Cluster."""
 
     pods: list[Manifest]
     sets: list[Manifest]
@@ -108,16 +108,16 @@ class ClusterReconciler:
         self._log = log
 
     async def reconcile(self, key: Key) -> float | None:
-        """One pass; the seconds after which the Cluster is wanted again. Raises `ApiError`."""
+        """Make one pass; return the seconds until the next pass, or None. Raises `ApiError`."""
         manifest = await self._api.get(ObjectRef(CLUSTER, key.namespace, key.name))
         if manifest is None:
             await self._brokers.forget(key.namespace, key.name)
             return None
         if "deletionTimestamp" in manifest["metadata"]:
-            # Kubernetes collects what the Cluster owns; there is nothing outside of it to be cleaned up.
+            # Kubernetes deletes the objects that the Cluster owns; nothing else needs a cleanup.
             return None
         if self._loses_pods(key) and await self._end.let_go(key.namespace):
-            # Whatever is made there now is refused, and what is there goes.
+            # In a namespace in deletion, new objects are refused and existing objects are deleted.
             return None
         try:
             cluster = Cluster.parse(manifest)
@@ -131,7 +131,7 @@ class ClusterReconciler:
         return await self._bring(cluster, manifest)
 
     async def _bring(self, cluster: Cluster, manifest: Manifest) -> float | None:
-        """Take the next step of everything, and tell how it stands."""
+        """Take the next step of all parts of the Cluster, and write the status."""
         objects = await self._objects(cluster)
         refusals = await self._refused_pods(cluster, objects)
         seen = self._seen(objects, refusals)
@@ -177,7 +177,7 @@ class ClusterReconciler:
     # -- look
 
     def _loses_pods(self, key: Key) -> bool:
-        """Return whether pods are ending or missing: a pod that never ran is gone as soon as it is deleted."""
+        """Return whether pods are terminating or missing; a pod that never ran disappears at once when deleted."""
         pods = self._cache.owned_by(key.namespace, key.name, POD)
         if any("deletionTimestamp" in pod["metadata"] for pod in pods):
             return True
@@ -196,9 +196,9 @@ class ClusterReconciler:
         return Objects(pods, sets, claims, services)
 
     async def _refused_pods(self, cluster: Cluster, objects: Objects) -> dict[str, dict[int, str]]:
-        """Return the words with which pods were refused, by StatefulSet and ordinal.
+        """Return the messages with which pods were refused, by StatefulSet and ordinal.
 
-        The controller of StatefulSets writes them in its Events alone, which are read while pods are missing.
+        The StatefulSet controller reports a refusal only in its Events, which are read while pods are missing.
         """
         present = {each["metadata"]["name"] for each in objects.pods}
         refused = dict[str, dict[int, str]]()
@@ -212,7 +212,7 @@ class ClusterReconciler:
         return refused
 
     def _seen(self, objects: Objects, refusals: Mapping[str, Mapping[int, str]]) -> Observed:
-        """Read what Kubernetes shows."""
+        """Return the observed state from the Kubernetes objects."""
         sets = [observe_set(each) for each in objects.sets]
         brokers = [each for each in objects.pods if _component(each) == BROKER_COMPONENT]
         members = [each for each in objects.pods if _component(each) == ETCD_COMPONENT]
@@ -233,14 +233,14 @@ class ClusterReconciler:
         )
 
     async def _asked(self, cluster: Cluster, manifest: Manifest, seen: Observed) -> Observed:
-        """Add the answer of the brokers. Brokers that do not answer are a state like others."""
+        """Add the answers of the brokers. Brokers that do not answer are a normal state, not an error."""
         if not seen.pods:
             return replace(seen, silence="no broker pod exists yet")
         try:
             admin = await self._brokers.admin(manifest)
             answered = replace(seen, brokers=await survey(admin, with_metadata=False))
         except (BrokersUnavailable, ClusterError) as error:
-            # The status says it in the same words each time: what differs from call to call is for the log.
+            # The status always has the same message; the log has the details, which differ from call to call.
             self._log.debug("brokers do not answer", cluster=str(_key(manifest)), why=str(error))
             return replace(seen, silence="no broker answers the operator")
         if not asks_for_metadata(cluster, answered):
@@ -248,14 +248,14 @@ class ClusterReconciler:
         try:
             return replace(seen, brokers=await survey(admin, with_metadata=True))
         except (BrokersUnavailable, ClusterError) as error:
-            # There may be too many topics for the time. What needs none of them goes on.
+            # There may be too many topics for the deadline. Parts of the plan that need no topics continue.
             self._log.info("topics not listed", cluster=str(_key(manifest)), why=str(error))
             return answered
 
     # -- apply
 
     async def _apply(self, cluster: Cluster, plan: ClusterPlan, objects: Objects, outcomes: Outcomes) -> None:
-        """Bring all objects to what was drawn, and delete those of ours that were not. One refusal stops no other."""
+        """Apply all rendered objects, and delete other owned objects. A refusal does not affect the other objects."""
         replaced = {action.name for action in plan.actions if isinstance(action, ReplaceSet)}
         replaced |= {
             each["metadata"]["name"] for each in objects.sets if "deletionTimestamp" in each["metadata"]
@@ -297,7 +297,7 @@ class ClusterReconciler:
         try:
             await self._api.delete(_ref(live), uid=live["metadata"]["uid"])
         except Conflict:
-            # Another object has that name now.
+            # Another object has the name now.
             return
 
     # -- tell
@@ -308,7 +308,7 @@ class ClusterReconciler:
         await self._api.apply_status_if_changed(wanted, manifest)
 
     async def _tell_unreadable(self, manifest: Manifest, error: InvalidResource) -> None:
-        """Report an invalid stored object in its status, without another change of the status."""
+        """Report an unreadable Cluster in its status, without other changes of the status."""
         try:
             before = ClusterStatus.model_validate(manifest.get("status") or {})
         except ValueError:
@@ -322,7 +322,7 @@ class ClusterReconciler:
         self._log.warning("Cluster not acted on", cluster=str(_key(manifest)), reason=reason, why=why)
 
     async def _tell_news(self, cluster: Cluster, manifest: Manifest, now: tuple[Condition, ...]) -> None:
-        """Write an Event for everything that has become blocked."""
+        """Write an Event for every new condition that reports a blocked change."""
         before = {each.type for each in cluster.status.conditions}
         for each in now:
             if each.type in BLOCKED and each.type not in before:
@@ -343,9 +343,9 @@ def _ref(manifest: Manifest) -> ObjectRef:
 
 
 def _is_ours(live: Manifest, cluster: Cluster) -> bool:
-    """Return whether an object of the name was made by the operator for this Cluster, or may be adopted.
+    """Return whether the operator created the object for this Cluster or may adopt it.
 
-    An object without an owner and with the operator's labels was kept by a deleted Cluster of the same name.
+    An object with the operator's labels and without an owner was retained from a deleted Cluster of the same name.
     """
     metadata = live["metadata"]
     if (metadata.get("labels") or {}).get(CLUSTER_LABEL) != cluster.name:

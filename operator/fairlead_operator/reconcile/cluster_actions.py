@@ -1,7 +1,7 @@
-"""Carries out the orders of a Cluster's plan: claims, sets and pods through Kubernetes, the rest through the brokers.
+"""Executes the actions of a Cluster's plan: claims, StatefulSets and pods by Kubernetes, other actions by the brokers.
 
-A failed order does not stop the following ones, except that brokers which have just not answered get no further call.
-The results go into the outcomes, for the status. Decides nothing.
+A failed action does not stop the following actions, except that brokers without an answer get no further call in this
+pass. The outcomes are collected for the status. This module decides nothing.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ from fairlead_operator.ports import Conflict, Forbidden, Invalid, KubernetesApi,
 from fairlead_operator.telemetry import Log
 
 REFUSED_SECONDS: Final = 60.0
-"""Time until a claim is asked to grow again after a refusal: a changed storage class sends no event."""
+"""Pause before a refused resize of a claim is requested again: a changed storage class sends no event."""
 
 
 class Refusals:
-    """Orders that the API server has refused a moment ago, so that not every pass of a long roll asks again."""
+    """Recently refused resizes, so that not every pass of a long roll requests them again."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._known: dict[tuple[str, ResizeClaim], tuple[float, str]] = {}
 
     def of(self, namespace: str, order: ResizeClaim) -> str | None:
-        """Return why an order was refused, None where it may be tried."""
+        """Return why an order was refused; None if it may be tried."""
         at, why = self._known.get((namespace, order), (-REFUSED_SECONDS, ""))
         if self._clock.monotonic() - at >= REFUSED_SECONDS or not why:
             self._known.pop((namespace, order), None)
@@ -73,7 +73,7 @@ class Refusals:
 
 
 class ClusterActions:
-    """Does what the plan of one Cluster orders, once."""
+    """Executes the actions of one Cluster's plan once."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class ClusterActions:
         self.outcomes = Outcomes()
 
     async def run(self, actions: tuple[Action, ...]) -> None:
-        """Carry out the orders, one after the other. Raises `ApiError` where Kubernetes does not answer."""
+        """Execute the actions in order. Raises `ApiError` if Kubernetes does not answer."""
         for action in actions:
             await self._run(action)
 
@@ -125,12 +125,12 @@ class ClusterActions:
     # -- Kubernetes
 
     async def _restart(self, order: RestartBroker) -> None:
-        """Delete a pod, and only with the brokers' permit where the order wants one."""
+        """Delete a pod, after the brokers' permit if the order requires one."""
         if order.permit and not await self._is_permitted(order.broker):
             return
         reasons = ", ".join(order.reasons)
         if order.claim is not None:
-            # The claim goes when no pod uses it any more; the pod that comes back makes a new one.
+            # The claim disappears when no pod uses it any more, and the new pod gets a new claim.
             await self._delete(CLAIM, *order.claim)
         if not await self._delete(POD, order.pod, order.uid):
             return
@@ -157,10 +157,10 @@ class ClusterActions:
             partitions = tuple(map(str, named)) if isinstance(named, list) else ()
             self.outcomes.refusals.append(RestartRefusal(broker, refusal.detail, partitions))
         except BrokerNotFoundError:
-            # The pod ended a moment ago; the next pass sees that, and needs no permit.
+            # The broker has stopped since the observation; the next pass sees this and needs no permit.
             self._log.info("broker is no longer registered", broker=broker)
         except ClusterError as refusal:
-            # Of another kind: told as a refusal, so that it does not end the pass with all else that it does.
+            # Other errors are reported as a refusal, so that they do not abort the pass.
             self.outcomes.refusals.append(RestartRefusal(broker, refusal.detail))
         else:
             return True
@@ -214,7 +214,7 @@ class ClusterActions:
         except BrokersUnavailable as error:
             self.outcomes.unavailable = str(error)
         except (BrokerNotFoundError, NotPossibleNowError) as refusal:
-            # The state has changed since the look; the next pass decides again.
+            # The state has changed since the observation; the next pass decides again.
             self._log.info("request refused by the brokers", action=str(action), why=refusal.detail)
         except ClusterError as refusal:
             self.outcomes.refused_calls.append(refusal.detail)

@@ -1,7 +1,8 @@
-"""One step of a Cluster's etcd: look at pods, claims and members, have it planned, and carry the orders out.
+"""One step of a Cluster's etcd: observe pods, claims and members, plan, and execute the actions.
 
-Called by the reconcile of the Cluster: `look` before the objects are drawn, `act` after they were applied. What a
-member answers decides nothing here, and a call that fails only ends the step: the next look sees how far it came.
+Called by the reconcile of the Cluster: `look` before the objects are rendered, and `act` after they were applied. This
+module makes no decision from the members' answers. A failed call only stops the step, and the next pass observes the
+result.
 """
 
 from __future__ import annotations
@@ -69,12 +70,12 @@ from fairlead_operator.render.inputs import Images
 from fairlead_operator.telemetry import Log
 
 RESTART_PATIENCE: Final = timedelta(minutes=5)
-"""Time in which the restart of a member explains that it is not healthy."""
+"""Time after a restart in which an unhealthy member counts as restarting."""
 
 
 @dataclass(frozen=True, slots=True)
 class EtcdLook:
-    """What was seen in one look, and what follows."""
+    """The observed state of one pass and the plan for it."""
 
     observed: ObservedEtcd
     plan: EtcdPlan
@@ -82,7 +83,7 @@ class EtcdLook:
     def facts(
         self, cluster: Cluster, now: datetime, done: Sequence[EtcdAction], generation: int
     ) -> EtcdFacts:
-        """Return what the status of the Cluster tells; `done` are the actions that were carried out."""
+        """Return the facts for the status of the Cluster; `done` has the executed actions."""
         verdict = self.plan.verdict
         restart = self.plan.restart
         for action in done:
@@ -107,10 +108,10 @@ class EtcdLook:
 
 
 class EtcdStep:
-    """For all Clusters; nothing is remembered between two looks."""
+    """Steps of etcd for all Clusters; no state is kept between two passes."""
 
     def __init__(self, api: KubernetesApi, members: EtcdMembersClient, *, url: str, log: Log) -> None:
-        """Reach the members of managed ones by `url`, which knows {pod}, {cluster}, {namespace} and {id}."""
+        """Create the step; `url` is the template of a member's address, with {pod}, {cluster}, {namespace} and {id}."""
         self._api = api
         self._members = members
         self._url = url
@@ -127,10 +128,10 @@ class EtcdStep:
         refusals: Mapping[str, Mapping[int, str]],
         now: datetime,
     ) -> EtcdLook:
-        """Return the next step of a Cluster's etcd, from live objects and what members answer now.
+        """Return the next step of a Cluster's etcd, from live objects and the answers of the members.
 
-        `refusals` are the words with which pods were refused, by StatefulSet and ordinal. Objects of other components
-        are passed over. A member that does not answer is no error.
+        `refusals` has the messages with which pods were refused, by StatefulSet and ordinal. Objects of other
+        components are ignored. A member that does not answer is not an error.
         """
         if cluster.spec.etcd.external is not None:
             return await self._look_at_external(cluster.spec.etcd.external)
@@ -151,9 +152,9 @@ class EtcdStep:
         return EtcdLook(observed, plan_etcd(etcd_wish(cluster, images), observed))
 
     async def act(self, cluster: Cluster, about: Manifest, look: EtcdLook) -> list[EtcdAction]:
-        """Carry out the orders, in their turn; return the successful orders. The first failure ends it.
+        """Execute the actions in order until the first failure; return the successful actions.
 
-        Raises `ApiError` for lost servers. `about` is the Cluster's manifest, on which Events are written.
+        Raises `ApiError` if Kubernetes does not answer. Events are written on `about`, the manifest of the Cluster.
         """
         done = list[EtcdAction]()
         for action in look.plan.actions:
@@ -191,7 +192,7 @@ class EtcdStep:
         )
 
     async def _ask(self, urls: Mapping[int, str]) -> dict[int, EtcdStatus]:
-        """Ask all at once: each that hangs costs the same deadline."""
+        """Read the status of all members concurrently, so that unresponsive members cost one deadline together."""
         statuses = await asyncio.gather(*(self._status(url) for url in urls.values()))
         return {ordinal: status for ordinal, status in zip(urls, statuses, strict=True) if status is not None}
 
@@ -224,7 +225,7 @@ class EtcdStep:
         match action:
             case RecordMember(ordinal, uid, member_id):
                 annotations = {ETCD_MEMBER_ANNOTATION: member_id}
-                # With its uid: the claim that was seen, and no other of that name.
+                # The uid restricts the patch to the observed claim, not a new one of the same name.
                 patch = {"metadata": {"uid": uid, "annotations": annotations}}
                 await self._api.patch(_ref(CLAIM, cluster, etcd_claim_name(cluster.name, ordinal)), patch)
             case DeleteEtcdClaim(ordinal, uid):
@@ -253,7 +254,7 @@ class EtcdStep:
 
 
 def _restart_before(cluster: Cluster, now: datetime) -> EtcdRestart | None:
-    """Read the restart that the status remembers."""
+    """Return the restart recorded in the status."""
     etcd = cluster.status.etcd
     if etcd is None or etcd.restart is None:
         return None
@@ -265,7 +266,7 @@ def _restart_before(cluster: Cluster, now: datetime) -> EtcdRestart | None:
 
 
 def _speaker(observed: ObservedEtcd, action: AddLearner | PromoteLearner | RemoveMember) -> int:
-    """Return the ordinal of a healthy voter to talk to, the leader's if it can be, and not the one to be removed."""
+    """Return the ordinal of a healthy voter for the call, preferably the leader, and not the member to change."""
     able = {
         ordinal: answer
         for ordinal, answer in observed.answers.items()
@@ -273,12 +274,12 @@ def _speaker(observed: ObservedEtcd, action: AddLearner | PromoteLearner | Remov
     }
     leads = [ordinal for ordinal, answer in able.items() if answer.leader_id == answer.member_id]
     candidates = leads or sorted(able)
-    # Where only the member itself is left to ask, it is asked.
+    # The member itself gets the call only if no other voter is healthy.
     return candidates[0] if candidates else action.ordinal
 
 
 def _told(cluster: Cluster, action: EtcdAction) -> tuple[str, str] | None:
-    """Return reason and message of the Event about an action, None for what is not worth one."""
+    """Return reason and message of the Event about an action; None for an action without an Event."""
     match action:
         case RecordMember():
             return None
@@ -313,7 +314,7 @@ def _is_etcd(manifest: Manifest) -> bool:
 
 
 def _by_ordinal(manifests: Iterable[Manifest], name_of: Callable[[int], str]) -> dict[int, Manifest]:
-    """Return the objects of members by the number in their names; a copy with our labels has another name."""
+    """Return the objects of members by the ordinal in their names; a copy with the same labels has another name."""
     found = dict[int, Manifest]()
     for manifest in filter(_is_etcd, manifests):
         name = str(manifest["metadata"]["name"])
@@ -324,7 +325,7 @@ def _by_ordinal(manifests: Iterable[Manifest], name_of: Callable[[int], str]) ->
 
 
 def _may_answer(pod: Manifest) -> bool:
-    """Return whether a call is worth its wait: a pod that has not started has no DNS name yet."""
+    """Return whether the pod can answer a call: a pod that has not started has no DNS name yet."""
     return (pod.get("status") or {}).get("phase") == "Running"
 
 

@@ -1,10 +1,10 @@
-"""The work queue, and the workers that take keys from it and reconcile them while this process leads.
+"""Work queue, and the workers that reconcile its keys while this process is the leader.
 
-`WorkQueue` holds each key at most once, with the time at which it is due. One key is with one worker at a time; a key
-that changes during its pass is due again after it. When leadership begins, every known key is due once, and again,
-spread out, every `resync_seconds`, so that a missed event is noticed. When leadership ends, passes are cancelled where
-they are: a pass is idempotent, and the next leader begins with what it observes. A failed pass is tried again after a
-growing pause.
+`WorkQueue` contains each key at most once, with its due time. Only one worker at a time reconciles a key, and a key
+that changes during its pass is due again after the pass. When leadership begins, every known key is due once. After
+that, each key is due every `resync_seconds` with jitter, so that a missed event is noticed. When leadership ends,
+running passes are cancelled: passes are idempotent, and the next leader starts from the observed state. A failed pass
+is retried after a growing pause.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from fairlead_operator.telemetry import Telemetry
 BACKOFF_SECONDS: Final = 1.0
 BACKOFF_SECONDS_MAX: Final = 300.0
 URGED_BACKOFF_SECONDS: Final = 15.0
-"""A failing key that is asked for again waits no longer than this: what was asked may be the repair."""
+"""Maximum backoff of a failing key that is added again, since the change may be the repair."""
 
 
 @dataclass(slots=True)
 class _Entry:
     due: float | None = None
-    """Time at which the key is due; None while it is not queued."""
+    """Due time of the key; None while it is not queued."""
     running: bool = False
     failures: int = 0
     failed_at: float = 0.0
     ticket: int = 0
-    """Tells the one place in the heap that counts from older ones."""
+    """Number of the key's current entry in the heap; entries with other numbers are outdated."""
 
 
 class WorkQueue:
-    """All keys that are wanted, failing, or in work. `now` never goes back from call to call."""
+    """All queued, failing and running keys. `now` must not decrease from call to call."""
 
     def __init__(self) -> None:
         self._entries: dict[Key, _Entry] = {}
@@ -46,7 +46,7 @@ class WorkQueue:
         self._tickets = 0
 
     def add(self, key: Key, now: float, *, delay_seconds: float = 0.0) -> None:
-        """Want the key at that time; the earliest time asked for counts."""
+        """Queue the key for that time; the earliest requested time counts."""
         entry = self._entries.setdefault(key, _Entry())
         due = now + delay_seconds
         if entry.failures:
@@ -55,12 +55,12 @@ class WorkQueue:
             self._schedule(key, entry, due)
 
     def take(self, now: float) -> Key | None:
-        """A key whose time has come, which is then in work until `done`; None when there is none."""
+        """Return a due key, which counts as running until `done`; None if no key is due."""
         while self._heap:
             due, ticket, key = self._heap[0]
             entry = self._entries.get(key)
             if entry is None or entry.ticket != ticket or entry.due is None or entry.running:
-                # Old, or to be scheduled again when its worker is done.
+                # The entry is outdated, or the key is scheduled again after its running pass.
                 heapq.heappop(self._heap)
                 continue
             if due > now:
@@ -72,7 +72,7 @@ class WorkQueue:
         return None
 
     def done(self, key: Key, now: float, *, again_seconds: float | None) -> None:
-        """A pass succeeded; wanted again after that time, or (None) only when asked for."""
+        """Record a successful pass; the key is due again after `again_seconds`, or with None only when it is added."""
         entry = self._entries[key]
         entry.running = False
         entry.failures = 0
@@ -84,7 +84,7 @@ class WorkQueue:
             self._schedule(key, entry, entry.due)
 
     def failed(self, key: Key, now: float) -> float:
-        """A pass failed; the seconds until it is tried again."""
+        """Record a failed pass; return the seconds until it is retried."""
         entry = self._entries[key]
         entry.running = False
         entry.failures += 1
@@ -97,13 +97,13 @@ class WorkQueue:
         return pause
 
     def abandoned(self, key: Key, now: float) -> None:
-        """Note a cancelled pass (this process no longer leads): the key stays due, without a failure."""
+        """Record a cancelled pass, since this process no longer leads: the key stays due, without a failure."""
         entry = self._entries[key]
         entry.running = False
         self._schedule(key, entry, now)
 
     def next_due(self) -> float | None:
-        """When `take` will have something, unless `add` or `done` comes first; None for not before."""
+        """Return the time of the next due key by the present queue; None if no key is scheduled."""
         while self._heap:
             due, ticket, key = self._heap[0]
             entry = self._entries.get(key)
@@ -113,7 +113,7 @@ class WorkQueue:
         return None
 
     def depth(self, now: float) -> int:
-        """Keys whose time has come and that no worker has."""
+        """Return the number of due keys that are not running."""
         return sum(
             1
             for entry in self._entries.values()
@@ -121,7 +121,7 @@ class WorkQueue:
         )
 
     def failing(self, kind: str) -> int:
-        """Keys of the kind whose last pass failed."""
+        """Return the number of keys of the kind whose last pass failed."""
         return sum(1 for key, entry in self._entries.items() if key.kind == kind and entry.failures)
 
     def _schedule(self, key: Key, entry: _Entry, due: float) -> None:
@@ -137,27 +137,27 @@ def _backoff(failures: int) -> float:
 
 
 WORKERS: Final = 8
-"""Keys in work at once; a pass mostly waits for answers."""
+"""Number of workers; a pass mostly waits for answers."""
 PASS_SECONDS_MAX: Final = 300.0
-"""A pass that takes longer hangs: it is cut short and counts as failed."""
+"""Timeout of a pass; a pass that takes longer is cancelled and counts as failed."""
 JITTER: Final = 0.2
-"""Resyncs are spread over this part of their interval."""
+"""Jitter of resyncs as a fraction of their interval."""
 
 
 class Term(Protocol):
-    """Whether this process may act."""
+    """Leadership of this process."""
 
     async def wait_until_leading(self) -> None:
-        """Return when it may."""
+        """Wait until this process may act."""
         ...
 
     async def wait_until_lost(self) -> None:
-        """Return when it may no longer."""
+        """Wait until this process may no longer act."""
         ...
 
 
 class WorkLoop:
-    """Runs the reconcilers. Implements `ports.WorkSink` for the sources of changes."""
+    """Runs the reconcilers. Implements `ports.WorkSink`, to which sources of changes add keys."""
 
     def __init__(
         self,
@@ -194,7 +194,7 @@ class WorkLoop:
             self._changed.set()
 
     async def run(self) -> None:
-        """Work, term after term, for ever."""
+        """Reconcile during every term of leadership until cancelled."""
         while True:
             await self._term.wait_until_leading()
             for key in self._existing():
@@ -211,7 +211,7 @@ class WorkLoop:
                 self._working = False
 
     def _depth(self) -> int:
-        """Return the number of due keys; 0 without leadership, since the leader works on them."""
+        """Return the number of due keys; 0 without leadership, since the leader reconciles them."""
         return self._queue.depth(self._clock.monotonic()) if self._working else 0
 
     def _failing(self, kind: str) -> int:
@@ -230,7 +230,7 @@ class WorkLoop:
             except asyncio.CancelledError:
                 self._queue.abandoned(key, self._clock.monotonic())
                 raise
-            # Others may wait for a key that this one held back.
+            # Other workers may wait for a key that was running here.
             self._changed.set()
 
     async def _next(self) -> Key:
@@ -239,7 +239,7 @@ class WorkLoop:
             now = self._clock.monotonic()
             key = self._queue.take(now)
             if key is not None:
-                # Another worker may find the next one.
+                # Another worker may find another due key.
                 self._changed.set()
                 return key
             due = self._queue.next_due()
@@ -255,7 +255,7 @@ class WorkLoop:
             async with asyncio.timeout(PASS_SECONDS_MAX):
                 again = await self._reconcilers[key.kind].reconcile(key)
         except Conflict as conflict:
-            # Another writer was faster: read and decide again, which is not a failure.
+            # Another writer was faster. The retry reads and decides again, and the conflict counts as no failure.
             self._failed(key, started, self._log.info, "conflict", str(conflict))
         except ApiError as error:
             self._failed(key, started, self._log.warning, "failed", str(error))

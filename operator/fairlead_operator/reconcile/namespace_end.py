@@ -1,9 +1,10 @@
-"""A namespace in deletion: its Topics are released while the operator may still write there.
+"""Deletion of a namespace: Topics are released while the operator may still write in the namespace.
 
-Deleting a namespace deletes the operator's roles in it, and perhaps the operator. Kubernetes ends the pods of a
-namespace before its other objects, so ending pods are the sign to look, and the time until they are gone is the time to
-act: afterwards a finalizer of the operator would hold the namespace for ever. Called by `cluster` when pods end, by
-`topic` before it adds a finalizer and when a Topic is deleted, and by `wiring` when the operator itself is stopped.
+The deletion of a namespace deletes the operator's roles in it, and perhaps the operator. Kubernetes deletes the pods of
+a namespace before its other objects. Terminating pods are therefore the signal to check the namespace, and the operator
+must act before they are gone: afterwards, a finalizer of the operator would block the deletion permanently. Called by
+`cluster` when pods terminate, by `topic` before it adds a finalizer and when a Topic is deleted, and by `wiring` when
+the operator itself stops.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from fairlead_operator.reconcile.topic_finalizer import take_off
 from fairlead_operator.telemetry import Log
 
 ATTEMPTS_MAX: Final = 5
-"""Attempts to write a resource that another writer changes at the same time."""
+"""Attempts to write a resource that another writer changes concurrently."""
 LAST_SECONDS: Final = 10.0
-"""For the last calls of an operator that is stopped, well within the time that its pod has."""
+"""Deadline of the last calls of a stopping operator, well within the grace period of its pod."""
 
 
 class NamespaceEnd:
-    """Tells whether namespaces end, and takes our finalizer off what ends with them."""
+    """Detects namespaces in deletion, and removes the operator's finalizer from their Topics."""
 
     def __init__(self, api: KubernetesApi, cache: ObjectCache) -> None:
         self._api = api
@@ -42,14 +43,15 @@ class NamespaceEnd:
         try:
             found = await self._api.get(ObjectRef(NAMESPACE, "", namespace))
         except Forbidden:
-            # Without the right to look, the namespace counts as staying.
+            # Without the right to read it, the namespace counts as not being deleted.
             return False
         return found is None or found["metadata"].get("deletionTimestamp") is not None
 
     async def let_go(self, namespace: str, *, all_topics: bool = False) -> bool:
-        """Remove the finalizer from Topics of an ending namespace whose Cluster ends with it; return whether it ends.
+        """Release the Topics of a namespace in deletion whose Cluster is in it; return whether it is in deletion.
 
-        Topics of Clusters elsewhere have their topics deleted first, unless (`all_topics`) the operator itself ends.
+        A Topic of a Cluster in another namespace is not released here, since its topic is deleted first, unless
+        `all_topics` is set because the operator itself stops.
         """
         if not await self.has_begun(namespace):
             return False
@@ -60,7 +62,8 @@ class NamespaceEnd:
         return True
 
     async def _release(self, manifest: Manifest) -> None:
-        """Raises `ApiError`; a resource that changes all the time is left to the pass that comes after."""
+        """Remove the finalizer with retries on conflicts; after the last conflict, a later pass does. Raises
+        `ApiError`."""
         metadata = manifest["metadata"]
         ref, live = ObjectRef(TOPIC, metadata["namespace"], metadata["name"]), manifest
         for _ in range(ATTEMPTS_MAX):
@@ -76,9 +79,9 @@ class NamespaceEnd:
 
 
 async def let_go_at_the_end(end: NamespaceEnd, own_namespace: str, log: Log) -> None:
-    """Let the Topics of the operator's own namespace go where that is why it is stopped. Never raises."""
+    """Release the Topics of the operator's own namespace if that namespace is being deleted. Never raises."""
     if not end.holds_topics(own_namespace):
-        # Nor is anything asked of a namespace that is not watched: there may be no right to.
+        # No call is made either for a namespace that is not watched: the operator may have no rights in it.
         return
     try:
         async with asyncio.timeout(LAST_SECONDS):

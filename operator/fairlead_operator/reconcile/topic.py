@@ -1,8 +1,8 @@
-"""One pass over a Topic: from what is to what should be, and a status that says what stands between.
+"""Reconciles a Topic: changes the topic to match its resource, and reports the differences in the status.
 
-Called by the queue of work with the key of a Topic. The resource is the source and topics without one are left alone.
-Decisions are made by `plan`; here they are carried out, in an order in which each step may be the last: the finalizer
-is there before the topic, and a topic whose id did not reach the status is found by its name.
+Called by the work queue with the key of a Topic. The resource is the source of truth, and topics without a resource are
+not changed. `plan` decides, and this module executes in an order that is safe after a crash at any step: the finalizer
+is added before the topic is created, and a topic whose id was not stored in the status is found by its name.
 """
 
 from __future__ import annotations
@@ -48,25 +48,25 @@ from fairlead_operator.reconcile.topic_deletion import News, TopicDeletion, stat
 from fairlead_operator.reconcile.topic_finalizer import take_off
 
 ROUNDS_MAX: Final = 4
-"""How often a pass looks again after it changed something: creation, then nothing; a change that met another one."""
+"""Maximum rounds of a pass; after a change or a conflicting change, the pass lists the topics and plans again."""
 MOVING_SECONDS: Final = 3.0
-"""How often the progress of moving replicas is looked at."""
+"""Interval at which the progress of moving replicas is checked."""
 WAIT_SECONDS_MIN: Final = 2.0
 WAIT_SECONDS_MAX: Final = 60.0
-"""How soon brokers that did not answer are asked again: after as long as they have not, between these."""
+"""Limits of the pause before brokers without an answer are called again. The pause equals the time without an answer so
+far."""
 BROKERS_SECONDS: Final = 15.0
-"""Interval of looks while a Topic waits for more brokers."""
+"""Interval between passes while a Topic waits for more brokers."""
 NO_ANSWER: Final = "the cluster did not carry out the request: "
 QUIET: Final = frozenset({"ClusterNotFound", "ClusterNotReady"})
-"""Reasons without an Event: the Cluster has its own, and a namespace that is ending together with its Cluster takes
-none any more."""
+"""Reasons without an Event: the Cluster has its own Events, and a namespace in deletion accepts no new Events."""
 CONFLICT_SECONDS: Final = 0.5
-"""Pause after a conflict with another writer of the resource, until its change has been seen."""
+"""Pause after a conflict with another writer of the resource, in which the watch reports that writer's change."""
 
 
 @dataclass(slots=True)
 class _Pass:
-    """What one pass did to a topic."""
+    """Changes that one pass made to a topic."""
 
     done: list[TopicAction] = field(default_factory=list)
     refusals: list[Finding] = field(default_factory=list)
@@ -152,7 +152,7 @@ class TopicReconciler:
         return MOVING_SECONDS if made.plan.progress is not None else None
 
     async def _work(self, topic: Topic, cluster: Manifest, made: _Pass) -> None:
-        """Change the topic until nothing is left to do, or nothing more can be done now."""
+        """Change the topic until the plan has no more actions, or an action was refused."""
         wanted, fresh = _wanted(topic), False
         for _ in range(ROUNDS_MAX):
             live = await self._topics_as_known(topic, cluster, fresh=fresh)
@@ -167,12 +167,12 @@ class TopicReconciler:
     async def _topics_as_known(self, topic: Topic, cluster: Manifest, *, fresh: bool) -> LiveTopics:
         live = await self._topics.topics(cluster, fresh=fresh)
         if topic.status.topic_id is not None and topic.topic_name not in live.topics and not fresh:
-            # A topic that was there and is gone is worth a second look before it is made again, empty.
+            # A topic that existed and is missing now is listed again before it is recreated empty.
             return await self._topics.topics(cluster, fresh=True)
         return live
 
     async def _run(self, topic: Topic, cluster: Manifest, made: _Pass) -> bool:
-        """Run the plan's actions, also after a refused one. Returns False if the topic must be listed again."""
+        """Run the plan's actions, also after a refused action. Return False if the topic must be listed again."""
         topic_id = made.live.topic_id if made.live is not None else None
         for action in made.plan.actions:
             try:
@@ -186,7 +186,7 @@ class TopicReconciler:
         return True
 
     async def _hold(self, topic: Topic, manifest: Manifest, *, wanted: bool) -> bool:
-        """Put our finalizer on the resource, or take it off; False when the resource is gone or going."""
+        """Add or remove the operator's finalizer; return False if the resource is deleted or in deletion."""
         has = TOPIC_FINALIZER in topic.metadata.finalizers
         if has == wanted:
             return True
@@ -194,7 +194,7 @@ class TopicReconciler:
             return await take_off(self._api, manifest)
         seen_before = topic.status.topic_name is not None
         if seen_before and await self._end.has_begun(topic.namespace):
-            # The Topic was released a moment ago, and soon the operator may no longer write in the namespace.
+            # The Topic was just released, and the operator will soon lose its rights in the namespace.
             return False
         patch: Manifest = {"metadata": {"finalizers": [*topic.metadata.finalizers, TOPIC_FINALIZER]}}
         version = manifest["metadata"]["resourceVersion"]
@@ -260,7 +260,7 @@ def _wanted(topic: Topic) -> WantedTopic:
 
 
 def _unavailable(topic: Topic, why: str) -> Finding:
-    """Return the first of consecutive failures: each attempt may fail with other words, which need no write."""
+    """Return the finding of the first of consecutive failures, so that a new message alone causes no write."""
     told = find_condition(topic.status.conditions, ConditionName.READY)
     if told is not None and told.reason == "ClusterNotReady" and told.message.startswith(NO_ANSWER):
         return Finding(told.reason, told.message)
@@ -268,7 +268,7 @@ def _unavailable(topic: Topic, why: str) -> Finding:
 
 
 def _patience(topic: Topic, now: datetime) -> float:
-    """Wait as long again as it has been waited: the first failures pass quickly, long ones are not hammered at."""
+    """Return a pause as long as the time without an answer: short at first, long for a lasting failure."""
     ready = find_condition(topic.status.conditions, ConditionName.READY)
     if ready is None or ready.reason != "ClusterNotReady":
         return WAIT_SECONDS_MIN
@@ -277,7 +277,7 @@ def _patience(topic: Topic, now: datetime) -> float:
 
 
 def _news(topic: Topic, made: _Pass, outcome: Outcome) -> Sequence[News]:
-    """Return the Events that a pass is worth."""
+    """Return the Events of a pass."""
     name, held, live = topic.topic_name, topic.status.topic_id, outcome.live
     news: list[News] = []
     created = any(isinstance(each, CreateTopic) for each in made.done)

@@ -1,8 +1,8 @@
-"""The deletion of a Topic: its topic is deleted or kept, and the resource is always released.
+"""Deletion of a Topic: the topic is deleted or kept, and the resource is always released.
 
 Called by `topic` for resources in deletion that still have the operator's finalizer. A topic is deleted only if this
-resource owned it under its present id, and no other Topic claims it. A Cluster or a namespace in deletion never holds a
-resource back.
+resource owned it under its present id and no other Topic claims it. A Cluster or a namespace in deletion never delays
+the release of a resource.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ News: TypeAlias = tuple[EventType, str, str]
 """Type, reason and message of an Event."""
 
 RETRY_SECONDS: Final = 5.0
-"""How soon brokers that did not answer are asked again."""
+"""Pause before brokers without an answer are called again."""
 REFUSED_RETRY_SECONDS: Final = 60.0
 
 
 class TopicDeletion:
-    """Deletes topics, or lets their resources go without."""
+    """Deletes topics if allowed, and releases their resources."""
 
     def __init__(self, api: KubernetesApi, cache: ObjectCache, topics: TopicCalls, clock: Clock) -> None:
         self._api = api
@@ -45,10 +45,10 @@ class TopicDeletion:
         self._end = NamespaceEnd(api, cache)
 
     async def reconcile(self, topic: Topic, manifest: Manifest) -> float | None:
-        """Make one pass over a Topic that is being deleted; the seconds until it is wanted again."""
+        """Make one pass over a Topic in deletion; return the seconds until the next pass, or None."""
         if TOPIC_FINALIZER not in topic.metadata.finalizers:
             return None
-        # The cached resource may be outdated, and a user may just have kept the topic by another policy.
+        # The cached resource may be outdated: a user may just have changed the deletion policy to keep the topic.
         live = await self._api.get(ObjectRef(TOPIC, topic.namespace, topic.name))
         if live is None or live["metadata"]["uid"] != topic.metadata.uid:
             return None
@@ -70,23 +70,24 @@ class TopicDeletion:
         except TopicRefused as error:
             return await self._wait(topic, manifest, str(error), REFUSED_RETRY_SECONDS)
         if not ending:
-            # Nothing can be written into a namespace that is ending.
+            # No object can be created in a namespace in deletion.
             await self._api.event(manifest, *told)
         await self.release(topic)
         return None
 
     async def _cluster(self, ref: ObjectRef) -> Manifest | None:
-        """Return the Cluster as it stands; None when it is gone, also with its namespace and our rights in it."""
+        """Return the live Cluster; None if it was deleted, also if its namespace and the rights there were deleted."""
         try:
             return await self._api.get(ref)
         except Forbidden:
-            # Without the right to look, what was seen last counts: watching forgets what it may not see any more.
+            # Without the right to read the Cluster, the cache decides: watching drops objects that it may no longer
+            # read.
             if self._cache.get(ref) is not None:
                 raise
             return None
 
     async def release(self, topic: Topic) -> None:
-        """Take our finalizer off the resource as it is now."""
+        """Remove the operator's finalizer from the live resource."""
         ref = ObjectRef(TOPIC, topic.namespace, topic.name)
         live = await self._api.get(ref)
         if live is None or live["metadata"]["uid"] != topic.metadata.uid:
@@ -94,7 +95,7 @@ class TopicDeletion:
         await take_off(self._api, live)
 
     async def _delete(self, topic: Topic, cluster: Manifest) -> News:
-        """Delete the topic if that is allowed; return the Event about it."""
+        """Delete the topic if allowed; return the Event about the result."""
         name, held = topic.topic_name, topic.status.topic_id
         if topic.spec.deletion_policy != "Delete" or held is None or not may_use(cluster, topic.namespace):
             return "Normal", "TopicKept", f"topic {name} is kept: this resource may not delete it"
@@ -125,7 +126,7 @@ class TopicDeletion:
 
 
 def status_manifest(topic: Topic, status: TopicStatus) -> Manifest:
-    """Return the status of a Topic as it is applied."""
+    """Return the status of a Topic as a manifest to apply."""
     return {
         "apiVersion": TOPIC.api_version,
         "kind": TOPIC.kind,

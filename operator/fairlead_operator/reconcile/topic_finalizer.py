@@ -1,4 +1,4 @@
-"""Takes our finalizer off a Topic: the one way for every pass that lets one go."""
+"""Removal of the operator's finalizer from a Topic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pure: from a Cluster and what the plan decided to the Kubernetes objects that should exist, as plain dicts."""
+"""Rendering, without I/O: the wanted Kubernetes objects as dicts, from a Cluster and the decisions of its plan."""
 
 from fairlead_operator.render.addresses import (
     advertised_addresses,

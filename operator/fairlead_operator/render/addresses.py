@@ -1,6 +1,7 @@
-"""Where clients reach the brokers, by the listener of the Cluster and what its Services have been given.
+"""Client addresses of the brokers, from the listener of the Cluster and the addresses of its Services.
 
-`plan` puts it into the status and compares it with what brokers advertise; the configuration file tells each broker.
+`plan` writes the addresses into the status and compares them with the advertised addresses; brokers read theirs from
+the configuration file.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ POD_PLACE = "{pod}"
 
 
 def internal_host(cluster: Cluster, pod: str = POD_PLACE) -> str:
-    """Return the name by which a broker's pod is found inside the Kubernetes cluster."""
+    """Return the DNS name of a broker's pod inside the Kubernetes cluster."""
     return f"{pod}.{brokers_service_name(cluster.name)}.{cluster.namespace}.svc"
 
 
 def advertise_template(cluster: Cluster) -> str:
-    """Return what every broker advertises that has no address of its own, with `{id}`, `{pod}`, `{namespace}` in it."""
+    """Return the advertised address of brokers without an own one, with the fields `{id}`, `{pod}`, `{namespace}`."""
     listener = cluster.spec.listeners.data
     if listener.advertised_host is None or (listener.type == "nodeport" and listener.per_broker):
         return f"{internal_host(cluster)}:{DATA_PORT}"
@@ -35,7 +36,7 @@ def advertise_template(cluster: Cluster) -> str:
 
 
 def broker_ids(cluster: Cluster, pool_replicas: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Return pool and id of every broker that there is to be now, in the order of the ids."""
+    """Return pool and id of every broker in this step, ordered by id."""
     return sorted(
         (
             (pool.name, broker)
@@ -51,9 +52,9 @@ def broker_ids(cluster: Cluster, pool_replicas: Mapping[str, int]) -> list[tuple
 def advertised_addresses(
     cluster: Cluster, pool_replicas: Mapping[str, int], services: Iterable[Manifest]
 ) -> dict[int, str]:
-    """Return the `host:port` of each broker that has a Service of its own and whose outside address is known.
+    """Return the `host:port` of each broker with a Service of its own and a known external address.
 
-    `services` are live ones: a load balancer's address and the ports of nodes stand there alone.
+    `services` are live objects: only they have the address of a load balancer and the node ports.
     """
     listener = cluster.spec.listeners.data
     if not listener.per_broker:
@@ -72,7 +73,7 @@ def advertised_addresses(
 def broker_addresses(
     cluster: Cluster, pool_replicas: Mapping[str, int], advertised: Mapping[int, str]
 ) -> dict[int, str]:
-    """Return the `host:port` that each broker is to advertise, with the places filled in."""
+    """Return the `host:port` that each broker should advertise, with all fields filled in."""
     template = advertise_template(cluster)
     return {
         broker: advertised.get(broker) or _fill(template, cluster, pool, broker)
@@ -81,7 +82,7 @@ def broker_addresses(
 
 
 def bootstrap_address(cluster: Cluster, services: Iterable[Manifest]) -> str:
-    """Return the URL to begin at: the load balancer's where there is one, else the Service's name inside."""
+    """Return the bootstrap URL: that of the load balancer if there is one, else that of the Service."""
     name = bootstrap_service_name(cluster.name)
     service = next((each for each in services if each["metadata"]["name"] == name), {})
     host = _load_balancer(service) if cluster.spec.listeners.data.type == "loadbalancer" else ""
@@ -101,7 +102,7 @@ def _fill(template: str, cluster: Cluster, pool: str, broker: int) -> str:
 
 
 def _with_port(host: str, port: int) -> str:
-    """Return `host:port`; a host that names its port keeps it, and an IPv6 address gets its brackets."""
+    """Return `host:port`. A host that already has a port keeps it, and an IPv6 address is put in brackets."""
     _, colon, last = host.rpartition(":")
     if host.count(":") > 1 and not host.startswith("["):
         return f"[{host}]:{port}"

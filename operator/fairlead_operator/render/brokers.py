@@ -1,4 +1,4 @@
-"""The StatefulSet of a pool of brokers, and the ConfigMap that all of them read."""
+"""StatefulSet of a broker pool, and the ConfigMap of all brokers."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ from fairlead_operator.render.pods import (
 )
 
 GRACE_SECONDS: Final = 120
-"""Between the wish to stop a broker and its end: leadership moves away first, and open calls are answered."""
+"""Termination grace period: the broker moves its leaderships away and answers open calls before it stops."""
 HANDOVER_SECONDS: Final = 60
 """Seconds of the grace period for the restart permit and the move of leaderships."""
 EVERY_ADDRESS: Final = "[::]"
-"""Listen address of brokers: all of IPv4 and IPv6. `0.0.0.0` is IPv4 alone, and shuts out clusters of IPv6."""
+"""Listen address of brokers for IPv4 and IPv6. The address `0.0.0.0` would exclude IPv6 clusters."""
 ETCD_SECRET_FOLDER: Final = f"{CONFIG_FOLDER}-etcd"
 ETCD_SECRET_VOLUME: Final = "etcd-credentials"  # noqa: S105 - a name
 
@@ -69,7 +69,7 @@ def config_map(cluster: Cluster, inputs: RenderInputs) -> Manifest:
 
 
 def broker_set(cluster: Cluster, pool: BrokerPool, inputs: RenderInputs) -> Manifest:
-    """Return the StatefulSet of a pool: brokers start together and are restarted by the operator alone.
+    """Return the StatefulSet of a pool. Its brokers start in parallel, and only the operator restarts them.
 
     Raises `TemplateRefused`.
     """
@@ -101,7 +101,7 @@ def broker_set(cluster: Cluster, pool: BrokerPool, inputs: RenderInputs) -> Mani
 
 
 def claim_template(labels: dict[str, str], storage: Storage, size: str | None) -> Manifest:
-    """Return the template of a claim; `size` goes before that of the spec while the live set has another one."""
+    """Return the template of a claim; `size` overrides the spec while the live StatefulSet has another size."""
     spec: Manifest = {
         "accessModes": ["ReadWriteOnce"],
         "resources": {"requests": {"storage": size or storage.size}},
@@ -117,7 +117,7 @@ def claim_template(labels: dict[str, str], storage: Storage, size: str | None) -
 
 
 def broker_pod_hash(cluster: Cluster, pool: BrokerPool, inputs: RenderInputs) -> str:
-    """Return the fingerprint of what the Cluster says about the pods of a pool."""
+    """Return the fingerprint of the Cluster's fields for the pods of a pool."""
     return pod_spec_hash(
         {
             "image": inputs.images.broker,
@@ -141,7 +141,8 @@ def _parts(cluster: Cluster, pool: BrokerPool, inputs: RenderInputs) -> PodParts
         spec={
             "serviceAccountName": service_account_name(cluster.name),
             "automountServiceAccountToken": False,
-            # Variables of Services would begin with FAIRLEAD_ for a Cluster of that name, and be taken for settings.
+            # The variables of Services of a Cluster named `fairlead` would begin with FAIRLEAD_, and brokers would read
+            # them as settings.
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": GRACE_SECONDS,
             "securityContext": pod_security(),
@@ -170,7 +171,8 @@ def _container(
             )
         ],
         **container_resources(pool.resources),
-        # Ready is caught up with the leaders; alive is that the process answers, however long it recovers.
+        # A broker is ready when it has caught up with the leaders. It is alive while the process answers, even during a
+        # long recovery.
         "readinessProbe": http_probe("/readyz", OPS_PORT_NAME, period_seconds=5, failures=2),
         "livenessProbe": http_probe("/healthz", OPS_PORT_NAME, period_seconds=10, failures=6),
         "lifecycle": {"preStop": {"exec": {"command": _before_stop()}}},
@@ -202,8 +204,8 @@ def _identity(cluster: Cluster) -> list[Manifest]:
 def _etcd(cluster: Cluster) -> list[Manifest]:
     managed, external = cluster.spec.etcd.managed, cluster.spec.etcd.external
     if managed is not None:
-        # Members by name, so that one that stands still is left for another; then the Service, which also knows
-        # members that came after this broker started.
+        # The list has the members by name, so that the broker can leave an unresponsive member for another one. The
+        # Service at the end also reaches members that were added after the start of the broker.
         urls = [
             etcd_client_url(cluster.namespace, cluster.name, member) for member in range(managed.replicas)
         ]

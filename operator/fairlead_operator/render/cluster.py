@@ -1,4 +1,4 @@
-"""All objects of a Cluster, in the order in which they are to be applied."""
+"""All objects of a Cluster, in the order in which they are applied."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from fairlead_operator.render.services import broker_services
 
 
 def render_cluster(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
-    """Return every object that should exist, what pods need before the pods; the same for the same arguments.
+    """Return every wanted object, with the dependencies of pods before the pods; deterministic.
 
-    What the Cluster owns and is not among them should not exist. Raises `TemplateRefused`, naming the field of a
-    pod template that cannot be laid over a pod.
+    Other objects that the Cluster owns should not exist. Raises `TemplateRefused` with the field of a pod template that
+    cannot be merged over a pod.
     """
     account = framed(cluster, SERVICE_ACCOUNT, service_account_name(cluster.name))
     return [

@@ -1,7 +1,7 @@
-"""The brokers' configuration file, and which keys of a Cluster's `config` go where.
+"""Configuration file of the brokers, and the destination of each key of a Cluster's `config`.
 
-By the one catalogue in `fairlead_api`: what can change while brokers run is set through their API by the plan; what is
-read at the start alone stands in the file; the rest is refused and left out.
+The catalogue in `fairlead_api` decides. The plan sets dynamic keys through the API of the brokers. Keys that are read
+only at startup are written to the file. All other keys are refused and omitted.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from fairlead_operator.render.inputs import RenderInputs
 
 @dataclass(frozen=True, slots=True)
 class ConfigSplit:
-    """A Cluster's `config`, each key in exactly one part, with values in the stored form."""
+    """The keys of a Cluster's `config`, each in exactly one part, with values in the stored form."""
 
     dynamic: Mapping[str, str] = field(default_factory=dict)
-    """Set on the running cluster."""
+    """Keys that are set on the running cluster."""
     restart: Mapping[str, str] = field(default_factory=dict)
-    """Read by brokers when they start."""
+    """Keys that brokers read at startup."""
     forbidden: Mapping[str, str] = field(default_factory=dict)
-    """Left out, each with the sentence that says why."""
+    """Refused keys, each with the reason as a sentence."""
 
 
 def split_config(config: Mapping[str, str]) -> ConfigSplit:
-    """Return where each key goes, in the order of the keys. A key that is unknown or wrong never stops the others."""
+    """Return the parts of `config`, ordered by key. An unknown or invalid key does not affect the other keys."""
     dynamic: dict[str, str] = {}
     restart: dict[str, str] = {}
     forbidden: dict[str, str] = {}

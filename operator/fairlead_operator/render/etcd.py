@@ -1,4 +1,4 @@
-"""The managed etcd: a StatefulSet of members, a Service that names each, and one in front of the ready ones.
+"""Objects of a managed etcd: the StatefulSet, a headless Service for the members' names, and a client Service.
 
 `plan.etcd` adds and removes members through etcd itself; this module renders the pods of the present plan.
 """
@@ -52,22 +52,25 @@ from fairlead_operator.render.services import service_port
 
 INITIAL_CLUSTER: Final = "ETCD_INITIAL_CLUSTER"
 INITIAL_STATE: Final = "ETCD_INITIAL_CLUSTER_STATE"
-"""Variables from which a pod with an empty volume knows what it joins. Not part of the fingerprint: they change with
-the members and say nothing to a pod that runs."""
+"""Variables that tell a pod with an empty volume which etcd to join. They are not part of the fingerprint, since they
+change with the members and have no effect on a running pod."""
 GRACE_SECONDS: Final = 30
-"""For handing leadership to another member and closing the store."""
+"""Termination grace period, for the transfer of leadership and the close of the store."""
 COMPACTION: Final = ("--auto-compaction-mode=periodic", "--auto-compaction-retention=10m")
-"""Brokers follow within seconds; a broker that was away for longer lists all keys again."""
+"""Retention of old revisions. Brokers follow changes within seconds; a broker that was down for longer lists all keys
+again."""
 QUOTA_BYTES_MAX: Final = 8 << 30
-"""Etcd's own advice."""
+"""Largest store quota that etcd recommends."""
 QUOTA_PARTS: Final = 2.5
-"""The volume holds the store, a snapshot of it on its way to another member, and the log."""
+"""Size of a volume in relation to the quota: the volume contains the store, a snapshot for another member, and the
+log."""
 QUOTA_ARGUMENT: Final = "--quota-backend-bytes="
-"""Not part of the fingerprint of pods: the plan restarts members for a larger store, and for no smaller one."""
+"""Argument with the store quota. It is not part of the fingerprint: the plan restarts members only for a larger quota,
+not for a smaller one."""
 
 
 def etcd_objects(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
-    """Return StatefulSet and Services; none where etcd is external. Raises `TemplateRefused`."""
+    """Return StatefulSet and Services; empty for an external etcd. Raises `TemplateRefused`."""
     managed = cluster.spec.etcd.managed
     if managed is None or inputs.etcd is None:
         return []
@@ -75,7 +78,7 @@ def etcd_objects(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
 
 
 def etcd_pod_hash(managed: ManagedEtcd, images: Images) -> str:
-    """Return the fingerprint of what a Cluster says about the pods of its etcd."""
+    """Return the fingerprint of the Cluster's fields for the pods of its etcd."""
     return pod_spec_hash(
         {
             "image": images.etcd,
@@ -86,7 +89,7 @@ def etcd_pod_hash(managed: ManagedEtcd, images: Images) -> str:
 
 
 def _peers(cluster: Cluster) -> Manifest:
-    """Return the Service that names each member, also one that is not ready: it becomes so by talking to the others."""
+    """Return the headless Service. It includes members that are not ready, which need the others to become ready."""
     manifest = framed(cluster, SERVICE, etcd_peers_service_name(cluster.name), component=ETCD_COMPONENT)
     manifest["spec"] = {
         "type": "ClusterIP",
@@ -122,7 +125,7 @@ def _members(cluster: Cluster, managed: ManagedEtcd, etcd: EtcdInputs, inputs: R
         "updateStrategy": {"type": "OnDelete"},
         "persistentVolumeClaimRetentionPolicy": {
             "whenDeleted": cluster.spec.claim_policy.when_deleted,
-            # The plan deletes the claim of a member that etcd itself has let go, and no other.
+            # Only the plan deletes claims, and only those of members that were removed from etcd.
             "whenScaled": "Retain",
         },
         "selector": {"matchLabels": pod_selector(cluster.name, ETCD_COMPONENT)},
@@ -147,7 +150,8 @@ def _parts(cluster: Cluster, managed: ManagedEtcd, etcd: EtcdInputs, images: Ima
         spec={
             "serviceAccountName": service_account_name(cluster.name),
             "automountServiceAccountToken": False,
-            # Variables of Services would begin with ETCD_ for a Cluster of that name, and be taken for settings.
+            # The variables of Services of a Cluster named `etcd` would begin with ETCD_, and etcd would read them as
+            # settings.
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": GRACE_SECONDS,
             "securityContext": pod_security(),
@@ -195,14 +199,14 @@ def _arguments(cluster: Cluster, quota_bytes: int) -> list[str]:
     host = f"$(POD_NAME).{etcd_peers_service_name(cluster.name)}.{cluster.namespace}.svc"
     return [
         "--name=$(POD_NAME)",
-        # A folder of its own: the volume's root may hold a file system's lost+found.
+        # The data has its own folder, since the volume's root may contain the file system's lost+found.
         f"--data-dir={ETCD_DATA_PATH}/data",
         f"--listen-client-urls=http://0.0.0.0:{ETCD_CLIENT_PORT}",
         f"--advertise-client-urls=http://{host}:{ETCD_CLIENT_PORT}",
         f"--listen-peer-urls=http://0.0.0.0:{ETCD_PEER_PORT}",
         f"--initial-advertise-peer-urls=http://{host}:{ETCD_PEER_PORT}",
         f"--listen-metrics-urls=http://0.0.0.0:{ETCD_METRICS_PORT}",
-        # Members of a Cluster that had this name before are strangers.
+        # The token separates these members from those of an earlier Cluster with the same name.
         f"--initial-cluster-token={cluster.metadata.uid or cluster.name}",
         f"{QUOTA_ARGUMENT}{quota_bytes}",
         *COMPACTION,
@@ -210,11 +214,11 @@ def _arguments(cluster: Cluster, quota_bytes: int) -> list[str]:
 
 
 def _quota_bytes(managed: ManagedEtcd, etcd: EtcdInputs) -> int:
-    """Return how large the store may become: by the smallest volume, for one may not have been enlarged."""
+    """Return the store quota by the smallest volume, since not every volume may have been enlarged."""
     return quota_of(quantity(managed.storage.size), etcd.volume_bytes)
 
 
 def quota_of(asked_bytes: Fraction, volume_bytes: int | None) -> int:
-    """Return the store quota for the wanted size of the volumes and the smallest one that there is."""
+    """Return the store quota for the wanted size of the volumes and the size of the smallest existing volume."""
     size = asked_bytes if volume_bytes is None else min(asked_bytes, Fraction(volume_bytes))
     return min(QUOTA_BYTES_MAX, int(size / QUOTA_PARTS))

@@ -1,4 +1,4 @@
-"""What the objects of a Cluster follow from beside the Cluster itself. Values only; `plan` makes them."""
+"""Inputs of rendering other than the Cluster itself, made by `plan`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Final, Literal, TypeAlias
 ClusterState: TypeAlias = Literal["new", "existing"]
 
 NOBODY_JOINS: Final = "nobody=http://127.0.0.1:2380"
-"""Initial cluster of etcd's members while none joins. A member with data does not read it. A member with an empty
-volume does not find its own name in it and refuses to start, so it cannot return under its old id without its data; the
-plan then replaces it by a new member."""
+"""Initial cluster of etcd members while no member joins. A member with data ignores it. A member with an empty volume
+does not find its own name in it and refuses to start, so that it cannot return under its old id without its data; the
+plan replaces that member by a new one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Images:
-    """Images as they are to run, decided by the plan from the resource, the settings and what runs now."""
+    """Images to run, decided by the plan from the resource, the settings and the running images."""
 
     broker: str
     etcd: str
@@ -24,32 +24,32 @@ class Images:
 
 @dataclass(frozen=True, slots=True)
 class EtcdInputs:
-    """The managed etcd at this step of its way."""
+    """Inputs for a managed etcd in the present step of its plan."""
 
     replicas: int
-    """Pods that there are to be now."""
+    """Number of pods in this step."""
     initial_cluster: str = NOBODY_JOINS
     """Initial cluster for a member with an empty volume: all members as `name=url,...`, or `NOBODY_JOINS`."""
     state: ClusterState = "existing"
-    """`new` until every first member has been seen running."""
+    """Initial cluster state: `new` until every initial member has been seen running, then `existing`."""
     volume_bytes: int | None = None
-    """What every volume has that there is; None before there are any."""
+    """Size in bytes that every existing volume has at least; None before the first volume exists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderInputs:
-    """What the plan decided, and what it saw and the objects depend on."""
+    """Decisions of the plan, and the observed facts that objects depend on."""
 
     images: Images
     etcd: EtcdInputs | None = None
-    """None where etcd is external."""
+    """Inputs for a managed etcd; None for an external etcd."""
     pool_replicas: Mapping[str, int] = field(default_factory=dict)
-    """Pods that each pool is to have now; a pool without an entry has those of its spec."""
+    """Number of pods of each pool in this step; the default is the number in the spec."""
     advertised: Mapping[int, str] = field(default_factory=dict)
-    """`host:port` of brokers whose clients reach them by an address of their own; see `addresses`."""
+    """`host:port` of each broker that clients reach by an address of its own; see `addresses`."""
     kinds: frozenset[str] = frozenset()
     """Names of optional kinds that the API server has: `PodMonitor`."""
     operator_namespace: str = ""
     """Namespace of the operator's own pod, for the network policies; empty outside of the cluster."""
     storage: Mapping[str, str] = field(default_factory=dict)
-    """By name of a StatefulSet, the size in its claim templates while the live one cannot be changed yet."""
+    """Size in the claim templates by name of a StatefulSet, if it differs from the spec's."""

@@ -1,9 +1,9 @@
-"""Merge of a user's template over a rendered object: a strategic merge, as `kubectl patch` does it.
+"""Strategic merge of a user's template over a rendered object, as in `kubectl patch`.
 
 Maps are merged key by key at every level. Lists of named entries are merged by name: an entry is merged over the entry
-of the same name, or replaces it if it is of another kind; further entries are appended. Every other list is replaced. A
-null removes a value. The user's value wins; the caller restores values that may not change. Knows nothing of brokers or
-etcd.
+of the same name, or replaces it in lists with alternative forms; new entries are appended. Every other list is
+replaced. A null removes a value. The user's value wins; the caller restores values that may not change. The module
+knows nothing of brokers or etcd.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ MERGE_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "topologySpreadConstraints": ("topologyKey", "whenUnsatisfiable"),
     "resourceClaims": ("name",),
 }
-"""Lists that are merged, by the field that holds them, and what tells entries apart: as Kubernetes declares it."""
+"""Lists that are merged, by their field, and the keys of their entries, as Kubernetes declares them."""
 ONE_OF_A_KIND: Final = frozenset({"env", "volumes"})
-"""Lists whose entries are one of several things: laid over each other, two of them would stand in one entry."""
+"""Lists whose entries have one of several forms: a merged entry could have two forms at once, so entries are
+replaced."""
 _DEFAULTS: Final[Mapping[str, str]] = {"protocol": "TCP"}
 
 
 def strategic_merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `base` with `over` laid on it. Neither is changed, and the order of `base` is kept.
+    """Return `base` with `over` merged over it. Both arguments stay unchanged, and the order of `base` is kept.
 
-    Entries of lists that are merged are maps.
+    Entries of merged lists must be maps.
     """
     merged = dict(base)
     for key, value in over.items():

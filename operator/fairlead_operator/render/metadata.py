@@ -1,4 +1,4 @@
-"""Frames of objects: kind, name, labels, and whose they are."""
+"""Metadata of rendered objects: kind, name, labels and owner."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ def framed(
     pool: str | None = None,
     annotations: Mapping[str, str] | None = None,
 ) -> Manifest:
-    """Return an object of the Cluster without its content.
+    """Return an object of the Cluster with its metadata only.
 
-    The Cluster owns it, so both are deleted together; with `deletionPolicy: Retain` it has no owner, and stays.
-    A finalizer that removes owners would hold up the deletion of the namespace when no operator runs.
+    The Cluster owns the object, so Kubernetes deletes both together. With `deletionPolicy: Retain`, the object has no
+    owner and is kept. A finalizer that removes the owner would block the deletion of the namespace while no operator
+    runs.
     """
     metadata: Manifest = {
         "name": name,
@@ -35,7 +36,7 @@ def framed(
 
 
 def owner_reference(cluster: Cluster) -> Manifest:
-    """Return the reference by which an object belongs to the Cluster, and a deletion in the foreground waits for it."""
+    """Return the owner reference to the Cluster; a foreground deletion of the Cluster waits for the object."""
     return {
         "apiVersion": CLUSTER.api_version,
         "kind": CLUSTER.kind,

@@ -1,7 +1,7 @@
-"""Common parts of the pods of brokers and of etcd: restricted security, spreading, and the user's template.
+"""Common parts of broker and etcd pods: restricted security, topology spread, and the user's template.
 
-The user's template is merged last and wins, except for the identity of a pod: labels and annotations of the operator,
-the variables with the identity of the container, its data, and its command.
+The user's template is merged last and wins, except for the identity of a pod: the operator's labels and annotations,
+the identity variables of the container, its data, and its command.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from fairlead_operator.render.fingerprints import said
 from fairlead_operator.render.merge import MERGE_KEYS, strategic_merge
 
 TEMPORARY_SIZE: Final = "64Mi"
-"""Size of /tmp, which holds no data of Fairlead; the root of the container is read-only."""
+"""Size of /tmp, which contains no data of Fairlead. The root file system of the container is read-only."""
 NEVER_NULL: Final = frozenset({"containers", "env", "ports", "volumeMounts", "volumes"})
-"""Lists of which something is the operator's."""
+"""Lists in which the operator owns an entry."""
 OWN_LABELS: Final = (f"{GROUP}/", "app.kubernetes.io/")
 
 
 class TemplateRefused(Exception):
-    """A user's pod template has a form that cannot be laid over a pod; the message names the field."""
+    """A user's pod template cannot be merged over a pod; the message names the field."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodParts:
-    """A pod as the operator draws it, before the user's template."""
+    """A pod as rendered by the operator, before the merge of the user's template."""
 
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     spec: Manifest
-    """Pod spec with the one container of Fairlead."""
+    """Pod spec with Fairlead's only container."""
     identity: frozenset[str] = field(default_factory=frozenset)
-    """Names of the variables with the identity of the container."""
+    """Names of the container's identity variables."""
 
 
 def pod_template(parts: PodParts, template: PodTemplate | None) -> Manifest:
@@ -85,7 +85,7 @@ def container_security() -> Manifest:
 
 
 def spread(selector: Mapping[str, str]) -> list[Manifest]:
-    """Return constraints that spread pods over zones and hosts as far as there are any, and never keep one waiting."""
+    """Return constraints that spread pods over zones and hosts as far as possible and never block scheduling."""
     return [
         {
             "maxSkew": 1,
@@ -103,12 +103,12 @@ def temporary_volume() -> Manifest:
 
 
 def temporary_mount() -> Manifest:
-    """Return where /tmp is mounted."""
+    """Return the mount of /tmp."""
     return {"name": TEMPORARY_VOLUME, "mountPath": "/tmp"}  # noqa: S108 - the container's own, and empty
 
 
 def http_probe(path: str, port: str, *, period_seconds: int, failures: int) -> Manifest:
-    """Return a probe by HTTP that waits five seconds for each answer."""
+    """Return an HTTP probe with a timeout of five seconds."""
     return {
         "httpGet": {"path": path, "port": port},
         "periodSeconds": period_seconds,
@@ -118,19 +118,19 @@ def http_probe(path: str, port: str, *, period_seconds: int, failures: int) -> M
 
 
 def container_resources(resources: Resources | None) -> Manifest:
-    """Return the field of what a container asks for and may have; empty where the user says nothing."""
+    """Return the `resources` field of a container; empty if the user sets none."""
     amounts = said(resources)
     return {"resources": dict(amounts)} if amounts else {}
 
 
 def _under(theirs: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str]:
-    """Return a user's labels or annotations with ours over them; none of them may look like one of ours."""
+    """Return a user's labels or annotations with the operator's over them, without keys in the operator's domains."""
     kept = {key: value for key, value in theirs.items() if not key.startswith(OWN_LABELS)}
     return dict(sorted({**kept, **ours}.items()))
 
 
 def _put_back(spec: Manifest, parts: PodParts) -> None:
-    """Restore in a merged pod what it is known by."""
+    """Restore the identity of a merged pod."""
     [drawn] = parts.spec["containers"]
     container = next(each for each in spec["containers"] if each["name"] == drawn["name"])
     for part in ("command", "args", "ports", "image"):
@@ -149,7 +149,7 @@ def _put_back(spec: Manifest, parts: PodParts) -> None:
 
 
 def _ports(drawn: Manifest, merged: Manifest) -> list[Manifest]:
-    """Return our ports, then others of other numbers and names."""
+    """Return the operator's ports, then the user's ports with other numbers and names."""
     numbers = {port["containerPort"] for port in drawn["ports"]}
     names = {port["name"] for port in drawn["ports"]}
     others = [
@@ -168,7 +168,7 @@ def _named_back(
 
 
 def _check_lists(path: str, words: Mapping[str, Any]) -> None:
-    """Refuse lists that are to be merged and hold something without a name."""
+    """Raise `TemplateRefused` for a merged list with an entry that has no name."""
     for field_name, value in words.items():
         where = f"{path}.{field_name}"
         if isinstance(value, Mapping):

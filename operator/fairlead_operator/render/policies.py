@@ -36,24 +36,24 @@ from fairlead_operator.render.inputs import RenderInputs
 from fairlead_operator.render.metadata import framed
 
 PROMETHEUS: Final = {NAME_LABEL: "prometheus"}
-"""Label by which a pod that reads metrics is known, in whatever namespace."""
+"""Label of pods that scrape metrics, in any namespace."""
 NAMESPACE_LABEL: Final = "kubernetes.io/metadata.name"
 SCRAPE_INTERVAL: Final = "30s"
 COMPONENT_META_LABEL: Final = "__meta_kubernetes_pod_label_app_kubernetes_io_component"
-"""As Prometheus calls the label of a pod that says which component it is of."""
+"""Name in Prometheus of the pod label with the component."""
 BROKER_NAMED: Final[Manifest] = {
     "action": "replace",
     "sourceLabels": ["__meta_kubernetes_pod_name"],
     "targetLabel": "broker",
 }
-"""Gives every series of a broker the name of its pod."""
+"""Relabeling that adds the name of the broker's pod to every series."""
 
 
 def disruption_budgets(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
-    """Return budgets that allow evictions of one broker, and one member of etcd, at a time.
+    """Return budgets that allow the eviction of one broker and one etcd member at a time.
 
     A single pod gets no budget, since its node could never be drained. A pod that is not ready may be evicted only
-    while the others are ready (`IfHealthyBudget`): it may hold the newest records.
+    while the other pods are ready (`IfHealthyBudget`), since it may have the newest records.
     """
     budgets = []
     if len(broker_ids(cluster, inputs.pool_replicas)) > 1:
@@ -64,7 +64,7 @@ def disruption_budgets(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]
 
 
 def network_policies(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
-    """Return policies for incoming traffic; outgoing traffic is open, and policies never block the kubelet's probes."""
+    """Return policies for ingress; egress is open, and policies never block the kubelet's probes."""
     if not cluster.spec.network_policy.enabled:
         return []
     policies = [_broker_policy(cluster, inputs)]
@@ -74,7 +74,7 @@ def network_policies(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
 
 
 def pod_monitors(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
-    """Return the PodMonitor of brokers and etcd, where that kind exists and is wanted."""
+    """Return the PodMonitor of brokers and etcd, if the API server has that kind and the Cluster enables it."""
     if not cluster.spec.pod_monitor.enabled or POD_MONITOR.kind not in inputs.kinds:
         return []
     manifest = framed(cluster, POD_MONITOR, pod_monitor_name(cluster.name))
@@ -89,15 +89,15 @@ def pod_monitors(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
 
 
 def _endpoint(cluster: Cluster, port: str, component: str, also: Sequence[Manifest] = ()) -> Manifest:
-    """Return what is scraped at a port, with the labels by which boards and alerts choose."""
+    """Return the scrape endpoint of a port, with the labels that dashboards and alerts select by."""
     return {
         "port": port,
         "path": "/metrics",
         "interval": SCRAPE_INTERVAL,
         "relabelings": [
-            # By its name alone the port may be that of a container that the user's template adds to another component.
+            # A user's template may add a container with the same port name to another component.
             {"action": "keep", "sourceLabels": [COMPONENT_META_LABEL], "regex": component},
-            # Not `cluster`: by that name many setups tell Kubernetes clusters apart.
+            # The label is not named `cluster`, since many setups use that name for the Kubernetes cluster.
             {"action": "replace", "targetLabel": "fairlead_cluster", "replacement": cluster.name},
             {"action": "replace", "targetLabel": "fairlead_component", "replacement": component},
             *map(dict, also),
@@ -159,7 +159,7 @@ def _policy(cluster: Cluster, name: str, component: str, ingress: list[Manifest]
 
 
 def _rule(ports: Sequence[int], peers: list[Manifest] | None) -> Manifest:
-    """Return a rule for ports; without peers it allows every source."""
+    """Return an ingress rule for ports; without peers, the rule allows every source."""
     rule: Manifest = {"ports": [{"protocol": "TCP", "port": port} for port in ports]}
     if peers is not None:
         rule["from"] = peers

@@ -1,4 +1,4 @@
-"""Services before the brokers: names for each pod, one place to begin at, and one for each broker where asked."""
+"""Services of the brokers: headless, bootstrap, and one for each broker if the listener asks for them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SERVICE_TYPES: Final[dict[ListenerType, str]] = {
 
 
 def service_port(name: str, port: int) -> Manifest:
-    """Return a port of a Service that leads to the container's port of the same name."""
+    """Return a port of a Service with the container's port of the same name as target."""
     return {"name": name, "port": port, "targetPort": name, "protocol": "TCP"}
 
 
@@ -50,7 +50,7 @@ def broker_services(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
 
 
 def _headless(cluster: Cluster) -> Manifest:
-    """Return the Service that names each pod, also one that is not ready: its peers bring it up to date."""
+    """Return the headless Service. It includes brokers that are not ready, which need their peers to catch up."""
     manifest = framed(cluster, SERVICE, brokers_service_name(cluster.name), component=BROKER_COMPONENT)
     manifest["spec"] = {
         "type": "ClusterIP",
@@ -75,7 +75,7 @@ def _bootstrap(cluster: Cluster) -> Manifest:
 
 
 def _of_one(cluster: Cluster, pool: str, broker: int) -> Manifest:
-    """Return the Service of one broker, which includes a broker that is not ready: no other can answer for it."""
+    """Return the Service of one broker. It includes a broker that is not ready, since no other broker can answer."""
     pod = {POD_NAME_LABEL: broker_pod_name(cluster.name, pool, broker)}
     port = service_port(DATA_PORT_NAME, DATA_PORT)
     manifest = _reached(cluster, broker_service_name(cluster.name, broker), pod, port)

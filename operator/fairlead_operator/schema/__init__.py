@@ -1,6 +1,6 @@
-"""Makes the custom resource definitions from the models of the resources, at build time only.
+"""Custom resource definitions, made from the models of the resources at build time.
 
-`docs/generate` writes what this room returns into `manifests/crds/` and makes the reference pages from it; the
-operator at work never loads it. It must not know any single field: what the API server is to check stands on the
-models.
+`docs/generate` writes the definitions into `manifests/crds/` and generates the reference pages from them. A running
+operator never loads this room. The room must not know any single field: the models declare the checks of the API
+server.
 """

@@ -1,7 +1,7 @@
-"""The custom resource definitions of Fairlead as manifests, and as text.
+"""Custom resource definitions of Fairlead as manifests and as text.
 
-Each is the structural schema of its model with what a definition has around it: names, columns of the listing, the
-status subresource. There is no scale subresource: it cannot point into the list of pools.
+A definition consists of the structural schema of its model, the names, the printer columns and the status subresource.
+There is no scale subresource, since its paths cannot point into the list of pools.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class Column:
 
     name: str
     path: str
-    """JSON path of its value."""
+    """JSON path of the column's value."""
     type: str = "string"
     description: str = ""
     priority: int = 0
-    """0 is always shown, 1 with `--output wide`."""
+    """Priority of the column: 0 is always shown, 1 only with `--output wide`."""
 
     def manifest(self) -> Schema:
-        """Return the column as it stands in a definition."""
+        """Return the column as part of a definition."""
         words: Schema = {"name": self.name, "type": self.type, "jsonPath": self.path}
         if self.description:
             words["description"] = self.description
@@ -50,7 +50,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """One kind: its names, its model and its listing."""
+    """The definition of one kind: its names, its model and its printer columns."""
 
     kind: ResourceKind
     plural: str
@@ -64,10 +64,10 @@ class Definition:
         return f"{self.plural}.{GROUP}"
 
     def schema(self) -> Schema:
-        """Return the schema of the kind as the API server takes it."""
+        """Return the schema of the kind in the form of the API server."""
         whole = structural_schema(self.model)
         fields = cast("dict[str, Schema]", whole["properties"])
-        # The operator sets all conditions; the API server only adds the state before the first pass.
+        # The operator sets all conditions; the API server only adds the default condition before the first pass.
         status = cast("Schema", _without_defaults(fields["status"]))
         status["default"] = {"conditions": [_not_reconciled()]}
         return {
@@ -76,7 +76,7 @@ class Definition:
             "properties": {
                 "apiVersion": {"type": "string"},
                 "kind": {"type": "string"},
-                # Rules about the name need it here to point at it.
+                # Validation rules on the name need the name in the schema.
                 "metadata": {"type": "object", "properties": {"name": {"type": "string"}}},
                 "spec": fields["spec"],
                 "status": status,
@@ -84,7 +84,7 @@ class Definition:
         }
 
     def manifest(self) -> Schema:
-        """Return the whole definition."""
+        """Return the whole definition as a manifest."""
         return {
             "apiVersion": "apiextensions.k8s.io/v1",
             "kind": "CustomResourceDefinition",
@@ -123,7 +123,7 @@ class _Dumper(yaml.SafeDumper):
     """Writes repeated parts in full, since a definition without anchors is easier to read."""
 
     def ignore_aliases(self, data: object) -> bool:
-        """Say yes to everything."""
+        """Return True, so that no value is written as an alias."""
         return True
 
 

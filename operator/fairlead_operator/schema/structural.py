@@ -1,9 +1,9 @@
-"""JSON schema of Pydantic turned into the structural schema that the API server takes.
+"""Conversion of Pydantic's JSON schema to the structural schema that the API server requires.
 
-What differs is little, and every difference is one step here: references are put in place, `null` as an alternative
-goes (leaving a field out says the same), `int | str` becomes int-or-string, `const` an enumeration, titles and what
-the API server does not know go. A default of an object holds only what was asked for, so that the defaults of its
-own fields come from the API server. A word that is not known at all is an error, not a guess.
+Each difference between the two is one step here. References are replaced by their definitions. The alternative `null`
+is removed, since an absent field has the same meaning. `int | str` becomes int-or-string, and `const` becomes an
+enumeration. Titles and keywords that the API server does not know are removed. The default of an object contains only
+the given values: the API server adds the defaults of the object's fields. An unknown keyword is an error.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"
 INT_OR_STRING: Final = "x-kubernetes-int-or-string"
 RULES: Final = "x-kubernetes-validations"
 
-# In the order in which they are written.
+# Keywords in the order in which they are written.
 _KEPT: Final = (
     "type",
     INT_OR_STRING,
@@ -49,33 +49,34 @@ _DROPPED: Final = frozenset({"$defs", "examples", "propertyNames", "title"})
 
 
 class NotStructural(Exception):
-    """A model says something that a custom resource definition cannot; the path says where."""
+    """A model has a part that a custom resource definition cannot express; the message has the path of that part."""
 
 
 def structural_schema(model: type[BaseModel]) -> Schema:
-    """Return the structural schema of a model; raise `NotStructural` for what has no counterpart."""
+    """Return the structural schema of a model. Raises `NotStructural` for a part without a counterpart."""
     schema: Schema = model.model_json_schema(by_alias=True)
     definitions = cast("dict[str, Schema]", schema.get("$defs", {}))
     return _Inliner(definitions).structural(schema, model.__name__)
 
 
 class _Inliner:
-    """Walks a schema from the outside to the inside, with the definitions at hand."""
+    """Converts a schema from the outermost node to the innermost, and replaces references by their definitions."""
 
     def __init__(self, definitions: Mapping[str, Schema]) -> None:
         self.definitions = definitions
 
     def structural(self, schema: Schema, path: str) -> Schema:
-        """Return one node and everything below it."""
+        """Return the structural schema of one node and everything below it."""
         node = self._without_null(self._in_place(schema), path)
         if INT_OR_STRING in node:
-            # Both words: the first is Kubernetes' own, the second lets other tools read the schema.
+            # Both keywords are written: the first belongs to Kubernetes, and the second lets other tools read the
+            # schema.
             return _in_order({**node, "anyOf": [{"type": "integer"}, {"type": "string"}]}, path)
         if "const" in node:
             node["enum"] = [node.pop("const")]
         for word in ("items", "additionalProperties"):
             inner = node.pop(word, None)
-            # Whether unknown fields are refused is the API server's business: field validation, pruning.
+            # The API server decides whether unknown fields are refused (field validation) or dropped (pruning).
             if isinstance(inner, dict):
                 node[word] = self.structural(inner, f"{path}[]")
         if "properties" in node:
@@ -135,7 +136,8 @@ def _with_sound_default(node: Schema, path: str) -> Schema:
         return node
     default = _pruned(node["default"])
     if default in ({}, [], "") and not _has_inner_defaults(node):
-        # An empty text, list or map says no more than its absence, and would stand in every object.
+        # An empty text, list or map means the same as an absent one, and the API server would write it into every
+        # object.
         return {word: value for word, value in node.items() if word != "default"}
     if node.get("type") == "object" and "properties" not in node:
         problem = f"{path}: a map with a default"
@@ -158,7 +160,7 @@ def _pruned(value: JsonValue) -> JsonValue:
 
 
 def _only_asked_for(default: JsonValue, node: Schema) -> JsonValue:
-    """Return an object's default without what the defaults of its fields say anyway."""
+    """Return an object's default without the values that equal the defaults of its fields."""
     fields = node.get("properties")
     if not isinstance(default, dict) or not isinstance(fields, dict):
         return default

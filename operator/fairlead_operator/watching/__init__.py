@@ -1,5 +1,5 @@
-"""Input of the operator: changes of Kubernetes' objects by kopf, and requests of probes and scrapers.
+"""Input of the operator: changes of Kubernetes objects through kopf, and requests of probes and scrapers.
 
-Changes go into the cache, and their keys into the work queue; this room decides nothing. `wiring` runs it. It must not
+Changes are stored in the cache, and their keys are added to the work queue. `wiring` runs this room, which must not
 know how a resource is reconciled.
 """

@@ -1,8 +1,8 @@
-"""kopf, which lists and watches, in a thread and loop of its own.
+"""Watches of Kubernetes objects by kopf, in a separate thread with its own event loop.
 
-Only its event handlers are used: nothing of kopf is stored in objects, no finalizer, no annotation, no Event, no
-record of peers. It has a thread because it ends every task that it finds in its loop when it stops, and because a
-list of thousands of objects must not hold up the renewal of the Lease. Every change is handed over as kopf got it.
+Only kopf's event handlers are used: kopf stores no finalizer, annotation, Event or peering record in objects. kopf has
+its own thread because it cancels every task of its loop when it stops, and because a list of thousands of objects must
+not delay the renewal of the Lease. Every change is delivered as kopf received it.
 """
 
 from __future__ import annotations
@@ -23,20 +23,21 @@ from fairlead_operator.telemetry import Log
 from fairlead_operator.watching.routing import OWN_SELECTOR, RESOURCES
 
 SERVER_SECONDS: Final = 300
-"""After so long the server ends a watch, and kopf begins another one where it was."""
+"""Time after which the server closes a watch, and kopf continues with a new one."""
 CLIENT_SECONDS: Final = 310
 INACTIVE_SECONDS: Final = 75.0
-"""A watch without an event, not even a bookmark (one a minute), is opened again."""
+"""Time without an event, including the bookmark of each minute, after which a watch is reopened."""
 CONNECT_SECONDS: Final = 10.0
 BEAT_SECONDS: Final = 2.0
 LIST_PART: Final = 500
 
 Deliver = Callable[[Kind, str | None, Manifest], None]
-"""Told of a change in kopf's thread: kind, `ADDED`, `MODIFIED`, `DELETED` or (listed) None, and the object."""
+"""Callback for a change, called in kopf's thread with the kind, the type of the change (`ADDED`, `MODIFIED`, `DELETED`,
+or None for a listed object), and the object."""
 
 
 class EventThread:
-    """One run of kopf over a fixed set of kinds; start another one when the kinds change or it ends."""
+    """One run of kopf for a fixed set of kinds; a change of the kinds needs a new run."""
 
     def __init__(
         self,
@@ -58,20 +59,20 @@ class EventThread:
         self._thread = threading.Thread(target=self._run, name="kopf", daemon=True)
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Start to watch."""
         self._thread.start()
 
     @property
     def alive(self) -> bool:
-        """Whether it still runs; it ends by itself when the API server stays away, or takes back a kind."""
+        """Whether the thread still runs; it ends when the API server stays unreachable or removes a kind."""
         return self._thread.is_alive()
 
     def silent_seconds(self) -> float:
-        """How long its loop has not turned."""
+        """Return the seconds since the last heartbeat of the thread's loop."""
         return time.monotonic() - self._beat  # noqa: TID251 - another thread's sign of life
 
     async def stop(self, seconds: float) -> None:
-        """Ask it to end, and wait for that as long; what then still runs ends with the process."""
+        """Ask the thread to stop, and wait for at most this time; a thread that still runs ends with the process."""
         self._stop.set()
         await asyncio.to_thread(self._thread.join, seconds)
 
@@ -82,16 +83,17 @@ class EventThread:
             self._log.warning("watching failed", error=repr(error))
 
     async def _watch(self) -> None:
-        # Callbacks of its streams fail on tasks that its own end has cancelled, which says nothing.
+        # Callbacks of kopf's streams fail on tasks that kopf has cancelled at its end; these failures are irrelevant.
         asyncio.get_running_loop().set_exception_handler(self._unheard)
-        # kopf ends the tasks that began after it; this one is ended here.
+        # kopf cancels only tasks that were started after it, so the heartbeat is cancelled here.
         async with asyncio.TaskGroup() as group:
             beat = group.create_task(self._live())
             await kopf.operator(
                 registry=self._registry(),
                 settings=_settings(),
                 standalone=True,
-                # kopf would look up the user's name, which a container's uid often does not have.
+                # Without an identity, kopf would look up the user's name, which often does not exist for a container's
+                # uid.
                 identity=cast("Any", self._identity),
                 clusterwide=self._scope.everything,
                 namespaces=self._scope.namespaces,
@@ -129,7 +131,7 @@ class EventThread:
         return seen
 
     async def _login(self, **_: object) -> kopf.ConnectionInfo:
-        # kopf comes back when the server no longer knows the token: read what there is now.
+        # kopf calls this again when the server no longer accepts the token, so the credentials are read again.
         await self._connection.load()
         configuration = self._connection.configuration
         scheme, _space, token = (
@@ -152,7 +154,7 @@ def _settings() -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     settings.process.ultimate_exiting_timeout = None
     settings.posting.enabled = False
-    # Discovery, which every account may call, lists the existing kinds; see `supervision`.
+    # Scanning is not needed: `supervision` discovers the existing kinds by calls that every account may make.
     settings.scanning.disabled = True
     settings.watching.server_timeout = SERVER_SECONDS
     settings.watching.client_timeout = CLIENT_SECONDS
@@ -165,7 +167,7 @@ def _settings() -> kopf.OperatorSettings:
     settings.networking.error_backoffs = (1, 2, 4, 8, 8, 8)
     settings.queueing.idle_timeout = 1.0
     settings.queueing.exit_timeout = 1.0
-    # Nothing of this is used by handlers of events; if it ever were, it would carry our name.
+    # Event handlers use none of these settings; the names only ensure that stored data would be recognizable.
     settings.persistence.finalizer = f"{GROUP}/kopf"
     settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=GROUP)
     settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=GROUP)
@@ -180,6 +182,6 @@ def _is_child(resource: kopf.Resource) -> bool:
 
 
 def quieten() -> None:
-    """Drop what kopf tells of each event, and that it cannot catch signals; its warnings remain."""
+    """Suppress kopf's logs of each event and its message about signals; other warnings remain."""
     logging.getLogger("kopf").setLevel(logging.WARNING)
     logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)

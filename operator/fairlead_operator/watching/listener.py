@@ -1,4 +1,4 @@
-"""The operator's own listener: metrics for Prometheus, health and readiness for kubelet."""
+"""HTTP listener of the operator: metrics for Prometheus, health and readiness for the kubelet."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ EVERY_ADDRESS: Final = "::"
 async def serve(
     listen: Listen, telemetry: Telemetry, *, unhealthy: Callable[[], str], unready: Callable[[], str]
 ) -> AsyncIterator[int]:
-    """Serve /metrics, /healthz and /readyz; gives the port.
+    """Serve /metrics, /healthz and /readyz; yield the port.
 
-    `unhealthy` and `unready` say what is wrong, in words, or nothing. That health answers at all shows that the
-    loop turns.
+    `unhealthy` and `unready` return a description of the problem, or an empty text. An answer of /healthz also shows
+    that the event loop runs.
     """
 
     async def metrics(_: web.Request) -> web.Response:
@@ -60,7 +60,7 @@ async def serve(
 def _site(runner: web.AppRunner, listen: Listen) -> web.BaseSite:
     if listen.host != EVERY_ADDRESS:
         return web.TCPSite(runner, listen.host, listen.port)
-    # By itself asyncio takes this name for the addresses of IPv6 alone, and a kernel may have none of those.
+    # asyncio would bind this address for IPv6 only, and a kernel may have no IPv6.
     if not socket.has_dualstack_ipv6():
         return web.TCPSite(runner, "0.0.0.0", listen.port)  # noqa: S104 - all that such a machine has
     return web.SockSite(

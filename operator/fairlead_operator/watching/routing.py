@@ -1,4 +1,4 @@
-"""Which resources a change concerns: from an object to the keys that are to be reconciled. Pure."""
+"""Routing of changes, without I/O: from a changed object to the keys to reconcile."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from fairlead_operator.naming import (
 from fairlead_operator.ports import Key
 
 RESOURCES: Final = (CLUSTER, TOPIC)
-"""Kinds that are reconciled; every object of theirs is watched."""
+"""Kinds that are reconciled; all their objects are watched."""
 CHILDREN: Final = (
     SERVICE_ACCOUNT, CONFIG_MAP, SERVICE, STATEFUL_SET, POD, CLAIM, DISRUPTION_BUDGET, NETWORK_POLICY, POD_MONITOR,
 )  # fmt: skip
-"""Kinds of which only the operator's own objects are watched, by their label."""
+"""Kinds of which only the operator's own objects are watched, selected by label."""
 OPTIONAL_GROUPS: Final = (API_VERSION, POD_MONITOR.api_version)
-"""Groups whose definitions may be missing, and may come and go while the operator runs."""
+"""Groups whose definitions may be missing, or be installed and removed while the operator runs."""
 OWN_SELECTOR: Final = f"{MANAGED_BY_LABEL}={FIELD_MANAGER}"
 
 
 def selector_of(kind: Kind) -> str:
-    """The labels that objects of the kind have when they concern the operator."""
+    """Return the label selector for the operator's objects of the kind."""
     return "" if kind in RESOURCES else OWN_SELECTOR
 
 
@@ -54,9 +54,9 @@ def concerns(kind: Kind, manifest: Manifest) -> bool:
 def keys_of_change(
     kind: Kind, before: Manifest | None, after: Manifest | None, topics: Iterable[Manifest]
 ) -> Iterator[Key]:
-    """The keys that a change concerns; `before` is None for a new object, `after` for one that is gone.
+    """Yield the keys that a change concerns; `before` is None for a new object, `after` for a deleted one.
 
-    `topics`: all Topics that are known.
+    `topics` has all known Topics.
     """
     manifest = after if after is not None else before
     assert manifest is not None, "a change has an object"
@@ -81,7 +81,7 @@ def keys_of_change(
 
 
 def cluster_of(topic: Manifest) -> tuple[str, str]:
-    """Namespace and name of the Cluster that a Topic is for."""
+    """Return namespace and name of a Topic's Cluster."""
     reference = topic.get("spec", {}).get("clusterRef") or {}
     return reference.get("namespace") or topic["metadata"]["namespace"], reference.get("name", "")
 
@@ -99,7 +99,7 @@ def _named(manifest: Manifest) -> tuple[str, str]:
 
 
 def _asked(manifest: Manifest | None) -> Any:
-    """All of a resource but its status: the operator writes that itself, and must not wake itself by it."""
+    """Return a resource without its status, since the operator's own status writes must not cause a pass."""
     if manifest is None:
         return None
     ignored = {"resourceVersion", "managedFields"}

@@ -1,9 +1,9 @@
-"""Keeps the cache true: the existing kinds, their objects, and the watches.
+"""Supervision of the cache: discovery of kinds, lists of objects, and watches.
 
-At the start all objects are listed once, so that the first pass sees the whole state. Then kopf reports changes.
-Definitions may be missing and installed later: discovery is repeated every few seconds, and watching restarts with the
-existing kinds. From time to time versions are listed and compared with the cache: a watch that lost an event is opened
-again, and an object whose deletion was not reported is dropped.
+At startup, all objects are listed once, so that the first pass sees the whole state. After that, kopf reports changes.
+Definitions may be installed later: discovery is repeated every few seconds, and watching restarts with the existing
+kinds. Periodically, versions are listed and compared with the cache: a watch that lost an event is reopened, and an
+object whose deletion was not reported is dropped.
 """
 
 from __future__ import annotations
@@ -31,41 +31,42 @@ from fairlead_operator.watching.routing import (
 
 DISCOVER_SECONDS: Final = 5.0
 PRUNE_SECONDS: Final = (5.0, 20.0, 60.0)
-"""Time after the start of watching: a deletion between the operator's list and kopf's first list sends no event."""
+"""Times after the start of watching at which deleted objects are dropped: a deletion between the operator's list and
+kopf's first list sends no event."""
 COMPARE_SECONDS: Final = 120.0
 GRACE_SECONDS: Final = 10.0
-"""What was listed must have come by the watch after so long."""
+"""Time within which the watch must report a listed version."""
 RESTART_SECONDS: Final = 3.0
 STOP_SECONDS: Final = 4.0
 SILENT_SECONDS_MAX: Final = 60.0
-"""A thread of watching that did not turn for so long is stuck."""
+"""Time without a heartbeat after which the watch thread counts as stuck."""
 MISSES_MAX: Final = 3
-"""Consecutive comparisons with missing changes, after which new watches do not help."""
+"""Consecutive comparisons with missed changes after which the process counts as unhealthy."""
 _Manifests = list[Manifest]
 
 
 class Lists(Protocol):
-    """The calls that supervision needs."""
+    """API calls of the supervision."""
 
     async def get(self, ref: ObjectRef) -> Manifest | None:
-        """The object, or None."""
+        """Return the object; None if it does not exist."""
         ...
 
     async def list(self, kind: Kind, namespace: str | None, selector: str = "") -> _Manifests:
-        """All objects of the kind."""
+        """Return all objects of the kind."""
         ...
 
     async def versions(self, kind: Kind, namespace: str | None, selector: str = "") -> _Manifests:
-        """Their metadata."""
+        """Return the metadata of all objects of the kind."""
         ...
 
     async def kinds_of(self, api_version: str) -> frozenset[str]:
-        """The kinds of a group and version."""
+        """Return the kinds of a group and version."""
         ...
 
 
 class Watching:
-    """The cache's keeper; `run` it."""
+    """Keeps the cache current while `run` is active."""
 
     def __init__(
         self,
@@ -90,16 +91,16 @@ class Watching:
         self._thread: EventThread | None = None
         self._misses = 0
         self.filled = asyncio.Event()
-        """Set when everything was listed once."""
+        """Set when all objects have been listed once."""
 
     def tell(self, sink: WorkSink) -> None:
-        """Put the keys of changes there from now on."""
+        """Set the sink for the keys of changes."""
         self._sink = sink
 
     def written(self, kind: Kind, manifest: Manifest) -> None:
-        """Take in the answer to a write of this operator: no news any more when the watch tells of it.
+        """Store the answer to a write of this operator, so that the watch's report of it is not a change.
 
-        So Topics hear here that their Cluster became ready; what else follows, the pass that wrote it knows.
+        Only the Topics of a changed Cluster are queued here, since the pass that made the write knows the rest.
         """
         before = self._cache.get(_ref(kind, manifest))
         if not concerns(kind, manifest) or not self._cache.observe(kind, manifest) or self._sink is None:
@@ -109,13 +110,13 @@ class Watching:
                 self._sink.add(key)
 
     def silent_seconds(self) -> float:
-        """How long the thread of watching gave no sign of life."""
+        """Return the seconds since the last heartbeat of the watch thread."""
         return self._thread.silent_seconds() if self._thread is not None else 0.0
 
     def unhealthy(self) -> str:
-        """Return the reason for a restart of this process; empty while it is healthy.
+        """Return why this process must be restarted; empty while it is healthy.
 
-        An API server that is away is no reason.
+        An unreachable API server is not a reason.
         """
         if self.silent_seconds() > SILENT_SECONDS_MAX:
             return f"watching gave no sign of life for {self.silent_seconds():.0f} s"
@@ -124,7 +125,7 @@ class Watching:
         return ""
 
     async def run(self) -> None:
-        """Watch for ever."""
+        """Watch until cancelled."""
         try:
             while True:
                 try:
@@ -190,7 +191,7 @@ class Watching:
         )
 
     async def _changed(self, kinds: frozenset[Kind]) -> bool:
-        """Whether the API server has other kinds now; one that is gone is looked for twice."""
+        """Return whether the API server has other kinds now; the absence of a kind is checked twice."""
         now = await self._discover()
         if now == kinds:
             return False
@@ -200,7 +201,7 @@ class Watching:
         return now != kinds
 
     async def _fill(self, kinds: frozenset[Kind]) -> None:
-        """List everything once. Raises ApiError."""
+        """List everything once. Raises `ApiError`."""
         missing = [kind.kind for kind in RESOURCES if kind not in kinds]
         if missing:
             self._log.warning(
@@ -223,9 +224,10 @@ class Watching:
         self.filled.set()
 
     async def _readable(self) -> Scope:
-        """The scope without namespaces of a list that may not be read: such a one is gone, or not there yet.
+        """Return the scope without unreadable namespaces of a list, which are deleted or do not exist yet.
 
-        Its rights are in it and go with it, and the others must not suffer. Raises Forbidden when none may be read.
+        The operator's role in a namespace is deleted with it, which must not affect the other namespaces. Raises
+        `Forbidden` if no namespace is readable.
         """
         if len(self._asked_scope.namespaces) <= 1:
             return self._asked_scope
@@ -242,7 +244,7 @@ class Watching:
         return Scope(tuple(readable))
 
     async def _narrow(self) -> None:
-        """Leave out what may not be read now, and forget what was known of it. Raises ApiError."""
+        """Exclude unreadable namespaces and drop their objects from the cache. Raises `ApiError`."""
         self._scope = await self._readable()
         left_out = set(self._asked_scope.namespaces) - set(self._scope.namespaces)
         if left_out:
@@ -260,7 +262,7 @@ class Watching:
         try:
             listed = await self._api.list(kind, namespace, selector_of(kind))
         except NotFound:
-            # The definition went away this moment; discovery tells.
+            # The definition was removed just now; the next discovery reports it.
             return
         for manifest in listed:
             known.discard(_ref(kind, manifest))
@@ -269,7 +271,7 @@ class Watching:
             self._gone(ref, None, 0)
 
     async def _prune(self, kinds: frozenset[Kind]) -> dict[ObjectRef, int]:
-        """Forget what the server does not have; the versions of what it has. Raises ApiError."""
+        """Drop objects that the server no longer has; return the versions of all others. Raises `ApiError`."""
         listed: dict[ObjectRef, int] = {}
         for kind in kinds:
             for namespace in self._namespaces():
@@ -279,12 +281,12 @@ class Watching:
                     known.discard(ref)
                     listed[ref] = int(manifest["metadata"]["resourceVersion"])
                 for ref in known:
-                    # Its deletion was not told, for it happened while no watch stood.
+                    # The deletion was not reported, since no watch was open at that time.
                     self._gone(ref, None, 0)
         return listed
 
     async def _compare(self, kinds: frozenset[Kind]) -> bool:
-        """Compare the cache with the server's objects; return whether watching must restart. Raises ApiError."""
+        """Compare the cache with the server's objects; return whether watching must restart. Raises `ApiError`."""
         listed = await self._prune(kinds)
         await _pause(GRACE_SECONDS)
         missed = 0
