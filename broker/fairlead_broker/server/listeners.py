@@ -1,7 +1,7 @@
-"""The three listeners of a broker, and when each opens and closes.
+"""The three listeners of a broker, and the order in which they open and close.
 
-Called by `wiring`: `bind`, `start_ops` before recovery, `start_data` and `start_peer` after it, `end_bodies` when the
-broker is about to answer its waiting calls, `stop` when it has answered them. Knows no single call.
+`wiring` calls `bind`, `start_ops` before recovery, `start_data` and `start_peer` after recovery, `end_bodies` before
+the broker answers its waiting calls, and `stop` after the broker has answered them. Must not know any single call.
 """
 
 from __future__ import annotations
@@ -36,15 +36,16 @@ from fairlead_broker.settings import ListenerSettings
 from fairlead_broker.telemetry import Telemetry
 
 PEER_STREAMS_MAX: Final = 10_000
-"""A peer passes on the calls of all its clients over one connection; what is served is bounded elsewhere."""
+"""Maximum number of streams on a peer's connection. A peer forwards the calls of all its clients over one connection;
+other limits bound the calls that are served."""
 OPS_ROUTES: Final = {route.name: route for route in ROUTES if route.listener is Listener.OPS}
-# The broker has answered every call before; only slow readers are left.
+# The broker has already answered every call; only answers to slow clients remain.
 STOP_SECONDS_MAX: Final = 4.0
 
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where the listeners are, each ``host:port``; None before ``bind``."""
+    """Addresses of the listeners, each ``host:port``; None before ``bind``."""
 
     data: str | None = None
     peer: str | None = None
@@ -83,13 +84,13 @@ class Listeners:
 
     @property
     def addresses(self) -> Addresses:
-        """The addresses that are bound, with their real ports."""
+        """Bound addresses, with their actual ports."""
         return Addresses(**{name: str(bound) for name, bound in self._bound.items()})
 
     def bind(self) -> None:
-        """Take all three addresses, so that they can be registered; no call is served yet.
+        """Bind all three addresses so that they can be registered; no call is served yet.
 
-        Raises ListenError, and then holds none of them.
+        Raises ListenError, with no address left bound.
         """
         settings = self._settings
         wanted = {
@@ -105,29 +106,29 @@ class Listeners:
             raise
 
     async def start_ops(self, state: BrokerState) -> None:
-        """Answer probes and scrapers."""
+        """Start the ops listener, which answers probes and scrapers."""
         application = OpsApplication(OPS_ROUTES, state, self._telemetry.registry, self._failures)
         self._ops = OpsListener(application, self._bound["ops"])
         await self._ops.start()
 
     async def start_data(self, endpoints: Mapping[str, Endpoint]) -> None:
-        """Answer clients; `endpoints` holds one for each route of the data listener."""
+        """Start the data listener, which answers clients; `endpoints` has one endpoint per route of this listener."""
         self._loop_lag = LoopLag(self._bodies.calls.observe_lag, admission.INTERVAL_SECONDS)
         self._loop_lag.start()
         self._data = self._http2(self._bound["data"], endpoints)
         await self._data.start()
 
     async def start_peer(self, endpoints: Mapping[str, Endpoint], gate: PeerGate) -> None:
-        """Answer other brokers: their own calls, and the calls of clients that they forward."""
+        """Start the peer listener, which answers calls of other brokers and client calls that they forward."""
         self._peer = self._http2(self._bound["peer"], endpoints, gate)
         await self._peer.start()
 
     def end_bodies(self) -> None:
-        """End the wait for the rest of produced bodies: calls under way get `shutting_down`, and so do later ones."""
+        """Refuse produce calls with incomplete bodies, now and later, with `shutting_down`."""
         self._bodies.stop()
 
     async def stop(self, seconds_max: float = STOP_SECONDS_MAX) -> None:
-        """Accept nothing more, let answers that are on their way finish, close; data and peer first, ops last."""
+        """Stop accepting connections, wait for answers under way, and close: data and peer first, ops last."""
         serving = [listener for listener in (self._data, self._peer) if listener is not None]
         await asyncio.gather(*(listener.stop(seconds_max) for listener in serving))
         if self._loop_lag is not None:
@@ -171,7 +172,7 @@ class Listeners:
         )
 
     def _show_bodies(self) -> None:
-        """Show at each scrape what bodies hold and how many produce calls there are."""
+        """Export the bytes of bodies in memory and the number of produce calls as metrics."""
         bodies, metric = self._bodies, self._telemetry.metric
         metric("fairlead_held_bytes").labels("bodies").set_function(lambda: bodies.held_bytes)
         metric("fairlead_produce_calls").set_function(lambda: bodies.calls.calls)

@@ -1,7 +1,7 @@
-"""The ops listener: HTTP/1.1 by uvicorn, for probes and scrapers, alive before recovery and until the very end.
+"""Ops listener: HTTP/1.1 by uvicorn, for probes and scrapers, open from before recovery until the process exits.
 
-Callers: ``listeners``. It knows nothing of what it serves. It stands apart from the data listener so that a broker
-that recovers for minutes, or whose data listener is saturated, can still be asked how it is.
+Callers: ``listeners``. This module knows nothing of the application that it serves. The ops listener is separate from
+the data listener so that probes still work while a broker recovers for minutes or its data listener is saturated.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from fairlead_broker.server.http.asgi import AsgiApplication
 from fairlead_broker.server.http.bound_socket import BoundSocket
 
 KEEP_ALIVE_SECONDS = 75
-# Probes and a few scrapers; more is a mistake or an attack.
+# Enough for probes and a few scrapers; more concurrent requests are a mistake or an attack.
 REQUESTS_AT_ONCE_MAX = 64
 
 
 class OpsListener:
-    """Serves one ASGI application over HTTP/1.1 on a bound address; ``start`` then ``stop``, once each."""
+    """HTTP/1.1 listener of an ASGI application on a bound address; ``start`` and then ``stop`` are called once each."""
 
     def __init__(self, application: AsgiApplication, bound: BoundSocket) -> None:
         self._application = application
@@ -30,7 +30,7 @@ class OpsListener:
         self._serving: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Listen and accept. Raises ListenError when another process listens on the address already."""
+        """Listen and accept connections. Raises ListenError when another process already listens on the address."""
         listening = self._bound.listen()
         config = uvicorn.Config(
             self._application,
@@ -51,10 +51,10 @@ class OpsListener:
         while not self._server.started:
             if self._serving.done():
                 await self._serving
-            await asyncio.sleep(0)  # noqa: TID251 - uvicorn tells that it started by a flag only
+            await asyncio.sleep(0)  # noqa: TID251 - uvicorn reports its start by a flag only
 
     async def stop(self) -> None:
-        """Accept no more and end; running requests have a second."""
+        """Stop accepting connections and close; running requests have one second to finish."""
         if self._server is None or self._serving is None:
             return
         self._server.should_exit = True
@@ -63,7 +63,7 @@ class OpsListener:
 
 
 class _QuietServer(uvicorn.Server):
-    """uvicorn without its signal handlers: the program owns SIGTERM and Ctrl-C, not one of its listeners."""
+    """uvicorn server without signal handlers; the program itself handles SIGTERM and Ctrl-C."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -30,13 +30,13 @@ from fairlead_broker.server.http.paging import page
 
 
 class ClusterCalls:
-    """The calls about the cluster as a whole."""
+    """Endpoints of the calls about the cluster as a whole."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
     def endpoints(self) -> Mapping[str, Endpoint]:
-        """The endpoint of each route of this family, by route name."""
+        """Return the endpoint of each route of this family, by route name."""
         return {
             "versions": self.versions,
             "describe_cluster": self.describe_cluster,
@@ -70,7 +70,7 @@ class ClusterCalls:
         )
 
     async def list_brokers(self, call: Call) -> None:
-        """``GET /v1/brokers``, sorted by id, including brokers that are gone."""
+        """``GET /v1/brokers``, sorted by id, including brokers that are not running."""
         chosen, following = page(
             with_urls(self._broker.known_brokers()),
             lambda broker: f"{broker.id:010d}",
@@ -80,7 +80,7 @@ class ClusterCalls:
         await call.answer_json(Page(items=chosen, next=following))
 
     async def metadata(self, call: Call) -> None:
-        """``GET /v1/metadata``: 304 when the caller's copy (If-None-Match) is the current one."""
+        """``GET /v1/metadata``: 304 when the caller's copy (If-None-Match) is current."""
         names = call.query.names("topics")
         views = (
             self._broker.views.all()
@@ -103,7 +103,7 @@ class ClusterCalls:
         )
 
     def _tag(self, names: tuple[str, ...] | None) -> str:
-        """Changes with everything the answer is made of: the mirrored revision and the topics asked for."""
+        """Return the entity tag of an answer, which depends on the mirrored revision and the requested topics."""
         chosen = "" if names is None else hashlib.sha256(",".join(sorted(names)).encode()).hexdigest()[:16]
         return f'"{self._broker.entry.cluster.cluster_id[:8]}-{self._broker.metadata.metadata_revision}-{chosen}"'
 
@@ -121,7 +121,7 @@ def with_urls(brokers: Iterable[BrokerDescription]) -> list[BrokerDescription]:
 def topic_metadata(
     view: TopicView, registrations: Mapping[BrokerId, Versioned[BrokerRegistration]]
 ) -> TopicMetadata:
-    """Return where the partitions of a topic live."""
+    """Return the leaders and replicas of a topic's partitions."""
     return TopicMetadata(
         name=view.name,
         topic_id=view.topic_id,
@@ -137,10 +137,10 @@ def _partition_metadata(
     record: PartitionRecord | None,
     registrations: Mapping[BrokerId, Versioned[BrokerRegistration]],
 ) -> PartitionMetadata:
-    """Return where a partition lives; nowhere yet while its topic is being created.
+    """Return the leader and replicas of a partition, which are empty while its topic is being created.
 
-    It is listed all the same: a producer that knew only some of a topic's partitions would assign keys to other
-    partitions than a moment later.
+    A partition without replicas is listed too: a producer that knew only some of a topic's partitions would assign keys
+    to different partitions than later, when it knows all partitions.
     """
     if record is None:
         return PartitionMetadata(
@@ -161,18 +161,18 @@ def _partition_metadata(
 
 
 def _is_offline(replica: Replica, registrations: Mapping[BrokerId, Versioned[BrokerRegistration]]) -> bool:
-    """Return whether the broker of a replica is away, or the directory that keeps it is not healthy."""
+    """Return whether the broker of a replica is not registered, or the replica's directory is not healthy."""
     registered = registrations.get(replica.broker)
     if registered is None:
         return True
-    # Where a replica has no directory yet, any will do.
+    # A replica without an assigned directory is not offline.
     return bool(replica.directory) and all(
         directory.id != replica.directory for directory in registered.value.directories
     )
 
 
 def _matches(if_none_match: str, tag: str) -> bool:
-    """Return whether the header names this tag (RFC 9110, 13.1.2; weak comparison)."""
+    """Return whether the header contains this tag (RFC 9110, 13.1.2; weak comparison)."""
     if if_none_match.strip() == "*":
         return True
     return tag in (candidate.strip().removeprefix("W/") for candidate in if_none_match.split(","))

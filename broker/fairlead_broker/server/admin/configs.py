@@ -1,6 +1,7 @@
-"""Configuration of the cluster and of brokers: show and change.
+"""Calls that describe and alter the configuration of the cluster and of brokers.
 
-Callers: ``application`` for the routes named in ``endpoints``. What a key means and where it is kept the runtime knows.
+Callers: ``application`` for the routes named in ``endpoints``. The runtime defines what a key means and where it is
+stored.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ BROKER_ID_MAX: Final = 2**31 - 1
 
 
 class ConfigCalls:
-    """The calls about configuration beyond topics."""
+    """Endpoints of the calls about the configuration of the cluster and of brokers."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
     def endpoints(self) -> Mapping[str, Endpoint]:
-        """The endpoint of each route of this family, by route name."""
+        """Return the endpoint of each route of this family, by route name."""
         return {
             "describe_cluster_config": self.describe_cluster_config,
             "alter_cluster_config": self.alter_cluster_config,
@@ -58,7 +59,7 @@ class ConfigCalls:
 
 
 def broker_in_path(call: Call) -> BrokerId:
-    """Return the broker in the path. Raises route_not_found for an empty segment, malformed_request for no id."""
+    """Return the broker in the path. Raises route_not_found for an empty segment, malformed_request if invalid."""
     text = call.parameters["broker"]
     if not text:
         raise not_found(call.raw_path)

@@ -1,7 +1,7 @@
-"""The page `/docs`: every call of a broker for readers, written from the route table.
+"""The page `/docs`, which describes every call of a broker and is generated from the route table.
 
-Used by `pages`. The calls come from the routes, the fields of JSON bodies from the schemas of the OpenAPI document. The
-page is plain HTML without a script. Must not know any single call.
+Used by `pages`. The calls are taken from the routes, and the fields of JSON bodies from the schemas of the OpenAPI
+document. The page is plain HTML without scripts. This module must not know any single call.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Schema = Mapping[str, Any]
 
 
 def docs_page(release: str) -> str:
-    """Return the page of a broker of this release."""
+    """Return the HTML page for a broker of this release."""
     openapi: Schema = document(release)
     schemas = openapi["components"]["schemas"]
     served = sorted(
@@ -101,7 +101,7 @@ def _call(route: Route, operation: Schema) -> str:
 
 
 def _link(route: Route) -> str:
-    """Return a link that makes the call, where a browser can make it."""
+    """Return a link that sends the call; empty if a browser cannot send it from a link."""
     if route.method != "GET" or route.path_parameters:
         return ""
     return f' Try it: <a href="{route.path}"><code>{route.path}</code></a>.'
@@ -147,7 +147,7 @@ def _default(schema: Schema, required: bool) -> str:
 
 
 def _type(schema: Schema) -> str:
-    """Return the values that a schema allows."""
+    """Return a description of the values that a schema allows."""
     match schema:
         case {"$ref": reference}:
             name = reference.removeprefix(_REFERENCE)
@@ -175,7 +175,7 @@ def _type(schema: Schema) -> str:
 
 
 def _bounds(schema: Schema) -> Iterable[str]:
-    """Return what a schema says about a value beyond its type."""
+    """Yield the bounds and the format of a schema."""
     if "minimum" in schema:
         yield f"from {schema['minimum']}"
     if "maximum" in schema:
@@ -185,7 +185,7 @@ def _bounds(schema: Schema) -> Iterable[str]:
 
 
 def _details(anchor: str, heading: str, content: str) -> str:
-    # Browsers open the section when a link leads to an element inside it, not when one leads to the section.
+    # Browsers open a section when a link targets an element inside the section, but not the section itself.
     return f'<details><summary>{heading}</summary>\n<div id="{anchor}">\n{content}</div></details>\n'
 
 

@@ -2,7 +2,7 @@
 
 Callers: ``application`` for the routes named in ``endpoints``. The group's coordinator decides which member owns a
 partition and whether an offset may be committed; this module handles bodies, parameters and statuses.
-``group_forwarding`` brings every call about one group to its coordinator.
+``group_forwarding`` sends every call about one group to the group's coordinator.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from fairlead_broker.server.routing.forwarding import Forwarding
 from fairlead_broker.server.routing.group_forwarding import Answered, AtCoordinator
 
 COMMIT_BYTES_MAX: Final = 8 << 20
-"""Body of a commit: 10,000 partitions with all the metadata that they may have."""
+"""Largest body of a commit: enough for 10,000 partitions with metadata of the maximum length."""
 
 
 class _Entry(Protocol):
-    """One partition of an answer, which may have been refused."""
+    """Entry of one partition in an answer; the partition may have been refused."""
 
     @property
     def problem(self) -> dict[str, object] | UnsetType: ...
 
 
 class GroupCalls:
-    """The calls of consumer groups."""
+    """Endpoints of the calls about consumer groups."""
 
     def __init__(self, broker: Broker, forwarding: Forwarding) -> None:
         self._broker = broker
         self._forwarding = forwarding
 
     def endpoints(self) -> Mapping[str, Endpoint]:
-        """The endpoint of each route of this family, by route name."""
+        """Return the endpoint of each route of this family, by route name."""
         at = AtCoordinator(self._broker, self._forwarding)
         return {
             "list_groups": self.list_groups,
@@ -57,7 +57,7 @@ class GroupCalls:
         }
 
     async def list_groups(self, call: Call) -> None:
-        """``GET /v1/groups``, in the order of the store; any broker answers it."""
+        """``GET /v1/groups``, in the order of the store; answered by any broker."""
         after = call.query.text_or_none("after")
         listing = await self._broker.groups.listing(
             None if after is None else name_behind(after), call.query.integer("limit")
@@ -83,7 +83,7 @@ class GroupCalls:
 
     async def heartbeat(self, call: Call, body: bytes) -> Answered:
         """``PUT /v1/groups/{group}/members/{member}``."""
-        # Of a key that stands twice the last one wins, as on every hot path: looking for them parses again.
+        # If a JSON key is repeated, the last value is used, as on every hot path; a check would parse the body again.
         request = decode_request(HeartbeatRequest, body, unique_keys=False)
         return Answered(await self._broker.groups.heartbeat(_group(call), _member(call), request))
 
@@ -100,7 +100,7 @@ class GroupCalls:
 
     async def commit_offsets(self, call: Call, body: bytes) -> Answered:
         """``PUT /v1/groups/{group}/offsets``."""
-        # As above.
+        # Repeated keys are not checked, as in `heartbeat`.
         request = decode_request(CommitRequest, body, unique_keys=False)
         answer = await self._broker.groups.commit(_group(call), request)
         return Answered(answer, _status(answer.offsets))
@@ -120,16 +120,16 @@ class GroupCalls:
 
 
 def _group(call: Call) -> str:
-    """Name of the group in the path; checked against the name rule before the endpoint runs."""
+    """Return the name of the group in the path, which is checked against the name rule before the endpoint runs."""
     return call.parameters["group"]
 
 
 def _member(call: Call) -> str:
-    """Id of the member in the path; checked likewise."""
+    """Return the id of the member in the path, which is checked against the name rule before the endpoint runs."""
     return call.parameters["member"]
 
 
 def _status(entries: Iterable[_Entry]) -> int:
-    """The status of an answer with an entry a partition: no 200 hides a refused one."""
+    """Return the status of an answer with one entry per partition: 207 if any partition was refused, else 200."""
     refused = any(entry.problem is not UNSET for entry in entries)
     return HTTPStatus.MULTI_STATUS if refused else HTTPStatus.OK

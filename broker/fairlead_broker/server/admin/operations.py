@@ -32,13 +32,13 @@ from fairlead_broker.server.http.route_table import not_found
 
 
 class OperationCalls:
-    """The calls of operators."""
+    """Endpoints of the calls that operate brokers and partitions."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
     def endpoints(self) -> Mapping[str, Endpoint]:
-        """The endpoint of each route of this family, by route name."""
+        """Return the endpoint of each route of this family, by route name."""
         return {
             "cordon_broker": self.cordon_broker,
             "uncordon_broker": self.uncordon_broker,
@@ -114,7 +114,7 @@ class OperationCalls:
         ]
         chosen, following = page(
             moves,
-            # A space sorts before everything that a topic's name may have.
+            # A space sorts before every character that a topic name may contain.
             lambda move: f"{move.topic} {move.partition:010d}",
             limit=call.query.integer("limit"),
             after=call.query.text_or_none("after"),
@@ -133,14 +133,14 @@ class OperationCalls:
         await call.answer_json(self._description(broker))
 
     def _description(self, broker: BrokerId) -> BrokerDescription:
-        """The broker as it is registered; one that is gone has no address."""
+        """Return the description of a registered broker; a broker that is not registered gets the state `gone`."""
         for found in with_urls(self._broker.known_brokers()):
             if found.id == broker:
                 return found
         return BrokerDescription(id=broker, address=None, state="gone")
 
     def _state(self, topic: str, partition: PartitionIndex, record: PartitionRecord) -> PartitionState:
-        """Return a partition as the API answers it."""
+        """Return the state of a partition in the form of the API."""
         return PartitionState(
             topic=topic,
             topic_id=self._broker.views.by_name(topic).topic_id,
@@ -156,7 +156,7 @@ class OperationCalls:
 
 
 def partition_in_path(call: Call) -> PartitionIndex:
-    """Return the partition in the path. Raises route_not_found for an empty segment, malformed_request for no index."""
+    """Return the partition in the path. Raises route_not_found for an empty segment, malformed_request if invalid."""
     if not call.parameters["partition"]:
         raise not_found(call.raw_path)
     return call.partition

@@ -1,6 +1,7 @@
-"""The ops listener's application: is the process alive, does it serve, what does it count.
+"""Application of the ops listener: liveness, readiness and metrics.
 
-Callers: ``listeners``. It must work before the runtime has recovered and after the data listener is gone.
+Callers: ``listeners``. The application must work before the runtime has recovered and after the data listener has
+closed.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ OpsEndpoint = Callable[[Scope], Awaitable[Answer]]
 
 
 class OpsApplication:
-    """An ASGI application for probes and scrapers."""
+    """ASGI application for probes and scrapers."""
 
     def __init__(
         self,
@@ -63,24 +64,24 @@ class OpsApplication:
         await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
 
     async def healthz(self, scope: Scope) -> Answer:
-        """``GET /healthz``: the process lives and its loop turns."""
+        """``GET /healthz``: 200 while the process is alive and its event loop runs."""
         del scope
         return _text(200, "alive")
 
     async def readyz(self, scope: Scope) -> Answer:
-        """``GET /readyz``: 200 once the broker serves, 503 before and while it stops."""
+        """``GET /readyz``: 200 while the broker serves, 503 before that and while the broker stops."""
         del scope
         if self._state.ready:
             return _text(200, "ready")
         return _text(503, "not ready")
 
     async def metrics(self, scope: Scope) -> Answer:
-        """``GET /metrics``: Prometheus text, or OpenMetrics if asked for."""
+        """``GET /metrics``: Prometheus text format, or OpenMetrics if the Accept header names it."""
         accept = dict(scope["headers"]).get(b"accept", b"").decode("latin-1")
         try:
             encoder, content_type = choose_encoder(accept)
         except TypeError:
-            # It compares the version that is asked for with numbers; one that is none stays a text.
+            # choose_encoder compares the requested version with numbers and fails for a version that is not a number.
             encoder, content_type = choose_encoder("")
         return 200, [(b"content-type", content_type.encode())], encoder(self._registry)
 

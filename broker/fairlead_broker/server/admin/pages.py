@@ -1,7 +1,7 @@
 """Pages of a broker: its calls (`GET /docs`), its OpenAPI document, and one page for each problem.
 
-Used by `application` for the routes named in `endpoints`. The page of calls loads nothing but its style sheet, and its
-policy forbids the browser everything else.
+Used by `application` for the routes named in `endpoints`. The page of calls loads only its style sheet, and its content
+security policy forbids everything else.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _CACHED: Final = ((b"cache-control", b"public, max-age=3600"), (b"x-content-type
 
 
 class DocsPageCalls:
-    """The page of calls and its style sheet; the page is made once."""
+    """Endpoints of the page of calls and its style sheet; the page is generated once."""
 
     def __init__(self, release: str) -> None:
         self._release = release
         self._page: bytes | None = None
 
     def endpoints(self) -> Mapping[str, Endpoint]:
-        """The endpoint of each route of this family, by route name."""
+        """Return the endpoint of each route of this family, by route name."""
         return {"docs": self.docs, "docs_asset": self.docs_asset}
 
     async def docs(self, call: Call) -> None:
@@ -55,14 +55,14 @@ class DocsPageCalls:
 
 
 class OpenApiCalls:
-    """The OpenAPI document of this release, made once."""
+    """Endpoint of the OpenAPI document of this release, which is generated once."""
 
     def __init__(self, release: str) -> None:
         self._release = release
         self._body: bytes | None = None
 
     def endpoints(self) -> Mapping[str, Endpoint]:
-        """The endpoint of each route of this family, by route name."""
+        """Return the endpoint of each route of this family, by route name."""
         return {"openapi": self.openapi}
 
     async def openapi(self, call: Call) -> None:
@@ -73,14 +73,14 @@ class OpenApiCalls:
 
 
 class ProblemPageCalls:
-    """The pages of the problem catalogue."""
+    """Endpoint of the pages of the problem catalogue."""
 
     def endpoints(self) -> Mapping[str, Endpoint]:
-        """The endpoint of each route of this family, by route name."""
+        """Return the endpoint of each route of this family, by route name."""
         return {"problem_page": self.problem_page}
 
     async def problem_page(self, call: Call) -> None:
-        """``GET /problems/{code}``: plain text, or HTML if preferred."""
+        """``GET /problems/{code}``: plain text, or HTML if the caller prefers it."""
         code = call.parameters["code"]
         definition = CATALOGUE.get(code)
         if definition is None:

@@ -1,4 +1,4 @@
-"""Identities of producers.
+"""Allocation of producer ids and epochs.
 
 Callers: ``application`` for the route named in ``endpoints``.
 """
@@ -14,13 +14,13 @@ from fairlead_broker.server.http.call import Call, Endpoint, json_body
 
 
 class ProducerCalls:
-    """The call that gives out producer ids and epochs."""
+    """Endpoint of the call that allocates producer ids and epochs."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
     def endpoints(self) -> Mapping[str, Endpoint]:
-        """The endpoint of each route of this family, by route name."""
+        """Return the endpoint of each route of this family, by route name."""
         return {"allocate_producer": self.allocate_producer}
 
     async def allocate_producer(self, call: Call) -> None:

@@ -1,7 +1,7 @@
 """Topics: create, list, describe, alter, delete.
 
-Callers: ``application`` for the routes named in ``endpoints``. What a topic is and whether a change is allowed the
-runtime decides; here are only bodies, parameters and pages.
+Callers: ``application`` for the routes named in ``endpoints``. The runtime decides whether a change of a topic is
+allowed; this module handles bodies, parameters and pages.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from fairlead_broker.server.routing.locate import topic_of
 
 
 class TopicCalls:
-    """The calls about topics as such."""
+    """Endpoints of the calls about topics."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
     def endpoints(self) -> Mapping[str, Endpoint]:
-        """The endpoint of each route of this family, by route name."""
+        """Return the endpoint of each route of this family, by route name."""
         return {
             "create_topic": self.create_topic,
             "list_topics": self.list_topics,
@@ -34,7 +34,7 @@ class TopicCalls:
         }
 
     async def create_topic(self, call: Call) -> None:
-        """``POST /v1/topics``: 201 when created, 200 when it was there with the same specification."""
+        """``POST /v1/topics``: 201 when the topic is created, 200 when it exists with the same specification."""
         dry_run = call.query.flag("dry_run")
         request = decode_request(CreateTopicRequest, await json_body(call))
         view, created = await self._broker.create_topic(request, dry_run=dry_run)
@@ -71,7 +71,7 @@ class TopicCalls:
 
 
 def described(view: TopicView) -> TopicDescription:
-    """A topic as the API answers it."""
+    """Return the description of a topic in the form of the API."""
     return TopicDescription(
         name=view.name,
         topic_id=view.topic_id,

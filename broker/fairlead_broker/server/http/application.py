@@ -1,7 +1,7 @@
-"""The application behind the data listener, the one path of every request.
+"""ASGI application of the data and peer listeners, which processes every request.
 
-Used by `listeners`. Checks the head, finds the route, authorizes, checks the query, runs the endpoint, and answers
-every failure. An endpoint reads parameters and body from its `Call` and writes one answer through it.
+Used by `listeners`. The application checks the head, finds the route, authorizes, checks the query, runs the endpoint,
+and answers every failure. An endpoint reads parameters and body from its `Call` and sends one answer through the call.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from fairlead_broker.server.http.route_table import ParsedQueries, RouteTable
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Identity of a caller. `name` is the name in access rules and log lines."""
+    """Identity of a caller; `name` appears in access rules and log lines."""
 
     name: str
 
@@ -44,23 +44,24 @@ ANONYMOUS: Final = Principal("anonymous")
 
 
 def authorize(principal: Principal, operation: str, resource: str) -> None:
-    """Return if ``principal`` may do ``operation`` on ``resource``, else raise ProblemError forbidden.
+    """Raise ProblemError forbidden if ``principal`` may not perform ``operation`` on ``resource``.
 
-    ``resource`` is a kind, or a kind and a name as in ``topic:flights``.
+    ``resource`` is a kind, or a kind and a name, for example ``topic:flights``.
     """
     del principal, operation, resource
 
 
 FIELD_BYTES: Final = 32
-"""Counted for each header beside its name and value, as HTTP/2 does (RFC 9113, 6.5.2): one limit holds for both."""
+"""Bytes counted for each header in addition to its name and value, as in HTTP/2 (RFC 9113, 6.5.2), so that one limit
+applies to both versions."""
 _CODINGS: Final = b"transfer-encoding"
 
 
 def check_head(scope: Scope, header_bytes_max: int) -> None:
     """Raise ProblemError headers_too_large, or malformed_request for a head that HTTP/1.1 does not allow.
 
-    The HTTP server bounds heads by a setting over HTTP/2 only, stores a body in `gzip, chunked` as it is packed, and
-    accepts any number of hosts and any expectation.
+    granian limits the size of heads over HTTP/2 only, passes a body in `gzip, chunked` on without unpacking it, and
+    accepts any number of Host headers and any Expect header.
     """
     codings: list[bytes] = []
     hosts = 0
@@ -87,7 +88,7 @@ def check_head(scope: Scope, header_bytes_max: int) -> None:
 
 
 def _check_codings(given: bytes) -> None:
-    """Let in chunked alone, once: a body in another coding would be stored as it came."""
+    """Raise malformed_request unless the only coding is `chunked`, once; other codings would be stored undecoded."""
     codings = [coding for each in given.split(b",") if (coding := each.strip().lower())]
     if codings != [b"chunked"]:
         raise _malformed("Transfer-Encoding", given, "chunked")
@@ -104,25 +105,26 @@ def _malformed(header: str, given: bytes, allowed: str) -> ProblemError:
 
 LOCALHOST: Final = "localhost"
 AUTHORITIES_MAX: Final = 1000
-"""Maximum number of remembered authorities; clients of one machine use few."""
+"""Maximum number of cached authorities; clients on one machine use few."""
 _OWN_SITE: Final = frozenset({b"same-origin", b"none"})
 
 
 class HostCheck:
-    """Which authorities a loopback listener answers, and which origins may change something through it (rule T13).
+    """Check of the authority, and for changes also of the origin, of requests to a loopback listener (rule T13).
 
-    A browser sends requests to 127.0.0.1 for any page. Without this check a page writes by `fetch`, whose simple
-    requests need no preflight, and reads by DNS rebinding, where the name of the page's own site resolves to 127.0.0.1.
+    A browser sends requests to 127.0.0.1 on behalf of any page. Without this check a page could write with `fetch`,
+    whose simple requests need no preflight. A page could also read by DNS rebinding, where the host name of its own
+    site resolves to 127.0.0.1.
     """
 
     def __init__(self, hosts: Iterable[str], origins: Iterable[str]) -> None:
-        """`hosts`: names of the broker beside IP addresses and localhost; `origins`: allowed ones, or `*` for all."""
+        """`hosts`: names of the broker besides IP addresses and localhost; `origins`: allowed origins, `*` for all."""
         self._hosts = frozenset(host.lower() for host in (*hosts, LOCALHOST))
         self._origins = frozenset(origin.encode() for origin in origins)
         self._allowed: set[bytes] = set()
 
     def check(self, route: Route, headers: Mapping[bytes, bytes]) -> None:
-        """Raise ProblemError forbidden for a call that a web page of another site may have sent."""
+        """Raise ProblemError forbidden for a request that a web page of another site may have sent."""
         authority = headers.get(b"host", b"")
         if authority not in self._allowed:
             self._check_authority(route, authority)
@@ -212,10 +214,10 @@ class Application:
         header_bytes_max: int = HEADER_BYTES_MAX,
         host_check: HostCheck | None = None,
     ) -> None:
-        """`budget`: of all listeners together; `stall_seconds_max`: how long a reader may take nothing.
+        """`budget` is shared by all listeners; `stall_seconds_max` limits how long a client may read nothing.
 
-        `gate` checks each call first where only brokers may call. `header_bytes_max` limits the head of an HTTP/1.1
-        request. `host_check` refuses calls of web pages of other sites.
+        `gate` checks each call on the peer listener, where only brokers may call. `header_bytes_max` limits the head of
+        an HTTP/1.1 request. `host_check` refuses requests from web pages of other sites.
         """
         self._header_bytes_max = header_bytes_max
         self._gate = gate
@@ -270,10 +272,10 @@ class Application:
         await self._endpoints[route.name](call)
 
     async def _shed(self, scope: Scope, send: Send) -> None:
-        """Refuse a produce call with as little work as there can be: its share of the loop is not for the others.
+        """Refuse a produce call with as little work as possible, to leave the event loop to admitted calls.
 
-        Measured: a third of a refusal that goes the common way. No call is made, nothing is read; over HTTP/2 the
-        client may take the reset of a stream that it still sends on for the answer, which says the same.
+        Measured: a third of the cost of an ordinary refusal. No `Call` is made and no body is read. Over HTTP/2 a
+        client that is still sending may take the reset of its stream for the answer; the meaning is the same.
         """
         headers = SHED_HEADERS if self._gate is None else [*SHED_HEADERS, *self._gate.stamp()]
         self._metrics.count_shed("produce" if scope["raw_path"].endswith(b"produce") else "produce_partition")
@@ -282,9 +284,9 @@ class Application:
 
     @staticmethod
     async def _tell_cut_off(call: Call, send: Send) -> None:
-        """Answer the client if it still listens: a body can end too early on an open connection.
+        """Send a refusal for an incomplete body, since a body can end too early while the connection is still open.
 
-        It counts as a client that went away, which most of them are.
+        The request is counted as one whose client disconnected, which is the usual cause.
         """
         if call.status or call.body_reader.complete:
             return
@@ -293,7 +295,7 @@ class Application:
         await send({"type": "http.response.body", "body": CUT_OFF.body})
 
     async def _refuse(self, call: Call, problem: ProblemError) -> None:
-        """Answer the problem, if no answer has begun."""
+        """Answer with the problem; if an answer has already begun, only log the problem."""
         if call.status:
             self._failures.record(problem, self._route_name(call))
             return
@@ -301,21 +303,21 @@ class Application:
         call.problem_code = problem.code
         call.body_reader.release()
         if problem.code == OVERLOADED and not call.http1:
-            # At once, and nothing is spent on what it still sends.
+            # Answer immediately, without draining the rest of the body.
             await call.answer(answer.status, answer.headers, answer.body)
             return
         await self._drain(call)
         if not call.body_reader.complete and call.http1:
-            # What is left of the body would be read as the next request.
+            # The rest of the body would be parsed as the next request.
             answer.headers.append((b"connection", b"close"))
         await call.answer(answer.status, answer.headers, answer.body)
 
     @staticmethod
     async def _drain(call: Call) -> None:
-        """Let a client finish sending what is about to be refused, within bounds."""
+        """Discard the rest of a body that will be refused, within bounds, so that the client can finish sending."""
         reader = call.body_reader
         if b"expect" in call.headers and not reader.received_bytes:
-            # It asked first and sent nothing yet; reading would tell it to go on.
+            # The client waits for 100 Continue and has sent no body; reading would make the server send 100 Continue.
             return
         await reader.drain(HTTP1_DRAIN_BYTES_MAX if call.http1 else DRAIN_BYTES_MAX)
 
@@ -332,7 +334,7 @@ class Application:
 
 
 def _resource(route: Route, parameters: Mapping[str, str]) -> str:
-    """What a call is about, its name checked. Raises invalid_topic_name or invalid_group_name."""
+    """Return the resource of a call after checking names. Raises invalid_topic_name or invalid_group_name."""
     topic = parameters.get("topic")
     if topic is not None:
         return f"{route.resource}:{check_topic_name(topic)}"
@@ -345,7 +347,7 @@ def _resource(route: Route, parameters: Mapping[str, str]) -> str:
 
 
 def is_shed(scope: Scope) -> bool:
-    """Whether a request is a produce call of HTTP/2; over HTTP/1.1 a refusal has to deal with the body."""
+    """Return whether a request is a produce call over HTTP/2; over HTTP/1.1 a refusal must drain the body."""
     return (
         scope["method"] == "POST"
         and scope["raw_path"].endswith(SHED_PATHS)

@@ -1,4 +1,4 @@
-"""The names of the ASGI interface as this room uses them; types only."""
+"""Type aliases for the ASGI interface."""
 
 from __future__ import annotations
 

@@ -1,12 +1,14 @@
 """Request bodies, read chunk by chunk and never beyond their limits.
 
-Callers: ``call``. A body is held once: one chunk is used as received, several chunks are joined a single time. The
-bytes of all requests together are bounded too (``BodyBudget``), since many large uploads at once would end the process.
+Callers: ``call``. A body is stored once: a single chunk is used as received, several chunks are joined once. The bytes
+of all requests together are bounded too (``BodyBudget``), since many large concurrent uploads would exhaust the memory
+of the process.
 
-``CallLimit`` bounds the produce calls under way. Their number decides how long each waits, and the right number depends
-on the machine, the batches and the disk. The limit follows how late the event loop wakes a timer, since every step of a
-request, its refusal too, waits in the same queue: additive increase and multiplicative decrease, as TCP does with its
-window (Jacobson 1988). A slow disk alone leaves the loop on time; then the largest limit holds.
+``CallLimit`` bounds the number of produce calls under way. This number determines how long each call waits, and the
+best number depends on the machine, the batches and the disk. The limit is adjusted to the lag of the event loop's
+timers, since every step of a request, including its refusal, waits in the loop's queue. The adjustment is additive
+increase and multiplicative decrease, like TCP's congestion window (Jacobson 1988). A slow disk alone does not delay the
+loop; in that case the largest limit applies.
 """
 
 from __future__ import annotations
@@ -21,34 +23,35 @@ from fairlead_broker.runtime import refusals
 from fairlead_broker.server.http.asgi import Receive
 
 INTERVAL_SECONDS: Final = 0.05
-"""Between two looks at the loop: many requests long, and much shorter than the time in which a refusal is due."""
+"""Interval between two measurements of the loop lag: longer than many requests, and much shorter than the time within
+which a refusal must be sent."""
 LATE_SECONDS: Final = 0.014
-"""From here on the loop is late: a refusal takes three or four of its turns, and is to take less than 0.1 s. Lower
-and goodput falls: 12 ms brought 0.82 to 0.99 of the peak at twice the load, 20 ms 0.95 to all of it with later
-refusals."""
+"""Lag above which the event loop counts as late. A refusal takes three or four loop iterations and must take less than
+0.1 s. A lower value reduces goodput: at twice the peak load, 12 ms gave 0.82 to 0.99 of the peak, and 20 ms gave 0.95
+to 1.0 with later refusals."""
 CALLS_MIN: Final = 64
-"""Enough to keep loop, disk and network busy at once."""
+"""Smallest limit, which is enough to keep loop, disk and network busy."""
 _DECREASE: Final = 0.7
 _INCREASE: Final = 16
-"""From the least to 1,000 in three seconds."""
+"""Growth of the limit per measurement; the limit grows from the smallest to 1,000 in three seconds."""
 
 
 class CallLimit:
-    """Counts calls under way against a limit that follows the loop's lag."""
+    """Counter of calls under way, with a limit that is adjusted to the lag of the event loop."""
 
     __slots__ = ("_calls_max", "calls", "limit")
 
     def __init__(self, calls_max: int) -> None:
         self._calls_max = calls_max
         self.limit = calls_max
-        """How many are let in at the moment."""
+        """Number of calls that are currently admitted at the same time."""
         self.calls = 0
-        """How many are under way."""
+        """Number of calls under way."""
 
     def observe_lag(self, seconds: float) -> None:
         """Adjust the limit to the measured lag of the event loop."""
         if seconds > LATE_SECONDS:
-            # Not what the limit was but what was under way made it late.
+            # The calls under way caused the lag, not the limit, which may be much larger.
             lowered = round(min(self.limit, max(self.calls, CALLS_MIN)) * _DECREASE)
             self.limit = min(self._calls_max, max(CALLS_MIN, lowered))
         else:
@@ -56,58 +59,59 @@ class CallLimit:
 
     @property
     def full(self) -> bool:
-        """Return whether another call would be refused."""
+        """Whether another call would be refused."""
         return self.calls >= self.limit
 
     def begin(self) -> bool:
-        """Count a call, if it may be let in."""
+        """Count a call and return True, or return False when the limit is reached."""
         if self.calls >= self.limit:
             return False
         self.calls += 1
         return True
 
     def go_on(self) -> None:
-        """Count a call that was let in before."""
+        """Count a call that was already admitted earlier, even above the limit."""
         self.calls += 1
 
     def end(self) -> None:
-        """Count a call no more."""
+        """Stop counting a call."""
         self.calls -= 1
 
 
 JSON_TYPES = frozenset({JSON, CLOUD_EVENT, CLOUD_EVENTS})
-# What is read and thrown away of a refused body, so that the answer arrives. A client that is still sending may take
-# the reset of its HTTP/2 stream for the answer (curl does). On HTTP/1.1 the only way to stop it is to close the
-# connection, and most clients then report a broken pipe rather than the answer that they were sent.
+# Number of bytes of a refused body that are read and discarded so that the client receives the answer. A client that is
+# still sending may take the reset of its HTTP/2 stream for the answer (curl does). On HTTP/1.1 the only way to stop the
+# client is to close the connection, and most clients then report a broken pipe instead of the answer.
 DRAIN_BYTES_MAX = 256 << 10
 HTTP1_DRAIN_BYTES_MAX = 64 << 20
 DRAIN_SECONDS_MAX = 5.0
 DRAIN_IDLE_SECONDS_MAX = 0.5
-# A body that has not begun to come by then is counted among the calls again when it is there.
+# Seconds after which a call whose body has not begun to arrive is no longer counted; the call is counted again once the
+# body is complete.
 SLOW_BODY_SECONDS = 0.05
-# Advised wait after a refusal: long enough for a queue to drain, short enough not to idle.
+# Retry delay advised after a refusal: long enough for the queue to drain, short enough not to leave the broker idle.
 RETRY_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class ProduceBodyLimits:
-    """Largest bodies of produce calls in bytes, by what they cost: JSON grows ten-fold when it is parsed."""
+    """Largest bodies of produce calls in bytes; JSON has its own limit because parsed JSON takes ten times its size."""
 
     bytes_max: int
     json_bytes_max: int
 
     def of(self, media_type: str) -> int:
-        """The limit of a media type."""
+        """Return the limit for a media type."""
         return self.json_bytes_max if media_type in JSON_TYPES else self.bytes_max
 
 
 class ClientGone(Exception):
-    """The client went away before its request was complete: no answer can be sent."""
+    """Raised when the client disconnects before its request is complete; no answer can be sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class BodyLimits:
-    """Limits of request bodies; the settings of the same names say why."""
+    """Limits of request bodies; the settings of the same names give the reasons."""
 
     bodies_bytes_max: int = 256 << 20
     produce_calls_max: int = 1000
@@ -116,19 +120,19 @@ class BodyLimits:
 
 
 class BodyBudget:
-    """Bytes of request bodies held by all requests of the broker together, and how many produce calls there are.
+    """Total bytes of request bodies in memory in the whole broker, and the number of produce calls.
 
-    From three quarters on new bodies are refused, so that bodies under way can be completed: refusing a body in the
-    middle costs the same and helps no caller.
+    When three quarters of the budget are used, new bodies are refused so that bodies under way can be completed:
+    refusing a partly received body costs the same and helps no client.
     """
 
     __slots__ = ("calls", "coming", "held_bytes", "limits", "stopping")
 
     calls: CallLimit
-    """The produce calls under way."""
+    """Counter of the produce calls under way."""
 
     coming: set[asyncio.Timeout]
-    """What ends the wait for the next piece of each body of a produce call."""
+    """Timeouts of the reads that currently wait for the next piece of a produce call's body."""
 
     def __init__(self, limits: BodyLimits) -> None:
         self.limits = limits
@@ -136,10 +140,10 @@ class BodyBudget:
         self.calls = CallLimit(limits.produce_calls_max)
         self.coming = set()
         self.stopping = False
-        """Whether the broker stops, so that no body of a produce call is worth waiting for."""
+        """Whether the broker is stopping and no longer waits for bodies of produce calls."""
 
     def stop(self) -> None:
-        """Refuse every body of a produce call that is not whole yet; those of other calls may still be needed."""
+        """Refuse every incomplete body of a produce call; bodies of other calls may still be needed."""
         self.stopping = True
         now = asyncio.get_running_loop().time()
         for wait in self.coming:
@@ -147,7 +151,7 @@ class BodyBudget:
                 wait.reschedule(now)
 
     def admit(self, announced_bytes: int) -> None:
-        """Let a body in that announces so many bytes, or raise ProblemError overloaded before it is read."""
+        """Admit a body of the announced size, or raise ProblemError overloaded before the body is read."""
         bytes_max = self.limits.bodies_bytes_max
         if self.held_bytes and self.held_bytes + announced_bytes > bytes_max - bytes_max // 4:
             raise self._overloaded()
@@ -162,17 +166,17 @@ class BodyBudget:
             )
 
     def end_call(self) -> None:
-        """Count a produce call no more."""
+        """Stop counting a produce call."""
         self.calls.end()
 
     def take(self, size_bytes: int) -> None:
-        """Add bytes to the held ones, or raise ProblemError overloaded."""
+        """Add bytes to the bytes in memory. Raises ProblemError overloaded when the budget is exceeded."""
         if self.held_bytes + size_bytes > self.limits.bodies_bytes_max:
             raise self._overloaded()
         self.held_bytes += size_bytes
 
     def give_back(self, size_bytes: int) -> None:
-        """Subtract bytes from the held ones."""
+        """Subtract bytes from the bytes in memory."""
         self.held_bytes -= size_bytes
 
     def _overloaded(self) -> ProblemError:
@@ -184,7 +188,7 @@ class BodyBudget:
 
 
 class BodyReader:
-    """The body of one request; read at most once, then ``release`` gives its bytes back to the budget."""
+    """Reader of one request's body, which is read at most once; ``release`` returns its bytes to the budget."""
 
     __slots__ = (
         "_aside", "_budget", "_counted", "_produces", "_receive", "complete", "held_bytes", "received_bytes",
@@ -199,7 +203,7 @@ class BodyReader:
         self._counted = False
         self._aside = False
         self._produces = False
-        """Whether the body is that of a produce call."""
+        """Whether the body belongs to a produce call."""
 
     def begin_call(self) -> None:
         """Count the request among the produce calls until ``release``. Raises ProblemError overloaded."""
@@ -209,12 +213,12 @@ class BodyReader:
     async def read(
         self, announced_bytes: int | None, bytes_max: int, *, ends_at_length: bool = False
     ) -> bytes:
-        """The whole body.
+        """Return the whole body.
 
-        ``announced_bytes`` is content-length, where given; ``ends_at_length`` says that the body ends there, as over
-        HTTP/1.1, whatever else may come. Raises ProblemError body_too_large as soon as more
-        than ``bytes_max`` is announced or has come, overloaded, malformed_request when it trickles, or shutting_down;
-        ClientGone. No body at all (0) is never too much for the broker.
+        ``announced_bytes`` is the Content-Length, if given. ``ends_at_length``: the body ends at this length, as over
+        HTTP/1.1, without waiting for an end message. Raises ProblemError body_too_large as soon as more than
+        ``bytes_max`` bytes are announced or received, overloaded, malformed_request when the body arrives too slowly,
+        and shutting_down. Raises ClientGone. With ``bytes_max`` 0 the call is never refused as overloaded.
         """
         if announced_bytes is not None and announced_bytes > bytes_max:
             announced = f"a body of {announced_bytes} bytes is announced"
@@ -247,16 +251,16 @@ class BodyReader:
         return body
 
     def end_call(self) -> None:
-        """Count the request among the produce calls no more; it may begin another one."""
+        """Stop counting the request among the produce calls; the request may begin another call."""
         if self._counted:
             self._counted = False
             self._budget.end_call()
 
     async def next_piece(self) -> bytes:
-        """The next piece of a body that is read as it comes, perhaps empty; ``complete`` says whether it was the last.
+        """Return the next piece of a streamed body, which may be empty; ``complete`` tells whether it was the last.
 
-        Only produce calls read so. Its bytes are held until ``keep_only``. Raises ProblemError overloaded or
-        shutting_down, and ClientGone.
+        Only produce calls stream their bodies. The bytes of the piece are counted until ``keep_only``. Raises
+        ProblemError overloaded or shutting_down, and ClientGone.
         """
         self._produces = True
         self._refuse_at_stop()
@@ -274,12 +278,12 @@ class BodyReader:
         return piece
 
     def keep_only(self, size_bytes: int) -> None:
-        """Hold no more than so many of the bytes that have come."""
+        """Count only this number of the received bytes as in memory from now on."""
         self._budget.give_back(self.held_bytes - size_bytes)
         self.held_bytes = size_bytes
 
     async def drain(self, bytes_max: int) -> None:
-        """Read on before a refusal is sent, until the end, ``bytes_max``, a pause or the time limit."""
+        """Read and discard the body before a refusal, until its end, ``bytes_max``, a pause or the time limit."""
         drained = 0
         try:
             async with asyncio.timeout(DRAIN_SECONDS_MAX):
@@ -290,27 +294,30 @@ class BodyReader:
             return
 
     def release(self) -> None:
-        """The bytes are no longer needed."""
+        """Return the bytes of the body to the budget and stop counting the request."""
         self._budget.give_back(self.held_bytes)
         self.held_bytes = 0
         self.end_call()
 
     def _stand_aside(self) -> None:
-        """Count no more while the body is coming, which its bytes bound: slow ones would keep all others out."""
+        """Stop counting the call while its body arrives; otherwise slow bodies would block all other calls.
+
+        The bytes of the arriving body are still bounded by the budget.
+        """
         if self._counted:
             self._budget.calls.end()
             self._aside = True
             self._counted = False
 
     def _go_on(self) -> None:
-        """Count again, now that the work begins; what has come so far is not refused any more."""
+        """Count the call again when its work begins; a call whose body is complete is not refused any more."""
         if self._aside:
             self._aside = False
             self._counted = True
             self._budget.calls.go_on()
 
     def _refuse_at_stop(self) -> None:
-        """Raise shutting_down for the body of a produce call once the broker stops."""
+        """Raise shutting_down for the body of a produce call when the broker is stopping."""
         if self._produces and self._budget.stopping:
             raise refusals.shutting_down()
 
@@ -336,9 +343,10 @@ class BodyReader:
             self.held_bytes = size
             chunks.append(chunk)
             if size == ends_at:
-                # The end comes as a message of its own, which would cost a small call a tenth of its time. Over HTTP/2
-                # it has to: a stream that is answered before its client has ended it is reset, which many clients take
-                # for a failure, and after a thousand late ends the server closes the connection.
+                # The end of the body is a separate message; waiting for it would add a tenth to the time of a small
+                # call. Over HTTP/2 the wait is necessary: a stream that is answered before its client has ended it is
+                # reset, many clients treat the reset as a failure, and after a thousand late ends the server closes the
+                # connection.
                 self.complete = True
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 

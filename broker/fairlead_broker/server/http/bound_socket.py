@@ -1,8 +1,8 @@
-"""A TCP address that is taken before anybody is served on it.
+"""TCP address that is bound before connections are accepted.
 
-Callers: ``http2_listener`` and ``ops_listener``. A broker registers its addresses before it recovers and serves
-only afterwards, so binding (which settles the port) and listening are two steps. SO_REUSEPORT is never set: two
-brokers on one port must not share its clients, the second must fail. `::` is every address of IPv6 and of IPv4.
+Callers: ``http2_listener`` and ``ops_listener``. A broker registers its addresses before recovery and serves only
+after recovery, so binding (which determines the port) and listening are separate steps. SO_REUSEPORT is never set:
+two brokers on one port must not share its clients; the second broker must fail. `::` means every IPv6 and IPv4 address.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ import socket
 
 BACKLOG = 1024
 EVERY_ADDRESS = "::"
-EVERY_IPV4_ADDRESS = "0.0.0.0"  # noqa: S104 - what a machine without IPv6 has of the above
+EVERY_IPV4_ADDRESS = "0.0.0.0"  # noqa: S104 - replaces `::` on a machine without IPv6
 
 
 class ListenError(OSError):
-    """A listener could not take its address; the message says which, why, and what to change."""
+    """Raised when a listener cannot bind its address; the message has the address, the reason and the remedy."""
 
 
 class BoundSocket:
-    """``host:port`` of the listener ``name``, bound at once; raises ListenError when it cannot be had."""
+    """Socket of the listener ``name``, bound to ``host:port`` on creation. Raises ListenError when binding fails."""
 
     def __init__(self, name: str, host: str, port: int) -> None:
         self.name = name
@@ -29,15 +29,16 @@ class BoundSocket:
         self.port: int = self._socket.getsockname()[1]
 
     def __str__(self) -> str:
-        """``host:port`` as in a URL, with the real port when 0 was asked."""
+        """Return ``host:port`` as in a URL, with the actual port when port 0 was requested."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def listen(self) -> socket.socket:
-        """Begin to queue connections; the caller owns the non-blocking socket from now on."""
-        # Accepted connections inherit it, and their TIME_WAIT remains must not block the next start.
+        """Start to listen and return the non-blocking socket, which the caller owns from now on."""
+        # Accepted connections inherit the option; their sockets in TIME_WAIT must not block the next start.
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Inherited too, and granian sets it on sockets of its own only: without it the last packet of an answer waits
-        # for the reader's delayed acknowledgement (measured: 40 ms, a JSON fetch took 56 ms rather than 12).
+        # Accepted connections inherit this option too; granian sets it only on sockets that it creates itself. Without
+        # the option the last packet of an answer waits for the client's delayed acknowledgement (measured: 40 ms; a
+        # JSON fetch took 56 ms instead of 12 ms).
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             self._socket.listen(BACKLOG)
@@ -47,11 +48,11 @@ class BoundSocket:
         return self._socket
 
     def close(self) -> None:
-        """Give the address back; nothing happens when a listener took the socket and closed it."""
+        """Release the address; no effect if a listener has taken the socket and closed it."""
         self._socket.close()
 
     def _bind(self, port: int) -> socket.socket:
-        # One template of a pod serves clusters of either family, and nodes whose kernel has no IPv6.
+        # One pod template works in clusters of either address family and on nodes whose kernel has no IPv6.
         every = self.host == EVERY_ADDRESS
         host = EVERY_IPV4_ADDRESS if every and not socket.has_dualstack_ipv6() else self.host
         try:
@@ -64,10 +65,10 @@ class BoundSocket:
         try:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if every and family == socket.AF_INET6:
-                # A machine may be set up to give IPv6 alone (net.ipv6.bindv6only).
+                # A machine may be configured to bind IPv6 only (net.ipv6.bindv6only).
                 bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
             bound.bind(address)
-            # Linux lets two sockets that both allow reuse bind one address as long as neither listens.
+            # Linux allows two sockets that both set SO_REUSEADDR to bind one address while neither listens.
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
         except OSError as error:
             bound.close()

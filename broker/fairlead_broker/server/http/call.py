@@ -1,9 +1,9 @@
 """One request and its answer, as endpoints see them, and the media types of both bodies.
 
-Callers: ``application`` makes one ``Call`` for each request and hands it to the endpoint of its route. A call reads
-headers and body only when asked, since the hot calls need few of them. It remembers what was sent, for metrics and for
-the decision whether a refusal can still be sent. ``body_type`` and ``answer_type`` negotiate the media types
-(Content-Type, Accept).
+Callers: ``application`` makes one ``Call`` for each request and passes the call to the endpoint of its route. A call
+parses headers and reads the body only on demand, since frequent calls need few headers. A call records which answer was
+sent, for metrics and for the decision whether a refusal can still be sent. ``body_type`` and ``answer_type`` negotiate
+the media types (Content-Type, Accept).
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from fairlead_broker.server.http.asgi import HeaderList, Receive, Scope, Send
 from fairlead_broker.server.http.body import BodyBudget, BodyReader
 from fairlead_broker.server.http.route_table import ParsedQueries
 
-# granian queues four sends and holds a fifth, whole and uncounted, for a reader that takes nothing. Measured: pieces of
-# 256 KiB are as quick as pieces of a MiB, and such a reader holds 1.9 MiB rather than 6.5.
+# For a client that reads nothing, granian queues four sends and keeps a fifth in full, without counting its bytes.
+# Measured: pieces of 256 KiB are as fast as pieces of 1 MiB, and a stalled client occupies 1.9 MiB instead of 6.5 MiB.
 PART_BYTES_MAX: Final = 256 << 10
-# The end of a longer answer goes in small pieces: when the last send returns, all but those are with the connection,
-# so that the answer is counted until its reader has nearly all of it. Empty sends would tell the same, but clients
-# take them for an attack (h2: too_many_data_frames).
+# The end of a longer answer is sent in small pieces. When the last send returns, only these pieces are still queued,
+# so the answer is counted until the client has received nearly all of it. Empty sends would have the same effect, but
+# clients treat empty frames as an attack (h2: too_many_data_frames).
 TAIL_PARTS: Final = 4
 TAIL_PART_BYTES: Final = 16 << 10
 JSON_CONTENT_TYPE: Final = (b"content-type", JSON.encode())
 TOPIC_ID_HEADER: Final = b"fairlead-topic-id"
 LEADER_EPOCH_HEADER: Final = b"fairlead-leader-epoch"
-# No Content-Length may stand in these (RFC 9110, 8.6).
+# Answers with these statuses must not have a Content-Length (RFC 9110, 8.6).
 BODILESS_STATUSES: Final = frozenset({204, 304})
 EPOCH_MAX: Final = 2**31 - 1
 READING_METHODS: Final = frozenset({"GET", "HEAD"})
@@ -57,7 +57,7 @@ STALL_SECONDS_MAX: Final = 60.0
 
 
 class ReaderStalled(Exception):
-    """The client takes nothing of its answer: it is given up, and its connection with it."""
+    """Raised when a client stops reading its answer; the answer is aborted and the connection is closed."""
 
 
 class Call:
@@ -81,56 +81,56 @@ class Call:
         self._send = send
         self._stall_seconds_max = stall_seconds_max
         self.held: HeldAnswer | None = None
-        """What counts the bytes of a fetch answer."""
+        """Counter of the bytes that a fetch answer occupies; None for other answers."""
         self.body_reader = BodyReader(receive, budget)
         self.parameters: dict[str, str] = {}
         self.route: Route | None = None
         self.status = 0
-        """Status of the answer, 0 until it begins."""
+        """Status of the answer; 0 until the answer begins."""
         self.bytes_sent = 0
         self.peer: PeerIncarnation | None = None
-        """The broker that calls, on the peer listener."""
+        """Broker that sent the request; None on listeners other than the peer listener."""
         self.stamp: Callable[[], HeaderList] | None = None
-        """Headers that every answer carries."""
+        """Function that returns the headers added to every answer."""
         self.problem_code: str | None = None
-        """Code of the refusal that was answered."""
+        """Code of the problem in the answer; None when the answer has no problem."""
         self._headers: dict[bytes, bytes] | None = None
         self._query: QueryValues | None = None
 
     @property
     def matched_route(self) -> Route:
-        """The route, which every endpoint may rely on."""
+        """Route of the request; always set when an endpoint runs."""
         assert self.route is not None, "an endpoint runs only after its route is found"
         return self.route
 
     @property
     def http1(self) -> bool:
-        """Whether the request came over HTTP/1.x, one at a time on its connection."""
+        """Whether the request came over HTTP/1.x, where a connection carries one request at a time."""
         version: str = self.scope["http_version"]
         return version.startswith("1")
 
     @property
     def raw_path(self) -> str:
-        """Path of the request as it was sent, percent-encoded."""
+        """Path of the request as sent, percent-encoded."""
         path: bytes = self.scope["raw_path"]
         return path.decode("latin-1")
 
     @property
     def headers(self) -> Mapping[bytes, bytes]:
-        """Headers by lower-case name; of a repeated one the last."""
+        """Headers by lower-case name; the last value of a repeated header."""
         if self._headers is None:
             self._headers = dict(self.scope["headers"])
         return self._headers
 
     @property
     def query(self) -> QueryValues:
-        """The query, every name and value checked against the route."""
+        """Query parameters, with every name and value checked against the route."""
         assert self._query is not None, "the query is checked before the endpoint runs"
         return self._query
 
     @property
     def topic(self) -> str:
-        """Name of the topic in the path; checked against the name rule before the endpoint runs."""
+        """Name of the topic in the path, which is checked against the name rule before the endpoint runs."""
         return self.parameters["topic"]
 
     @property
@@ -147,13 +147,13 @@ class Call:
 
     @property
     def topic_id(self) -> TopicId | None:
-        """The topic id that the caller expects behind the name (header Fairlead-Topic-Id), if given."""
+        """Topic id that the caller expects for the name (header Fairlead-Topic-Id); None when not given."""
         given = self.headers.get(TOPIC_ID_HEADER)
         return None if given is None else check_topic_id(given.decode("latin-1"))
 
     @property
     def leader_epoch(self) -> LeaderEpoch | None:
-        """The highest leader epoch that the caller has seen (header Fairlead-Leader-Epoch), if given."""
+        """Highest leader epoch that the caller has seen (header Fairlead-Leader-Epoch); None when not given."""
         given = self.headers.get(LEADER_EPOCH_HEADER)
         if given is None:
             return None
@@ -166,20 +166,20 @@ class Call:
         return LeaderEpoch(int(given))
 
     def check_query(self, queries: ParsedQueries) -> None:
-        """Parse the query by the route. Raises ProblemError for unknown, repeated and wrong parameters."""
+        """Parse the query for the route. Raises ProblemError for unknown, repeated and invalid parameters."""
         self._query = queries.of(self.matched_route, self.scope["query_string"])
 
     @property
     def may_forward(self) -> bool:
-        """Whether the call may be forwarded: not from a peer, and not if its caller forbids it."""
+        """Whether the call may be forwarded: False for a call from a peer and for one whose caller forbids it."""
         return self.peer is None and self.header_text(_FORWARD).strip().lower() != FORWARD_NEVER
 
     def header_text(self, name: bytes) -> str:
-        """Value of a header, empty when it is not there."""
+        """Return the value of a header; empty when the header is absent."""
         return self.headers.get(name, b"").decode("latin-1")
 
     def refuse_coded_body(self) -> None:
-        """Raise unsupported_media_type for a body that its sender has packed: nothing here unpacks one."""
+        """Raise unsupported_media_type for a body with a content coding; the broker decodes none."""
         coding = self.headers.get(b"content-encoding", b"identity")
         if coding.lower() != b"identity":
             raise ProblemError(
@@ -190,7 +190,7 @@ class Call:
             )
 
     async def body(self, bytes_max: int) -> bytes:
-        """The whole body; see ``BodyReader.read``. Raises unsupported_media_type for a coded body."""
+        """Return the whole body; see ``BodyReader.read``. Raises unsupported_media_type for a coded body."""
         self.refuse_coded_body()
         return await self.body_reader.read(self._announced_bytes(), bytes_max, ends_at_length=self.http1)
 
@@ -205,18 +205,19 @@ class Call:
         await self._send({"type": "http.response.body", "body": body})
 
     async def answer_head(self, status: int, headers: HeaderList, length: int) -> None:
-        """Send an answer without its body, which is so long."""
+        """Send the head of an answer, whose body would have this length in bytes, without the body."""
         await self._start(status, [*headers, (b"content-length", b"%d" % length)])
         await self._send({"type": "http.response.body", "body": b""})
 
     async def answer_json(self, value: object, status: int = 200, headers: HeaderList | None = None) -> None:
-        """Send a value that msgspec can encode."""
+        """Send a JSON answer with a value that msgspec can encode."""
         await self.answer(status, [JSON_CONTENT_TYPE, *(headers or ())], msgspec.json.encode(value))
 
     async def answer_parts(self, status: int, headers: HeaderList, parts: Sequence[Buffer]) -> None:
-        """Send buffers one after the other in pieces of at most PART_BYTES_MAX.
+        """Send buffers in order, in pieces of at most PART_BYTES_MAX.
 
-        The pieces are `bytes`: granian walks any other buffer item by item, which makes a fetch three times slower.
+        The pieces are `bytes`. granian iterates over any other buffer item by item, which makes a fetch three times
+        slower.
         """
         total = sum(map(len, parts))
         headers.append((b"content-length", b"%d" % total))
@@ -235,7 +236,7 @@ class Call:
         await self._start(200, headers)
 
     async def send_piece(self, piece: bytes, *, more: bool = True) -> None:
-        """Send a piece of a stream; `more`: it is not the last. Raises ReaderStalled when it is not taken in time."""
+        """Send a piece of a stream. `more`: further pieces follow. Raises ReaderStalled when the send times out."""
         held = self.held
         try:
             async with asyncio.timeout(self._stall_seconds_max) as stall:
@@ -250,7 +251,7 @@ class Call:
         self.bytes_sent += len(piece)
 
     async def _send_pieces(self, parts: Sequence[Buffer], total: int) -> None:
-        """Send piece by piece. Raises ReaderStalled when one is not taken in time."""
+        """Send an answer in pieces. Raises ReaderStalled when the send of a piece times out."""
         now = asyncio.get_running_loop().time
         held = self.held
         try:
@@ -276,27 +277,27 @@ class Call:
 
     def _announced_bytes(self) -> int | None:
         given = self.headers.get(b"content-length")
-        # The server in front of us refuses a content-length that is no number; this only guards the conversion.
+        # granian already refuses a Content-Length that is not a number; this check only guards the conversion.
         return int(given) if given is not None and given.isdigit() and len(given) < 20 else None
 
 
 def _end(stall: asyncio.Timeout) -> None:
-    """End a wait now, unless its time is over anyway."""
+    """Expire a timeout now, unless it has already expired."""
     if not stall.expired():
         stall.reschedule(asyncio.get_running_loop().time())
 
 
 def pieces_of(parts: Sequence[Buffer]) -> Iterator[bytes]:
-    """The bytes of all parts in pieces of PART_BYTES_MAX, a rest, and the tail; each byte is copied once.
+    """Yield the bytes of all parts in pieces of PART_BYTES_MAX, a remainder, and the tail; copy each byte once.
 
-    Small parts share a piece, since each piece costs a turn of the loop. The pieces are ``bytes``: granian copies
-    those at once and walks any other buffer item by item (measured: 40 % of a core at 90 MB/s).
+    Small parts share a piece, since each piece costs one iteration of the event loop. The pieces are ``bytes``: granian
+    copies `bytes` in one step and iterates over any other buffer item by item (measured: 40 % of a core at 90 MB/s).
     """
     left = sum(map(len, parts))
     gathered: list[memoryview] = []
     size = room = _piece_bytes(left)
     for part in parts:
-        view = memoryview(part).cast("B")  # Arrow calls its bytes signed
+        view = memoryview(part).cast("B")  # Arrow buffers have signed bytes
         while len(view) >= room > 0:
             yield b"".join((*gathered, view[:room]))
             view = view[room:]
@@ -309,7 +310,7 @@ def pieces_of(parts: Sequence[Buffer]) -> Iterator[bytes]:
 
 
 def _piece_bytes(left: int) -> int:
-    """How long the next piece is when so many bytes are left."""
+    """Return the length of the next piece when this number of bytes is left."""
     tail = TAIL_PARTS * TAIL_PART_BYTES
     return min(PART_BYTES_MAX, left - tail) if left > tail else min(TAIL_PART_BYTES, left)
 
@@ -320,16 +321,17 @@ Endpoint: TypeAlias = Callable[[Call], Awaitable[None]]
 
 ACCEPT_LENGTH_MAX = 1000
 BINARY_EVENT = "a CloudEvent in binary mode"
-"""In place of a media type: the body may have any."""
+"""Name used in place of a media type; the event's data may have any media type."""
 _FORWARD: Final = Header.FORWARD.lower().encode()
 EVENT_VERSION = b"ce-specversion"
 STRUCTURED_EVENTS = (CLOUD_EVENT, CLOUD_EVENTS)
 
 
 def body_type(call: Call) -> str:
-    """The media type of the body, one of the route's; JSON where none is said and JSON is supported.
+    """Return the media type of the body, one of the route's; JSON when none is given and JSON is supported.
 
-    Raises ProblemError unsupported_media_type listing the supported ones, unsupported_version for other frames.
+    Raises ProblemError unsupported_media_type with the supported types, or unsupported_version for frames of another
+    version.
     """
     supported = call.matched_route.body_types
     given = call.header_text(b"content-type")
@@ -352,18 +354,18 @@ def body_type(call: Call) -> str:
 
 
 def record_body_type(call: Call) -> str:
-    """As ``body_type``, for calls that take records; BINARY_EVENT where the headers make the body an event's data."""
+    """Return the body type of a produce call: BINARY_EVENT for a binary-mode event, else as ``body_type``."""
     if EVENT_VERSION in call.headers and essence(call.header_text(b"content-type")) not in STRUCTURED_EVENTS:
         return BINARY_EVENT
     return body_type(call)
 
 
 def answer_type(call: Call) -> str:
-    """The media type of the route's that the caller likes most, the first one where it does not care.
+    """Return the media type of the route that the caller prefers, or the first one if the caller has no preference.
 
-    A call that answers in JSON alone never asks, so that no write is refused for the form of its receipt.
+    Calls that answer in JSON alone do not use this function, so no write is refused because of its Accept header.
 
-    Raises ProblemError not_acceptable listing the supported ones.
+    Raises ProblemError not_acceptable with the supported types.
     """
     supported = call.matched_route.answer_types
     accept = call.header_text(b"accept")
@@ -371,7 +373,7 @@ def answer_type(call: Call) -> str:
         return supported[0]
     if accept in supported:
         return accept
-    # A list may come in several headers of the name (RFC 9110, 5.3).
+    # A list may be spread over several headers of the same name (RFC 9110, 5.3).
     accept = ",".join(value.decode("latin-1") for name, value in call.scope["headers"] if name == b"accept")
     best, best_weight = "", 0.0
     ranges = [_media_range(part) for part in accept[:ACCEPT_LENGTH_MAX].split(",")]
@@ -402,7 +404,7 @@ def _media_range(part: str) -> tuple[str, float]:
 
 
 def _weight(media_type: str, ranges: Sequence[tuple[str, float]]) -> float:
-    """The weight of the most specific range that covers the type (RFC 9110, 12.5.1)."""
+    """Return the weight of the most specific range that covers the type (RFC 9110, 12.5.1)."""
     main = media_type.partition("/")[0]
     for covering in (media_type, f"{main}/*", "*/*"):
         weights = [weight for name, weight in ranges if name == covering]
@@ -422,11 +424,11 @@ def _check_frames_version(given: str) -> None:
             )
 
 
-# The longest honest one sets every configuration key of a topic: some KiB.
+# The longest legitimate body sets every configuration key of a topic, which takes a few KiB.
 ADMIN_BYTES_MAX = 1 << 20
 
 
 async def json_body(call: Call) -> bytes:
-    """The body. Raises unsupported_media_type for anything that does not claim to be JSON, body_too_large."""
+    """Return the body. Raises unsupported_media_type when the body is not declared as JSON, and body_too_large."""
     body_type(call)
     return await call.body(ADMIN_BYTES_MAX)

@@ -1,8 +1,8 @@
-"""The threads in which bodies that would hold the loop are parsed, encoded and decoded.
+"""Threads that parse, encode and decode bodies large enough to block the event loop.
 
-Callers: ``produce``, ``topic_produce``, ``fetch``, ``tail``. They are few on purpose: a body opens to many times its
-size (a JSON body of small records to ten times, a compressed batch to 64 MiB), so their number bounds the memory of
-all such calls together; further calls wait holding their bodies.
+Callers: ``produce``, ``topic_produce``, ``fetch``, ``tail``. The number of threads is small on purpose. A decoded body
+takes many times its size (ten times for a JSON body of small records, up to 64 MiB for a compressed batch), so the
+number of threads bounds the memory of all these calls together. Further calls wait and keep their undecoded bodies.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final, ParamSpec, TypeVar
 
-# Parsing is Python and holds the interpreter's lock; a second one lets a small body pass a large one.
+# Parsing runs in Python and holds the interpreter lock. A second thread lets a small body overtake a large body.
 CODEC_THREADS: Final = 2
 
 Answer = TypeVar("Answer")

@@ -1,8 +1,9 @@
-"""Closing the connection of a reader that takes nothing of its answer.
+"""Closing of connections whose clients have stopped reading their answers.
 
-Callers: ``application``. granian tells neither which descriptor a request came over nor offers to close it, and it
-keeps what it has queued for a stalled reader for as long as the connection lives (measured: up to 2 MiB). So the
-socket is looked for among the process's own by the address of its peer and shut down; granian sees a client that left.
+Callers: ``application``. granian neither exposes the descriptor of a request's connection nor offers to close it, and
+it keeps the data queued for a stalled client as long as the connection exists (measured: up to 2 MiB). Therefore the
+socket is searched among the process's descriptors by the address of its client and shut down. For granian the client
+has disconnected.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ OWN_DESCRIPTORS = Path("/proc/self/fd")
 
 
 class Connections:
-    """Cuts connections by the address of their client; nothing happens when it is gone already."""
+    """Closer of connections by client address; a connection that no longer exists is ignored."""
 
     __slots__ = ("_cutting", "_wanted")
 
@@ -27,7 +28,7 @@ class Connections:
         self._cutting: asyncio.Task[None] | None = None
 
     def cut(self, host: str, port: int | str) -> None:
-        """Close the connection of this client soon; many at once share one search."""
+        """Schedule the closing of this client's connection; concurrent requests share one search."""
         self._wanted.add((host, int(port)))
         if self._cutting is None:
             self._cutting = asyncio.get_running_loop().create_task(self._cut_wanted())
@@ -42,13 +43,13 @@ class Connections:
 
 
 def shut_down(peers: set[Peer]) -> int:
-    """Shut down the TCP connections of this process to these peers; answers how many there were."""
+    """Shut down the TCP connections of this process to these peers, and return their number."""
     return sum(_shut_down(int(entry.name), peers) for entry in list(OWN_DESCRIPTORS.iterdir()))
 
 
 def _shut_down(descriptor: int, peers: set[Peer]) -> bool:
     try:
-        # A duplicate: the number may be closed and given to another file at any moment.
+        # A duplicate is used because the descriptor may be closed and reused for another file at any moment.
         duplicate = os.dup(descriptor)
     except OSError:
         return False

@@ -1,8 +1,8 @@
-"""Pages of other origins (CORS): which origins may call, and the headers for their browsers.
+"""Cross-origin requests (CORS): the allowed origins, and the headers for browsers.
 
-Callers: ``listeners``, around the application of the data listener, where origins are allowed at all. Without a
-setting no header is sent, and browsers keep pages of other origins out. Must not know any call: what the caller may
-do is not decided here, and never by an origin.
+Callers: ``listeners``, which wraps the application of the data listener if any origins are allowed. Without the setting
+no CORS header is sent, and browsers block pages of other origins. This module must not know any call. Access rights are
+not decided here and never depend on an origin.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fairlead_broker.server.http.asgi import AsgiApplication, HeaderList, Messag
 
 ANY_ORIGIN: Final = "*"
 PREFLIGHT_SECONDS: Final = b"7200"
-"""How long a browser may remember the answer to its question; Chrome takes no more than two hours."""
+"""Seconds for which a browser may cache the answer to a preflight request; Chrome caches it for at most two hours."""
 METHODS: Final = b"GET, POST, PUT, PATCH, DELETE"
 _ORIGIN: Final = b"origin"
 _ASKS_FOR: Final = b"access-control-request-headers"
@@ -25,10 +25,10 @@ _EXPOSED: Final = ", ".join(
 
 
 class CrossOrigin:
-    """Answers browsers for an application."""
+    """ASGI middleware that answers preflight requests and adds CORS headers to an application's answers."""
 
     def __init__(self, application: AsgiApplication, origins: Iterable[str]) -> None:
-        """`origins`: as browsers send them (`https://shop.example`), or `*` for all."""
+        """`origins`: origins in the form that browsers send (`https://shop.example`), or `*` for all."""
         self._application = application
         allowed = frozenset(origins)
         self._any = ANY_ORIGIN in allowed
@@ -54,7 +54,7 @@ class CrossOrigin:
         await self._application(scope, receive, send_with_origin)
 
     def _told(self, origin: bytes) -> HeaderList:
-        # Caches must not give one origin's answer to another.
+        # A cache must not return the answer for one origin to another origin.
         told: HeaderList = [] if self._any else [(b"vary", b"origin")]
         if self._any or origin in self._allowed:
             told.append((b"access-control-allow-origin", b"*" if self._any else origin))
@@ -66,7 +66,7 @@ async def _answer_preflight(told: HeaderList, asked_headers: bytes, send: Send) 
     headers = [
         *told,
         (b"access-control-allow-methods", METHODS),
-        # Headers decide nothing here: whatever the page wants to send it may, if its origin may.
+        # An allowed origin may send any header, since no header grants access rights.
         (b"access-control-allow-headers", asked_headers),
         (b"access-control-max-age", PREFLIGHT_SECONDS),
         (b"vary", _ASKS_FOR),

@@ -1,7 +1,7 @@
-"""Learning that a client went away while its long poll waits.
+"""Detection of clients that disconnect while their long polls wait.
 
 Callers: ``fetch``, ``peer_calls`` and ``forwarding``. granian does not cancel the handler of a request whose client
-is gone; unwatched, a poll would wait to its end and hold its place for no client.
+has disconnected. Without the detection a poll would wait until its timeout and occupy its slot for no client.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 from fairlead_broker.server.http.asgi import Receive
 from fairlead_broker.server.http.body import ClientGone
 
-# Most fetches are answered at once; watching those would cost a task each, a fifth of a small fetch.
+# Most fetches are answered immediately. Watching them would cost one task each, a fifth of the time of a small fetch.
 WATCH_AFTER_SECONDS = 0.005
 
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class DisconnectWatch:
-    """Sets ``gone`` when the client of a fully read request disconnects; to be used in a ``with``."""
+    """Context manager that sets ``gone`` when the client of a fully read request disconnects."""
 
     __slots__ = ("_receive", "_task", "_timer", "gone")
 
@@ -43,7 +43,7 @@ class DisconnectWatch:
             self._task.cancel()
 
     def _begin(self) -> None:
-        # The watch owns the task and ends it with the ``with``: a task group would make every fetch pay for one.
+        # The watch owns the task and cancels it when the ``with`` block exits. A task group would slow every fetch.
         self._task = asyncio.get_running_loop().create_task(self._watch())
 
     async def _watch(self) -> None:
@@ -53,8 +53,8 @@ class DisconnectWatch:
 
 
 async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """Return what the work returns; end it and raise ClientGone when the client of a fully read request goes away."""
-    # Owned here: both tasks have ended when this returns.
+    """Return the result of the work; when the client of a fully read request leaves, cancel it and raise ClientGone."""
+    # This function owns both tasks; both have finished when it returns.
     task = asyncio.get_running_loop().create_task(work)
     with DisconnectWatch(receive) as watch:
         leaving = asyncio.get_running_loop().create_task(watch.gone.wait())

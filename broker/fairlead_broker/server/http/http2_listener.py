@@ -1,11 +1,11 @@
-"""One HTTP/2 and HTTP/1.1 listener: granian, embedded in the running loop, on a socket of our own.
+"""HTTP/2 and HTTP/1.1 listener: granian, embedded in the running loop, on a socket that the broker binds.
 
-Callers: ``listeners`` (data and peer listeners). It knows nothing of topics, routes or the runtime: it serves
-whatever ASGI callable it is given.
+Callers: ``listeners`` (data and peer listeners). This module knows nothing of topics, routes or the runtime and serves
+any ASGI callable.
 
-Why a socket of our own: granian binds with SO_REUSEPORT, so a second broker on the same port would silently take
-half of the clients of the first, and it hides which port it got for port 0. The hand-over replaces the private
-``Server._init_shared_socket``; granian is pinned for that, and a test holds the pin.
+The broker binds the socket itself because granian binds with SO_REUSEPORT, so a second broker on the same port would
+silently take half of the clients of the first broker. granian also hides which port it got for port 0. The hand-over
+replaces the private ``Server._init_shared_socket``; therefore granian's version is pinned, and a test checks the pin.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from granian.server.embed import Server
 from fairlead_broker.server.http.asgi import AsgiApplication
 from fairlead_broker.server.http.bound_socket import BACKLOG, BoundSocket
 
-# Windows and frames: granian's defaults (1 MiB, 16 KiB) make bodies of a MiB three to five times slower.
+# With granian's default windows and frames (1 MiB, 16 KiB), bodies of 1 MiB are three to five times slower.
 STREAM_WINDOW_BYTES = 16 << 20
 CONNECTION_WINDOW_BYTES = 64 << 20
 FRAME_BYTES_MAX = 1 << 20
-# A part of an answer at once: with granian's 400 KiB its threads wake each other twice as often.
+# Room for a whole part of an answer; with granian's default of 400 KiB its threads wake each other twice as often.
 SEND_BUFFER_BYTES_MAX = 1 << 20
 PING_TIMEOUT_SECONDS = 20
-# Descriptors kept back from clients: segments and indexes, coordination, the other listeners, the log.
+# Descriptors reserved for segments and indexes, coordination, the other listeners and the log.
 DESCRIPTORS_RESERVED_MIN = 64
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """What one connection may take; the settings say why."""
+    """Limits of one connection; the settings of the same names give the reasons."""
 
     streams_max: int = 256
     header_bytes_max: int = 32 << 10
@@ -45,7 +45,7 @@ class ConnectionLimits:
 
 
 class Http2Listener:
-    """Serves one ASGI application on a bound address; ``start`` then ``stop``, once each."""
+    """Listener of one ASGI application on a bound address; ``start`` and then ``stop`` are called once each."""
 
     def __init__(
         self,
@@ -63,21 +63,21 @@ class Http2Listener:
         self._serving: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Listen and accept. Raises ListenError when another process listens on the address already."""
+        """Listen and accept connections. Raises ListenError when another process already listens on the address."""
         server = self._build_server()
-        # granian closes the descriptor when it stops: ours must forget it, or it would close a reused number.
+        # granian closes the descriptor when it stops. The socket is detached so that it never closes a reused number.
         hand_over(server, self._bound.listen().detach())
         self._server = server
         self._serving = asyncio.get_running_loop().create_task(
             server.serve(), name=f"listener-{self._bound.name}"
         )
-        # serve() spawns its worker before it first waits; one turn of the loop later connections are accepted.
-        await asyncio.sleep(0)  # noqa: TID251 - one turn of the loop, no time
+        # serve() spawns its worker before it first waits, so connections are accepted after one loop iteration.
+        await asyncio.sleep(0)  # noqa: TID251 - one loop iteration, no delay
         if self._serving.done():
             await self._serving
 
     async def stop(self, timeout_seconds: float) -> None:
-        """Accept no more, let running requests finish for at most ``timeout_seconds``, then drop the rest."""
+        """Stop accepting connections, wait up to ``timeout_seconds`` for running requests, then cancel the rest."""
         if self._server is None or self._serving is None:
             return
         self._server.stop()  # type: ignore[no-untyped-call]
@@ -117,10 +117,10 @@ class Http2Listener:
 
 
 def hand_over(server: Server, descriptor: int) -> None:
-    """Make granian serve ``descriptor`` in place of a socket it binds itself; it owns and closes it from now."""
+    """Make granian serve ``descriptor`` instead of binding a socket; granian owns and closes the descriptor."""
 
     def take_descriptor() -> None:
-        # The names under which granian's workers look for a socket: a holder, its descriptor, or a specification.
+        # The attributes in which granian's workers look for a socket: a holder, its descriptor, or a specification.
         handed_over = {"_shd": SocketHolder(descriptor, False, BACKLOG), "_sfd": descriptor, "_ssp": None}  # type: ignore[call-arg]
         vars(server).update(handed_over)
 
@@ -128,7 +128,7 @@ def hand_over(server: Server, descriptor: int) -> None:
 
 
 def connections_from_descriptor_limit() -> int:
-    """How many connections fit: the descriptor limit of the process less a quarter for files."""
+    """Return the maximum number of connections: the descriptor limit of the process less a quarter for files."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return 65_536

@@ -1,7 +1,7 @@
-"""Pages of a list behind an opaque cursor.
+"""Pagination of lists with an opaque cursor.
 
-Callers: the calls that answer lists. The cursor says after which name the next page begins, so pages stay right
-while names come and go; its form is private and may change.
+Callers: the calls that answer lists. The cursor contains the name after which the next page begins, so pages stay
+correct while names are added and removed. The format of the cursor is private and may change.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _VERSION = b"1"
 def page(
     items: Sequence[T], name_of: Callable[[T], str], *, limit: int, after: str | None
 ) -> tuple[list[T], str | None]:
-    """The items behind the cursor, at most ``limit``, and the cursor of the next page or None.
+    """Return the items after the cursor, at most ``limit``, and the cursor of the next page or None.
 
-    ``items`` are sorted by name. Raises ProblemError malformed_request for a cursor that is none.
+    ``items`` are sorted by name. Raises ProblemError malformed_request for an invalid cursor.
     """
     first = 0 if after is None else bisect_right(items, name_behind(after), key=name_of)
     chosen = list(items[first : first + limit])
@@ -34,12 +34,12 @@ def page(
 
 
 def cursor_of(name: str) -> str:
-    """The cursor of the page that begins behind a name."""
+    """Return the cursor of the page that begins after a name."""
     return urlsafe_b64encode(_VERSION + name.encode()).decode().rstrip("=")
 
 
 def name_behind(cursor: str) -> str:
-    """The name that a cursor stands for. Raises ProblemError malformed_request for a text that is none."""
+    """Return the name in a cursor. Raises ProblemError malformed_request for an invalid cursor."""
     try:
         decoded = urlsafe_b64decode(cursor.encode("ascii") + b"=" * (-len(cursor) % 4))
         name = decoded[1:].decode()

@@ -1,7 +1,7 @@
-"""Admission to the peer listener: brokers of this cluster, in their newest incarnation.
+"""Admission to the peer listener, which serves only brokers of this cluster in their newest incarnation.
 
-Callers: ``application`` before any endpoint of the peer listener runs. What a peer says of itself is compared with
-its registration, which holds the hash of its secret.
+Callers: ``application`` before any endpoint of the peer listener runs. The identity in a peer's headers is compared
+with the peer's registration, which contains the hash of its secret.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from fairlead_broker.server.http.asgi import HeaderList
 from fairlead_broker.server.http.call import Call
 
 MIRROR_SECONDS_MAX: Final = 1.0
-"""How long a peer that this broker has not heard of yet may wait for the mirror to tell of it."""
+"""Maximum seconds that a call of an unknown peer waits until the mirror has the peer's registration."""
 NUMBER_MAX: Final = 2**63 - 1
 REASONS_MAX: Final = 1000
-"""Refusals that are remembered, so that each is logged once."""
+"""Maximum number of refusals that are remembered so that each is logged only once."""
 
 _log = structlog.get_logger("fairlead.peers")
 
 
 class PeerGate:
-    """Lets peers in, learns how far they are, and signs what they are answered."""
+    """Gate that authenticates peers, records the revisions of their mirrors, and adds identity headers to answers."""
 
     def __init__(self, side: PeerSide) -> None:
         self._side = side
@@ -44,11 +44,11 @@ class PeerGate:
         self._logged: set[tuple[BrokerId, str]] = set()
 
     def stamp(self) -> HeaderList:
-        """Return the headers of every answer: the answering broker and the revision of its mirror."""
+        """Return the headers of every answer: the identity of this broker and the revision of its mirror."""
         return [(name.encode(), value.encode()) for name, value in self._own.headers().items()]
 
     async def admit(self, call: Call) -> None:
-        """Set ``call.peer``. Raises peer_refused, or stale_broker_epoch for a life that is over."""
+        """Authenticate the peer and set ``call.peer``. Raises peer_refused, or stale_broker_epoch for an old epoch."""
         cluster = call.header_text(identity.CLUSTER_ID.encode())
         broker = BrokerId(_number(call, identity.BROKER_ID))
         epoch = BrokerEpoch(_number(call, identity.BROKER_EPOCH))
@@ -74,7 +74,7 @@ class PeerGate:
     async def _registration(
         self, broker: BrokerId, epoch: BrokerEpoch
     ) -> Versioned[BrokerRegistration] | None:
-        """The newest registration of a broker, at least as new as the life that it names."""
+        """Return the newest known registration of a broker, after a wait if it is older than the broker's epoch."""
         registered = self._side.registrations.get(broker)
         if registered is None or registered.create_revision < epoch:
             try:
@@ -86,7 +86,7 @@ class PeerGate:
         return registered
 
     async def _catch_up(self, revision: Revision) -> None:
-        """See what a peer saw when it passed a call on: it may know a leader that this broker has not heard of."""
+        """Wait until the mirror has the revision that the forwarding peer had; it may know a newer leader."""
         if self._side.mirror.metadata.revision < revision:
             with suppress(TimeoutError, CoordinationUnavailable):
                 async with asyncio.timeout(MIRROR_SECONDS_MAX):

@@ -1,6 +1,6 @@
-"""The one place where a failure becomes an answer: ProblemError to ``application/problem+json``, the rest to 500.
+"""Conversion of failures to answers: a ProblemError to ``application/problem+json``, any other exception to 500.
 
-Callers: ``application`` for every request. It must not know any route.
+Callers: ``application`` for every request. This module must not know any route.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CONTENT_TYPE: Final = (b"content-type", PROBLEM.encode())
 
 @dataclass(frozen=True, slots=True)
 class ProblemAnswer:
-    """Status, headers (but content-length) and body of one refusal."""
+    """Status, headers (without Content-Length) and body of one refusal."""
 
     status: int
     headers: HeaderList
@@ -30,7 +30,7 @@ class ProblemAnswer:
 
 
 def problem_answer(problem: ProblemError) -> ProblemAnswer:
-    """The RFC 9457 answer of a refusal, with ``Retry-After`` and ``Allow`` where the problem carries them."""
+    """Return the RFC 9457 answer for a problem, with ``Retry-After`` and ``Allow`` if the problem has them."""
     headers: HeaderList = [_CONTENT_TYPE]
     if problem.retry_after_seconds is not None:
         headers.append((b"retry-after", b"%d" % math.ceil(problem.retry_after_seconds)))
@@ -40,9 +40,9 @@ def problem_answer(problem: ProblemError) -> ProblemAnswer:
 
 
 class FailureLog:
-    """Unexpected failures: logged with a number; the caller gets that number and nothing else.
+    """Log of unexpected failures; each is logged under a failure id, and the caller gets only this id.
 
-    ``life`` tells the numbers of this start of the broker from those of another.
+    ``life`` distinguishes the ids of this run of the broker from those of other runs.
     """
 
     def __init__(self, log: Log, life: str) -> None:
@@ -51,9 +51,9 @@ class FailureLog:
         self._numbers = itertools.count(1)
 
     def record(self, error: Exception, route: str, *, mutating: bool = False) -> ProblemError:
-        """Log with its trace, and return what to tell the caller.
+        """Log the exception with its traceback, and return the problem to answer with.
 
-        ``mutating``: the call may have changed something before it failed, so the side effect is ``maybe``.
+        ``mutating``: the call may have changed state before it failed, so the side effect is ``maybe``.
         """
         number = f"{self._life}-{next(self._numbers)}"
         self._log.error("request_failed", route=route, failure_id=number, exc_info=error)

@@ -1,7 +1,7 @@
-"""What is counted about requests, and the access log.
+"""Request metrics and the access log.
 
-Callers: ``application``, once a request, when it is over. The labelled children of a metric are kept, since looking
-one up costs more than counting.
+Callers: ``application``, once per finished request. The labelled children of a metric are cached, since a lookup costs
+more than counting.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from prometheus_client import Histogram
 
 CLIENT_GONE_STATUS = 499
-"""Status recorded where the client left before the answer (nginx's number)."""
+"""Status recorded when the client disconnected before the answer (nginx's number)."""
 
 SHED_STATUS = 503
 
 
 class RequestMetrics:
-    """Counts requests by route and status; logs each where ``access_log`` is on."""
+    """Counter of requests by route and status; logs each request if ``access_log`` is on."""
 
     def __init__(self, telemetry: Telemetry, *, access_log: bool) -> None:
         self._durations = telemetry.metric("fairlead_request_duration_seconds")
@@ -30,11 +30,11 @@ class RequestMetrics:
         self._children: dict[tuple[str, int], Histogram] = {}
 
     def count_stalled(self) -> None:
-        """Count a reader that took nothing."""
+        """Count a client that stopped reading its answer."""
         self._stalled.inc()
 
     def count_shed(self, route: str) -> None:
-        """Count a produce call that was refused before anything was done for it."""
+        """Count a produce call that was refused before any work was done."""
         self._child(route, SHED_STATUS).observe(0.0)
 
     def observe(self, call: Call, seconds: float) -> None:

@@ -1,7 +1,7 @@
-"""Spans of OpenTelemetry around appends and fetches whose callers are traced.
+"""OpenTelemetry spans for appends and fetches of traced callers.
 
-A request that bears a `traceparent` gets a span below it; all others, and every request of a broker that exports no
-traces, run as if this room did not exist. The application wraps each endpoint once.
+A request with a `traceparent` header gets a child span. Other requests, and all requests of a broker that exports no
+traces, run without any overhead of tracing. The application wraps each endpoint once.
 """
 
 from __future__ import annotations
@@ -25,22 +25,25 @@ TRACED_ROUTES: Final = {
     "fetch": "fetch",
     "fetch_partition": "fetch",
 }
-"""Routes with a span, and its name."""
+"""Name of the span for each traced route."""
 
 
 def set_up_export(log: Log) -> bool:
-    """Export traces if OpenTelemetry's variables say where to; the extra `tracing` is needed then."""
+    """Start the export of traces if an endpoint variable of OpenTelemetry is set; return whether it was started.
+
+    The export requires the extra `tracing`.
+    """
     if not any(map(os.environ.get, EXPORT_VARIABLES)):
         return False
     try:
-        # Loaded only here: it takes a good part of a broker's start.
+        # Imported only when needed, because the import takes a large part of a broker's start-up time.
         from opentelemetry import trace  # noqa: PLC0415 - see above
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
         from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
         from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
         from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
     except ModuleNotFoundError as missing:
-        # Such variables are often set for all pods of a namespace: no reason not to serve.
+        # The variables are often set for all pods of a namespace, so a missing extra must not stop the broker.
         log.warning("traces are not exported; that needs the extra tracing", missing=missing.name)
         return False
 
@@ -52,7 +55,7 @@ def set_up_export(log: Log) -> bool:
 
 
 def traced(name: str, endpoint: Endpoint) -> Endpoint:
-    """Return an endpoint with its span, or itself where no traces are collected or its route has none."""
+    """Return the endpoint wrapped in a span; return it unchanged if no traces are exported or the route has no span."""
     trace = sys.modules.get("opentelemetry.trace")
     operation = TRACED_ROUTES.get(name)
     if operation is None or trace is None:
@@ -63,7 +66,7 @@ def traced(name: str, endpoint: Endpoint) -> Endpoint:
 
 
 def _with_span(operation: str, endpoint: Endpoint, tracer: Tracer) -> Endpoint:
-    from opentelemetry.context import Context  # noqa: PLC0415 - only where it is set up
+    from opentelemetry.context import Context  # noqa: PLC0415 - imported only when tracing is on
     from opentelemetry.trace import SpanKind, StatusCode  # noqa: PLC0415 - the same
     from opentelemetry.trace.propagation.tracecontext import (  # noqa: PLC0415 - the same
         TraceContextTextMapPropagator,
@@ -94,7 +97,7 @@ def _with_span(operation: str, endpoint: Endpoint, tracer: Tracer) -> Endpoint:
             span.set_status(StatusCode.ERROR, str(problem))
             raise
         finally:
-            # A refusal is answered when the endpoint is over; a client that went away is not answered at all.
+            # A refusal is answered after the endpoint has returned; a client that disconnected gets no answer.
             if status := call.status or refused_with:
                 span.set_attribute("http.response.status_code", status)
             span.end()

@@ -1,10 +1,10 @@
-"""The route and the parsed query of a request.
+"""Route lookup and query parsing of requests.
 
 Callers: ``application``, once for each request. The table is built from ``fairlead_api.routes``; this module knows no
-call. A lookup walks over the segments of the raw path, which are split before they are decoded: ``%2F`` inside a name
-stays inside that name, and no encoded path reaches another route. Measured: 2 µs for the longest path, against 15 µs
-for a list of patterns. Clients send the same few queries again and again, and parsing a query costs more than matching
-its route, so ``ParsedQueries`` keeps a bounded number of them.
+call. A lookup walks the segments of the raw path, which is split before it is decoded: ``%2F`` inside a name stays
+inside that name, and no encoded path reaches another route. Measured: 2 µs for the longest path, compared with 15 µs
+for a list of patterns. Clients repeat a few queries, and parsing a query costs more than matching its route, so
+``ParsedQueries`` caches a bounded number of parsed queries.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from fairlead_api.routes.query_parameters import QueryValues
 from fairlead_api.versions import API_VERSIONS
 
 _LISTENERS = {route.path: route.listener for route in ROUTES}
-"""Listener of each path, to name the right listener when a call reaches another one."""
+"""Listener of each path, to name the right listener when a call reaches a wrong listener."""
 
 
 @dataclass(slots=True)
 class _Node:
-    """One place in the tree of path segments."""
+    """Node of the tree of path segments."""
 
     literals: dict[str, _Node] = field(default_factory=dict)
     parameter: _Node | None = None
     parameter_name: str = ""
     verbs: dict[str, _Node] = field(default_factory=dict)
-    """What a segment `{parameter}:verb` leads to, by verb."""
+    """Child node of a segment `{parameter}:verb`, by verb."""
     routes: dict[str, Route] = field(default_factory=dict)
 
 
 class RouteTable:
-    """Finds the route of a method and path."""
+    """Table that maps a method and a path to a route."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self._root = _Node()
@@ -45,9 +45,9 @@ class RouteTable:
             self._add(route)
 
     def find(self, method: str, raw_path: str) -> tuple[Route, dict[str, str]]:
-        """The route and its decoded path parameters.
+        """Return the route and its decoded path parameters.
 
-        HEAD means the GET of the path. Raises ProblemError route_not_found, unsupported_version or
+        HEAD finds the GET route of the path. Raises ProblemError route_not_found, unsupported_version or
         method_not_allowed (with ``allowed``).
         """
         node = self._root
@@ -89,7 +89,7 @@ class RouteTable:
 
 
 def not_found(raw_path: str) -> ProblemError:
-    """The refusal of a path that means no route; of another version of the API when it begins with one."""
+    """Return the problem for a path without a route: unsupported_version if it begins with another API version."""
     version = raw_path.lstrip("/").partition("/")[0]
     if version.startswith("v") and version[1:].isdecimal() and version not in API_VERSIONS:
         return ProblemError(
@@ -114,11 +114,12 @@ def _method_not_allowed(method: str, raw_path: str, routes: dict[str, Route]) ->
 
 QUERIES_MAX: Final = 1024
 QUERY_BYTES_MAX: Final = 128
-"""Longer ones name topics, and are seldom the same; both limits together keep this below half a MiB."""
+"""Longest query that is cached. Longer queries name topics and are rarely repeated. Both limits together keep the cache
+below half a MiB."""
 
 
 class ParsedQueries:
-    """The typed values of queries by route name and text."""
+    """Cache of the typed values of queries by route name and query text."""
 
     __slots__ = ("_parsed",)
 
@@ -126,14 +127,14 @@ class ParsedQueries:
         self._parsed: dict[tuple[str, bytes], QueryValues] = {}
 
     def of(self, route: Route, raw_query: bytes) -> QueryValues:
-        """Return the values of a query. Raises ProblemError for unknown, repeated and wrong parameters."""
+        """Return the values of a query. Raises ProblemError for unknown, repeated and invalid parameters."""
         key = (route.name, raw_query)
         values = self._parsed.get(key)
         if values is None:
             values = parse_query(route, raw_query)
             if len(raw_query) <= QUERY_BYTES_MAX:
                 if len(self._parsed) >= QUERIES_MAX:
-                    # Offsets and tokens fill it; what is sent again is back soon.
+                    # Queries with offsets and tokens fill the cache; repeated queries are cached again soon.
                     self._parsed.clear()
                 self._parsed[key] = values
         return values

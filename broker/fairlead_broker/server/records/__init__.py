@@ -1,1 +1,1 @@
-"""Producing, fetching, tailing and deleting records over HTTP, and their forms: batches, JSON, lines, Arrow."""
+"""Produce, fetch, tail and delete calls over HTTP, and the forms of records: batches, JSON, lines, Arrow."""

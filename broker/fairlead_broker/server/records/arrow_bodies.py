@@ -1,9 +1,9 @@
-"""Arrow IPC streams as request and answer bodies, for any Arrow user.
+"""Arrow IPC streams as request and answer bodies.
 
-Callers: ``produce`` and ``topic_produce`` read them, ``fetch`` writes them. Bodies from outside are hostile: a
-stream of 300 bytes can claim a billion rows, name compressed buffers that open to gigabytes, or repeat one value
-through a dictionary or a view. So the messages are taken one by one, only plain types are let in, and every batch
-is validated in full before anything looks at a value.
+Callers: ``produce`` and ``topic_produce`` read the streams, ``fetch`` writes them. Request bodies are not trusted: a
+stream of 300 bytes can claim a billion rows, contain compressed buffers that decompress to gigabytes, or repeat one
+value through a dictionary or a view. Therefore messages are read one by one, only plain types are accepted, and every
+batch is fully validated before any value is read.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from fairlead_api.problems import ProblemError
 
 OFFSET_FIELD: Final = pa.field("offset", pa.int64(), nullable=False)
 FETCH_SCHEMA: Final = SCHEMA.append(OFFSET_FIELD)
-# A record takes at least 20 bytes of columns (8 of time, 4 + 4 + 4 of offsets) and a batch opens to at most 64 MiB.
+# A record takes at least 20 bytes of columns (8 of time, 4 + 4 + 4 of offsets); a decoded batch has at most 64 MiB.
 RECORDS_MAX: Final = (64 << 20) // 20
 
 _SCHEMA_MESSAGE: Final = "schema"
 _BATCH_MESSAGE: Final = "record batch"
-# Places of the flatbuffer tables Message and RecordBatch (Arrow's Message.fbs) that tell of compression.
+# Slots of the flatbuffer tables Message and RecordBatch (Arrow's Message.fbs) that lead to the compression.
 _MESSAGE_HEADER_SLOT: Final = 4 + 2 * 2
 _BATCH_COMPRESSION_SLOT: Final = 4 + 2 * 3
 _U16: Final = struct.Struct("<H")
@@ -34,10 +34,10 @@ _U32: Final = struct.Struct("<I")
 
 
 def read_arrow_stream(body: Buffer, default_timestamp_us: int) -> pa.RecordBatch:
-    """All records of a stream in the columns of a record batch.
+    """Return all records of a stream in the columns of a record batch.
 
-    Raises ProblemError malformed_request when it is no readable stream, invalid_record when a column does not fit,
-    batch_too_large when it has more records than any batch can hold.
+    Raises ProblemError malformed_request when the stream is not readable, invalid_record when a column has a wrong
+    type, batch_too_large when the stream has more records than a batch can contain.
     """
     try:
         batches = list(_batches(body))
@@ -52,7 +52,7 @@ def read_arrow_stream(body: Buffer, default_timestamp_us: int) -> pa.RecordBatch
 
 
 def write_arrow_stream(batches: Sequence[pa.RecordBatch]) -> memoryview:
-    """A stream of batches that have FETCH_SCHEMA."""
+    """Return a stream of batches that have FETCH_SCHEMA."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, FETCH_SCHEMA) as writer:
         for batch in batches:
@@ -61,7 +61,7 @@ def write_arrow_stream(batches: Sequence[pa.RecordBatch]) -> memoryview:
 
 
 def _batches(body: Buffer) -> Iterator[pa.RecordBatch]:
-    """The validated batches of a stream, read message by message."""
+    """Yield the validated batches of a stream, read message by message."""
     messages = pa.ipc.MessageReader.open_stream(pa.py_buffer(body))
     schema: pa.Schema | None = None
     rows = 0
@@ -92,7 +92,7 @@ def _batches(body: Buffer) -> Iterator[pa.RecordBatch]:
 
 
 def _check_type(column: str, kind: pa.DataType) -> None:
-    """Let in only types whose values each have bytes of their own, so that no cast grows beyond the body."""
+    """Raise invalid_record for a type whose values share bytes, as a cast could grow far beyond the body."""
     if pa.types.is_nested(kind):
         nested = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind)
         if nested or pa.types.is_struct(kind):
@@ -117,7 +117,7 @@ _SHARING_TYPES: Final = (
 
 
 def _is_compressed(metadata: bytes) -> bool:
-    """Whether a record batch message names a body compression; raises struct.error where it points nowhere."""
+    """Return whether a record batch message has a body compression. Raises struct.error for an invalid pointer."""
     message = _U32.unpack_from(metadata)[0]
     place = _field(metadata, message, _MESSAGE_HEADER_SLOT)
     if not place:
@@ -127,7 +127,7 @@ def _is_compressed(metadata: bytes) -> bool:
 
 
 def _field(metadata: bytes, table: int, slot: int) -> int:
-    """Position of a field of a flatbuffer table, 0 when it is absent."""
+    """Return the position of a field of a flatbuffer table; 0 when the field is absent."""
     vtable = table - _I32.unpack_from(metadata, table)[0]
     if vtable < 0:
         reason = "a flatbuffer table points before its message"

@@ -1,7 +1,7 @@
-"""Fetching: one partition by GET, many by one long poll with frames in the answer.
+"""Fetch calls: one partition by GET, or many partitions by one long poll with frames in the answer.
 
-Callers: ``application`` for the routes named in ``endpoints``. Hot: whole batches pass from the log to the socket
-as they are stored; only readers who ask for JSON or Arrow make the broker look inside.
+Callers: ``application`` for the routes named in ``endpoints``. Hot path: whole batches are sent from the log to the
+socket as stored. The broker decodes batches only for clients that request JSON or Arrow.
 """
 
 from __future__ import annotations
@@ -39,12 +39,13 @@ from fairlead_broker.server.routing.locate import Elsewhere, locate_path
 
 FRAMES_TYPE: Final = (b"content-type", FRAMES.encode())
 REQUEST_BYTES_MAX: Final = 4 << 20
-# A JSON or Arrow answer is built in memory and in Python: a request for more is answered in part, as always.
+# JSON and Arrow answers are built in memory and in Python. A request for more bytes gets only a part of the records,
+# as any fetch may.
 DECODED_BYTES_MAX: Final = 8 << 20
 
 
 class FetchCalls:
-    """The calls that read records."""
+    """Endpoints of the fetch calls."""
 
     def __init__(self, broker: Broker, forwarding: Forwarding) -> None:
         self._broker = broker
@@ -53,7 +54,7 @@ class FetchCalls:
         self._opening = asyncio.Semaphore(CODEC_THREADS)
 
     def endpoints(self) -> Mapping[str, Endpoint]:
-        """The endpoint of each route of this family, by route name."""
+        """Return the endpoint of each route of this family, by route name."""
         return {"fetch_partition": self.fetch_partition, "fetch": self.fetch_many}
 
     async def fetch_partition(self, call: Call) -> None:
@@ -106,8 +107,8 @@ class FetchCalls:
         await call.answer_parts(200, [(b"content-type", media_type.encode()), *headers], parts)
 
     async def _written(self, write: Callable[[], list[Buffer]], held: HeldAnswer) -> list[Buffer]:
-        """What a thread writes. Raises overloaded where other answers hold all there is room for."""
-        # One after the other, as the threads take them: each sees what those before it hold.
+        """Build an answer in a thread. Raises overloaded when other answers already occupy all available memory."""
+        # The semaphore admits as many answers as there are threads, so each check sees the bytes of earlier answers.
         async with self._opening:
             if held.crowded:
                 waiting = "answers that their readers do not take leave no room to open another"
@@ -121,7 +122,7 @@ class FetchCalls:
         body_type(call)
         answer_type(call)
         request = decode_request(FetchRequest, await call.body(REQUEST_BYTES_MAX), unique_keys=False)
-        # Understood: a long poll needs its body no more.
+        # The request is decoded, so the long poll no longer needs the bytes of its body.
         call.body_reader.release()
         call.held = self._broker.answers.hold()
         elsewhere = self._routing.elsewhere(call, request)

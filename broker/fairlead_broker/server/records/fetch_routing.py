@@ -1,8 +1,9 @@
-"""Reading partitions where they are led: one long poll of a caller over this broker and others.
+"""Fetches from the leaders of partitions: one long poll of a client over this broker and other brokers.
 
-Callers: ``fetch``. All leaders are asked at once for the records at hand; only when that is too little the wait
-begins, in slices, because another broker goes on waiting for its slice when the caller has gone. The first leader
-with records ends the wait for all; what the others said before stands. So it does when this broker stops.
+Callers: ``fetch`` and ``tail``. First all leaders are asked at the same time for the records that they have. If these
+are too few, the long poll waits in slices, because another broker continues to wait until the end of its slice after
+the client has disconnected. The wait ends when the first leader has records or when this broker stops; for the other
+leaders the previous answers are used.
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ from fairlead_broker.server.routing.forwarding import JSON_BODY, Forwarding, no_
 from fairlead_broker.server.routing.locate import leader_elsewhere
 
 SLICE_MS: Final = 2000
-"""How long another broker is asked to wait at a time."""
+"""Milliseconds that another broker is asked to wait in one request."""
 PEER_BYTES_MAX: Final = 8 << 20
-"""What another broker is asked for at once. Its answer has seconds to come, which thirty of 64 MiB at once did not do,
-and is held here until it is whole."""
+"""Maximum number of bytes requested from another broker at once. The answer is kept in memory until it is complete and
+must arrive within seconds, which thirty concurrent answers of 64 MiB did not."""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchedPartition:
-    """One partition's part of an answer: a frame."""
+    """Part of an answer for one partition: a frame."""
 
     frame: Sequence[Buffer]
     nbytes: int
@@ -47,7 +48,7 @@ class FetchedPartition:
 
     @property
     def ends_wait(self) -> bool:
-        """Whether there is something to tell."""
+        """Whether the partition has records or a problem, which ends the wait of a long poll."""
         return self.nbytes > 0 or self.refused
 
 
@@ -56,14 +57,14 @@ Answers = dict[int, FetchedPartition]
 
 
 class FetchRouting:
-    """Fetches from leaders."""
+    """Router of fetches to the leaders of partitions."""
 
     def __init__(self, broker: Broker, forwarding: Forwarding) -> None:
         self._broker = broker
         self._forwarding = forwarding
 
     async def pass_on(self, call: Call, leader: BrokerId, max_wait_ms: int) -> PeerAnswer:
-        """What the leader of the partition in the path answers to a fetch, at the latest when the wait ends."""
+        """Return the answer of the leader of the partition in the path, at the latest when the wait ends."""
         query = dict(parse_qsl(call.scope["query_string"].decode("latin-1"), keep_blank_values=True))
         query["max_bytes"] = str(min(call.query.integer("max_bytes"), PEER_BYTES_MAX))
         path, left_ms = call.raw_path, max_wait_ms
@@ -88,14 +89,14 @@ class FetchRouting:
             left_ms -= slice_ms or left_ms
             if heard.status != HTTPStatus.NO_CONTENT or left_ms <= 0:
                 return heard
-            # The place that `latest` or a time meant at first.
+            # The next slice continues at the offset to which `latest` or the timestamp was resolved in the first slice.
             query["offset"] = heard.headers["fairlead-next-offset"]
             query.pop("timestamp", None)
 
     def elsewhere(
         self, call: Call, request: FetchRequest
     ) -> dict[BrokerId, dict[int, PartitionFetchRequest]]:
-        """Which of the wanted partitions, by their places in the request, other brokers lead."""
+        """Return the requested partitions that other brokers lead, by broker and position in the request."""
         found: dict[BrokerId, dict[int, PartitionFetchRequest]] = {}
         if not call.may_forward:
             return found
@@ -112,7 +113,7 @@ class FetchRouting:
         local_held: HeldAnswer,
         remote_held: HeldAnswer,
     ) -> list[FetchedPartition]:
-        """Every partition's part, in order of the request. Cancelled when the caller is gone."""
+        """Return the part of every partition, in order of the request. Cancelled when the client disconnects."""
         poll = _Poll(self, request, elsewhere, local_held)
         answers = await poll.ask_all(0)
         left_ms = request.max_wait_ms
@@ -128,7 +129,7 @@ class FetchRouting:
     async def fetch_here(
         self, wanted: Places, wait_ms: int, min_bytes: int, max_bytes: int, held: HeldAnswer
     ) -> Answers:
-        """Return the answers of this broker for its partitions."""
+        """Return the answers of this broker for the partitions that it leads."""
         if not wanted:
             return {}
         spec = FetchSpec(
@@ -149,7 +150,7 @@ class FetchRouting:
     async def fetch_at(
         self, leader: BrokerId, wanted: Places, wait_ms: int, min_bytes: int, max_bytes: int
     ) -> Answers:
-        """Return the answers of another broker for its partitions."""
+        """Return the answers of another broker for the partitions that it leads."""
         request = FetchRequest(
             max_wait_ms=wait_ms, min_bytes=min_bytes, max_bytes=max_bytes, partitions=list(wanted.values())
         )
@@ -175,7 +176,7 @@ class FetchRouting:
 
 
 class _Poll:
-    """One long poll at several brokers."""
+    """Long poll over several brokers."""
 
     def __init__(
         self,
@@ -190,17 +191,17 @@ class _Poll:
         self._routing = routing
         self._held = held
         self._share = max(1, request.max_bytes // (len(elsewhere) + bool(self._here)))
-        """Bytes for each of the brokers, so that all together keep to what was asked."""
+        """Maximum number of bytes from each broker, so that the whole answer stays within the requested limit."""
 
     async def ask_all(self, wait_ms: int) -> Answers:
-        """Return what every leader has."""
+        """Return the answers of all leaders."""
         answers: Answers = {}
         for part in await asyncio.gather(*self._asking(wait_ms)):
             answers |= part
         return answers
 
     async def ask_until_one_has(self, wait_ms: int) -> Answers:
-        """Return the answers that arrive until a first leader has records."""
+        """Return the answers received until the first leader has records or a problem."""
         create_task = asyncio.get_running_loop().create_task
         tasks = {create_task(asking) for asking in self._asking(wait_ms)}
         answers: Answers = {}
@@ -211,7 +212,7 @@ class _Poll:
                 for task in done:
                     answers |= task.result()
         finally:
-            # Owned here: all have ended when this returns.
+            # This method owns the tasks; all have finished when it returns.
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
@@ -225,7 +226,7 @@ class _Poll:
 
 
 def partition_fetch(wanted: PartitionFetchRequest) -> PartitionFetch:
-    """What the runtime is asked for one partition."""
+    """Return the runtime's fetch request for one partition."""
     return PartitionFetch(
         TopicId(wanted.topic_id),
         PartitionIndex(wanted.partition),
@@ -237,7 +238,7 @@ def partition_fetch(wanted: PartitionFetchRequest) -> PartitionFetch:
 
 
 def fetched(wanted: PartitionFetchRequest, result: FetchResult | ProblemError) -> FetchedPartition:
-    """One partition's part of an answer, of what the runtime says."""
+    """Return the part of an answer for one partition from the result of the runtime."""
     if isinstance(result, ProblemError):
         return refused(wanted, result)
     meta = FetchFrameMeta(
@@ -253,7 +254,7 @@ def fetched(wanted: PartitionFetchRequest, result: FetchResult | ProblemError) -
 
 
 def refused(wanted: PartitionFetchRequest, problem: ProblemError) -> FetchedPartition:
-    """The part of a partition that could not be read."""
+    """Return the part of an answer for a partition that could not be read."""
     meta = FetchProblemMeta(
         topic_id=wanted.topic_id, partition=wanted.partition, problem=dict(problem.to_document())
     )
@@ -261,7 +262,7 @@ def refused(wanted: PartitionFetchRequest, problem: ProblemError) -> FetchedPart
 
 
 class _Told(msgspec.Struct):
-    """The member of a frame's meta that tells a problem."""
+    """Metadata of a frame, reduced to the member with the problem."""
 
     problem: dict[str, object] | None = None
 

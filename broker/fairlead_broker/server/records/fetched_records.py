@@ -1,7 +1,7 @@
-"""Stored batches opened for readers who ask for JSON or Arrow.
+"""Decoding of stored batches for clients that request JSON or Arrow.
 
-Callers: ``fetch``, perhaps in a thread. Every batch is validated on decode like by any reader: the disk is not
-trusted more than the network. These answers begin exactly at the asked offset.
+Callers: ``fetch`` and ``tail``, possibly in a thread. Every batch is validated when it is decoded, as in any client:
+the disk is trusted no more than the network. Decoded answers begin exactly at the requested offset.
 """
 
 from __future__ import annotations
@@ -36,15 +36,19 @@ from fairlead_api.problems import ProblemError
 from fairlead_broker.runtime import FetchResult
 from fairlead_broker.server.records.arrow_bodies import FETCH_SCHEMA, write_arrow_stream
 
-# Decoding more would hold the loop for longer than a hop to a thread takes: a batch of one record costs 100 µs.
+# Decoding larger results would block the event loop longer than a switch to a thread takes; a batch of one record costs
+# 100 µs.
 ON_LOOP_BYTES_MAX: Final = 16 << 10
-# What an answer opens before it ends early, as if it had reached max_bytes: stored batches may be a thousandth of it.
+# Decoded bytes after which an answer ends early, as if it had reached max_bytes; the stored batches may be a thousand
+# times smaller.
 OPENED_BYTES_MAX: Final = 16 << 20
-# Columns that become text at once, in ten milliseconds: small records are ten times as much then.
+# Bytes of columns that are converted to text at once, which takes ten milliseconds; the text of small records is ten
+# times larger.
 SLICE_BYTES_MAX: Final = 32 << 10
-# Records and headers that become objects at once, of about 800 bytes each.
+# Records and headers that are converted to objects at once; an object takes about 800 bytes.
 SLICE_OBJECTS_MAX: Final = 4096
-# Text after which a JSON answer ends early: a compressed batch of a few kilobytes can hold a million records.
+# Bytes of text after which a JSON answer ends early; a compressed batch of a few kilobytes can contain a million
+# records.
 TEXT_BYTES_MAX: Final = 32 << 20
 
 _JSON_HEAD: Final = b'{"records":['
@@ -53,8 +57,8 @@ _JSON_HEAD: Final = b'{"records":['
 class FetchedRecords:
     """The records of one partition's fetch result from ``offset`` on.
 
-    ``next_offset`` is where to read on, once one of the writing methods has run: not all that was read is answered
-    when it opens to too much.
+    ``next_offset`` is the offset of the next fetch and is final after one of the writing methods has run: an answer
+    ends early when the decoded records are too large.
     """
 
     __slots__ = ("_offset", "_partition", "_result", "next_offset", "open_bytes")
@@ -65,24 +69,24 @@ class FetchedRecords:
         self._result = result
         self.next_offset = result.next_offset
         self.open_bytes = 0
-        """What the batch takes that ``slices`` is at."""
+        """Decoded size in bytes of the batch that ``slices`` currently converts."""
 
     @property
     def small(self) -> bool:
-        """Whether opening it takes less than handing it to a thread."""
+        """Whether decoding the result takes less time than a switch to a thread."""
         return self._result.nbytes <= ON_LOOP_BYTES_MAX and all(
             header.codec == Codec.NONE for part in self._result.data for _, header in iterate_headers(part)
         )
 
     def to_arrow_stream(self) -> list[Buffer]:
-        """An Arrow IPC stream of one Arrow batch a stored batch, with the column ``offset``."""
+        """Return an Arrow IPC stream with one Arrow batch per stored batch and the column ``offset``."""
         return [write_arrow_stream(list(self._batches()))]
 
     def slices(self, encoding: Encoding) -> Iterator[list[FetchedRecord]]:
-        """The records as they stand in JSON, some at a time: a small batch may open to a million of them.
+        """Yield the records in their JSON form in slices, since a small batch may contain a million records.
 
-        Ends before a record with more than `RECORD_HEADERS_MAX` headers, which releases before 0.2 stored. Raises
-        not_acceptable where it is the first record.
+        The iteration ends before a record with more than `RECORD_HEADERS_MAX` headers, which releases before 0.2
+        stored. Raises not_acceptable if it is the first record.
         """
         started = False
         for batch in self._batches():
@@ -98,7 +102,7 @@ class FetchedRecords:
                 started = True
 
     def to_json(self, encoding: Encoding) -> list[Buffer]:
-        """The JSON fetch answer in parts; it ends early, also inside a batch, after `TEXT_BYTES_MAX` of text."""
+        """Return the JSON fetch answer in parts; it ends after `TEXT_BYTES_MAX` of text, even within a batch."""
         texts: list[Buffer] = []
         text_bytes = 0
         for records in self.slices(encoding):
@@ -117,7 +121,7 @@ class FetchedRecords:
         return [*(texts or [_JSON_HEAD]), msgspec.json.encode(rest).removeprefix(_JSON_HEAD)]
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        """Batches of FETCH_SCHEMA without the records below the asked offset; control batches are not delivered."""
+        """Yield batches of FETCH_SCHEMA without records below the requested offset and without control batches."""
         opened_bytes, following = 0, self._offset
         for part in self._result.data:
             for at, header in iterate_headers(part):
@@ -144,7 +148,7 @@ class FetchedRecords:
         )
 
     def _check(self, header: BatchHeader, stored: memoryview) -> None:
-        """Refuse a batch that would be left out only because of a flipped bit."""
+        """Raise log_damaged for a damaged batch, which a flipped bit in its header could cause to be skipped."""
         try:
             check_checksums(stored, 0, header)
         except ProblemError as problem:
@@ -166,7 +170,7 @@ class FetchedRecords:
 
 
 def _bounds(batch: pa.RecordBatch) -> Iterator[tuple[int, int, int]]:
-    """Yield first row, stop and the number of headers of slices with bounded bytes and objects, or of one row."""
+    """Yield first row, end row and number of headers of slices that have bounded bytes and objects or one row."""
     objects = np.zeros(batch.num_rows + 1, np.int64)
     np.cumsum(header_counts(batch) + 1, out=objects[1:])
     rows = max(1, batch.num_rows * SLICE_BYTES_MAX // batch.nbytes)
@@ -179,7 +183,7 @@ def _bounds(batch: pa.RecordBatch) -> Iterator[tuple[int, int, int]]:
 
 
 def _damaged(partition: PartitionIndex, header: BatchHeader, problem: ProblemError) -> ProblemError:
-    """What is wrong with a stored batch is not the reader's mistake."""
+    """Return the problem for a damaged stored batch, which is not an error of the client."""
     return ProblemError(
         "log_damaged",
         f"the batch at offset {header.base_offset} of partition {partition} cannot be read: {problem.detail}",

@@ -1,7 +1,7 @@
-"""Producing line by line (NDJSON), for as long as the sender likes: each group of lines is stored and told at once.
+"""Produce calls with an NDJSON body of any duration: each group of lines is stored and acknowledged immediately.
 
-Callers: ``produce`` and ``topic_produce``. A group that is refused holds back no other; the last line of the answer
-says whether all were stored. When the broker has as many produce calls as it can serve, a stream waits.
+Callers: ``produce`` and ``topic_produce``. A refused group does not delay other groups; the last line of the answer
+reports whether all lines were stored. When the limit of produce calls is reached, a stream waits.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ONE_REQUEST_EACH: Final = "none on a body of lines, which becomes many batches"
 
 
 class LineProduce:
-    """Answers produce calls whose body is NDJSON."""
+    """Handler of produce calls with an NDJSON body."""
 
     def __init__(
         self, broker: Broker, forwarding: Forwarding, clock: Clock, bodies: ProduceBodyLimits
@@ -48,7 +48,7 @@ class LineProduce:
         self._bodies = bodies
 
     async def answer(self, call: Call, acks: Acks, timeout_seconds: float, split: Split) -> None:
-        """Store the lines as they arrive. Raises refusals of the whole call before any line is read."""
+        """Store the lines as they arrive. Raises refusals of the whole call before the first line is read."""
         refuse_producer_headers(call, ONE_REQUEST_EACH)
         refuse_idempotency_key(call)
         call.refuse_coded_body()
@@ -106,7 +106,7 @@ class LineProduce:
         return ProducedLines(first_line=first, last_line=last, status=status, results=results)
 
     async def _admitted(self, call: Call, seconds_max: float) -> None:
-        """Wait for a place among the produce calls. Raises overloaded when there is none for that long."""
+        """Wait until the produce call is admitted. Raises overloaded when the wait times out."""
         end = self._clock.monotonic() + seconds_max
         while True:
             try:
@@ -120,7 +120,7 @@ class LineProduce:
 
 
 class _Totals:
-    """Outcomes of all lines so far."""
+    """Totals of the outcomes of all lines so far."""
 
     def __init__(self) -> None:
         self.status = 200
@@ -128,7 +128,7 @@ class _Totals:
         self._stored = 0
 
     def add(self, records: int, stored: int, status: int) -> None:
-        """Count a group."""
+        """Add the outcome of a group."""
         self._records += records
         self._stored += stored
         if status >= 207 and self.status < 207:
@@ -137,7 +137,7 @@ class _Totals:
             self.status = 202
 
     def summary(self) -> ProducedSummary:
-        """The last line."""
+        """Return the last line of the answer."""
         return ProducedSummary(
             status=self.status,
             records=self._records,

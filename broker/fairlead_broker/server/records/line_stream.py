@@ -1,7 +1,7 @@
-"""The lines of a body that comes as long as its sender likes, gathered into groups.
+"""Grouping of the lines of a body of any duration.
 
-Callers: ``line_produce``. A group ends when enough has come, or when nothing more comes for a moment: a file becomes
-large batches, and a line typed by a person is stored at once.
+Callers: ``line_produce``. A group ends when it is large enough or when no more bytes arrive for a moment. Thus a file
+is stored in large batches, and a line typed by a person is stored immediately.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from fairlead_api.problems import ProblemError
 from fairlead_broker.server.http.body import BodyReader, ClientGone
 
 GROUP_BYTES_MAX: Final = 256 << 10
-"""Bytes of text in a group: large enough that a batch costs little, small enough to be parsed within milliseconds."""
+"""Bytes of text in a group: enough for efficient batches, and few enough to be parsed within milliseconds."""
 LINGER_SECONDS: Final = 0.01
-"""How long an unfinished group waits for more."""
+"""Seconds that an incomplete group waits for further bytes."""
 IDLE_SECONDS_MAX: Final = 300.0
-"""How long a sender may be silent between two lines; its stream holds no more than a place on its connection."""
+"""Maximum pause between two lines in seconds; an idle stream occupies only a stream of its connection."""
 
 Lines = list[tuple[int, bytes]]
-"""Numbered from 1; empty ones are counted and left out."""
+"""Lines with their numbers, from 1; empty lines are counted and omitted."""
 
 
 class LineStream:
-    """Reads one body."""
+    """Reader of the lines of one body."""
 
     def __init__(self, reader: BodyReader, line_bytes_max: int) -> None:
-        """`line_bytes_max`: of one line. The reader counts the bytes of the group that was taken last."""
+        """`line_bytes_max` limits one line. `reader` counts the received bytes until their group is yielded."""
         self._reader = reader
         self._line_bytes_max = line_bytes_max
         self._rest: list[bytes] = []
@@ -41,8 +41,8 @@ class LineStream:
     async def groups(self) -> AsyncIterator[Lines]:
         """Yield groups of lines until the body ends.
 
-        Raises body_too_large for a line beyond the limit, malformed_request when nothing comes for too long,
-        overloaded, shutting_down, and ClientGone; the groups before were yielded.
+        Raises body_too_large for a line beyond the limit, malformed_request after a pause that is too long, overloaded,
+        shutting_down, and ClientGone; earlier groups have been yielded.
         """
         pending: asyncio.Task[bytes] | None = None
         try:

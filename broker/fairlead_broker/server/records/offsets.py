@@ -1,4 +1,4 @@
-"""Where logs begin and end, which offset a time means, letting a log begin later, and accepting damage.
+"""Calls about offsets: start and end of logs, offsets of timestamps, deletion of records, accepted damage, digests.
 
 Callers: ``application`` for the routes named in ``endpoints``.
 """
@@ -37,14 +37,14 @@ from fairlead_broker.server.routing.locate import check_epoch, checked_topic, le
 
 
 class OffsetCalls:
-    """The calls about offsets of partitions."""
+    """Endpoints of the calls about offsets of partitions."""
 
     def __init__(self, broker: Broker, forwarding: Forwarding) -> None:
         self._broker = broker
         self._forwarding = forwarding
 
     def endpoints(self) -> Mapping[str, Endpoint]:
-        """The endpoint of each route of this family, by route name."""
+        """Return the endpoint of each route of this family, by route name."""
         at_leader = self._forwarding.at_leader
         return {
             "partition_offsets": at_leader(self.partition_offsets, writing=False),
@@ -73,14 +73,14 @@ class OffsetCalls:
         await call.answer_json(answer)
 
     async def lookup_offsets(self, call: Call) -> None:
-        """``POST /v1/offsets:lookup``: one offset or problem a partition, in order of the request."""
+        """``POST /v1/offsets:lookup``: one offset or problem per partition, in order of the request."""
         request = decode_request(OffsetsLookupRequest, await json_body(call))
         partitions = await self.look_up(call, request)
         refused = any(isinstance(entry.problem, dict) for entry in partitions)
         await call.answer_json(OffsetsLookupAnswer(partitions=partitions), 207 if refused else 200)
 
     async def look_up(self, call: Call, request: OffsetsLookupRequest) -> list[PartitionOffsetsLookup]:
-        """One offset or problem a partition, in order of the request, from their leaders."""
+        """Return one offset or problem per partition, in order of the request, from the leaders."""
         passed_on = await self._looked_up_elsewhere(call, request)
         return [
             passed_on.get(place) or await self._looked_up(wanted)
@@ -119,7 +119,7 @@ class OffsetCalls:
     async def _looked_up_elsewhere(
         self, call: Call, request: OffsetsLookupRequest
     ) -> dict[int, PartitionOffsetsLookup]:
-        """Return the answers of other leaders, by the places in the request."""
+        """Return the answers of other leaders, by position in the request."""
         elsewhere: dict[BrokerId, dict[int, TopicOffsetLookup]] = {}
         for place, wanted in enumerate(request.partitions):
             try:

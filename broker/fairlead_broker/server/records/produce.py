@@ -1,7 +1,7 @@
-"""Producing: one batch to one partition, or one batch to each of many partitions in frames.
+"""Produce calls: one batch to one partition, or one batch to each of many partitions in frames.
 
-Callers: ``application`` for the routes named in ``endpoints``. Hot: a binary batch goes to the runtime as received;
-only JSON and Arrow bodies are encoded here.
+Callers: ``application`` for the routes named in ``endpoints``. Hot path: a binary batch is passed to the runtime as
+received; only JSON and Arrow bodies are encoded here.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 DUPLICATE: Final = (b"fairlead-duplicate", b"true")
-"""Header of an answer that tells of records stored by an earlier attempt."""
+"""Header of an answer whose records were already stored by an earlier attempt."""
 IN_THE_BATCH: Final = "none on a binary body, whose batch carries the producer"
 
 
 class ProduceCalls:
-    """The call that writes one batch to one partition. ``bodies`` bounds what it reads."""
+    """Endpoint of the call that writes one batch to one partition; ``bodies`` limits the size of bodies."""
 
     def __init__(
         self, broker: Broker, forwarding: Forwarding, clock: Clock, bodies: ProduceBodyLimits
@@ -61,7 +61,7 @@ class ProduceCalls:
         self._lines = LineProduce(broker, forwarding, clock, bodies)
 
     def endpoints(self) -> Mapping[str, Endpoint]:
-        """The endpoint of each route of this family, by route name."""
+        """Return the endpoint of each route of this family, by route name."""
         return {"produce_partition": self.produce_partition}
 
     async def produce_partition(self, call: Call) -> None:
@@ -105,7 +105,7 @@ class ProduceCalls:
     async def _batch(
         self, call: Call, topic: TopicView, media_type: str, body: bytes
     ) -> tuple[memoryview, KeyedRequest | None]:
-        """The one batch of a JSON or Arrow body, and the idempotency key it came with."""
+        """Return the batch of a JSON or Arrow body, and the idempotency key of the request."""
         producer = producer_stamp(call)
         keyed = await keyed_request(call, media_type, body)
         records = await read_records(call, media_type, body, self._clock.now_us())
@@ -113,19 +113,19 @@ class ProduceCalls:
 
 
 def acknowledgement(call: Call) -> tuple[Acks, float]:
-    """Return the acknowledgement that a produce call waits for, and the seconds of the wait."""
+    """Return the acknowledgement that a produce call requests, and its timeout in seconds."""
     return Acks(call.query.text("acks")), call.query.integer("timeout_ms") / 1000
 
 
 def _to_partition(partition: PartitionIndex, topic: TopicView, records: pa.RecordBatch) -> list[Share]:
-    """All records to one partition. Raises partition_not_found."""
+    """Assign all records to one partition. Raises partition_not_found."""
     if partition >= topic.partition_count:
         raise partition_not_found(topic.name, partition, topic.partition_count)
     return [Share(partition, np.arange(records.num_rows, dtype=np.int64), records)]
 
 
 def produce_result(result: AppendResult) -> ProduceResult:
-    """Where a batch was stored, as the API answers it."""
+    """Return the position of a stored batch in the form of the API."""
     return ProduceResult(
         base_offset=result.base_offset,
         last_offset=result.last_offset,
@@ -136,23 +136,23 @@ def produce_result(result: AppendResult) -> ProduceResult:
 
 
 async def answer_result(call: Call, result: AppendResult) -> None:
-    """Answer the result of one batch."""
+    """Send the answer with the result of one batch."""
     await call.answer_json(produce_result(result), 200, [DUPLICATE] if result.duplicate else [])
 
 
 class ProduceFrameCalls:
-    """The call that writes one batch to each of many partitions. ``body_bytes_max`` bounds what it reads."""
+    """Endpoint of the call that writes one batch to each of many partitions; ``body_bytes_max`` limits the body."""
 
     def __init__(self, routing: ProduceRouting, body_bytes_max: int) -> None:
         self._routing = routing
         self._body_bytes_max = body_bytes_max
 
     def endpoints(self) -> Mapping[str, Endpoint]:
-        """The endpoint of each route of this family, by route name."""
+        """Return the endpoint of each route of this family, by route name."""
         return {"produce": self.produce}
 
     async def produce(self, call: Call) -> None:
-        """``POST /v1/produce``: 200 if every batch was stored, else 207; one result or problem a frame, in order."""
+        """``POST /v1/produce``: 200 if every batch was stored, else 207; one result or problem per frame, in order."""
         acks, timeout_seconds = acknowledgement(call)
         body_type(call)
         refuse_producer_headers(call, IN_THE_BATCH)
@@ -180,7 +180,7 @@ class ProduceFrameCalls:
 
 
 def _passed_on_key(call: Call) -> KeyedRequest | None:
-    """The idempotency key of a JSON request that another broker has encoded; refused from anybody else."""
+    """Return the idempotency key of a JSON request that another broker has encoded; refuse a key from a client."""
     if call.peer is not None:
         return passed_on_key(call, REQUEST_DIGEST)
     refuse_idempotency_key(call)
@@ -197,7 +197,7 @@ def _frame_meta(number: int, frame: Frame) -> ProduceFrameMeta:
 
 
 def _refuse_repeated(metas: Sequence[ProduceFrameMeta]) -> None:
-    """One batch a partition: two could be stored in either order, or one without the other."""
+    """Refuse two batches for one partition, since their order is undefined and only one of them might be stored."""
     seen: dict[tuple[str, int], int] = {}
     for number, meta in enumerate(metas):
         first = seen.setdefault((meta.topic_id, meta.partition), number)

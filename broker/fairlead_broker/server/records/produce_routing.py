@@ -1,9 +1,9 @@
-"""Storing the batches of one request at the leaders of their partitions: here, and at other brokers side by side.
+"""Storing of the batches of one request at the leaders of their partitions, on all brokers concurrently.
 
-Callers: the produce calls. Each other leader gets one request with its batches as received, and its results go into
-the answer. The headers of a request are read here too: the idempotent producer and the idempotency key. Both belong to
-JSON and Arrow bodies, which the server encodes into batches; a binary body carries its producer in the batch, and a
-producer named outside its batch could not be trusted.
+Callers: the produce calls. Each other leader gets one request with its batches as received, and its results are copied
+into the answer. This module also reads two headers of a request: the idempotent producer and the idempotency key. Both
+are for JSON and Arrow bodies, which the broker encodes into batches. A binary body has its producer in the batch; a
+producer named outside the batch could not be trusted.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from fairlead_broker.server.routing.forwarding import Forwarding, no_answer
 from fairlead_broker.server.routing.locate import Here, locate
 
 REQUEST_DIGEST: Final = "fairlead-request-digest"
-"""Header between brokers: what tells the request of an idempotency key from another one."""
+"""Header between brokers: digest that distinguishes requests with the same idempotency key."""
 UNKNOWN_PLACE: Final = AppendResult(Offset(-1), Offset(-1), TimestampUs(-1), LeaderEpoch(-1))
-"""Result with acks=0: the place is unknown."""
+"""Result of a batch with acks=0, whose offsets are unknown."""
 
 Outcome = AppendResult | ProblemError
 
 
 @dataclass(frozen=True, slots=True)
 class RoutedBatch:
-    """One batch and the partition it is for."""
+    """A batch and its partition."""
 
     topic_id: TopicId
     partition: PartitionIndex
@@ -53,7 +53,7 @@ class RoutedBatch:
 
 
 class ProduceRouting:
-    """Stores batches at their leaders."""
+    """Router of batches to the leaders of their partitions."""
 
     def __init__(self, broker: Broker, forwarding: Forwarding) -> None:
         self._broker = broker
@@ -69,8 +69,8 @@ class ProduceRouting:
     ) -> list[Outcome]:
         """Return the outcome of each batch, in order.
 
-        A problem stays what it is, and a partition that cannot be had does not hold back the others. Raises what
-        refuses the whole request, where no other broker has a part in it.
+        A problem in `batches` is returned unchanged, and an unavailable partition does not prevent the others from
+        being stored. Raises problems of the whole request if this broker leads all its partitions.
         """
         outcomes: dict[int, Outcome] = {}
         items: dict[int, ProduceItem] = {}
@@ -159,7 +159,7 @@ class ProduceRouting:
 def partition_result(
     partition: int, outcome: AppendResult | ProblemError, *, topic_id: str | UnsetType = UNSET
 ) -> PartitionProduceResult:
-    """One entry of an answer about several partitions."""
+    """Return the entry of one partition in an answer about several partitions."""
     if isinstance(outcome, ProblemError):
         return PartitionProduceResult(
             topic_id=topic_id, partition=partition, problem=dict(outcome.to_document())
@@ -200,7 +200,7 @@ def _outcome(result: PartitionProduceResult) -> Outcome:
 
 
 ON_LOOP_BYTES_MAX: Final = 128 << 10
-"""Larger bodies are digested in a thread: a MiB takes the loop a millisecond."""
+"""Largest body whose digest is computed on the event loop; 1 MiB blocks the loop for a millisecond."""
 _INT32_MAX: Final = 2**31 - 1
 _INT64_MAX: Final = 2**63 - 1
 _KEY: Final = Header.IDEMPOTENCY_KEY.lower().encode()
@@ -213,7 +213,7 @@ _ALL: Final = tuple(header.lower().encode() for header, _ in _PRODUCER)
 
 
 def producer_stamp(call: Call) -> ProducerStamp | None:
-    """The idempotent producer of a JSON or Arrow body, if it names one. Raises ProblemError malformed_request."""
+    """Return the idempotent producer of a JSON or Arrow request, if any. Raises ProblemError malformed_request."""
     given = [name for name in _ALL if name in call.headers]
     if not given:
         return None
@@ -226,10 +226,10 @@ def producer_stamp(call: Call) -> ProducerStamp | None:
 
 
 async def keyed_request(call: Call, media_type: str, body: bytes) -> KeyedRequest | None:
-    """The idempotency key of a JSON or Arrow body, if it has one, with what tells this request from another.
+    """Return the idempotency key and digest of a JSON or Arrow request, or None without a key.
 
-    Two requests are the same if type, encoding and body are, byte by byte: what the records become depends on the
-    time of the request, so the batch itself cannot be compared. Raises ProblemError malformed_request.
+    Two requests are the same if their type, encoding and body are equal byte by byte. The encoded batches cannot be
+    compared, since they depend on the time of the request. Raises ProblemError malformed_request.
     """
     key = call.headers.get(_KEY)
     if key is None:
@@ -248,7 +248,7 @@ async def keyed_request(call: Call, media_type: str, body: bytes) -> KeyedReques
         )
     salt = f"{media_type}\0{call.query.text('encoding')}\0".encode() + _event_attributes(call)
     if media_type == BINARY_EVENT:
-        # An attribute as well, in a header of another name.
+        # Content-Type contains an attribute of the event, too (datacontenttype).
         salt += call.headers.get(b"content-type", b"") + b"\0"
     if len(body) <= ON_LOOP_BYTES_MAX:
         return KeyedRequest(key, _digest(salt, body))
@@ -256,7 +256,7 @@ async def keyed_request(call: Call, media_type: str, body: bytes) -> KeyedReques
 
 
 def passed_on_key(call: Call, digest_header: str) -> KeyedRequest | None:
-    """The key and digest that a peer names for batches that it has encoded. Raises ProblemError malformed_request."""
+    """Return the key and digest that a peer sends with encoded batches. Raises ProblemError malformed_request."""
     key = call.headers.get(_KEY)
     if key is None:
         return None
@@ -268,14 +268,14 @@ def passed_on_key(call: Call, digest_header: str) -> KeyedRequest | None:
 
 
 def refuse_producer_headers(call: Call, reason: str) -> None:
-    """Raise ProblemError malformed_request if a request names its producer in headers where that means nothing."""
+    """Raise ProblemError malformed_request if a request that does not support producer headers has such a header."""
     for header, _ in _PRODUCER:
         if header.lower().encode() in call.headers:
             _refuse(header, call.header_text(header.lower().encode()), reason)
 
 
 def refuse_idempotency_key(call: Call) -> None:
-    """Raise ProblemError malformed_request if a binary body comes with an idempotency key."""
+    """Raise ProblemError malformed_request if a request that does not support an idempotency key has one."""
     if _KEY in call.headers:
         _refuse(
             Header.IDEMPOTENCY_KEY,
@@ -285,7 +285,7 @@ def refuse_idempotency_key(call: Call) -> None:
 
 
 def _event_attributes(call: Call) -> bytes:
-    """The attributes of a CloudEvent in binary mode, which are as much of the request as its body."""
+    """Return the attributes of a CloudEvent in binary mode, which are part of the request's content."""
     return b"".join(
         b"%s: %s\0" % attribute
         for attribute in sorted(call.headers.items())

@@ -1,7 +1,7 @@
-"""JSON and Arrow bodies on their way into a batch.
+"""Conversion of JSON and Arrow bodies into batches.
 
-Callers: ``produce`` and ``topic_produce``. The records of a request become columns here, and columns become batches
-in the topic's compression; partitions are chosen elsewhere.
+Callers: ``produce`` and ``topic_produce``. This module converts the records of a request to columns, and columns to
+batches with the topic's compression. Partitions are chosen elsewhere.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from fairlead_broker.server.records.arrow_bodies import read_arrow_stream
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Larger bodies are read in a thread: parsing a MiB of JSON takes the loop 10 ms.
+# Larger bodies are parsed in a thread, since 1 MiB of JSON would block the event loop for 10 ms.
 ON_LOOP_BYTES_MAX = 128 << 10
-# `producer` and `uncompressed` alike: a body of JSON or Arrow names no compression of its own.
 _EVENT_PARSERS = {CLOUD_EVENT: parse_event, CLOUD_EVENTS: parse_event_batch}
+# `producer` means no compression, like `uncompressed`, since a JSON or Arrow body does not choose a compression.
 _CODECS = {"lz4": Codec.LZ4, "zstd": Codec.ZSTD}
 
 
 async def read_records(call: Call, media_type: str, body: bytes, now_us: int) -> pa.RecordBatch:
-    """The records of a JSON or Arrow body; records without a time get ``now_us``.
+    """Return the records of a JSON or Arrow body; records without a timestamp get ``now_us``.
 
     Raises ProblemError malformed_request, unknown_option, invalid_record or batch_too_large.
     """
@@ -61,7 +61,7 @@ def _texts(call: Call) -> dict[str, str]:
 
 
 async def read_lines(lines: Sequence[tuple[int, bytes]], encoding: Encoding, now_us: int) -> pa.RecordBatch:
-    """The records of numbered NDJSON lines; raises as ``read_records`` does, naming the line."""
+    """Return the records of numbered NDJSON lines. Raises as ``read_records``, with the line number."""
     if sum(len(line) for _, line in lines) <= ON_LOOP_BYTES_MAX:
         return _as_batch(parse_record_lines(lines, encoding), now_us)
     columns = await in_thread(parse_record_lines, lines, encoding)
@@ -74,7 +74,7 @@ async def encoded(
     producer: ProducerStamp | None = None,
     keyed: KeyedRequest | None = None,
 ) -> memoryview:
-    """The records as one unstamped batch in the topic's compression, with its producer."""
+    """Return the records as one batch with the topic's compression and the producer, before the leader stamps it."""
     codec = _CODECS.get(config.compression_type, Codec.NONE)
     extension = () if keyed is None else idempotency_extension(keyed.key, keyed.digest)
     if records.nbytes <= ON_LOOP_BYTES_MAX:

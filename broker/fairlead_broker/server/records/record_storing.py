@@ -1,7 +1,7 @@
-"""Storing the records of one request: split over partitions, encoded, and stored where each partition is led.
+"""Storing of the records of one request: they are split over partitions, encoded, and stored at the leaders.
 
-Used by `topic_produce` and `line_produce`. Creates a missing topic first. Must not know the form of the request or of
-the answer.
+Used by `topic_produce` and `line_produce`. A missing topic is created first. This module must not know the form of the
+request or of the answer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fairlead_broker.server.routing.forwarding import Forwarding
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The records of a request that go to one partition."""
+    """The records of a request for one partition."""
 
     partition: PartitionIndex
     rows: npt.NDArray[np.int64]
@@ -36,7 +36,7 @@ class Share:
 
 
 def shares_of(records: pa.RecordBatch, partition_count: int, place_of_rest: int) -> list[Share]:
-    """The records by partition, their order kept; those without a key go together to one place."""
+    """Return the records by partition, in their order; records without a key all go to `place_of_rest`."""
     places = partitions_for_keys(cast("pa.BinaryArray", records.column("key")), partition_count)
     places = np.where(places == NO_PARTITION, place_of_rest, places)
     chosen = np.unique(places)
@@ -53,11 +53,11 @@ def shares_of(records: pa.RecordBatch, partition_count: int, place_of_rest: int)
 Split = Callable[[TopicView, pa.RecordBatch], Sequence[Share]]
 """Function that assigns records to partitions."""
 Stored = tuple[TopicView, Sequence[Share], list[Outcome]]
-"""The topic, the shares, and what became of each."""
+"""The topic, the shares, and the outcome of each share."""
 
 
 class RecordStoring:
-    """Stores the records of one request."""
+    """Storage of the records of one request."""
 
     def __init__(self, broker: Broker, forwarding: Forwarding) -> None:
         self._broker = broker
@@ -74,7 +74,7 @@ class RecordStoring:
         timeout_seconds: float,
         keyed: KeyedRequest | None = None,
     ) -> Stored:
-        """Store them; `target` is what ``topic_to_write`` found. Raises what refuses the request as a whole."""
+        """Store the records; `target` is the result of ``topic_to_write``. Raises problems of the whole request."""
         topic, missing = target
         shares = split(topic, records)
         if missing:
@@ -83,14 +83,14 @@ class RecordStoring:
                 for share in shares
             ]
             topic = await create_to_write(call, self._broker, self._forwarding, topic, batches)
-            # Another creator may have asked for another number of partitions in between.
+            # Another request may have created the topic with another number of partitions in between.
             shares = split(topic, records)
         routed = [await _routed(topic, share, keyed) for share in shares]
         return topic, shares, await self._routing.store(call, routed, acks, timeout_seconds, keyed)
 
 
 async def _routed(topic: TopicView, share: Share, keyed: KeyedRequest | None) -> RoutedBatch | ProblemError:
-    """The batch of a share; one that cannot be made does not hold back the others."""
+    """Return the batch of a share, or the problem of a share that cannot be encoded; other shares are still stored."""
     try:
         batch = await encoded(share.records, topic.config, keyed=keyed)
     except ProblemError as problem:
@@ -105,9 +105,10 @@ async def create_to_write(
     planned: TopicView,
     batches: Sequence[tuple[memoryview, bool]],
 ) -> TopicView:
-    """Create the topic that a produce found missing, once its batches (and whether keyed) may be stored.
+    """Create the missing topic of a produce call after a check that its batches could be stored.
 
-    Raises what a leader refuses in a batch, and what creating a topic raises.
+    Each batch comes with a flag whether it has an idempotency key. Raises the problems with which a leader refuses a
+    batch, and the problems of creating a topic.
     """
     for batch, keyed in batches:
         await in_thread(broker.check_produced, planned, batch, keyed=keyed)

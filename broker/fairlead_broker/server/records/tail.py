@@ -1,8 +1,9 @@
-"""Following a topic: every partition, wherever it is led, record by record, for curl and for browsers.
+"""Tailing of a topic: the records of all partitions from all leaders as a stream, for curl and for browsers.
 
-Callers: ``application`` for the route named in ``endpoints``. The answer begins at once and ends with the client, the
-broker, the topic or the limits that were asked for. A failure after its start is part of the answer: a partition whose
-records expired before they were read goes on at its start, after a line that says so.
+Callers: ``application`` for the route named in ``endpoints``. The answer begins immediately. It ends when the client
+disconnects, the broker stops, the topic is deleted, or the requested limits are reached. Failures after the start are
+part of the answer: a partition whose next records have expired continues at its log start, after a line with the
+problem.
 """
 
 from __future__ import annotations
@@ -40,15 +41,16 @@ from fairlead_broker.server.routing.forwarding import Forwarding
 from fairlead_broker.server.routing.locate import topic_of
 
 ROUND_BYTES_MAX: Final = 1 << 20
-"""Read at a time: what one reader holds in memory, ten times that as JSON."""
+"""Maximum number of bytes read at a time, which bounds the memory of one client; as JSON they take ten times this."""
 POLL_MS: Final = 15_000
-"""After which an idle stream gives a sign of life; balancers cut idle connections after 60 s."""
+"""Milliseconds after which an idle stream sends a keep-alive; load balancers close idle connections after 60 s."""
 SILENCE_SECONDS: Final = 14.0
-"""The same where there is no wait, while a partition has no leader: less than a wait, which may end a moment early."""
+"""Minimum seconds without data before a keep-alive; less than `POLL_MS`, since a wait may end slightly early."""
 PAUSE_SECONDS: Final = 0.2
-"""Before a partition without a leader is asked again."""
+"""Seconds before a partition without a leader is asked again."""
 CROWDED_PAUSE_SECONDS: Final = 1.0
-"""Before more is read where others hold all there is room for: many tails that ask at once would take the loop."""
+"""Seconds before the next read when other answers occupy all available memory; without the pause, many tails that retry
+at once would overload the event loop."""
 OVERLOADED: Final = "overloaded"
 PASSING: Final = frozenset(
     {
@@ -56,13 +58,13 @@ PASSING: Final = frozenset(
         "leader_changed", OVERLOADED, "coordination_unavailable",
     }
 )  # fmt: skip
-"""What other rounds will not meet."""
+"""Codes of transient problems, which are expected to disappear in later rounds."""
 SKIPPED: Final = {"offset_expired": "earliest", "offset_out_of_range": "latest"}
-"""Position at which a partition continues when its next record is gone."""
+"""Position at which a partition continues when its next record no longer exists, by problem code."""
 
 
 class TailCalls:
-    """The call that follows a topic."""
+    """Endpoint of the call that tails a topic."""
 
     def __init__(self, broker: Broker, forwarding: Forwarding, offsets: OffsetCalls, clock: Clock) -> None:
         self._broker = broker
@@ -73,7 +75,7 @@ class TailCalls:
         self._opening = asyncio.Semaphore(CODEC_THREADS)
 
     def endpoints(self) -> Mapping[str, Endpoint]:
-        """The endpoint of each route of this family, by route name."""
+        """Return the endpoint of each route of this family, by route name."""
         return {"tail_topic": self.tail_topic}
 
     async def tail_topic(self, call: Call) -> None:
@@ -82,7 +84,7 @@ class TailCalls:
         topic = topic_of(call, self._broker)
         known = parse_event_id(call.header_text(b"last-event-id"), topic.partition_count)
         missing = [each for each in range(topic.partition_count) if each not in known]
-        # An event's id names every partition there was: the others were added since, and are unread.
+        # An event id names all partitions that existed then. Partitions added since are read from their beginning.
         begin = "earliest" if known else call.query.text("from")
         positions = known | await self._look_up(call, topic, missing, begin)
         headers: HeaderList = [
@@ -92,7 +94,7 @@ class TailCalls:
             (b"vary", b"accept"),
         ]
         if call.scope["method"] == "HEAD":
-            # Without a length: that of the answer to a GET is not known.
+            # The answer to HEAD has no Content-Length, since the length of the answer to GET is not known.
             await call.start_stream(headers)
             await call.send_piece(b"", more=False)
             return
@@ -116,14 +118,14 @@ class TailCalls:
         await tail.call.send_piece(b"", more=False)
 
     async def _round(self, tail: _Tail, wait_ms: int) -> None:
-        """Read what has come, once. Raises the problem that ends the stream."""
+        """Read all partitions once and send the records. Raises the problem that ends the stream."""
         if self._forwarding.stopping:
             raise refusals.shutting_down()
         call = tail.call
         topic = topic_of(call, self._broker)
         if topic.topic_id != tail.topic.topic_id:
             raise ProblemError("topic_recreated", f"topic {topic.name} was deleted and created again")
-        # Partitions that were added since: they are unread.
+        # Partitions added since the last round are read from their beginning.
         for partition in range(topic.partition_count):
             tail.positions.setdefault(partition, 0)
         request = FetchRequest(
@@ -154,10 +156,10 @@ class TailCalls:
             await tail.send(tail.format.sign_of_life())
             tail.told_at = now
         if pause:
-            await asyncio.sleep(pause)  # noqa: TID251 - the next leader is on another broker
+            await asyncio.sleep(pause)  # noqa: TID251 - no event signals a leader on another broker
 
     async def _tell(self, tail: _Tail, answer: FetchedPartition) -> float:
-        """Send the records of one partition; returns how many seconds to wait where something was in the way."""
+        """Send the records of one partition, and return the seconds to wait before the next round."""
         [frame] = iterate_frames(b"".join(answer.frame))
         if answer.refused:
             return await self._meet(tail, msgspec.json.decode(frame.meta, type=FetchProblemMeta))
@@ -181,10 +183,10 @@ class TailCalls:
     async def _first_slice(
         self, tail: _Tail, records: FetchedRecords, slices: Iterator[list[FetchedRecord]]
     ) -> list[FetchedRecord] | None:
-        """Open what was read; None where that may be much and others hold all there is room for."""
+        """Return the first slice; None if the records may be large and other answers occupy all available memory."""
         if records.small:
             return await _next_slice(records, slices)
-        # One after the other, as the threads take them: each sees what those before it hold.
+        # The semaphore admits as many answers as there are threads, so each check sees the bytes of earlier answers.
         async with self._opening:
             if tail.held.crowded:
                 return None
@@ -203,7 +205,7 @@ class TailCalls:
         return 0.0
 
     async def _look_up(self, call: Call, topic: TopicView, partitions: list[int], where: str) -> Positions:
-        """Where partitions begin or end. Raises the first refusal."""
+        """Return the start or end offsets of partitions. Raises the first problem."""
         if not partitions:
             return {}
         wanted = [
@@ -221,7 +223,7 @@ class TailCalls:
 
 
 class _Tail:
-    """One answer under way."""
+    """State of one answer under way."""
 
     __slots__ = ("_left", "call", "format", "positions", "told_at", "topic")
 
@@ -229,7 +231,7 @@ class _Tail:
         self, call: Call, topic: TopicView, positions: Positions, form: TailFormat, now: float
     ) -> None:
         self.told_at = now
-        """When something was sent last."""
+        """Monotonic time of the last send."""
         self.call = call
         self.topic = topic
         self.positions = positions
@@ -244,11 +246,11 @@ class _Tail:
 
     @property
     def complete(self) -> bool:
-        """Return whether the requested number of records was sent."""
+        """Whether the requested number of records has been sent."""
         return self._left == 0
 
     async def send_records(self, records: list[FetchedRecord], open_bytes: int) -> None:
-        """Send records, at most the number that is left; `open_bytes` is held of their batch until then."""
+        """Send records, up to the number that is left; `open_bytes` is the decoded size of their batch."""
         if self._left is not None:
             records = records[: self._left]
             self._left -= len(records)
@@ -263,12 +265,12 @@ class _Tail:
 
 
 async def _next_slice(records: FetchedRecords, slices: Iterator[list[FetchedRecord]]) -> list[FetchedRecord]:
-    """Some more records, none at the end."""
+    """Return the next slice of records; empty at the end."""
     return next(slices, []) if records.small else await in_thread(next, slices, [])
 
 
 def _fetched(frame: Frame, positions: Positions) -> tuple[int, FetchedRecords]:
-    """The partition of a frame, and its records from where the tail is."""
+    """Return the partition of a frame, and its records from the position of the tail on."""
     meta = msgspec.json.decode(frame.meta, type=FetchFrameMeta)
     result = FetchResult(
         data=[frame.data],

@@ -1,7 +1,7 @@
-"""How the tail of a topic is written: a record a line (NDJSON), or an event each (Server-Sent Events).
+"""Formats of the tail of a topic: one line per record (NDJSON), or one event per record (Server-Sent Events).
 
-Callers: ``tail``. An event's id names the next offset of every partition, so that a browser that comes again with
-``Last-Event-ID`` goes on where it was.
+Callers: ``tail``. The id of an event contains the next offset of every partition, so a browser that reconnects with
+``Last-Event-ID`` continues at its position.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ _PAIR: Final = re.compile("([0-9]+):([0-9]+)")
 _EVENT_ID_BYTES_MAX: Final = 16 << 10
 
 Positions = dict[int, int]
-"""The next offset of every partition."""
+"""Next offset of every partition."""
 
 
 class TailFormat(Protocol):
-    """One form of the answer; positions move as records are written."""
+    """Format of the answer; the positions advance as records are written."""
 
     def begin(self, positions: Positions) -> bytes:
         """Return the bytes before the first record."""
 
     def records(self, records: Iterable[FetchedRecord], positions: Positions) -> bytes:
-        """Write records, and move the positions behind each."""
+        """Return the text of records, and advance the positions past each record."""
 
     def problem(self, problem: Mapping[str, object]) -> bytes:
-        """Return the event of a problem."""
+        """Return the text of a problem."""
 
     def sign_of_life(self) -> bytes:
-        """What keeps an idle connection alive; nothing where the form has no room for it."""
+        """Return a keep-alive for an idle connection; empty if the format has none."""
 
 
 class LineFormat:
-    """NDJSON."""
+    """NDJSON format."""
 
     def begin(self, positions: Positions) -> bytes:
-        """Nothing."""
+        """Return no bytes."""
         del positions
         return b""
 
     def records(self, records: Iterable[FetchedRecord], positions: Positions) -> bytes:
-        """A line each."""
+        """Return one line per record, and advance the positions."""
         lines = []
         for record in records:
             positions[record.partition] = record.offset + 1
@@ -58,23 +58,23 @@ class LineFormat:
         return msgspec.json.Encoder().encode_lines(lines)
 
     def problem(self, problem: Mapping[str, object]) -> bytes:
-        """A line with the only member `problem`."""
+        """Return a line with the single member `problem`."""
         return msgspec.json.encode({"problem": problem}) + b"\n"
 
     def sign_of_life(self) -> bytes:
-        """Nothing: every line is a record."""
+        """Return no bytes, since every line is a record or a problem."""
         return b""
 
 
 class EventFormat:
-    """Server-Sent Events: `message` events, and events of the type `problem`."""
+    """Server-Sent Events format: `message` events, and events of the type `problem`."""
 
     def begin(self, positions: Positions) -> bytes:
-        """Return an event without data: a client cut off before the first record resumes at its start."""
+        """Return an event without data, so that a client disconnected before the first record resumes at its start."""
         return b"id: %s\n\n" % event_id(positions)
 
     def records(self, records: Iterable[FetchedRecord], positions: Positions) -> bytes:
-        """An event each."""
+        """Return one event per record, and advance the positions."""
         events = []
         for record in records:
             positions[record.partition] = record.offset + 1
@@ -82,26 +82,26 @@ class EventFormat:
         return b"".join(events)
 
     def problem(self, problem: Mapping[str, object]) -> bytes:
-        """An event of the type `problem`."""
+        """Return an event of the type `problem`."""
         return b"event: problem\ndata: %s\n\n" % msgspec.json.encode({"problem": problem})
 
     def sign_of_life(self) -> bytes:
-        """A comment."""
+        """Return an empty comment."""
         return b":\n\n"
 
 
 def tail_format(media_type: str) -> TailFormat:
-    """The form of a media type of the route."""
+    """Return the format for a media type of the route."""
     return EventFormat() if media_type == EVENT_STREAM else LineFormat()
 
 
 def event_id(positions: Positions) -> bytes:
-    """Positions as ``partition:offset,...``, in order of partitions."""
+    """Return positions as ``partition:offset,...``, in order of partitions."""
     return ",".join(f"{partition}:{positions[partition]}" for partition in sorted(positions)).encode()
 
 
 def parse_event_id(text: str, partitions: int) -> Positions:
-    """The positions of an event's id. Raises malformed_request naming the header."""
+    """Return the positions in an event id. Raises malformed_request with the header's name."""
     if not text:
         return {}
     if len(text) > _EVENT_ID_BYTES_MAX or not _EVENT_ID.fullmatch(text):

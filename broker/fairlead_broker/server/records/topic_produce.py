@@ -1,8 +1,9 @@
-"""Producing to a topic: the server picks the partition of every record.
+"""Produce calls to a topic, for which the broker selects the partition of every record.
 
-Callers: ``application`` for the route named in ``endpoints``. Records with a key go where Kafka's rule sends them;
-those without go together to one partition, another one with each request, so that a small request stays one batch. With
-an idempotency key that partition follows from the key, so that a repeat meets what the first attempt stored.
+Callers: ``application`` for the route named in ``endpoints``. Records with a key are assigned by Kafka's rule. Records
+without a key are all written to one partition, which changes with each request, so that a small request stays one
+batch. With an idempotency key this partition is derived from the key, so that a retry reaches the partition of the
+first attempt.
 """
 
 from __future__ import annotations
@@ -39,14 +40,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 TURNS_MAX: Final = 10_000
-"""Topics whose turn is remembered; beyond it all turns restart, which costs only evenness."""
+"""Maximum number of topics whose last partition is remembered. Beyond this number the rotation restarts for all topics,
+which only makes the distribution less even."""
 SEQUENCES_ARE_OF_PARTITIONS: Final = (
     "none where the broker picks partitions: sequences belong to one partition each"
 )
 
 
 class TopicProduceCalls:
-    """The call that writes records to a topic. ``bodies`` bounds what it reads."""
+    """Endpoint of the call that writes records to a topic; ``bodies`` limits the size of bodies."""
 
     def __init__(
         self, broker: Broker, forwarding: Forwarding, clock: Clock, bodies: ProduceBodyLimits
@@ -59,11 +61,11 @@ class TopicProduceCalls:
         self._lines = LineProduce(broker, forwarding, clock, bodies)
 
     def endpoints(self) -> Mapping[str, Endpoint]:
-        """The endpoint of each route of this family, by route name."""
+        """Return the endpoint of each route of this family, by route name."""
         return {"produce_topic": self.produce_topic}
 
     async def produce_topic(self, call: Call) -> None:
-        """``POST /v1/topics/{topic}/records``: 200 if all was stored, else 207 with a status a record."""
+        """``POST /v1/topics/{topic}/records``: 200 if all records were stored, else 207 with a status per record."""
         acks, timeout_seconds = acknowledgement(call)
         media_type = record_body_type(call)
         if media_type == NDJSON:
@@ -107,13 +109,13 @@ class TopicProduceCalls:
         return shares_of(records, topic.partition_count, self._place_of_rest(topic, keyed, records))
 
     def _check_key(self, topic: TopicView, keyed: KeyedRequest) -> None:
-        """Refuse a key of another request also where that one went to other partitions."""
+        """Refuse the idempotency key of a different request, even if that request wrote to other partitions."""
         digest = self._broker.digest_of_key(topic.topic_id, keyed.key)
         if digest is not None and digest != keyed.digest:
             raise idempotency_key_reused(topic.name, keyed.key)
 
     def _place_of_rest(self, topic: TopicView, keyed: KeyedRequest | None, records: pa.RecordBatch) -> int:
-        """The partition of records without a key: the next with a leader, but the same one for each repeat."""
+        """Return the partition of records without a key: the next with a leader, or derived from an idempotency key."""
         if keyed is not None:
             return partition_for_key(keyed.key, topic.partition_count)
         if not records.column("key").null_count:

@@ -1,1 +1,1 @@
-"""Which broker carries out a call: lookup of leaders and coordinators, forwarding, calls from other brokers."""
+"""Routing of calls to brokers: lookup of leaders and coordinators, forwarding, calls from other brokers."""

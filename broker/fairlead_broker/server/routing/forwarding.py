@@ -1,8 +1,8 @@
-"""Passing calls on to the broker that can answer them, one hop at most.
+"""Forwarding of calls to the broker that can answer them, with at most one hop.
 
-Callers: the families of calls that leaders or the controller answer. A call from another broker, and one whose caller
-said `Fairlead-Forward: never`, is never passed on. What the other broker answers goes back as it came, problems too;
-without an answer the caller gets a definite refusal only if the request certainly was not sent.
+Callers: the families of calls that leaders or the controller answer. A call from another broker, and a call with
+`Fairlead-Forward: never`, is never forwarded. The answer of the other broker is returned unchanged, including problems.
+Without an answer the caller gets a definite refusal only if the request was certainly not sent.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ if TYPE_CHECKING:
     from prometheus_client import Counter
 
 ADMIN_SECONDS_MAX: Final = 60.0
-"""Maximum seconds that the controller takes: writing the partitions of the largest topic takes some seconds."""
+"""Maximum seconds that the controller may take; writing the partitions of the largest topic takes several seconds."""
 LEADER_SECONDS_MAX: Final = 30.0
-"""Maximum seconds that a leader takes for a call without a wait of its own; delete-records waits for followers."""
+"""Maximum seconds that a leader may take for a call without its own timeout; delete-records waits for followers."""
 MIRROR_SECONDS_MAX: Final = 5.0
-"""How long an answer of the controller is held back until this broker has seen what was written."""
+"""Maximum seconds that an answer of the controller is delayed until this broker's mirror contains the change."""
 RETRY_SECONDS: Final = 0.2
-"""Advice where an election is likely under way."""
+"""Retry delay advised when an election is probably under way."""
 JSON_BODY: Final = ("content-type", JSON)
 _STRANGER_CODES: Final = frozenset({"peer_refused", "stale_broker_epoch"})
-"""Codes that refuse a broker whose incarnation has ended, before anything is done for it."""
+"""Problem codes with which a peer refuses a broker whose incarnation has ended, before it processes the request."""
 _STRANGER_STATUSES: Final = frozenset({HTTPStatus.FORBIDDEN, HTTPStatus.PRECONDITION_FAILED})
 _NOT_PASSED_ON: Final = frozenset(
     {
@@ -67,10 +67,10 @@ T = TypeVar("T")
 
 
 class Forwarding:
-    """Forwards calls to the broker that can answer them."""
+    """Forwarder of calls to the broker that can answer them."""
 
     def __init__(self, broker: Broker, forwarded: Counter) -> None:
-        """`forwarded` counts by route and outcome what was passed on."""
+        """`forwarded` counts the forwarded calls by route and outcome."""
         self._broker = broker
         self._forwarded = forwarded
         self._routes = RouteTable(ROUTES)
@@ -78,16 +78,16 @@ class Forwarding:
 
     @property
     def stopping(self) -> bool:
-        """Whether the broker stops, so that nothing that may wait long is passed on."""
+        """Whether the broker is stopping and no longer forwards calls that may wait long."""
         return self._stop.is_set()
 
     def stop(self) -> None:
-        """End what waits at other brokers for something to come."""
+        """Cancel the calls that wait at other brokers for records."""
         self._stop.set()
 
     async def until_stop(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """Return what the work returns; None, and the work is ended, once the broker stops."""
-        # Owned here: both tasks have ended when this returns.
+        """Return the result of the work; if the broker stops first, cancel the work and return None."""
+        # This function owns both tasks; both have finished when it returns.
         task = asyncio.get_running_loop().create_task(work)
         stop = asyncio.get_running_loop().create_task(self._stop.wait())
         try:
@@ -101,7 +101,7 @@ class Forwarding:
     def at_leader(
         self, endpoint: Callable[[Call, LeaderReplica], Awaitable[None]], *, writing: bool
     ) -> Endpoint:
-        """Return an endpoint that answers a small call about one partition at its leader."""
+        """Return an endpoint that answers a small call about one partition, here or by forwarding to its leader."""
 
         async def answer(call: Call) -> None:
             found = await locate_path(call, self._broker)
@@ -114,7 +114,7 @@ class Forwarding:
         return answer
 
     def at_controller(self, endpoint: Endpoint) -> Endpoint:
-        """Return an endpoint whose call the controller answers; the change is visible here before the answer."""
+        """Return an endpoint that forwards to the controller; this broker sees the change before it answers."""
 
         async def answer(call: Call) -> None:
             controller = self._broker.peer_side.controller_elsewhere() if call.may_forward else None
@@ -130,7 +130,7 @@ class Forwarding:
         return answer
 
     async def create_topic(self, call: Call, request: CreateTopicRequest) -> TopicView:
-        """Create a topic, or have the controller create it; returns it when it is known here. Raises its refusal."""
+        """Create a topic, here or at the controller, and return it when this broker knows it. Raises refusals."""
         controller = self._broker.peer_side.controller_elsewhere() if call.may_forward else None
         if controller is None:
             view, _ = await self._broker.create_topic(request)
@@ -144,7 +144,7 @@ class Forwarding:
     async def pass_on(
         self, call: Call, leader: BrokerId, body: bytes, timeout_seconds: float, *, writing: bool
     ) -> None:
-        """Answer a call about the partition in the path with what its leader says."""
+        """Forward a call about the partition in the path to its leader, and send the leader's answer to the caller."""
         try:
             heard = await unless_gone(
                 call.receive,
@@ -162,12 +162,12 @@ class Forwarding:
         await self.answer(call, heard)
 
     async def answer(self, call: Call, heard: PeerAnswer) -> None:
-        """Give a caller what another broker answered, in parts, counted while it is held."""
+        """Send the answer of another broker to the caller in parts; its bytes are counted while they are in memory."""
         if heard.status in BODILESS_STATUSES:
             await call.answer(heard.status, passed_back(heard))
             return
         if call.scope["method"] == "HEAD":
-            # No body came, and the length is that of the one which a GET would have brought.
+            # The answer to HEAD has no body; its Content-Length is the length of the answer to GET.
             await call.answer_head(
                 heard.status, passed_back(heard), int(heard.headers.get("content-length", "0"))
             )
@@ -185,7 +185,7 @@ class Forwarding:
         body: bytes | Sequence[Buffer],
         timeout_seconds: float,
     ) -> PeerAnswer:
-        """Ask another broker once. Raises `PeerUnavailable`."""
+        """Send a request to another broker once, and return its answer. Raises `PeerUnavailable`."""
         peers = self._broker.peer_side.peers
         route, _ = self._routes.find(method, path.partition("?")[0])
         try:
@@ -197,7 +197,7 @@ class Forwarding:
             raise
         self._forwarded.labels(route.name, str(heard.status)).inc()
         if heard.status in _STRANGER_STATUSES and (problem := problem_of(heard)).code in _STRANGER_CODES:
-            # The caller is none of this: for the cluster this broker is away, and nothing was done.
+            # The peer refuses this broker, not the caller, and has not processed the request.
             raise PeerUnavailable(broker, problem.detail, sent=False)
         return heard
 
@@ -223,14 +223,14 @@ class Forwarding:
         return heard
 
     async def see(self, revision: Revision) -> None:
-        """Wait until this broker knows what another one knew; what is done is done, also where that takes too long."""
+        """Wait until the mirror of this broker has reached a revision; a timeout is ignored, as the change is made."""
         with suppress(TimeoutError, CoordinationUnavailable):
             async with asyncio.timeout(MIRROR_SECONDS_MAX):
                 await self._broker.peer_side.wait_for(revision)
 
 
 def passed_on(call: Call) -> list[tuple[str, str]]:
-    """The headers of a call as another broker is to see them."""
+    """Return the headers of a call that are forwarded to another broker."""
     return [
         (name.decode("latin-1"), _as_sent(value))
         for name, value in call.scope["headers"]
@@ -241,7 +241,7 @@ def passed_on(call: Call) -> list[tuple[str, str]]:
 
 
 def _as_sent(value: bytes) -> str:
-    """Return a header's value as text that is these bytes again when it is sent, which is as UTF-8."""
+    """Return a header's value as text whose UTF-8 encoding is the original bytes, or as Latin-1 text if not UTF-8."""
     try:
         return value.decode()
     except UnicodeDecodeError:
@@ -249,7 +249,7 @@ def _as_sent(value: bytes) -> str:
 
 
 def passed_back(heard: PeerAnswer) -> HeaderList:
-    """The headers of another broker's answer as the caller is to see them."""
+    """Return the headers of another broker's answer that are returned to the caller."""
     return [
         (name.encode("latin-1"), value.encode("latin-1"))
         for name, value in heard.headers.items()
@@ -258,7 +258,7 @@ def passed_back(heard: PeerAnswer) -> HeaderList:
 
 
 def no_answer(unavailable: PeerUnavailable, topic: str, partition: int, *, writing: bool) -> ProblemError:
-    """Return the problem for a leader without an answer: surely refused, or perhaps carried out."""
+    """Return the problem for a leader that did not answer: certainly not carried out, or perhaps carried out."""
     where: dict[str, JSON_VALUE] = {"topic": topic, "partition": partition}
     detail = f"the leader of {topic}-{partition} gives no answer: {unavailable}"
     if not writing or not unavailable.sent:
@@ -267,6 +267,6 @@ def no_answer(unavailable: PeerUnavailable, topic: str, partition: int, *, writi
 
 
 def target(call: Call) -> str:
-    """Path and query of a call as they were given."""
+    """Return the path and query of a call as received."""
     query: str = call.scope["query_string"].decode("latin-1")
     return f"{call.raw_path}?{query}" if query else call.raw_path

@@ -1,6 +1,6 @@
-"""Bringing a call about a group to the group's coordinator, one hop at most.
+"""Forwarding of calls about a group to the group's coordinator, with at most one hop.
 
-Callers: ``groups``. The coordinator of a group is cached. If the asked broker is not the coordinator or cannot be
+Callers: ``groups``. The coordinator of a group is cached. If the cached broker is not the coordinator or cannot be
 reached, the coordinator is looked up once more before the caller gets a refusal.
 """
 
@@ -21,7 +21,7 @@ from fairlead_broker.server.http.call import BODILESS_STATUSES, READING_METHODS,
 from fairlead_broker.server.routing.forwarding import RETRY_SECONDS, Forwarding, passed_on, target
 
 COORDINATOR_SECONDS_MAX: Final = 20.0
-"""Maximum seconds that a coordinator takes to claim and load a large group, wait for its turn to write, and write."""
+"""Maximum seconds for a coordinator to claim and load a large group, wait for its turn to write, and write."""
 NOT_COORDINATOR: Final = "not_coordinator"
 
 T = TypeVar("T")
@@ -29,25 +29,26 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """Answer of the coordinator: a value that msgspec can encode (None without a body), and its status."""
+    """Answer of the coordinator: a value that msgspec can encode (None for an answer without a body), and a status."""
 
     value: object
     status: int = HTTPStatus.OK
 
 
 GroupCall: TypeAlias = Callable[[Call, bytes], Awaitable[Answered]]
-"""Carries a call out on its coordinator; called again with the same body where this broker was none."""
+"""Function that carries out a call on the coordinator; it may be called twice with the same body, as a call that this
+broker refuses because it is not the coordinator is tried once more."""
 
 
 class AtCoordinator:
-    """Makes endpoints that any broker can serve out of calls that only a coordinator can."""
+    """Factory of endpoints that any broker can serve, for calls that only the coordinator can carry out."""
 
     def __init__(self, broker: Broker, forwarding: Forwarding) -> None:
         self._broker = broker
         self._forwarding = forwarding
 
     def endpoint(self, group_call: GroupCall, *, body_bytes_max: int = 0) -> Endpoint:
-        """An endpoint for a route with ``group`` in its path; ``body_bytes_max`` where it has a JSON body."""
+        """Return an endpoint for a route with ``group`` in its path; ``body_bytes_max`` is 0 without a JSON body."""
 
         async def answer(call: Call) -> None:
             body = b""
@@ -55,7 +56,7 @@ class AtCoordinator:
                 body_type(call)
                 body = await call.body(body_bytes_max)
             elif call.scope["method"] == "DELETE":
-                # A caller that names members to delete in a body would lose the whole group.
+                # A body is refused: a caller that names members to delete in a body would delete the whole group.
                 await call.body(0)
             if not call.may_forward:
                 await _send(call, await _bounded(call, group_call(call, body), _effect(call)))
@@ -65,7 +66,7 @@ class AtCoordinator:
         return answer
 
     async def _attempt(self, call: Call, group_call: GroupCall, body: bytes, *, last: bool) -> bool:
-        """Answer, here or through the coordinator. False: it is worth looking the coordinator up again."""
+        """Answer here or through the coordinator. Return False if the coordinator should be looked up again."""
         group = call.parameters["group"]
         lookup = self._broker.groups.coordinator_elsewhere(group, again=last)
         coordinator = await _bounded(call, lookup, SideEffect.NONE)
@@ -98,12 +99,12 @@ class AtCoordinator:
         return True
 
     async def _see_what_it_saw(self, heard: PeerAnswer) -> None:
-        """Know at least as much as the broker that says that it is not the coordinator."""
+        """Wait for the mirror revision of the broker that answered that it is not the coordinator."""
         await self._forwarding.see(Revision(int(heard.headers.get(identity.MIRROR_REVISION, "0"))))
 
 
 async def _bounded(call: Call, work: Awaitable[T], effect: SideEffect) -> T:
-    """What the work returns. Raises coordination_unavailable with this effect where it takes too long."""
+    """Return the result of the work. Raises coordination_unavailable with this side effect when the work times out."""
     try:
         async with asyncio.timeout(COORDINATOR_SECONDS_MAX):
             return await work
@@ -124,7 +125,7 @@ async def _send(call: Call, answered: Answered) -> None:
 
 
 def _no_answer(call: Call, unavailable: PeerUnavailable) -> ProblemError:
-    """Return the problem for a coordinator without an answer: surely refused, or perhaps carried out."""
+    """Return the problem for a coordinator that did not answer: certainly not carried out, or perhaps carried out."""
     return ProblemError(
         "coordination_unavailable",
         f"the coordinator of group {call.parameters['group']} gives no answer: {unavailable}",

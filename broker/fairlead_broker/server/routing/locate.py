@@ -1,6 +1,6 @@
-"""Which broker leads the partition of a call: this one, with its leader replica, or another one.
+"""Lookup of the broker that leads the partition of a call: this broker, with its leader replica, or another broker.
 
-Used by the calls about partitions. Must not know what is done with a partition.
+Used by the calls about partitions. Must not know what a call does with a partition.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from fairlead_broker.runtime.refusals import topic_recreated, wrong_leader_epoch
 from fairlead_broker.server.http.call import Call
 
 LEADERSHIP_SECONDS_MAX: Final = 1.0
-"""Time that a call waits for this broker to become leader: opening one log takes milliseconds."""
+"""Maximum seconds that a call waits for this broker to become leader; opening one log takes milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """This broker leads the partition."""
+    """Location of a partition that this broker leads."""
 
     replica: LeaderReplica
 
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """Another broker leads the partition, and the call may be forwarded to it."""
+    """Location of a partition that another broker leads, when the call may be forwarded to that broker."""
 
     broker: BrokerId
 
@@ -40,7 +40,7 @@ Location: TypeAlias = Here | Elsewhere
 
 
 def leader_elsewhere(call: Call, broker: Broker, topic_id: str, partition: int) -> BrokerId | None:
-    """Return another broker that leads a partition, if the call may be forwarded to it."""
+    """Return the other broker that leads a partition; None if this broker leads it or the call is not forwarded."""
     if not call.may_forward:
         return None
     leader = named_leader(broker, TopicId(topic_id), PartitionIndex(partition))
@@ -48,16 +48,16 @@ def leader_elsewhere(call: Call, broker: Broker, topic_id: str, partition: int) 
 
 
 def named_leader(broker: Broker, topic_id: TopicId, index: PartitionIndex) -> BrokerId | None:
-    """Return the broker that the partition's record names as leader; it may not have taken leadership yet."""
+    """Return the broker that the partition's record names as leader, which may not have taken leadership yet."""
     record = broker.peer_side.mirror.metadata.partitions(topic_id).get(index)
     leader = record and record.value.leader
     return leader.broker if leader else None
 
 
 async def locate(call: Call, broker: Broker, topic_id: TopicId, index: PartitionIndex) -> Location:
-    """Return the leader of a partition.
+    """Return the leader of a partition, after a wait if this broker is about to become leader.
 
-    Raises partition_not_found, not_leader or no_leader; waits first where this broker is about to become leader.
+    Raises partition_not_found, not_leader or no_leader.
     """
     leader = leader_elsewhere(call, broker, topic_id, index)
     if leader is not None:
@@ -82,10 +82,10 @@ async def led_replica(broker: Broker, topic_id: TopicId, index: PartitionIndex) 
 
 
 async def locate_path(call: Call, broker: Broker, topic: TopicView | None = None) -> Location:
-    """Return the leader of the partition in the path; `topic` saves looking up the path's topic again.
+    """Return the leader of the partition in the path; `topic` avoids a second lookup of the path's topic.
 
-    Raises as `topic_of` and `locate`; unknown_leader_epoch when the caller has seen a later leader epoch than this
-    broker knows, since the answer could be older than what the caller has.
+    Raises as `topic_of` and `locate`. Raises unknown_leader_epoch when the caller has seen a later leader epoch than
+    this broker knows, since the answer could be older than the state that the caller has seen.
     """
     topic = topic or topic_of(call, broker)
     found = await locate(call, broker, topic.topic_id, call.partition)
@@ -101,7 +101,7 @@ def check_epoch(replica: LeaderReplica, seen: LeaderEpoch | None) -> None:
 
 
 def topic_of(call: Call, broker: Broker) -> TopicView:
-    """Return the topic in the path. Raises topic_not_found, or topic_recreated when the caller expects another id."""
+    """Return the topic in the path. Raises topic_not_found, or topic_recreated if the caller expects another id."""
     return checked_topic(broker.views.by_name(call.topic), call.topic_id)
 
 
@@ -113,10 +113,11 @@ def checked_topic(view: TopicView, expected: TopicId | None) -> TopicView:
 
 
 async def topic_to_write(call: Call, broker: Broker) -> tuple[TopicView, bool]:
-    """Return the topic in the path, and whether it has still to be created: a refused call must not create one.
+    """Return the topic in the path, and whether the topic must still be created.
 
-    A topic to be created is described as the defaults would create it. A call that names a topic id or a leader epoch
-    means a topic that existed. Raises as `topic_of`, and what creating a topic raises.
+    The topic is not created here, since a refused call must not create a topic. The view of a missing topic has the
+    default settings. A call with a topic id or a leader epoch refers to an existing topic, so the topic is not created
+    for it. Raises as `topic_of`, and the problems of creating a topic.
     """
     try:
         return topic_of(call, broker), False

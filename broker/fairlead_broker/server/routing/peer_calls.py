@@ -1,4 +1,4 @@
-"""The calls that only brokers make: fetching copies, telling what is synced, asking where logs end.
+"""Calls that only brokers make: replica fetches, progress reports, log end lookups, digests and positions.
 
 Callers: ``application`` of the peer listener, whose gate has identified the calling broker.
 """
@@ -32,7 +32,7 @@ from fairlead_broker.server.http.call import Call, Endpoint
 from fairlead_broker.server.http.disconnect import unless_gone
 
 REQUEST_BYTES_MAX: Final = 64 << 20
-"""Room for as many partitions as a message may have."""
+"""Largest body of a peer call: enough for the maximum number of partitions in a message."""
 
 
 def _route(name: str, path: str, summary: str) -> Route:
@@ -58,13 +58,13 @@ PEER_ROUTES: Final = (
 
 
 class PeerCalls:
-    """The calls between brokers."""
+    """Endpoints of the calls between brokers."""
 
     def __init__(self, side: PeerSide) -> None:
         self._side = side
 
     def endpoints(self) -> Mapping[str, Endpoint]:
-        """The endpoint of each route of this family, by route name."""
+        """Return the endpoint of each route of this family, by route name."""
         return {
             "replica_fetch": self.replica_fetch,
             "replica_progress": self.replica_progress,
