@@ -44,7 +44,7 @@ START_KEYS = {
 _HOST = re.compile(r"[A-Za-z0-9._-]{1,253}")
 _ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/?#\s]+")
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
-EVERY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - what a listener is bound to, not where it is
+EVERY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - addresses that a listener may be given
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -501,7 +501,7 @@ def _parse(path: Path, text: str) -> object:
 
 
 def _parse_yaml(path: Path, text: str) -> object:
-    import yaml  # noqa: PLC0415 - a twentieth of the start, needed only where a YAML file is used
+    import yaml  # noqa: PLC0415 - takes a twentieth of the start, and only YAML needs it
 
     try:
         return {} if (content := yaml.safe_load(text)) is None else content

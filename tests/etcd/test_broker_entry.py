@@ -90,7 +90,7 @@ async def test_a_broker_waits_for_etcd(alone: EtcdCluster, start: Start) -> None
     told, port = Told(), next(free_ports())
     starting = asyncio.create_task(start(alone, told, ops_listen=Endpoint("127.0.0.1", port)))
     async with asyncio.timeout(SECONDS):
-        await told.said("coordination is away; trying again").wait()
+        await told.said("coordination is unavailable; trying again").wait()
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         answer = await reader.read()

@@ -194,7 +194,7 @@ def test_a_broker_waits_for_names_that_are_not_known_yet(tmp_path: Path) -> None
     ) as process:
         assert process.stderr is not None
         try:
-            away = next(line for line in process.stderr if "coordination is away" in line)
+            away = next(line for line in process.stderr if "coordination is unavailable" in line)
             alive = status(f"{ops}/healthz"), status(f"{ops}/readyz")
             os.kill(process.pid, signal.SIGSTOP)
             stands = status(f"{ops}/healthz")

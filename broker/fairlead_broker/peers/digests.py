@@ -1,6 +1,6 @@
 """Messages between brokers for the checksum of a range of a partition.
 
-Encoded as in `messages`. This module does not compare checksums.
+The encoding is that of `messages`. This module does not compare checksums.
 """
 
 from __future__ import annotations

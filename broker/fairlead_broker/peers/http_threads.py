@@ -38,7 +38,7 @@ def _wait_until_at_rest() -> None:
     seen_at_rest = 0
     # Two observations are needed, because a thread may be observed between two of its steps.
     while seen_at_rest < 2 and clock.monotonic() < deadline:
-        time.sleep(POLL_SECONDS)  # noqa: TID251 - gives the interpreter lock away, between looks at the condition
+        time.sleep(POLL_SECONDS)  # noqa: TID251 - releases the interpreter lock between checks
         seen_at_rest = 0 if _busy() else seen_at_rest + 1
 
 

@@ -57,7 +57,7 @@ from fairlead_broker.telemetry import Log, Telemetry
 
 
 class Phase(Enum):
-    """Phase of a broker's run. A phase is only followed by a later one."""
+    """Phase of a broker's run; phases only advance."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -171,7 +171,7 @@ class Broker:
 
     @property
     def failure(self) -> asyncio.Future[BaseException]:
-        """Future with the exception of a task that failed unexpectedly, upon which the process must exit."""
+        """Future with the exception of an unexpectedly failed task; the process must exit afterwards."""
         return self.supervisor.failure
 
     # -- the cluster
@@ -221,7 +221,7 @@ class Broker:
         return self.configs.of_broker(broker)
 
     async def alter_cluster_config(self, patch: Mapping[str, ConfigInput] | None) -> dict[str, ConfigEntry]:
-        """Change the cluster's configuration by a merge patch; return it once it is in force here."""
+        """Change the cluster's configuration by a merge patch; return the result once it is in force here."""
         self.admit()
         await self.config_admin.alter_cluster(patch)
         await self.topic_admin.follow_cluster_config()
@@ -231,7 +231,7 @@ class Broker:
     async def alter_broker_config(
         self, broker: BrokerId, patch: Mapping[str, ConfigInput] | None
     ) -> dict[str, ConfigEntry]:
-        """Change a broker's configuration by a merge patch; return it once it is in force here."""
+        """Change a broker's configuration by a merge patch; return the result once it is in force here."""
         self.admit()
         await self.config_admin.alter_broker(broker, patch)
         await self.replicas.settled()
@@ -253,7 +253,7 @@ class Broker:
     async def alter_topic(
         self, name: str, request: AlterTopicRequest, topic_id: TopicId | None = None
     ) -> TopicView:
-        """Change a topic's configuration or add partitions; return it once the change is in force here."""
+        """Change a topic's configuration or add partitions; return the topic once the change is in force here."""
         self.admit()
         await self.topic_admin.alter(name, request, topic_id)
         await self.replicas.settled()

@@ -45,7 +45,7 @@ def topic_recreated(topic: str, expected: str, actual: str) -> ProblemError:
 
 
 def partition_not_found(topic: str, index: int, count: int) -> ProblemError:
-    """Return the problem for a partition index above the topic's last one."""
+    """Return the problem for a partition that the topic does not have."""
     return ProblemError(
         "partition_not_found",
         f"topic {topic} has partitions 0 to {count - 1}, not {index}",
@@ -132,7 +132,7 @@ def not_enough_replicas(topic: str, index: int, in_sync: int, required: int) -> 
 
 
 def not_enough_replicas_after_append(topic: str, index: int, in_sync: int, required: int) -> ProblemError:
-    """Return the problem for a batch during whose wait for acks=all the isr became too small."""
+    """Return the problem for a batch that waits for acks=all when the isr becomes too small."""
     return ProblemError(
         "not_enough_replicas_after_append",
         f"{topic}-{index} has {in_sync} replicas in sync now, acks=all needs {required}; the batch may still be"
@@ -146,7 +146,7 @@ def lease_in_doubt(topic: str, index: int) -> ProblemError:
     """Return the problem for a lease that the store did not confirm in time (protocol section 3, rule 7)."""
     return ProblemError(
         "coordination_unavailable",
-        f"the leader of {topic}-{index} cannot prove its lease: another may have been elected",
+        f"the leader of {topic}-{index} cannot prove its lease: another leader may have been elected",
         retry_after_seconds=RETRY_SOON_SECONDS,
     )
 
@@ -155,7 +155,7 @@ def trim_timeout(topic: str, index: int, offset: Offset) -> ProblemError:
     """Return the problem for a deletion of records that is done here but not yet on every replica in sync."""
     return ProblemError(
         "ack_timeout",
-        f"{topic}-{index} begins at {offset} here; not every replica in sync has told that it follows",
+        f"{topic}-{index} begins at {offset} here; not every replica in sync has confirmed the deletion",
         side_effect=SideEffect.MAYBE,
         data={"topic": topic, "partition": index},
     )
@@ -173,7 +173,7 @@ def ack_timeout(topic: str, index: int, seconds: float, effect: SideEffect) -> P
 
 
 def from_producers(refusal: Refusal, topic: str, index: int) -> ProblemError:
-    """Translate a refusal for the sake of a producer or a key; the refused attempt stores nothing."""
+    """Translate a refusal based on a producer or a key; the refused attempt stores nothing."""
     match refusal:
         case OutOfOrder(producer_id, epoch, sequence, expected):
             return ProblemError(
@@ -185,7 +185,7 @@ def from_producers(refusal: Refusal, topic: str, index: int) -> ProblemError:
         case UnknownProducer(producer_id, epoch, sequence):
             return ProblemError(
                 "unknown_producer",
-                f"{topic}-{index} knows nothing of producer {producer_id} in epoch {epoch}; its first batch begins"
+                f"{topic}-{index} has no batches of producer {producer_id} in epoch {epoch}; its first batch begins"
                 f" at sequence 0, this one at {sequence}",
                 data={"topic": topic, "partition": index, "producer_id": producer_id},
             )
@@ -201,7 +201,7 @@ def from_producers(refusal: Refusal, topic: str, index: int) -> ProblemError:
         case TooManyKeys(limit, oldest_expires_seconds):
             return ProblemError(
                 "throttled",
-                f"{topic}-{index} remembers {limit} idempotency keys, which is all it may; the oldest is forgotten"
+                f"{topic}-{index} has {limit} idempotency keys, which is the limit; the oldest expires"
                 f" when the partition is {oldest_expires_seconds:.0f} s older",
                 retry_after_seconds=oldest_expires_seconds,
                 data={"topic": topic, "partition": index},
@@ -220,7 +220,7 @@ def idempotency_key_reused(topic: str, key: bytes) -> ProblemError:
 
 
 def leader_changed(topic: str, index: int, effect: SideEffect) -> ProblemError:
-    """Return the problem for a batch during whose processing the partition's leader epoch changed."""
+    """Return the problem for a batch that was in progress when the partition's leader epoch changed."""
     return ProblemError(
         "leader_changed",
         f"{topic}-{index} changed its leader epoch",
@@ -230,13 +230,13 @@ def leader_changed(topic: str, index: int, effect: SideEffect) -> ProblemError:
 
 
 def overloaded(what: str) -> ProblemError:
-    """Return the problem for a reached limit of the broker, which `what` names."""
+    """Return the problem for a limit of the broker that was reached; `what` describes the limit."""
     return ProblemError("overloaded", what, retry_after_seconds=RETRY_SOON_SECONDS)
 
 
 def shutting_down(effect: SideEffect = SideEffect.NONE) -> ProblemError:
     """Return the problem for a call to a stopping broker."""
-    stored = "; what was sent may be stored" if effect is SideEffect.MAYBE else ""
+    stored = "; the sent records may be stored" if effect is SideEffect.MAYBE else ""
     return ProblemError(
         "shutting_down",
         f"the broker is stopping{stored}",

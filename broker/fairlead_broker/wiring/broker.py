@@ -221,7 +221,7 @@ def _changed(
 async def _set_strays_aside(engine: Engine, entry: Entry) -> None:
     known = {topic.value.topic_id for topic in entry.mirror.metadata.topics.values()}
     for path in await engine.opening.run(entry.directory.mark_strays, known):
-        engine.log.warning("folder of no known topic set aside", path=str(path))
+        engine.log.warning("folder of an unknown topic set aside", path=str(path))
 
 
 async def _close(

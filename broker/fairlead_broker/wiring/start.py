@@ -246,4 +246,4 @@ def _advertised(settings: BrokerSettings, bound: ListenerAddresses) -> Advertise
 
 
 def _new_id() -> str:
-    return str(uuid.uuid4())  # noqa: TID251 - the edge where chance enters the broker
+    return str(uuid.uuid4())  # noqa: TID251 - the only source of randomness

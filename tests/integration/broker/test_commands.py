@@ -149,7 +149,7 @@ def test_line_for_people_names_the_addresses(start: Start) -> None:
         (["broker-start", "--id", "-1"], "--id"),
         (["broker-start", "--etcd", "127.0.0.1:2379"], "http://host:port"),
         (["broker-start", "--etcd", "http://a:1,https://b:1"], "mix http and https"),
-        (["broker-start", "--etcd-ca", "ca.pem"], "--etcd-ca without --etcd says nothing"),
+        (["broker-start", "--etcd-ca", "ca.pem"], "--etcd-ca without --etcd has no effect"),
         (
             ["broker-start", "--etcd", "https://a:1", "--etcd-ca", "missing.pem"],
             "there is no file missing.pem",

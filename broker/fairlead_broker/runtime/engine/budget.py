@@ -74,7 +74,7 @@ class AnswerBudget:
         return HeldAnswer(self)
 
     def moved(self, answer: HeldAnswer) -> None:
-        """Record progress of an answer, which moves to the end of the order of progress."""
+        """Record progress of an answer, and move the answer to the end of the open answers."""
         self._open.pop(answer, None)
         self._open[answer] = None
         answer.progressed_at = self._now()

@@ -70,7 +70,7 @@ class DiskPool:
         for future in [self.submit(call) for call in calls]:
             try:
                 answers.append(await future)
-            except Exception as error:  # noqa: BLE001 - each failure is its caller's to judge
+            except Exception as error:  # noqa: BLE001 - the caller judges each failure
                 answers.append(error)
         return answers
 

@@ -143,7 +143,7 @@ class SyncRounds:
     def claim(self) -> bool:
         """Return whether a partition may sync by itself, which is false while a round runs or is due.
 
-        After the return of true, the caller must call `release`.
+        A caller that receives true must call `release` afterwards.
         """
         if self._busy or self._next_due <= self._clock.monotonic():
             return False
@@ -310,6 +310,6 @@ class ReplicaSync:
         self._unsynced_records = max(0, end_offset - offset)
 
     def sync_at_once(self, end_offset: Offset) -> None:
-        """Make unsynced records below `end_offset` due at once; for records that no later append marks."""
+        """Make unsynced records below `end_offset` due at once, even if no later append marks them."""
         if end_offset > self._partition.log.synced_offset:
             self._rounds.mark(self._partition, 0, AT_ONCE)

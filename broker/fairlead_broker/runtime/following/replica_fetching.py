@@ -314,12 +314,12 @@ class ReplicaFetcher:
             if self._failures in {1, WORTH_A_WARNING}:
                 calm = self._failures < WORTH_A_WARNING or _is_leaving(error)
                 write = self._log.info if calm else self._log.warning
-                write("leader cannot be fetched from", reason=str(error), attempts=self._failures)
+                write("fetching from the leader failed", reason=str(error), attempts=self._failures)
             return None
         finally:
             self._poll = None
         if self._failures:
-            self._log.info("leader is fetched from again", attempts=self._failures)
+            self._log.info("fetching from the leader works again", attempts=self._failures)
             self._failures = 0
         self._session = answer.session
         self._sequence += 1

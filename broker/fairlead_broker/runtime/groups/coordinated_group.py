@@ -273,7 +273,7 @@ class CoordinatedGroup:
             raise group_refusals.lease_in_doubt(self.name)
 
     def _count(self, members: int) -> None:
-        """Report this group's number of members to the pace; a dropped group counts none."""
+        """Report this group's number of members to the pace; a dropped group counts as 0."""
         present = 0 if self._gone is not None else members
         self._shared.pace.count(present - self._counted)
         self._counted = present
@@ -403,7 +403,7 @@ class CoordinatedGroup:
             problem = group_refusals.of_store(error, self.name, maybe=partly)
             _fail(waiting, problem)
             if partly or isinstance(error, ClaimLost | UnknownOutcome):
-                self._shared.log.warning("group let go", group=self.name, reason=str(error))
+                self._shared.log.warning("group dropped", group=self.name, reason=str(error))
                 self.let_go(group_refusals.beginning_anew(self.name))
             self._pause = True
             raise _NotWritten from error

@@ -293,7 +293,9 @@ class Groups:
         except TimeoutError:
             given_back = [TimeoutError("no answer in time")]
         if failures := [each for each in given_back if each is not None]:
-            self._shared.log.warning("groups not given back", count=len(failures), reason=str(failures[0]))
+            self._shared.log.warning(
+                "group claims not released", count=len(failures), reason=str(failures[0])
+            )
 
     def close(self) -> None:
         """Drop all groups at once and stop all writes, when the broker closes for any reason."""
@@ -354,7 +356,7 @@ class Groups:
             former.let_go(group_refusals.beginning_anew(group))
             await former.idle()
         if not make and not await self._store.exists(group):
-            # A claim for a group that does not exist would leave a record for every such question.
+            # A claim on a missing group would leave a record in the store for every request.
             raise group_refusals.group_not_found(group)
         claim = await self._claims.claim(group)
         stored = await self._store.load(claim)

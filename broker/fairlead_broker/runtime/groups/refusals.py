@@ -64,7 +64,7 @@ def lease_in_doubt(group: str) -> ProblemError:
     """Return the problem for a lease that the store did not confirm in time (protocol section 3, rule 7)."""
     return ProblemError(
         "coordination_unavailable",
-        f"the coordinator of group {group} cannot prove its lease: another may coordinate it",
+        f"the coordinator of group {group} cannot prove its lease: another broker may coordinate it",
         retry_after_seconds=RETRY_SOON_SECONDS,
         side_effect=SideEffect.NONE,
     )
@@ -74,7 +74,7 @@ def beginning_anew(group: str, *, maybe: bool = False) -> ProblemError:
     """Return the problem for a group that the coordinator dropped and loads again; `maybe`: a write was running."""
     return ProblemError(
         "coordination_unavailable",
-        f"the coordinator of group {group} reads the group again from coordination",
+        f"the coordinator of group {group} loads the group again from coordination",
         retry_after_seconds=RETRY_SOON_SECONDS,
         side_effect=SideEffect.MAYBE if maybe else SideEffect.NONE,
     )

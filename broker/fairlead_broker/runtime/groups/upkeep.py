@@ -33,7 +33,7 @@ OFFSETS_RETENTION: Final = "offsets.retention.minutes"
 
 
 class GroupUpkeep:
-    """Task that looks after the groups until it is cancelled."""
+    """Task that claims groups, expires offsets and exports the lag, until it is cancelled."""
 
     def __init__(self, groups: Groups, mirror: Mirror, lag: GroupLagMeters, clock: Clock, log: Log) -> None:
         self._groups = groups
@@ -59,7 +59,7 @@ class GroupUpkeep:
             except CoordinationClosed:
                 raise
             except (CoordinationError, ProblemError, RecordUnreadable) as error:
-                self._log.warning("groups not looked after", reason=str(error))
+                self._log.warning("upkeep of groups failed", reason=str(error))
             # Lag is exported at intervals, because no event announces its changes.
             with suppress(TimeoutError):
                 async with asyncio.timeout(LAG_SECONDS):

@@ -128,7 +128,9 @@ class DamageRepair:
                 raise
             except CoordinationError as error:
                 # Whether the write succeeded is unknown. The next check starts from the record in the mirror.
-                self._log.warning("damaged copy not given up yet", partition=str(key), reason=str(error))
+                self._log.warning(
+                    "damaged copy has not left the in-sync set yet", partition=str(key), reason=str(error)
+                )
 
     async def _leave(self, key: TopicIdPartition) -> bool:
         """Remove this broker from the record; false if that is impossible, or the record has changed."""

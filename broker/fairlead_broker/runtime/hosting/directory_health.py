@@ -14,7 +14,7 @@ from fairlead_broker.telemetry import Log
 
 
 class DirectoryHealth:
-    """Health of a data directory, which its first failure ends."""
+    """Health of a data directory, whose first failure is final until a restart."""
 
     def __init__(self, entry: Entry, opening: DiskPool, log: Log) -> None:
         self._entry = entry
@@ -37,7 +37,7 @@ class DirectoryHealth:
         if self._error is not None:
             return
         self._error = error
-        # Unsynced records may be lost. No incarnation of this broker may be elected on the ground of these records.
+        # Unsynced records may be lost. No incarnation of this broker may be elected because of these records.
         self._opening.submit(self._entry.directory.forget_residence)
         self._entry.registration.directory_failed()
         self._log.error("data directory failed; writes are refused until a restart", reason=str(error))

@@ -102,7 +102,7 @@ class PartitionLogs:
         report = log.recovery_report
         for cut in report.cuts:
             self._log.warning(
-                "torn end of a log cut",
+                "torn end of a log truncated",
                 topic=topic,
                 partition=partition,
                 first_offset=cut.first_offset,

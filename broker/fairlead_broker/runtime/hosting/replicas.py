@@ -195,7 +195,7 @@ class Replicas:
             await self._opening.run(drop_damaged, hosted.log)
             hosted.distrusted = False
         except LogError as error:
-            self._log.error("damaged copy not cut", partition=str(key), reason=str(error))
+            self._log.error("damaged copy not truncated", partition=str(key), reason=str(error))
             return False
         else:
             return True

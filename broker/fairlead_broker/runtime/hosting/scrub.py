@@ -1,4 +1,4 @@
-"""Slow weekly read of every segment of this broker that verifies all checksums.
+"""Weekly verification of all checksums in every segment of this broker, at a limited rate.
 
 One task scrubs. A pass over much data takes its whole interval and never exceeds the rate limit, which keeps the effect
 on clients small. The wall clock determines the segment at which a pass begins: a broker that restarts every day still

@@ -105,7 +105,7 @@ class Upkeep:
             except StorageFailed as error:
                 failure = error  # The failure affects the whole directory: the other logs fail alike.
             except LogError as error:
-                self._log.warning("segments not looked after", topic=partition.topic, reason=str(error))
+                self._log.warning("upkeep of segments failed", topic=partition.topic, reason=str(error))
         return failure
 
     async def checkpoint(self) -> None:
@@ -139,7 +139,7 @@ class ProducerNames:
             except CoordinationClosed:
                 raise
             except (CoordinationError, RecordUnreadable) as error:
-                self._log.warning("idle producer names not dropped", reason=str(error))
+                self._log.warning("idle producer names not deleted", reason=str(error))
 
     async def forget_idle(self) -> int:
         """Delete idle names once; return their number."""
@@ -178,7 +178,7 @@ class LeaderClock:
         while True:
             turn_seconds = min(TURN_SECONDS_MAX, self._lag_seconds() / 2)
             for share in range(SHARES):
-                # The ticks measure time; no event replaces them.
+                # No event announces the passing of time.
                 await asyncio.sleep(turn_seconds / SHARES)  # noqa: TID251
                 self.tick(share)
 

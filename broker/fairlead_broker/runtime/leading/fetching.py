@@ -202,7 +202,7 @@ class Fetching:
             try:
                 partition = self._find(fetch.topic_id, fetch.partition)
                 high_watermark = partition.high_watermark
-            except ProblemError as problem:  # the high watermark is in doubt, or the leadership over
+            except ProblemError as problem:  # the high watermark is unknown, or the leadership ended
                 return problem
             # The high watermark has changed. The result may have been read while it was unknown.
             if high_watermark != answer.high_watermark:
@@ -210,7 +210,7 @@ class Fetching:
         return answer
 
     def _behind(self, spec: FetchSpec, answers: list[FetchResult | ProblemError]) -> list[LeaderReplica]:
-        """Return the partitions whose leader epoch known to the caller is later than this broker's.
+        """Return the partitions for which the caller knows a later leader epoch than this broker.
 
         This broker's mirror will show the later epoch soon. The present leadership then ends and wakes its waiters
         (rule 4.9).
@@ -309,9 +309,7 @@ class Fetching:
         nbytes = sum(answer.nbytes for answer in answers if isinstance(answer, FetchResult))
         held.resize(nbytes)
         if crowded and not nbytes and any(map(_lags, answers)):
-            waiting = (
-                f"answers that their readers do not take leave no room for a batch above {bytes_max} bytes"
-            )
+            waiting = f"answers that clients do not receive leave no room for a batch above {bytes_max} bytes"
             raise refusals.overloaded(waiting)
         return answers
 
@@ -331,7 +329,7 @@ def _lags(answer: FetchResult | ProblemError) -> bool:
 
 
 def _hold_back(spec: FetchSpec, answers: list[FetchResult | ProblemError], left: int) -> None:
-    """Leave out results beyond the limit, which a first batch from the pool larger than its reservation exceeds."""
+    """Leave out results beyond the limit; a first batch read by the pool may be larger than its reservation."""
     first = True
     for at, answer in enumerate(answers):
         if isinstance(answer, ProblemError) or not answer.data:

@@ -48,8 +48,7 @@ waits for one thread instead of two. Larger groups are synced by the rounds: the
 sync."""
 
 Refusal: TypeAlias = Callable[[SideEffect], ProblemError]
-"""Function from the side effect of a batch, which tells whether the batch may be stored, to the problem that refuses
-the batch."""
+"""Function that returns the problem for a refused batch; its argument tells whether the batch may be stored."""
 
 
 class LeaderReplica:

@@ -95,7 +95,7 @@ class Leadership:
     ) -> None:
         """`advanced` is called with each new high watermark."""
         leader = machine.record.leader
-        assert leader is not None, "an leadership is taken by a record that names the leader"
+        assert leader is not None, "the record of a leadership names the leader"
         self.machine = machine
         self.key = key
         self.incarnation: Final[InSync] = leader
@@ -166,7 +166,7 @@ class Leadership:
             place.grown()
 
     def synced(self, offset: Offset) -> None:
-        """Pass the offset below which the leader's log is durable to the machine."""
+        """Pass the synced offset of the leader's log to the machine."""
         self._step(Synced(offset, self._clock.monotonic()))
 
     def log_start_moved(self, log_start: Offset) -> None:

@@ -39,7 +39,7 @@ class LongPoll:
             self.wake()
 
     def wake(self) -> None:
-        """End the wait: enough bytes, a partition or the broker is closing, or the client has disconnected."""
+        """End the wait; called when enough bytes exist, a partition or the broker closes, or the client is gone."""
         if not self._woken.done():
             self._woken.set_result(None)
 

@@ -79,7 +79,7 @@ class Producing:
     async def produce(
         self, items: Sequence[ProduceItem], *, acks: Acks, timeout_seconds: float
     ) -> list[AppendResult | ProblemError]:
-        """Store each batch under the acks; return one result or problem for each item, in order."""
+        """Store each batch as the acks require; return one result or problem for each item, in order."""
         if self._stopping:
             raise refusals.shutting_down()
         call = PendingProduce(len(items))

@@ -95,7 +95,7 @@ class Entry:
 
 
 class ClusterEntry:
-    """Steps of an entry, which also remembers what must be closed when a later step fails."""
+    """Steps of an entry, with the opened parts that must be closed when a later step fails."""
 
     def __init__(
         self,
@@ -173,7 +173,7 @@ class ClusterEntry:
             async with asyncio.timeout(GIVE_BACK_SECONDS_MAX):
                 await self._incarnation.membership.leave()
         except (CoordinationUnavailable, TimeoutError) as error:
-            self._log.warning("lease not given back; it runs out", reason=str(error) or "no answer in time")
+            self._log.warning("lease not released; it will expire", reason=str(error) or "no answer in time")
 
     # -- steps
 
@@ -228,14 +228,14 @@ class ClusterEntry:
         said = f"{data} belongs to cluster {belongs_to}, but {there} holds {holds} named {self._settings.cluster}"
         if etcd and store_path(data).exists():
             advice = (
-                "its own coordination is the embedded store in it; to take that to etcd, stop the broker and run: "
+                "its own coordination is the embedded store in it; to move it to etcd, stop the broker and run: "
                 f"fairlead cluster move-coordination --from {data} --etcd {etcd}"
                 + (f" --cluster {self._settings.cluster}" if self._settings.cluster != "fairlead" else "")
             )
         elif etcd or self._given:
-            advice = "start it where its cluster is, or with a data directory of its own here"
+            advice = "start it with the store of its cluster, or use another data directory here"
         else:
-            advice = "start it with the --etcd of its cluster, or put its coordination.sqlite back"
+            advice = "start it with the --etcd of its cluster, or restore its coordination.sqlite"
         return CoordinationElsewhere(f"{said}; {advice}")
 
     def _registration(
@@ -322,7 +322,7 @@ class ClusterEntry:
                 lambda: membership.update(
                     lambda before: msgspec.structs.replace(before, quarantined=quarantined)
                 ),
-                "register what is quarantined",
+                "register the quarantined replicas",
             )
 
     async def _remember(self, membership: Membership) -> None:

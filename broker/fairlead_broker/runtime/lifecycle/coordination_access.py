@@ -47,7 +47,7 @@ def etcd_options(settings: BrokerSettings) -> EtcdOptions | None:
     }
     if not settings.etcd_endpoints:
         if alone := [f"--{name.replace('_', '-')}" for name, value in given.items() if value is not None]:
-            message = f"{', '.join(alone)} without --etcd says nothing; name etcd's URLs too"
+            message = f"{', '.join(alone)} without --etcd has no effect; also give etcd's URLs"
             raise ValueError(message)
         return None
     for name in ("etcd_ca", "etcd_cert", "etcd_key"):
@@ -105,7 +105,9 @@ async def patiently(attempt: Callable[[], Awaitable[Answer]], what: str, log: Lo
         except (CoordinationRefused, CoordinationClosed):
             raise
         except (CoordinationUnavailable, UnknownOutcome) as error:
-            log.warning("coordination is away; trying again", what=what, attempt=count, reason=str(error))
+            log.warning(
+                "coordination is unavailable; trying again", what=what, attempt=count, reason=str(error)
+            )
             # The store is unavailable. No event announces its return.
             await asyncio.sleep(RETRY_SECONDS[min(count, len(RETRY_SECONDS) - 1)])  # noqa: TID251
             count += 1

@@ -57,13 +57,13 @@ class Departure:
                 await self._wait_for_peers(self._mirror.metadata.revision)
         except TimeoutError:
             leads = self._leads()
-            self._log.warning("stopping although others have not taken over everything", still_leading=leads)
+            self._log.warning("stopping before other brokers have taken over everything", still_leading=leads)
 
     async def _wait_for_peers(self, revision: Revision) -> None:
         """Wait until every remaining peer has seen a revision; send silent peers another request."""
         while late := [peer for peer in self._peers() if self._peer_calls.seen_revision(peer) < revision]:
             await asyncio.gather(*(self._ask(peer) for peer in late))
-            await asyncio.sleep(LOOK_SECONDS)  # noqa: TID251 - its mirror lags; there is no event of that here
+            await asyncio.sleep(LOOK_SECONDS)  # noqa: TID251 - the peer's mirror lags, without an event here
 
     async def _ask(self, peer: BrokerId) -> None:
         """Send a request, because any answer contains the revision of the peer's mirror."""

@@ -64,11 +64,11 @@ class Digests:
         self._clock = clock
 
     async def digest(self, request: DigestRequest) -> RangeDigest:
-        """Return the digest of a range of this broker's copy, or which records are missing or unreadable."""
+        """Return the digest of a range of this broker's copy, or the state that explains a missing digest."""
         log = self._log_of(request.key)
         first, end = request.first_offset, request.end_offset
         if log is None:
-            return RangeDigest(state="not_held", next_offset=first, detail="it has no copy that is open")
+            return RangeDigest(state="not_held", next_offset=first, detail="the broker has no open copy")
         start_offset, end_offset = log.log_start_offset, log.end_offset
 
         def answer(range_: RangeDigest) -> RangeDigest:
@@ -83,11 +83,19 @@ class Digests:
             )
 
         if end_offset < end:
-            return answer(RangeDigest(state="not_held", next_offset=first, detail="its log ends before"))
+            return answer(
+                RangeDigest(
+                    state="not_held", next_offset=first, detail="its log ends before the end of the range"
+                )
+            )
         try:
             found = await self._pool.run(digest_range, log, first, end, request.max_bytes)
         except OffsetOutOfRange:
-            return answer(RangeDigest(state="not_held", next_offset=first, detail="its log begins behind"))
+            return answer(
+                RangeDigest(
+                    state="not_held", next_offset=first, detail="its log begins after the first offset"
+                )
+            )
         except LogError as error:
             return answer(RangeDigest(state="unreadable", next_offset=first, detail=str(error)))
         if found.damaged_offset is not None:

@@ -22,8 +22,8 @@ from fairlead_broker.replication import EpochStart, epochs_between
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 
 OFFSETS_DELAY_SECONDS: Final = 0.01
-"""Delay of a moved high watermark that waits for records to be sent with. Under load the next records arrive sooner,
-and an acknowledged batch does not cost a round trip of its own."""
+"""Delay of an advanced high watermark, which is sent together with the next records. Under load the next records arrive
+sooner, and an acknowledged batch does not cost a round trip of its own."""
 UNTOLD: Final = Offset(-1)
 
 

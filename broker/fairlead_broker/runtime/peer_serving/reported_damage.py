@@ -46,11 +46,11 @@ def _look(log: PartitionLog, key: TopicIdPartition, offset: Offset) -> None:
         if found is not None:
             log.note_damage([found])
     except LogError as error:
-        _log.warning("not verified what a follower calls damaged", partition=str(key), reason=str(error))
+        _log.warning("damage reported by a follower not verified", partition=str(key), reason=str(error))
         return
     if found is None:
         _log.warning(
-            "a follower calls records damaged that are whole here", partition=str(key), offset=offset
+            "a follower reports damage in records that are intact here", partition=str(key), offset=offset
         )
     else:
         _log.error(
