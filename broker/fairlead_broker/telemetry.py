@@ -92,7 +92,7 @@ class Telemetry:
 def quiet_by_default() -> Iterator[None]:
     """Limit structlog to failures on stderr, in a program that has not configured the destination of its logs.
 
-    `is_configured` cannot decide this: `structlog.testing.capture_logs` in a test configures structlog with the
+    `is_configured` cannot decide this: `structlog.testing.capture_logs` configures structlog with the
     previous defaults, and `is_configured` stays true afterwards. The logger factory decides instead.
     """
     before, configured = structlog.get_config(), structlog.is_configured()

@@ -103,7 +103,7 @@ class FollowerReplica:
         self._idle.set()
         self._machine = self._new_machine()
 
-    # -- what others see
+    # -- state for other parts
 
     @property
     def closed(self) -> bool:
@@ -229,7 +229,7 @@ class FollowerReplica:
         self.sync.synced(offset, self._end)
         self._step(FollowerLogSynced(offset))
 
-    # -- changes from outside
+    # -- changes by other parts
 
     def record_changed(self, record: Versioned[PartitionRecord]) -> None:
         """Apply a new version of the record, in which this broker still follows the same leader."""

@@ -163,7 +163,7 @@ class ReplicaFetcher:
         """Partitions that are no longer followed."""
         self._asked: dict[TopicIdPartition, FollowerReplica] = {}
 
-    # -- what is followed
+    # -- followed partitions
 
     def add(self, partition: FollowerReplica) -> None:
         """Start fetching a partition without waiting for the parked poll to end.
@@ -246,7 +246,7 @@ class ReplicaFetcher:
             async with asyncio.timeout(seconds):
                 await self._wake.wait()
 
-    # -- asking
+    # -- requests
 
     def _request(self) -> ReplicaFetchRequest | None:
         """Return a fetch of the changed partitions; None if no partition can be fetched."""
@@ -325,7 +325,7 @@ class ReplicaFetcher:
         self._sequence += 1
         return answer
 
-    # -- what is answered
+    # -- answers
 
     async def _take(self, answer: ReplicaFetchAnswer) -> None:
         work: list[_Work] = []

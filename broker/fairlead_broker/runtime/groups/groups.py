@@ -304,7 +304,7 @@ class Groups:
         for coordinated in self:
             coordinated.let_go(group_refusals.nobody_runs(coordinated.name))
 
-    # -- inside
+    # -- helpers
 
     def _topics_changed(self) -> None:
         for coordinated in self:

@@ -107,7 +107,7 @@ class Replicas:
         meters.watch_held(lambda: sum(partition.held_batches for partition in self))
         meters.watch_distrusted(lambda: len(self._refused), lambda: len(directory.identity.quarantined))
 
-    # -- what is here
+    # -- look-ups
 
     def __iter__(self) -> Iterator[LeaderReplica]:
         return (hosted.led for hosted in self._all() if hosted.led is not None)
@@ -302,7 +302,7 @@ class Replicas:
         for partition in self:
             partition.storage_failed()
 
-    # -- keeping in line
+    # -- comparison of records and replicas
 
     async def _bring_in_line(self) -> None:
         while self._dirty or self._brokers_dirty or self._opened:

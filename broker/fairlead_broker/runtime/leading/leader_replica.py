@@ -99,7 +99,7 @@ class LeaderReplica:
         )
         self.change_config(config)
 
-    # -- what callers see
+    # -- state for callers
 
     @property
     def leader_epoch(self) -> LeaderEpoch:
@@ -421,7 +421,7 @@ class LeaderReplica:
             )
         return refusals.from_log(error, self.topic, self.index, writing=False)
 
-    # -- changes from outside
+    # -- changes by other parts
 
     def change_config(self, config: TopicConfig) -> None:
         """Apply a changed topic configuration from the next batch on. The log is updated separately, in a pool."""

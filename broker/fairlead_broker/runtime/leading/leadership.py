@@ -110,7 +110,7 @@ class Leadership:
         self._places: dict[FollowerPlace, None] = {}
         self._low_watermark_waiters: list[tuple[Offset, asyncio.Future[None]]] = []
 
-    # -- what may be done
+    # -- checks
 
     def check_writable(self, acks: Acks) -> None:
         """Raise the refusal of a batch that could not be acknowledged with its acks (rules 3.7 and 4.4).

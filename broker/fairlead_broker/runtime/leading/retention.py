@@ -1,8 +1,8 @@
 """Retention: drops expired segments of every partition that this broker leads.
 
 One task runs every `log.retention.check.interval.ms`; `log.retention` chooses the segments. The order of the steps is
-fixed. Clients see the new log start, one checkpoint makes the log starts of all partitions durable, and the segments
-leave their logs. The upkeep deletes the files `file.delete.delay.ms` later.
+fixed. Clients see the new log start first. One checkpoint then makes the log starts of all partitions durable, after
+which the segments leave their logs. The upkeep deletes the files `file.delete.delay.ms` later.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Fetches of followers: many partitions up to their logs' ends in one request, and the long poll.
 
-    request ──▶ reports to the machines ──▶ places with something new ──▶ records, offsets or where the logs part
-                                                    └── nothing ──▶ parked until a partition says otherwise
+    request ──▶ reports to the machines ──▶ places with something new ──▶ records, offsets or a divergence
+                                                    └── nothing ──▶ parked until a partition has news
 
 A report is counted before any batch is read, because the report may advance the high watermark in the answer.
 """
