@@ -53,11 +53,11 @@ class Conflict(ApiError):
 
 
 class Invalid(ApiError):
-    """The object violates a rule, which the message names: 400, 422. A retry is useless; the user must be told."""
+    """The object violates a rule, which the message names: 400, 422. A retry is useless; the status must say so."""
 
 
 class Forbidden(ApiError):
-    """The service account lacks a right, or admission (such as a quota) refused: 401, 403. The user must be told."""
+    """The service account lacks a right, or admission (such as a quota) refused: 401, 403. The status must say so."""
 
 
 class Unavailable(ApiError):

@@ -1,4 +1,4 @@
-"""Fairlead for Spark: source, sink and lake sink of PySpark, progress as a group, and the pipelines built of them."""
+"""Fairlead for Spark: source, sink and lake sink for PySpark, progress as a consumer group, and pipelines."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ __all__ = ["GroupProgress"]
 
 
 def __getattr__(name: str) -> Any:
-    """Load what needs PySpark when it is asked for: without PySpark the package still says what is missing.
+    """Import names that need PySpark on first use, so that the package can report a missing PySpark.
 
-    By name, so that no room is seen to know another through the package that holds them all.
+    The import is by name, so that it does not count as a dependency between rooms.
     """
     if name == "GroupProgress":
         return import_module("fairlead_spark.progress").GroupProgress

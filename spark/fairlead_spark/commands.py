@@ -1,7 +1,7 @@
-"""`fairlead job list`, `run` and `info`: pipelines from the command line.
+"""The commands `fairlead job list`, `run` and `info`, which run pipelines.
 
-Registered as entry points of the group `fairlead.commands`. PySpark is imported when a job runs, so that the others
-can say what is missing.
+The commands are entry points of the group `fairlead.commands`. PySpark is imported only when a job runs, so that the
+other commands can report missing software.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from fairlead_spark.jobs.running import JobRun, JobSummary
 
-RETRY_TIMEOUT = "5s"  # a person waits: an unreachable cluster fails soon, before Java is started
+RETRY_TIMEOUT = "5s"  # a user waits: an unreachable cluster fails soon, before Java is started
 
 PipelineName = Annotated[
     str,
@@ -188,14 +188,14 @@ def _run(job: Job, master: str | None, conf: Mapping[str, str]) -> JobSummary:
             with _stopped_by_signals(run):
                 return run.run()
     except (Py4JError, ConnectionError) as error:
-        # A signal to the whole group of processes ends the JVM too; the checkpoint covers that.
+        # A signal to the whole process group also stops the JVM; the checkpoint makes this safe.
         message = f"Spark's own process has ended, or does not answer: {error!r}"
         raise JobFailed(message) from error
 
 
 @contextmanager
 def _stopped_by_signals(run: JobRun) -> Iterator[None]:
-    """Let SIGINT and SIGTERM end the job after its batch; a second one ends the program."""
+    """Stop the job after its batch on SIGINT and SIGTERM; a second signal stops the program."""
     kinds = (signal.SIGINT, signal.SIGTERM)
 
     def stop(_number: int, _frame: FrameType | None) -> None:
@@ -213,7 +213,7 @@ def _stopped_by_signals(run: JobRun) -> Iterator[None]:
 
 
 def _check_cluster(bootstrap: str) -> None:
-    """Find out before Java is started whether the cluster can be reached. Raises FairleadError."""
+    """Check that the cluster is reachable before Java is started. Raises `FairleadError`."""
     with Admin(bootstrap, retry_timeout=RETRY_TIMEOUT) as admin:
         admin.cluster()
 
@@ -226,7 +226,7 @@ def _found(name: str) -> Pipeline:
 
 
 def _pairs(given: list[str] | None, flag: str) -> dict[str, str]:
-    """Return what was given as NAME=VALUE; ends with the code for usage where one is not."""
+    """Return the pairs given as NAME=VALUE; exit with the usage code if a pair has another form."""
     pairs = {}
     for text in given or ():
         name, equals, value = text.partition("=")

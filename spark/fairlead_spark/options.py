@@ -1,7 +1,7 @@
-"""The options of a read, with Kafka's names: each with its meaning, its default and what is allowed.
+"""Options of a read under Kafka's names, each with its meaning, default and allowed values.
 
-Parsed once into `ReadOptions`, so that nothing behind it meets text. The pieces (`take_bool` and so on) serve the
-options of a write too. Docs are written from `READ_OPTIONS`. Must not know Spark.
+Options are parsed once into `ReadOptions`, so that other code never handles text. Write options use the same functions
+(`take_bool` and so on). The reference page is generated from `READ_OPTIONS`. The module must not know Spark.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ KAFKA_BOOTSTRAP: Final = "kafka.bootstrap.servers"
 SPARKS_OWN: Final = frozenset(
     {"path", "paths", "checkpointlocation", "queryname", "outputmode", "mergeschema", "header", "source"}
 )
-"""What Spark itself puts among the options of a source or sink."""
+"""Options that Spark itself adds to those of a source or sink."""
 TRUTHS: Final = {"true": True, "false": False}
 
 
@@ -45,9 +45,9 @@ HIDDEN: Final = "(hidden)"
 
 
 class OptionError(ValueError):
-    """An option is wrong: its name, its value, what is allowed.
+    """An option is invalid; the error has its name, its value and the allowed values.
 
-    `HIDDEN` as the value of one that is not known: it may be a secret under a name that is slightly wrong.
+    The value of an unknown option is `HIDDEN`, since it may be a secret under a misspelled name.
     """
 
     def __init__(self, name: str, value: object, allowed: str) -> None:
@@ -63,7 +63,7 @@ class OptionError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option as users see it."""
+    """Description of one option for users."""
 
     name: str
     allowed: str
@@ -168,12 +168,12 @@ READ_OPTIONS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """The options of one read, checked."""
+    """Validated options of one read."""
 
     bootstrap: str
     selection: Selection
     starting: Position | None = None
-    """None where nothing was said: the default is another for a batch and a stream."""
+    """Start of the read; None for the default, which differs between batch and stream."""
     ending: Position | None = None
     rows_per_trigger_max: int | None = None
     tasks_min: int | None = None
@@ -186,7 +186,7 @@ class ReadOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> ReadOptions:
-        """Read the options as Spark hands them over. Raises `OptionError`."""
+        """Parse the options that Spark passes. Raises `OptionError`."""
         options = known_options(given, READ_OPTIONS)
         tasks_min = take_number(options, "minPartitions")
         tasks_max = take_number(options, "maxPartitions")
@@ -208,7 +208,7 @@ class ReadOptions:
         )
 
     def for_batch(self) -> ReadOptions:
-        """Return the options of a batch read. Raises `OptionError` for what only a stream can do."""
+        """Return the options for a batch read. Raises `OptionError` for values that only a stream supports."""
         if self.starting is Edge.LATEST:
             raise OptionError("startingOffsets", "latest", "earliest or JSON: a batch read would be empty")
         if self.ending is Edge.EARLIEST:
@@ -216,7 +216,7 @@ class ReadOptions:
         return self
 
     def for_stream(self) -> ReadOptions:
-        """Return the options of a stream. Raises `OptionError` for what only a batch read can do."""
+        """Return the options for a stream. Raises `OptionError` for values that only a batch read supports."""
         if self.ending is not None:
             allowed = "none for a stream, which does not end; use the trigger availableNow, or a batch read"
             name = "endingTimestamp" if isinstance(self.ending, AtTime) else "endingOffsets"
@@ -225,7 +225,7 @@ class ReadOptions:
 
 
 def known_options(given: Mapping[str, str], known: Iterable[Option]) -> dict[str, str]:
-    """Return the options under the names that we write, whatever their case. Raises `OptionError`."""
+    """Return the options under their documented names, regardless of case. Raises `OptionError`."""
     names = {option.name.lower(): option.name for option in known}
     options: dict[str, str] = {}
     for name, value in given.items():
@@ -242,7 +242,7 @@ def known_options(given: Mapping[str, str], known: Iterable[Option]) -> dict[str
 
 
 def take_bootstrap(options: Mapping[str, str]) -> str:
-    """Return the addresses to ask first."""
+    """Return the bootstrap addresses."""
     text = options.get("bootstrap") or os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP
     try:
         return ",".join(bootstrap_of(text))
@@ -261,7 +261,7 @@ def take_bool(options: Mapping[str, str], name: str, *, default: bool) -> bool:
 
 
 def take_number(options: Mapping[str, str], name: str, *, least: int = 1) -> int | None:
-    """Return a whole number; None where the option is not given."""
+    """Return a whole number; None without the option."""
     text = options.get(name)
     if text is None:
         return None

@@ -1,7 +1,7 @@
-"""What is done once in a Python process of Spark: garbage and freed memory are its own affair.
+"""Setup of a Python process of Spark, once for each process: garbage collection and freed memory.
 
-Called by what Spark runs in processes of its own: planning, tasks and commits of source and sink. Must not know what
-they do.
+Called by the planning, the tasks and the commits of source and sink, which Spark runs in separate processes. The module
+must not know their work.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Final
 from fairlead_api.process_memory import keep_freed_memory
 
 _done: Final[set[tuple[int, str]]] = set()
-"""By process too, since a fork inherits what its parent had done, and more is loaded in it."""
+"""Completed setups by process id and name: a fork inherits the set of its parent, but has loaded more modules."""
 
 
 def spare_collector() -> None:
-    """Take what is loaded out of the garbage collector's way; at most once a process.
+    """Exclude loaded objects from garbage collection; at most once in a process.
 
-    Spark collects garbage after everything that it has a process do, and looks at all that was loaded: 14 to 20
-    milliseconds for each planning, commit and task.
+    Spark runs the garbage collector after each planning, commit and task, which takes 14 to 20 milliseconds if it scans
+    all loaded objects.
     """
     if _is_first("collector"):
         gc.collect()
@@ -28,7 +28,7 @@ def spare_collector() -> None:
 
 
 def prepare_worker() -> None:
-    """Spare the collector, and have freed batches reused; at most once a process."""
+    """Exclude loaded objects from garbage collection, and keep freed memory for reuse; at most once in a process."""
     if _is_first("memory"):
         keep_freed_memory()
     spare_collector()

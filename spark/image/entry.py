@@ -1,10 +1,10 @@
-"""Process of a container of the Spark image, below tini: becomes what Spark or a chart asks for.
+"""Entry point of the Spark image, started by tini: executes the command that Spark or a chart asks for.
 
-Spark's executors and its cluster mode start containers by a contract of arguments and variables, which Spark's own
-image answers with a shell script that PySpark's package does not have. `executor` becomes an executor, `driver` a
-program submitted in client mode, and anything else is a command that is run as it stands.
+Spark starts the containers of executors and of drivers in cluster mode with agreed arguments and variables. Spark's own
+image handles them in a shell script, which the PySpark package does not contain. `executor` starts an executor,
+`driver` a program submitted in client mode, and other arguments are a command that is executed unchanged.
 
-Spark's published image would bring another Python than the broker's image, and a base from a registry.
+Spark's published image is not used: it has another Python than the broker's image, and a base image from a registry.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 BACKEND = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
 JAVA_OPTION = re.compile(r"SPARK_JAVA_OPT_(\d+)")
-# Option of the executor's program, and the variable that Spark sets.
+# Options of the executor program, each with the variable that Spark sets.
 EXECUTOR_OPTIONS = {
     "--driver-url": "SPARK_DRIVER_URL",
     "--executor-id": "SPARK_EXECUTOR_ID",
@@ -30,11 +30,11 @@ HEAP = "SPARK_EXECUTOR_MEMORY"
 
 
 class ContractError(ValueError):
-    """Spark has not said something that it always says; the message names it."""
+    """A variable or argument that Spark always sets is missing; the message names it."""
 
 
 def command_of(words: list[str], variables: Mapping[str, str]) -> list[str]:
-    """Return the command that a container with these arguments and variables becomes; raises `ContractError`."""
+    """Return the command for a container's arguments and variables. Raises `ContractError`."""
     match words:
         case ["executor", *_]:
             return executor_command(variables)
@@ -68,7 +68,7 @@ def executor_command(variables: Mapping[str, str]) -> list[str]:
 
 
 def driver_command(words: list[str], variables: Mapping[str, str]) -> list[str]:
-    """Return the command of a driver submitted in cluster mode: the program runs in its pod."""
+    """Return the command of a driver submitted in cluster mode, whose program runs in the driver's pod."""
     address = variables.get("SPARK_DRIVER_BIND_ADDRESS")
     if not address:
         message = "a driver is started by Spark, which sets SPARK_DRIVER_BIND_ADDRESS"
@@ -86,18 +86,18 @@ def driver_command(words: list[str], variables: Mapping[str, str]) -> list[str]:
 
 
 def java(variables: Mapping[str, str]) -> str:
-    """Return the program of Java."""
+    """Return the path of the Java executable."""
     return f"{variables['JAVA_HOME']}/bin/java"
 
 
 def java_options(variables: Mapping[str, str]) -> list[str]:
-    """Return the options of SPARK_JAVA_OPT_0, SPARK_JAVA_OPT_1 and so on, in the order of their numbers."""
+    """Return the options in SPARK_JAVA_OPT_0, SPARK_JAVA_OPT_1 and so on, ordered by number."""
     numbered = [(int(found[1]), name) for name in variables if (found := JAVA_OPTION.fullmatch(name))]
     return [variables[name] for _, name in sorted(numbered)]
 
 
 def class_path(variables: Mapping[str, str]) -> str:
-    """Return where classes are: settings first, then what the user adds, Spark's jars, the working folder."""
+    """Return the class path: configuration first, then the user's paths, Spark's jars, and the working directory."""
     home = variables["SPARK_HOME"]
     parts = [
         variables.get("SPARK_CONF_DIR") or f"{home}/conf",
@@ -112,7 +112,7 @@ def class_path(variables: Mapping[str, str]) -> str:
 
 
 def main(words: list[str]) -> int:
-    """Become the command; 2 with a message on stderr where there is none."""
+    """Replace this process by the command; return 2 with a message on stderr if there is none."""
     try:
         command = command_of(words, os.environ)
     except ContractError as error:

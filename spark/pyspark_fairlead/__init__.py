@@ -1,7 +1,7 @@
-"""Spark looks for data sources in modules of this name: `format("fairlead")`. Never raises on import.
+"""Registration of `format("fairlead")`: Spark discovers data sources by this module name. Never raises on import.
 
-Spark imports every module whose name begins with `pyspark_`, and an error in one ends the search for all vendors'.
-So where this source cannot work, nothing is defined, and `reason` says why.
+Spark imports every module whose name begins with `pyspark_`, and an error in one module stops the discovery for all
+vendors. If this source cannot work, the module defines no source, and `reason` says why.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 PYSPARK_OLDEST = (4, 2)
 
 reason: str | None = None
-"""Why there is no source; None where there is one."""
+"""Why the source is not available; None if it is."""
 
 try:
     from pyspark.version import __version__ as _version

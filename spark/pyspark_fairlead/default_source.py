@@ -1,4 +1,4 @@
-"""What Spark makes of `format("fairlead")`: the columns, and the readers and writers, loaded when they are asked for.
+"""Data source for `format("fairlead")`: schema, readers and writers, which are imported on first use.
 
 Imported by the package on PySpark 4.2 and newer.
 """
@@ -24,25 +24,25 @@ if TYPE_CHECKING:
 
 
 class DefaultSource(DataSource):
-    """Topics of Fairlead as a source and a sink."""
+    """Fairlead topics as a source and a sink."""
 
     @classmethod
     def name(cls) -> str:
-        """Return what stands in `format`."""
+        """Return the name of the format."""
         return "fairlead"
 
     def schema(self) -> str:
-        """Return the columns of a read."""
+        """Return the schema of a read."""
         spare_collector()
         return ddl_of(ReadOptions.parse(self.options).columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return the reader of a batch."""
+        """Return the reader of a batch read."""
         from fairlead_spark.source.readers import BatchReader
 
         options = self._read_options(schema)
         if options.pushdown:
-            # Spark refuses every read of a reader that takes filters, unless its configuration allows them.
+            # Spark refuses every read of a reader with filter support, unless its configuration allows filters.
             from fairlead_spark.source.pushdown import reader_of
 
             return reader_of(options)
@@ -55,7 +55,7 @@ class DefaultSource(DataSource):
         return StreamReader(self._read_options(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Return the writer of a batch."""
+        """Return the writer of a batch write."""
         from fairlead_spark.sink import batch_writer
 
         return batch_writer(self.options, schema, overwrite=overwrite)

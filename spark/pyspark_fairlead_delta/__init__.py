@@ -1,7 +1,7 @@
-"""Spark looks for data sources in modules of this name: `format("fairlead-delta")`. Never raises on import.
+"""Registration of `format("fairlead-delta")`: Spark discovers sinks by this module name. Never raises on import.
 
-Spark imports every module whose name begins with `pyspark_`, and an error in one ends the search for all vendors'.
-So where this sink cannot work, nothing is defined, and `reason` says why.
+Spark imports every module whose name begins with `pyspark_`, and an error in one module stops the discovery for all
+vendors. If this sink cannot work, the module defines no sink, and `reason` says why.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from importlib.util import find_spec
 PYSPARK_OLDEST = (4, 2)
 
 reason: str | None = None
-"""Why there is no sink; None where there is one."""
+"""Why the sink is not available; None if it is."""
 
 try:
     from pyspark.version import __version__ as _version
@@ -21,7 +21,7 @@ try:
             f"PySpark {_version} is too old: the oldest that works is {'.'.join(map(str, PYSPARK_OLDEST))}"
         )
     elif find_spec("deltalake") is None:
-        # Looked for and not imported: a session that never writes to a lake does not wait for it.
+        # deltalake is only searched, not imported, so that sessions without a lake sink do not wait for the import.
         reason = "deltalake is not installed. Install with: pip install 'fairlead[spark]'"
     else:
         from pyspark_fairlead_delta.default_source import DefaultSource as DefaultSource

@@ -1,4 +1,4 @@
-"""What Spark makes of `format("fairlead-delta")`: the writers, loaded when they are asked for.
+"""Data source for `format("fairlead-delta")`: writers, which are imported on first use.
 
 Imported by the package on PySpark 4.2 and newer.
 """
@@ -21,11 +21,11 @@ class DefaultSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return what stands in `format`."""
+        """Return the name of the format."""
         return "fairlead-delta"
 
     def schema(self) -> NoReturn:
-        """Refuse to read: any reader of Delta or Parquet does that better."""
+        """Raise an error, since this sink does not read: other readers of Delta or Parquet do."""
         message = (
             "fairlead-delta writes tables and does not read them; read with deltalake, DuckDB, pyarrow, "
             "or Spark's Parquet reader over DeltaTable(path).file_uris()"
@@ -33,7 +33,7 @@ class DefaultSource(DataSource):
         raise PySparkNotImplementedError(message)
 
     def writer(self, schema: StructType, overwrite: bool) -> LakeBatchWriter:
-        """Return the writer of a batch."""
+        """Return the writer of a batch write."""
         from fairlead_spark.lake.writers import batch_writer
 
         return batch_writer(self.options, schema, overwrite=overwrite)

@@ -49,7 +49,7 @@ class LeaseCalls(Protocol):
 
 
 class Leadership:
-    """Part of this process in the election: `run` takes part; the process may act while `seconds_left` is above zero."""
+    """Part of this process in the election: `run` takes part; the process may act while `seconds_left()` > 0."""
 
     def __init__(self, calls: LeaseCalls, ref: ObjectRef, identity: str, clock: Clock, log: Log) -> None:
         assert ref.kind == LEASE, "leadership is held by a Lease"

@@ -62,8 +62,7 @@ class NamespaceEnd:
         return True
 
     async def _release(self, manifest: Manifest) -> None:
-        """Remove the finalizer with retries on conflicts; after the last conflict, a later pass does. Raises
-        `ApiError`."""
+        """Remove the finalizer, with a few retries on conflicts. Raises `ApiError`."""
         metadata = manifest["metadata"]
         ref, live = ObjectRef(TOPIC, metadata["namespace"], metadata["name"]), manifest
         for _ in range(ATTEMPTS_MAX):

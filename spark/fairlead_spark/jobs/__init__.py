@@ -1,6 +1,6 @@
-"""Jobs: a Spark session as Fairlead wants it, and a pipeline that runs in it until it ends or is stopped.
+"""Jobs: a Spark session with Fairlead's settings, and a pipeline that runs in it until it ends or is stopped.
 
-Called by the command line, and by programs that want the same. Must not know how a pipeline is made.
+Called by the command line and by users' programs. The room must not know how a pipeline is built.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from fairlead_spark.pipelines import Pipeline
 
 
 class JobError(Exception):
-    """A job cannot be started, or has failed; the message says why, and what to do."""
+    """A job cannot be started or has failed; the message has the reason and the remedy."""
 
 
 class RequirementMissing(JobError):
-    """Something that jobs need is not on this machine, or is too old."""
+    """A requirement of jobs is missing on this machine or too old."""
 
 
 class JobFailed(JobError):
@@ -25,21 +25,23 @@ class JobFailed(JobError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What is to be run, and for how long."""
+    """A pipeline to run, with its options and its duration."""
 
     pipeline: Pipeline
     options: Mapping[str, str]
-    """Given options; the pipeline has defaults for the others."""
+    """Given options; the pipeline has defaults for all other options."""
     checkpoint: str | None = None
-    """Folder from which the job continues after a stop; None: a temporary one, so a run starts at the beginning."""
+    """Checkpoint folder from which the job continues after a stop. With None, the folder is temporary, and every run
+    starts from the beginning."""
     once: bool = False
-    """Work off what is there, and end."""
+    """Whether the job ends when all present records are processed."""
     seconds: float | None = None
-    """End after so long; None: when asked to."""
+    """Seconds after which the job ends; None for no limit."""
     every: str = "1 second"
-    """How often it looks for records."""
+    """Interval between two triggers."""
     group: str | None = None
-    """Consumer group as which its progress is seen; None: `job-` and the name of the pipeline; empty: none."""
+    """Consumer group for the published progress. None means `job-` and the name of the pipeline; empty means no
+    group."""
 
     @property
     def name(self) -> str:

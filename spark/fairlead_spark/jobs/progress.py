@@ -1,4 +1,4 @@
-"""Progress of a query: one line for each batch, and sums at the end."""
+"""Progress of a query: one line for each batch, and totals at the end."""
 
 from __future__ import annotations
 
@@ -23,22 +23,23 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class JobCounts:
-    """What the batches of one run did."""
+    """Totals of the batches of one run."""
 
     batches: int = 0
     records: int = 0
     """Records read."""
     dead_letters: int = 0
-    """Records among them that went to the topic of dead letters."""
+    """Records that were written to the topic of dead letters."""
     late: int = 0
-    """Dropped behind the watermark, as Spark counts: what one task has for one window and key is one."""
+    """Rows dropped behind the watermark as Spark counts them: the records of one task for one window and key count as
+    one."""
     watermark: str | None = None
-    """No window that ends before this time will be written again."""
+    """Latest watermark; windows that end before this time are final."""
 
     def add(self, progress: StreamingQueryProgress) -> str:
-        """Count a batch, and return the line that tells about it."""
+        """Count a batch; return the line to print for it."""
         observed = progress.observedMetrics.get(OBSERVATION)
-        # Where dead letters are split off the source is read on both sides, and Spark would count each record twice.
+        # A query with dead letters reads the source on both sides, and Spark would count each record twice.
         records = observed["records"] if observed is not None else progress.numInputRows
         dead = observed["dead_letters"] if observed is not None else 0
         late = sum(state.numRowsDroppedByWatermark for state in progress.stateOperators)
@@ -60,7 +61,7 @@ class JobCounts:
 
 
 class JobWatch(StreamingQueryListener):
-    """Counts the batches of the queries of one name, prints a line for each, and wakes the waiter for the end."""
+    """Counts the batches of queries with one name, prints a line for each batch, and signals the end."""
 
     def __init__(self, name: str, tell: Callable[[str], None]) -> None:
         self._name = name
@@ -68,31 +69,31 @@ class JobWatch(StreamingQueryListener):
         self._run: str | None = None
         self.counts = JobCounts()
         self.batch_done = threading.Event()
-        """Set after every batch, and now and then while there is nothing to read."""
+        """Set after every batch, and periodically while there is nothing to read."""
         self.ended = threading.Event()
         """Set when the query has ended, after its last batch was counted."""
         self.wake = threading.Event()
         """Set with `ended`, and by a request to stop the job."""
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Remember which run is meant."""
+        """Store the id of the run to watch."""
         if event.name == self._name:
             self._run = str(event.runId)
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """Count a batch and tell about it."""
+        """Count a batch and print its line."""
         if str(event.progress.runId) == self._run:
             line = self.counts.add(event.progress)
             self._tell(line)
             self.batch_done.set()
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Say nothing: there was nothing to read."""
+        """Set `batch_done`; without records, no line is printed."""
         if str(event.runId) == self._run:
             self.batch_done.set()
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """Wake the waiter for the end."""
+        """Signal the end of the query."""
         if str(event.runId) == self._run:
             self.ended.set()
             self.batch_done.set()

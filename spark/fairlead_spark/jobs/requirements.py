@@ -1,4 +1,4 @@
-"""What a job needs on its machine: PySpark and Java, and what is there. Must not import PySpark to say so."""
+"""Requirements of a job on its machine, PySpark and Java, and the installed versions. Must not import PySpark."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ PYSPARK_OLDEST: Final = (4, 2)
 JAVA_OLDEST: Final = 17
 JAVA_SECONDS_MAX: Final = 30.0
 FORMATS: Final = {"fairlead": "pyspark_fairlead", "fairlead-delta": "pyspark_fairlead_delta"}
-"""The formats of Spark that this package brings, and the modules in which Spark finds them."""
+"""Spark formats of this package, and the modules in which Spark discovers them."""
 _JAVA_VERSION: Final = re.compile(r'version "(?P<version>[^"]+)"')
 
 
 def installed(distribution: str) -> str | None:
-    """Return the version of a Python distribution, or None where it is not installed."""
+    """Return the version of a Python distribution; None if it is not installed."""
     try:
         return version(distribution)
     except PackageNotFoundError:
@@ -31,7 +31,7 @@ def installed(distribution: str) -> str | None:
 
 
 def java() -> tuple[str | None, str | None]:
-    """Return path and version of the Java that Spark would start; None for what is not there or does not say."""
+    """Return path and version of the Java that Spark would start; None for a missing or unreadable part."""
     home = os.environ.get("JAVA_HOME")
     path = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if path is None:
@@ -47,18 +47,18 @@ def java() -> tuple[str | None, str | None]:
 
 
 def java_release(text: str) -> int:
-    """Return the release in a version of Java: 17 of `17.0.15`, 8 of `1.8.0_392`."""
+    """Return the major release of a Java version: 17 of `17.0.15`, 8 of `1.8.0_392`."""
     parts = [int(part) for part in re.findall(r"\d+", text)]
     return parts[1] if parts[0] == 1 and len(parts) > 1 else parts[0]
 
 
 def format_reasons() -> dict[str, str | None]:
-    """Return for each format of this package why Spark cannot use it; None where it can."""
+    """Return for each format of this package why Spark cannot use it; None if it can."""
     return {name: import_module(module).reason for name, module in FORMATS.items()}
 
 
 def check_requirements() -> None:
-    """Return if jobs can run here.
+    """Check that jobs can run on this machine.
 
     Raises:
         RequirementMissing: PySpark or Java is missing or too old, or the source does not load.
@@ -81,7 +81,7 @@ def check_requirements() -> None:
 
 
 def versions() -> dict[str, str | None]:
-    """Return what a report of a problem should name; None for what is not there."""
+    """Return the versions for a problem report; None for missing software."""
     path, release = java()
     return {
         "fairlead": installed("fairlead"),

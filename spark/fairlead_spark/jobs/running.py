@@ -1,4 +1,4 @@
-"""One run of a pipeline: from its start until it has worked off everything, time is over, or it is asked to stop."""
+"""One run of a pipeline, until all records are processed, its time is over, or it is asked to stop."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 BATCH_SECONDS_MAX: Final = 30.0
-"""A stop waits so long for the batch in progress; one that takes longer is broken off, and done again next time."""
+"""Time for which a stop waits for the batch in progress. A batch that takes longer is cancelled and repeated by the
+next run."""
 LOOK_SECONDS: Final = 5.0
 LAST_EVENTS_SECONDS_MAX: Final = 30.0
 _PYTHON_ERROR: Final = ("Error", "Exception", "Exit")
@@ -27,16 +28,16 @@ _PYTHON_ERROR: Final = ("Error", "Exception", "Exit")
 
 @dataclass(frozen=True, slots=True)
 class JobSummary:
-    """How a run went."""
+    """Result of a run."""
 
     pipeline: str
     query_id: str
-    """The same over all runs with one checkpoint."""
+    """Id of the query, the same for all runs with one checkpoint."""
     run_id: str
     counts: JobCounts = field(default_factory=JobCounts)
 
     def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
+        """Return the summary as plain values."""
         return {
             "pipeline": self.pipeline,
             "query_id": self.query_id,
@@ -46,7 +47,7 @@ class JobSummary:
 
 
 class JobRun:
-    """Runs one job; `stop` may be called from another thread or a signal."""
+    """Runs one job; `stop` may be called from another thread or a signal handler."""
 
     def __init__(self, spark: SparkSession, job: Job, tell: Callable[[str], None]) -> None:
         self._spark = spark
@@ -55,16 +56,15 @@ class JobRun:
         self._watch = JobWatch(job.name, tell)
 
     def stop(self) -> None:
-        """Ask the job to end after the batch in progress; returns at once."""
+        """Ask the job to end after the batch in progress; do not wait."""
         self._watch.wake.set()
 
     def run(self) -> JobSummary:
-        """Return when the job has ended.
+        """Run the job until it has ended; return its summary.
 
         Raises:
-            PipelineOptionError: an option is wrong.
-            FairleadError: the cluster cannot be asked.
-            JobFailed: Spark refuses the query, or it ended with an error.
+            PipelineOptionError: an option is invalid. FairleadError: the cluster does not answer. JobFailed: Spark
+            refuses the query, or it ended with an error.
         """
         job = self._job
         options = job.pipeline.complete(job.options)
@@ -81,7 +81,7 @@ class JobRun:
             finally:
                 self._end(query)
             failure = query.exception()
-            # Spark reports the last batch before the end, both in a thread of its own.
+            # Spark reports the last batch before the end, both in the thread of its listeners.
             self._watch.ended.wait(LAST_EVENTS_SECONDS_MAX)
         if failure is not None:
             message = f"pipeline {job.name} failed: {cause_of(failure)}"
@@ -89,17 +89,17 @@ class JobRun:
         return JobSummary(job.name, str(query.id), str(query.runId), self._watch.counts)
 
     def _wait(self, query: StreamingQuery) -> None:
-        """Return when the query has ended, time is over, or the job is asked to stop."""
+        """Wait until the query has ended, the time is over, or the job is asked to stop."""
         left = self._job.seconds
         while left is None or left > 0:
             step = LOOK_SECONDS if left is None else min(left, LOOK_SECONDS)
-            # Polled as well: a killed JVM sends no event, and a call to it raises.
+            # The query is polled as well: a killed JVM sends no event, but a call to it raises.
             if self._watch.wake.wait(step) or not query.isActive:
                 return
             left = None if left is None else left - step
 
     def _end(self, query: StreamingQuery) -> None:
-        """Stop the query between two batches, if it still runs."""
+        """Stop a running query between two batches."""
         if not query.isActive:
             return
         self._watch.batch_done.clear()
@@ -133,9 +133,9 @@ class JobRun:
 
 
 def cause_of(failure: PySparkException) -> str:
-    """Return the failure in one line: the last line of Python's traceback if there is one, else the first of Spark's.
+    """Return the failure in one line: the last line of a Python traceback if present, else Spark's first line.
 
-    Spark puts the traceback of a worker into its own message, under the stack of the JVM.
+    Spark appends the traceback of a worker to its own message, below the stack of the JVM.
     """
     lines = [line.strip() for line in str(failure).splitlines() if line.strip()]
     raised = [line for line in lines if line.partition(":")[0].split(".")[-1].endswith(_PYTHON_ERROR)]

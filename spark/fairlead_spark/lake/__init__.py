@@ -1,11 +1,11 @@
-"""The lake sink: a micro-batch becomes Parquet files and one commit of a Delta table, without a JVM jar.
+"""The lake sink: writes a micro-batch as Parquet files and one commit of a Delta table, without a JVM jar.
 
-What happens where: `columns` says what a frame's schema is in a Delta table, `options` what the user asked for,
-`storage` where files lie; a task writes them (`files`, with the bounds of `statistics`), and the driver commits them
-(`commits`). `writers` is the one room that knows Spark. Called by `pyspark_fairlead_delta` and by pipelines.
+`columns` converts the schema of a frame to that of a Delta table, `options` parses the user's options, and `storage`
+accesses the files. Tasks write files (`files`, with the bounds of `statistics`), and the driver commits them
+(`commits`). Only `writers` knows Spark. Called by `pyspark_fairlead_delta` and by pipelines.
 
-Why a record is in the table exactly once: the commit carries the id of the query and of the batch, a batch that is
-there already is passed over, and what a file holds is in the table only when a commit lists it.
+A record is in the table exactly once: a commit contains the ids of the query and the batch, a batch that the table
+already has is skipped, and the records of a file are in the table only if a commit lists the file.
 """
 
 from __future__ import annotations

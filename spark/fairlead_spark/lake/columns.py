@@ -1,8 +1,8 @@
-"""What the schema of a frame is in a Delta table, and whether a table fits it.
+"""Schema of a frame in a Delta table, and its comparison with an existing table.
 
-Spark's JSON form of a schema is the form that Delta keeps in its log, so a frame's schema is taken over as it is, with
-two exceptions: every column may be null (as every writer of Delta does it), and what Delta cannot hold is refused here
-with the name of the column. Knows neither Spark nor storage.
+Delta's log stores schemas in Spark's JSON form, so the schema of a frame is copied, with two exceptions: every column
+may be null, as in all writers of Delta, and types that Delta does not support are refused with the name of the column.
+The module knows neither Spark nor storage.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from deltalake import DeltaTable
 
-# What Delta's protocol calls primitive types; decimals are spelt with their precision.
+# Primitive types of Delta's protocol; decimals are spelt with their precision.
 PRIMITIVES = frozenset(
     [
         "string",
@@ -35,44 +35,44 @@ PRIMITIVES = frozenset(
         "timestamp",
     ]
 )
-# Whose values have one spelling as text that no reader mistakes. A moment has several: partition by its date.
+# Types whose values have one unambiguous text form. A timestamp has several; users can partition by its date.
 PARTITION_TYPES = frozenset(["string", "long", "integer", "short", "byte", "boolean", "date"])
-# What a table may ask of its writers and this one does not do: rules to check, values to make, other names on disk.
+# Column properties that this writer does not support: rules to check and values to generate.
 RULES_OF_COLUMNS = ("delta.invariants", "delta.generationExpression", "delta.identity")
 
 
 class SchemaMismatch(ValueError):
-    """What a frame holds cannot go into the table; the message names the columns and both sides."""
+    """A frame does not fit the table; the message names the columns and both sides."""
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns of a frame, as Delta and as Arrow see them."""
+    """The columns of a frame in the forms of Delta and Arrow."""
 
     delta: dict[str, Any]
-    """The schema as Delta's log spells it: every field, element and value may be null."""
+    """Schema in the form of Delta's log; every field, element and value may be null."""
 
     @property
     def names(self) -> list[str]:
-        """Return the names in the frame's order."""
+        """The names in the frame's order."""
         return [field["name"] for field in self.delta["fields"]]
 
     @property
     def arrow(self) -> pa.Schema:
-        """Return the types that files have; moments are microseconds in UTC."""
+        """The Arrow schema of files; timestamps are microseconds in UTC."""
         return pa.schema(self.schema.to_arrow())  # type: ignore[arg-type] # it speaks the C interface
 
     @property
     def schema(self) -> Schema:
-        """Return the form that deltalake takes."""
+        """The schema as an object of deltalake."""
         return Schema.from_json(json.dumps(self.delta))
 
 
 def columns_of(schema: Mapping[str, Any], partition_by: Sequence[str]) -> Columns:
-    """Return what `schema` (the JSON form of a Spark schema, as objects) is in a table.
+    """Return the columns for `schema`, the parsed JSON form of a Spark schema.
 
-    Raises `SchemaMismatch` for a type that Delta has not, for two columns of one name, and for columns to partition by
-    that are missing or of a type that makes no partitions.
+    Raises `SchemaMismatch` for a type that Delta does not support, for duplicate names, and for partition columns that
+    are missing or have an unsupported type.
     """
     delta = nullable(schema, "")
     types = {field["name"]: field["type"] for field in delta["fields"]}
@@ -98,7 +98,7 @@ def columns_of(schema: Mapping[str, Any], partition_by: Sequence[str]) -> Column
 
 
 def check_fits(table: DeltaTable, columns: Columns, partition_by: Sequence[str]) -> None:
-    """Refuse a table whose columns, partitions or rules are others than those of the frame.
+    """Check that the columns and partitions of a table match the frame, and that this writer supports its rules.
 
     The order of columns may differ. Raises `SchemaMismatch`.
     """
@@ -146,13 +146,13 @@ def nullable(kind: Any, path: str) -> Any:
 
 
 def nullable_field(field: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """Return one field. What Spark notes beside it (a watermark, say) is the query's affair and stays out."""
+    """Return one field without its metadata, such as a watermark, which belongs to the query."""
     below = f"{path}.{field['name']}".lstrip(".")
     return {"name": field["name"], "type": nullable(field["type"], below), "nullable": True, "metadata": {}}
 
 
 def differences(frame: Mapping[str, Any], table: Mapping[str, Any]) -> list[str]:
-    """Say in phrases how two schemas differ; empty when what one holds fits the other."""
+    """Return the differences of two schemas as phrases; empty if the frame fits the table."""
     mine = {field["name"]: field["type"] for field in frame["fields"]}
     theirs = {field["name"]: field for field in table["fields"]}
     found = [f"column {name} is not in the table" for name in mine if name not in theirs]
@@ -173,7 +173,7 @@ def differences(frame: Mapping[str, Any], table: Mapping[str, Any]) -> list[str]
 
 
 def plain(kind: Any) -> Any:
-    """Return a type without notes beside its fields, so that equal types are equal."""
+    """Return a type without the metadata of its fields, for comparison."""
     if isinstance(kind, str):
         return kind.replace(" ", "")
     if kind["type"] == "struct":
@@ -182,10 +182,10 @@ def plain(kind: Any) -> Any:
 
 
 def spelt(kind: Any) -> str:
-    """Return a type as a message shows it."""
+    """Return a type as shown in messages."""
     return kind if isinstance(kind, str) else json.dumps(kind, separators=(",", ":"))
 
 
 def spelt_names(names: Sequence[str]) -> str:
-    """Return columns as a message shows them."""
+    """Return columns as shown in messages."""
     return ",".join(names) or "nothing"

@@ -1,10 +1,12 @@
-"""One commit of a Delta table for what the tasks of a batch wrote, and never a second one for the same batch.
+"""Commit of a batch's files to a Delta table, at most once for each batch.
 
-Delta's log holds, beside the files, the last version of each application. A query is an application and a batch is its
-version, so a batch that Spark runs again, because the driver ended between this commit and Spark's own, is found there.
+Besides the files, Delta's log contains the last version of each application. A query is an application and a batch is
+its version, so the log shows that a batch was already committed if Spark repeats it, for example after a crash of the
+driver between this commit and Spark's own commit.
 
-A commit that failed may be in the log all the same: the store's answer was lost. So no file is deleted on the word of
-an exception. Which files are in the table is read from the table, and what cannot be read is left where it is.
+A failed commit may still be in the log if the store's answer was lost. No file is therefore deleted because of an
+exception alone: the table is read to decide which files it contains, and no file is deleted if the table cannot be
+read.
 """
 
 from __future__ import annotations
@@ -31,26 +33,26 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Other writers use the same table. Appends never conflict, and deltalake itself repeats them; repeated here are commits
-# that met a new schema, another overwrite or the creation of the table.
+# Attempts of a commit while other writers use the same table. Appends never conflict, and deltalake repeats them
+# itself. This module repeats commits that conflicted with a new schema, an overwrite or the creation of the table.
 ATTEMPTS_MAX = 20
 
 
 class LakeCommitFailed(RuntimeError):
-    """A batch could not be committed, and whether it is in the table is not known here; running it again tells."""
+    """A batch could not be committed, and it is unknown whether the table has it; a repetition finds out."""
 
 
 class Outcome(Enum):
-    """What became of a batch."""
+    """Result of a commit."""
 
     COMMITTED = "committed"
     REPEATED = "repeated"
-    """It was in the table before; its new files are gone again."""
+    """The table already had the batch; the new files are deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchCommit:
-    """What is to be one commit."""
+    """Data of one commit."""
 
     options: LakeOptions
     columns: Columns
@@ -58,16 +60,16 @@ class BatchCommit:
     application: tuple[str, int] | None
     """Application id and version; None for a write that cannot be repeated."""
     now_ms: int
-    """The time that the log gives for the files, milliseconds since the epoch."""
+    """Time of the files in the log, in milliseconds since the epoch."""
     overwrite: bool = False
-    """Whether what the table held is removed by the same commit."""
+    """Whether the commit removes the previous records of the table."""
     is_stream: bool = False
-    """Whether the versions are micro-batches, of which Spark repeats the last one alone."""
+    """Whether the versions are micro-batches, of which Spark repeats only the last."""
 
     def run(self) -> Outcome:
-        """Commit, unless this application's version is there; the table is made by the first commit.
+        """Commit, unless the table already has this version of the application; the first commit creates the table.
 
-        Raises `SchemaMismatch`, with the files deleted, and `LakeCommitFailed`, with the files left alone.
+        Raises `SchemaMismatch` after deleting the files, and `LakeCommitFailed` without deleting them.
         """
         failures: list[Exception] = []
         while len(failures) < ATTEMPTS_MAX:
@@ -77,7 +79,7 @@ class BatchCommit:
                     self._create()
                     return Outcome.COMMITTED
                 if self._is_there(table):
-                    # Not the same as having failed before: here it may be this very commit whose answer was lost.
+                    # The batch may also be there because an attempt of this commit succeeded and its answer was lost.
                     return (
                         Outcome.REPEATED
                         if delete_unlisted(self.options, self.files, table)
@@ -105,11 +107,11 @@ class BatchCommit:
         raise LakeCommitFailed(message) from failures[-1]
 
     def _table(self) -> DeltaTable | None:
-        """Return the table as it is now, or None when there is none."""
+        """Return the present table; None if it does not exist."""
         return open_table(self.options)
 
     def _is_there(self, table: DeltaTable) -> bool:
-        """Whether the table holds this batch: by its number, or by one of its files, whose names are unique."""
+        """Return whether the table has this batch, by its version or by one of its files, whose names are unique."""
         if self.application is not None:
             version = table.transaction_version(self.application[0])
             if self.is_stream and version is not None and version > self.application[1]:
@@ -141,10 +143,10 @@ class BatchCommit:
         ]
 
     def _create(self) -> None:
-        """Make the table with the frame's schema; version 0 holds the first batch.
+        """Create the table with the frame's schema and the first batch in version 0.
 
-        Without deltalake's own retries: when another writer creates the table at the same moment, they put this commit
-        on top of the other one without checking whether that holds the same batch.
+        deltalake's own retries are disabled: if another writer creates the table concurrently, a retry would append
+        this commit without checking whether the other commit has the same batch.
         """
         create_table_with_add_actions(
             self.options.path,
@@ -167,7 +169,7 @@ class BatchCommit:
 
 
 def open_table(options: LakeOptions) -> DeltaTable | None:
-    """Return the table as it is now, or None when there is none. Raises what the store's client raises."""
+    """Return the present table; None if it does not exist. Raises the errors of the store's client."""
     try:
         return DeltaTable(options.path, storage_options=options.storage_options)
     except TableNotFoundError:
@@ -175,12 +177,12 @@ def open_table(options: LakeOptions) -> DeltaTable | None:
 
 
 def listed(table: DeltaTable) -> set[str]:
-    """Return the paths below the table of the files that its newest version holds."""
+    """Return the relative paths of the files in the newest version of the table."""
     return set(table.get_add_actions(flatten=True).column("path").to_pylist())
 
 
 def delete_unlisted(options: LakeOptions, files: Sequence[DataFile], table: DeltaTable | None) -> bool:
-    """Delete those of `files` that the table does not hold; say whether there were any, or none to look at."""
+    """Delete the files that the table does not list; return whether the table lists none of `files`."""
     held = listed(table) if table is not None and files else set()
     unlisted = [file.path for file in files if file.path not in held]
     storage.delete(storage.file_system(options.path, options.storage_options), unlisted)
@@ -188,10 +190,10 @@ def delete_unlisted(options: LakeOptions, files: Sequence[DataFile], table: Delt
 
 
 def sweep(options: LakeOptions, folders: Iterable[str], prefix: str, keep: Iterable[str] = ()) -> bool:
-    """Delete the files directly in some folders whose names begin with `prefix`, except the ones to keep.
+    """Delete the files in the given folders whose names begin with `prefix`, except those in `keep`.
 
-    For files of killed tasks. Only called when no commit with such files can follow. Returns whether none is left; a
-    refusal of the store is logged.
+    The function deletes files of killed tasks. It is only called if no later commit can list such files. Returns
+    whether none is left; a refusal of the store is logged.
     """
     system = storage.file_system(options.path, options.storage_options)
     kept = set(keep)
@@ -205,5 +207,5 @@ def sweep(options: LakeOptions, folders: Iterable[str], prefix: str, keep: Itera
 
 
 def folders_of(files: Iterable[DataFile]) -> frozenset[str]:
-    """Return the folders below the table in which files lie."""
+    """Return the relative folders of the files."""
     return frozenset(file.path.rpartition("/")[0] for file in files)

@@ -1,7 +1,7 @@
-"""The files that one task writes: Parquet, one after the other for each partition it meets.
+"""Parquet files of one task, written one after the other for each partition.
 
-The memory of a task is bounded in bytes and in open files, for any input. A file is invisible until the driver commits
-it, so a failing task only needs to delete its own files.
+Buffered bytes and open files of a task are bounded for any input. A file is invisible until the driver commits it, so a
+failing task only needs to delete its own files.
 """
 
 from __future__ import annotations
@@ -27,44 +27,44 @@ if TYPE_CHECKING:
 
     from fairlead_spark.lake.options import Codec
 
-# Arrow bytes that wait to become a row group: large groups compress and read better, and a worker has little memory.
+# Arrow bytes that are buffered for row groups: large groups compress and read better, but a worker has little memory.
 BUFFERED_BYTES_MAX = 64 * 1024 * 1024
-# Each open file holds an encoder, and a part of an upload. Late records may meet hundreds of dates.
+# Each open file has an encoder and a part of an upload in memory, and late records may have hundreds of dates.
 OPEN_FILES_MAX = 32
-# Readers share a table out by files.
+# Readers distribute a table by files.
 FILE_BYTES_MAX = 512 * 1024 * 1024
-# What a folder's name keeps of a value. The log says which value it is; the name is for people.
+# Characters that are replaced in the folder name of a value. The log has the exact value; the name is only informative.
 UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 VALUE_LENGTH_MAX = 64
 
-# Readers make a date of Python's out of each partition, and do not open a table with one that Python has not.
+# Readers convert each partition to a Python date, and cannot open a table with a date outside of Python's range.
 DAYS_MIN = date.min.toordinal() - date(1970, 1, 1).toordinal()
 DAYS_MAX = date.max.toordinal() - date(1970, 1, 1).toordinal()
 
 Partition = tuple[str | None, ...]
-"""The values of the columns to partition by, as Delta spells them."""
+"""Values of the partition columns in Delta's spelling."""
 
 
 class PartitionValueError(ValueError):
-    """A value of a column to partition by makes no partition that readers can read: column, value, what is allowed.
+    """A value of a partition column makes no readable partition; the message has column, value and allowed values.
 
-    One partition with a date beyond Python's calendar keeps the whole table from being opened by deltalake.
+    A single partition with a date outside of Python's range prevents deltalake from opening the whole table.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """One finished file, as the driver commits it."""
+    """One finished file, to be committed by the driver."""
 
     path: str
-    """Below the table."""
+    """Path relative to the table."""
     size: int
-    """Bytes."""
+    """Size in bytes."""
     rows: int
     partition: Mapping[str, str | None]
-    """Column to value, as Delta spells it."""
+    """Values by partition column, in Delta's spelling."""
     statistics: str
-    """JSON, as Delta's log keeps it."""
+    """Statistics as JSON in the form of Delta's log."""
 
 
 @dataclass(slots=True)
@@ -77,13 +77,13 @@ class OpenFile:
     writer: pq.ParquetWriter
     footers: list[pq.FileMetaData]
     endless: set[str] = field(default_factory=set)
-    """Columns that hold NaN or infinity, of which a footer tells nothing."""
+    """Columns with NaN or infinity, which a footer does not report."""
     waiting: list[pa.Table] = field(default_factory=list)
     waiting_bytes: int = 0
     rows: int = 0
 
     def write_group(self) -> None:
-        """Write what waits as one row group."""
+        """Write the buffered rows as one row group."""
         if self.waiting:
             group = pa.concat_tables(self.waiting)
             self.waiting, self.waiting_bytes = [], 0
@@ -92,7 +92,7 @@ class OpenFile:
 
 
 class TaskFiles:
-    """What one attempt of a task writes; used as a context, which deletes everything when it ends in an exception."""
+    """Files of one task attempt, as a context manager that deletes all files after an exception."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class TaskFiles:
         name: str,
         compression: Codec,
     ) -> None:
-        """Write below the root of `files`; `name` begins every file name and is unique to the attempt."""
+        """Write below the root of `files`; `name` is the prefix of every file name and unique to the attempt."""
         self._files = files
         self._schema = schema
         self._partition_by = list(partition_by)
@@ -110,26 +110,26 @@ class TaskFiles:
         self._stored = pa.schema([schema.field(column) for column in kept])
         self._name = name
         self._compression = compression
-        # In the order of use, so that the first one is the one to close.
+        # Open files in the order of their last use, so that the first file is closed first.
         self._open: dict[Partition, OpenFile] = {}
         self._begun: list[str] = []
         self._finished: list[DataFile] = []
 
     def __enter__(self) -> Self:
-        """Nothing is opened before the first record."""
+        """Return the files; no file is opened before the first record."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Delete what was begun, unless everything went well."""
+        """Delete all started files after an exception."""
         if kind is not None:
             self.discard()
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Take a batch of the frame, whose columns are those of the schema in their order.
+        """Write a batch of the frame, whose columns are those of the schema in order.
 
-        Raises `PartitionValueError` for rows that have no partition.
+        Raises `PartitionValueError` for rows without a readable partition.
         """
         if not batch.num_rows:
             return
@@ -138,15 +138,15 @@ class TaskFiles:
             self._append(partition, part.select(self._stored.names))
 
     def finish(self) -> list[DataFile]:
-        """Close what is open and return every file."""
+        """Close all open files and return all files."""
         for partition in list(self._open):
             self._close(partition)
         return self._finished
 
     def discard(self) -> None:
-        """Delete every file that was begun."""
+        """Delete every started file."""
         for one in self._open.values():
-            # The store may be what failed. What it keeps of a file that was not closed has no name.
+            # The store itself may have failed. A file that was not closed has no name in the store.
             with suppress(OSError, pa.ArrowException):
                 one.writer.close()
                 one.stream.close()
@@ -154,7 +154,7 @@ class TaskFiles:
         storage.delete(self._files, self._begun)
 
     def _append(self, partition: Partition, rows: pa.Table) -> None:
-        """Let rows wait for their row group, and write groups while too much waits."""
+        """Buffer rows for their row group, and write groups while the buffers exceed their limit."""
         one = self._open.pop(partition, None) or self._begin(partition)
         self._open[partition] = one
         one.waiting.append(rows)
@@ -198,9 +198,9 @@ class TaskFiles:
 
 
 def parts(table: pa.Table, columns: Sequence[str]) -> Iterator[tuple[Partition, pa.Table]]:
-    """Share rows out by their values in some columns, one column after the other.
+    """Split rows by their values in the given columns, one column after the other.
 
-    Not by `group_by`, which imports pandas: seconds in every worker. Raises `PartitionValueError`.
+    `group_by` is not used, since it imports pandas, which takes seconds in every worker. Raises `PartitionValueError`.
     """
     if not columns:
         yield (), table
@@ -214,7 +214,7 @@ def parts(table: pa.Table, columns: Sequence[str]) -> Iterator[tuple[Partition, 
 
 
 def partition_values(name: str, column: pa.ChunkedArray) -> list[Any]:
-    """Return the values of a column to partition by, each once. Raises `PartitionValueError`."""
+    """Return the distinct values of a partition column. Raises `PartitionValueError`."""
     unique = pc.call_function("unique", [column])
     if pa.types.is_date32(unique.type):
         days = unique.cast(pa.int32())
@@ -235,7 +235,7 @@ def partition_values(name: str, column: pa.ChunkedArray) -> list[Any]:
 
 
 def refused(name: str, value: str, allowed: str) -> PartitionValueError:
-    """Return why rows have no partition."""
+    """Return the error for rows without a readable partition."""
     message = (
         f"column {name}, which the table is partitioned by, is {value}; allowed: {allowed}, or null. "
         "Have the query write null there, and keep the value in another column"
@@ -244,20 +244,20 @@ def refused(name: str, value: str, allowed: str) -> PartitionValueError:
 
 
 def equal(column: pa.ChunkedArray, value: Any) -> pa.ChunkedArray:
-    """Return where a column has this value, which may be null."""
+    """Return a mask of the rows with this value, which may be null."""
     if value is None:
         return pc.call_function("is_null", [column])
-    # Null where the column is null, which a filter drops as it drops false.
+    # The mask is null where the column is null; a filter drops null like false.
     return pc.call_function("equal", [column, pa.scalar(value, column.type)])
 
 
 def spelt(value: Any) -> str | None:
-    """Return a value of a partition as Delta's protocol spells it; an empty text is null there."""
+    """Return a partition value in the spelling of Delta's protocol, in which an empty text is null."""
     if value is None or value == "":
         return None
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def folder_name(value: str | None) -> str:
-    """Return what stands in the name of a folder for a column or value."""
+    """Return the part of a folder's name for a column or value."""
     return "__HIVE_DEFAULT_PARTITION__" if value is None else UNSAFE.sub("_", value)[:VALUE_LENGTH_MAX]

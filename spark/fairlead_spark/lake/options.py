@@ -1,4 +1,4 @@
-"""What a user may say about a table, checked once into values that cannot be wrong."""
+"""Options of a lake write, validated once and parsed into values."""
 
 from __future__ import annotations
 
@@ -46,30 +46,30 @@ LAKE_OPTIONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class LakeOptions:
-    """Where a table is and how its files are written."""
+    """Location of a table and options of its files."""
 
     path: str
     """Absolute path of a folder that driver and tasks share, or URI of an object store (`s3://bucket/table`)."""
     partition_by: tuple[str, ...] = ()
-    """Columns of the frame whose values make partitions; their order is part of the table.
+    """Partition columns of the frame; their order is part of the table.
 
-    Spark's `partitionBy()` does not reach a sink in Python.
+    Spark does not pass `partitionBy()` to a sink in Python.
     """
     compression: Codec = "zstd"
-    """Compression codecs of the Parquet files; every reader supports each of them."""
+    """Compression codec of the Parquet files; readers support all allowed codecs."""
     storage: tuple[tuple[str, str], ...] = ()
-    """Options of the object store, as deltalake names them, in lower case."""
+    """Options of the object store under deltalake's names, in lower case."""
     application: tuple[str, int] | None = None
-    """For a batch write: application id and version, as Delta's own `txnAppId` and `txnVersion`."""
+    """Application id and version of a batch write, as in Delta's `txnAppId` and `txnVersion`; None without them."""
 
     @property
     def storage_options(self) -> dict[str, str]:
-        """Return the options of the object store."""
+        """The options of the object store as a dict."""
         return dict(self.storage)
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> LakeOptions:
-        """Return what the options of a read or write mean. Raises `OptionError`, which names option and values."""
+        """Return the parsed options. Raises `OptionError` with option and allowed values."""
         of_store = {name for name in given if name.lower().startswith(STORAGE_PREFIX)}
         storage = {name[len(STORAGE_PREFIX) :].lower(): given[name] for name in of_store}
         rest = {name: value for name, value in given.items() if name not in of_store}
@@ -84,7 +84,7 @@ class LakeOptions:
 
 
 def take_path(options: Mapping[str, str]) -> str:
-    """Return where the table is, without a slash at the end. Raises `OptionError`."""
+    """Return the location of the table without a trailing slash. Raises `OptionError`."""
     path = options.get("path", "").rstrip("/")
     folder = local_folder(path) if path else None
     if not path or (folder is not None and not folder.is_absolute()):
@@ -93,7 +93,7 @@ def take_path(options: Mapping[str, str]) -> str:
 
 
 def take_columns(options: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the columns to partition by, none when the option is missing. Raises `OptionError`."""
+    """Return the partition columns; empty without the option. Raises `OptionError`."""
     text = options.get("partitionBy", "")
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     if len(set(names)) < len(names):

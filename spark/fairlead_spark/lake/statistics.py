@@ -1,8 +1,8 @@
-"""What a Parquet file says of its columns, in the form in which Delta's log keeps it for readers that skip files.
+"""Column statistics of a Parquet file in the form of Delta's log, which lets readers skip files.
 
-Pure. A bound may be wider than the values and never narrower, or a reader would pass over records. Left out are bounds
-of what has no order that all readers share: floats (a reader may order NaN above all numbers, Parquet's footers leave
-it out), decimals (JSON would round them), binaries, booleans and what is inside of other columns.
+Pure. A bound may be wider than the values but never narrower, or a reader would skip records. Values without an order
+that all readers share get no bounds: floats with NaN or infinity (readers may order NaN above all numbers, and
+Parquet's footers omit it), decimals that JSON would round, binaries, booleans, and nested columns.
 """
 
 from __future__ import annotations
@@ -22,21 +22,22 @@ if TYPE_CHECKING:
 
 Bound: TypeAlias = int | float | str
 
-# As Delta's own writers: readers filter by the first columns, and every commit carries these texts.
+# Number of columns with statistics, as in Delta's own writers: readers filter by the first columns, and every commit
+# contains the statistics.
 COLUMNS_MAX = 32
-# Properties by which a table has readers look for bounds of other columns.
+# Properties by which a table announces bounds of other columns.
 INDEXED_COLUMNS = "delta.dataSkippingNumIndexedCols"
 STATS_COLUMNS = "delta.dataSkippingStatsColumns"
-# Longer texts are cut: the log holds bounds, not contents.
+# Longer texts are cut, since the log contains bounds, not contents.
 TEXT_LENGTH_MAX = 32
-# Above every text that begins alike, in the order by code points that readers use.
+# Suffix that sorts above every text with the same prefix, in the readers' order by code points.
 ABOVE_ALL = "\U0010ffff"
 
 
 def statistics_of(footer: pq.FileMetaData, schema: pa.Schema, endless: Collection[str] = frozenset()) -> str:
-    """Return the statistics of one file, as the text in an `add` action of Delta's log.
+    """Return the statistics of one file as the JSON text for an `add` action of Delta's log.
 
-    `endless`: columns that hold NaN or infinity.
+    `endless` has the columns that contain NaN or infinity.
     """
     nulls: dict[str, int] = {}
     ends: dict[str, tuple[Any, Any]] = {}
@@ -70,7 +71,7 @@ def statistics_of(footer: pq.FileMetaData, schema: pa.Schema, endless: Collectio
 
 
 def are_enough(columns: int, properties: Mapping[str, str]) -> bool:
-    """Whether readers of a table with so many columns look for no other bounds than those of the first ones."""
+    """Return whether readers of a table with this many columns use only bounds of the first columns."""
     if columns <= COLUMNS_MAX:
         return True
     return (
@@ -80,13 +81,13 @@ def are_enough(columns: int, properties: Mapping[str, str]) -> bool:
 
 
 def without_bounds(statistics: str) -> str:
-    """Return the statistics of a file with the numbers of records and nulls alone."""
+    """Return the statistics of a file with only the numbers of records and nulls."""
     told = json.loads(statistics)
     return json.dumps({name: told[name] for name in ("numRecords", "nullCount")})
 
 
 def endless_columns(rows: pa.Table) -> set[str]:
-    """Return the columns that hold NaN or infinity."""
+    """Return the columns that contain NaN or infinity."""
     return {
         field.name
         for field in rows.schema
@@ -96,7 +97,7 @@ def endless_columns(rows: pa.Table) -> set[str]:
 
 
 def ends_of(groups: Sequence[pq.Statistics | None]) -> tuple[Bound, Bound] | None:
-    """Return the bounds of a column from what a footer says of its row groups; None where it has none to tell."""
+    """Return the bounds of a column from the footer's statistics of its row groups; None if they are incomplete."""
     try:
         found = [one for one in groups if one is not None and one.has_min_max]
         values: list[Any] = [end for one in found for end in (one.min, one.max)]
@@ -104,19 +105,19 @@ def ends_of(groups: Sequence[pq.Statistics | None]) -> tuple[Bound, Bound] | Non
             return None
         return lower(min(values)), upper(max(values))
     except (ValueError, OverflowError):
-        # Text that is not UTF-8, days that Python's calendar does not have, decimals that JSON would round.
+        # The column has text that is not UTF-8, days outside of Python's calendar, or decimals that JSON would round.
         return None
 
 
 def flat(schema: pa.Schema) -> list[str]:
-    """Return the columns that are no structure, list or map."""
+    """Return the columns that are not structures, lists or maps."""
     return [field.name for field in schema if not pa.types.is_nested(field.type)]
 
 
 def leaves(footer: pq.FileMetaData, schema: pa.Schema) -> dict[str, int]:
-    """Return by name where the flat columns of a table are among the columns of a file.
+    """Return the index of each flat column of a table among the columns of a file.
 
-    A name with a dot is passed over: a footer spells a column inside another one in the same way.
+    Names with a dot are skipped, since a footer spells nested columns in the same way.
     """
     names = {name for name in flat(schema) if "." not in name}
     paths = [footer.schema.column(index).path for index in range(footer.num_columns)]
@@ -124,7 +125,7 @@ def leaves(footer: pq.FileMetaData, schema: pa.Schema) -> dict[str, int]:
 
 
 def lower(value: Any) -> Bound:
-    """Return a bound that is not above `value`; moments have milliseconds in the log."""
+    """Return a bound that is not above `value`; timestamps have milliseconds in the log."""
     match value:
         case datetime():
             return moment(value)
@@ -135,7 +136,7 @@ def lower(value: Any) -> Bound:
         case Decimal():
             return exact(value)
         case _:
-            # An integer, a float or a truth, as the footer has it.
+            # The value is an integer, a float or a boolean of the footer.
             number: Bound = value
             return number
 
@@ -152,10 +153,10 @@ def upper(value: Any) -> Bound:
 
 
 def exact(value: Decimal) -> int | float:
-    """Return a decimal as the number that JSON has for it. Raises `ValueError` where that is another one."""
+    """Return a decimal as a JSON number. Raises `ValueError` if the number would differ."""
     whole = value == value.to_integral_value() and abs(value) < 2**53
     number = int(value) if whole else float(value)
-    # Not every reader of a decimal knows an exponent.
+    # Not every reader accepts an exponent in a decimal.
     if not set(str(number)) <= set("-0123456789.") or Decimal(str(number)) != value:
         message = f"{value} is not {number}"
         raise ValueError(message)
@@ -163,6 +164,6 @@ def exact(value: Decimal) -> int | float:
 
 
 def moment(value: datetime) -> str:
-    """Return a moment with whole milliseconds, cut; with a Z when it has a zone, which is UTC."""
+    """Return a timestamp truncated to milliseconds, with a Z if it has a zone, which is UTC."""
     text = value.replace(tzinfo=None).isoformat(timespec="milliseconds")
     return text + "Z" if value.tzinfo is not None else text

@@ -1,7 +1,7 @@
-"""Where the files of a table lie: a folder of this machine, or an object store that deltalake knows.
+"""Storage of a table's files: a local folder, or an object store that deltalake supports.
 
-One set of options serves both the log (deltalake) and the files (written through deltalake's own file system), so that
-there is nothing to be said twice. A folder is written by Arrow, which is twice as fast there.
+One set of options applies to both the log (deltalake) and the files, which are written through deltalake's own file
+system. Files in a local folder are written by Arrow, which is twice as fast.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 STORE_ERRORS: Final = (OSError, pa.ArrowException, DeltaError)
-"""What the clients of stores raise where a store refuses or does not answer."""
+"""Errors that the clients of stores raise if a store refuses or does not answer."""
 
-# A process of Spark's keeps its clients over batches. They do not survive a fork, hence the process in the key.
+# A Spark process keeps its clients across batches. The key has the process id, since clients do not survive a fork.
 _file_systems: dict[tuple[int, str, tuple[tuple[str, str], ...]], pyarrow.fs.FileSystem] = {}
 
 
 def local_folder(uri: str) -> Path | None:
-    """Return the folder that `uri` names, or None for an object store."""
+    """Return the local folder of `uri`; None for an object store."""
     if uri.startswith("file:"):
         return Path(unquote(urlsplit(uri).path))
     return None if "://" in uri else Path(uri)
 
 
 def file_system(uri: str, options: Mapping[str, str]) -> pyarrow.fs.FileSystem:
-    """Return the file system whose root is the table, made once in a process.
+    """Return the file system whose root is the table, created once in a process.
 
-    Raises what the store's client raises for options that it does not take.
+    Raises the error of the store's client for invalid options.
     """
     key = (os.getpid(), uri, tuple(sorted(options.items())))
     if key not in _file_systems:
@@ -47,7 +47,7 @@ def file_system(uri: str, options: Mapping[str, str]) -> pyarrow.fs.FileSystem:
 
 
 def connected(uri: str, options: Mapping[str, str]) -> pyarrow.fs.FileSystem:
-    """Return a new file system whose root is the table."""
+    """Create a file system whose root is the table."""
     folder = local_folder(uri)
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -58,9 +58,9 @@ def connected(uri: str, options: Mapping[str, str]) -> pyarrow.fs.FileSystem:
 
 
 def delete(files: pyarrow.fs.FileSystem, paths: Iterable[str]) -> list[str]:
-    """Delete files and return the files that the store did not delete; missing files are no error.
+    """Delete files; return the files that the store did not delete. Missing files are not an error.
 
-    Deleted files are never needed, so a refusal of the store is only logged.
+    The files are not part of any table, so a refusal of the store is only logged.
     """
     left, refusal = [], None
     for path in paths:
@@ -77,6 +77,6 @@ def delete(files: pyarrow.fs.FileSystem, paths: Iterable[str]) -> list[str]:
 
 
 def names_in(files: pyarrow.fs.FileSystem, folder: str) -> list[str]:
-    """Return the paths of the files right in a folder of the table; none when there is no such folder."""
+    """Return the paths of the files directly in a folder of the table; empty if the folder does not exist."""
     selector = pyarrow.fs.FileSelector(folder, allow_not_found=True, recursive=False)
     return [found.path for found in files.get_file_info(selector) if found.type == pyarrow.fs.FileType.File]

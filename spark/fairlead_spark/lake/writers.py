@@ -1,8 +1,7 @@
-"""The writers that Spark runs: tasks write files, the driver commits them.
+"""Writers for Spark: tasks write files, and the driver commits them.
 
-A writer is created for every batch, pickled into tasks and created once more for the commit, so it holds only values.
-Only tasks know the query of a batch (Spark sets it there, and not at the commit): their messages carry it to the
-commit.
+A writer is created for every batch, pickled into tasks and created again for the commit, so it contains only values.
+Spark sets the query of a batch only in tasks, whose messages pass it to the commit.
 """
 
 from __future__ import annotations
@@ -33,18 +32,18 @@ logger = logging.getLogger(__name__)
 
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
-# Spark names the jobs of a stream after the run of its query, which a restart changes.
+# Spark uses the run id of a query, which changes at a restart, as the group id of its jobs.
 RUN_ID = "spark.jobGroup.id"
-# Runs of which this process has committed a batch: what the run before it left behind has been looked for.
+# Runs of which this process has committed a batch. The files of earlier runs have already been swept for these runs.
 _swept: set[str] = set()
-# Sweeps that the store refused, to be tried again after later commits to their table. What is beyond the limit is left
+# Sweeps that the store refused, which are retried after later commits to their table. Sweeps beyond the limit are left
 # to the table's vacuum.
 _refused: deque[Sweep] = deque(maxlen=100)
 
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """Where a batch that is in the table may have files which are not."""
+    """Search for the uncommitted files of a committed batch."""
 
     options: LakeOptions
     folders: frozenset[str]
@@ -52,7 +51,7 @@ class Sweep:
     keep: frozenset[str]
 
     def run(self) -> bool:
-        """Delete them, and say whether none is left; where the store refuses, after a later commit to this table."""
+        """Delete the files; return whether none is left. A refused sweep is retried after a later commit."""
         swept = sweep(self.options, self.folders, self.prefix, self.keep)
         if not swept:
             _refused.append(self)
@@ -60,10 +59,11 @@ class Sweep:
 
 
 def try_refused_again(options: LakeOptions) -> None:
-    """Run the refused sweeps of a table, oldest first, until one is refused again, which then is the newest.
+    """Retry the refused sweeps of a table, oldest first, until a sweep is refused again and moves to the end.
 
-    A store that refuses one, refuses all as a rule. Each takes a look into every folder of its batch and a call a file,
-    and Spark waits for the commit: one a commit is what a role without the permission may cost.
+    A store that refuses one sweep usually refuses all. A sweep lists every folder of its batch and makes one call for
+    each file while Spark waits for the commit, so a role without the permission must cost at most one sweep for each
+    commit.
     """
     for refused in [each for each in _refused if each.options == options]:
         _refused.remove(refused)
@@ -73,47 +73,47 @@ def try_refused_again(options: LakeOptions) -> None:
 
 @dataclass
 class WrittenFiles(WriterCommitMessage):
-    """What one task tells the driver."""
+    """Message of one task to the driver."""
 
     query_id: str
-    """Id of a streaming query, the same as long as its checkpoint exists; for a batch write, a name of its own."""
+    """Id of a streaming query, the same as long as its checkpoint exists; for a batch write, a unique id."""
     run_id: str
     """Id of the query's present run; for a batch write, the same as `query_id`."""
     attempt: int
-    """Attempts of this task before this one."""
+    """Number of earlier attempts of this task."""
     files: list[DataFile] = field(default_factory=list)
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> LakeStreamWriter:
-    """Return the writer of a stream. Raises `OptionError` and `SchemaMismatch`; needs no network."""
+    """Return the writer of a stream, without network access. Raises `OptionError` and `SchemaMismatch`."""
     return LakeStreamWriter(*checked(options, schema), overwrite)
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> LakeBatchWriter:
-    """Return the writer of a batch. Raises `OptionError` and `SchemaMismatch`; needs no network."""
+    """Return the writer of a batch, without network access. Raises `OptionError` and `SchemaMismatch`."""
     return LakeBatchWriter(*checked(options, schema), overwrite)
 
 
 def checked(given: Mapping[str, str], schema: StructType) -> tuple[LakeOptions, Columns]:
-    """Return options and columns of a write."""
+    """Return the validated options and columns of a write."""
     options = LakeOptions.parse(given)
     return options, columns_of(schema.jsonValue(), options.partition_by)
 
 
 class LakeWriter:
-    """What streams and batches have in common."""
+    """Common base of the writers for streams and batches."""
 
     def __init__(self, options: LakeOptions, columns: Columns, overwrite: bool) -> None:
-        """Take values only: a writer is pickled."""
+        """Store plain values only, since a writer is pickled."""
         self.options = options
         self.columns = columns
         self.overwrite = overwrite
 
     def write_files(self, batches: Iterator[pa.RecordBatch], query_id: str, prefix: str) -> WrittenFiles:
-        """Write what a task is given; nothing stays when the writing fails."""
+        """Write the rows of a task; delete the written files after a failure."""
         context = TaskContext.get()
         assert context is not None, "Spark calls this in a task"
-        # A name is never used twice, not even by the same batch run again: its files may be in the table.
+        # A name is never used twice, not even by a repetition of the same batch, since its files may be in the table.
         unique = uuid.uuid4().hex[:12]  # noqa: TID251 - a task is an edge
         name = f"{prefix}{context.partitionId():05d}-{context.attemptNumber()}-{unique}"
         system = storage.file_system(self.options.path, self.options.storage_options)
@@ -131,7 +131,7 @@ class LakeWriter:
         *,
         is_stream: bool = False,
     ) -> Outcome:
-        """Make one commit of all that the tasks wrote."""
+        """Commit all files of the tasks in one commit."""
         files = [file for message in messages for file in message.files]
         now_ms = time.time_ns() // 1_000_000  # noqa: TID251 - the driver's commit is an edge
         commit = BatchCommit(
@@ -140,11 +140,11 @@ class LakeWriter:
         return commit.run()
 
     def discard(self, messages: Sequence[WriterCommitMessage | None]) -> frozenset[str] | None:
-        """Delete what tasks wrote to the end, when another one failed and so no commit was begun.
+        """Delete the files of finished tasks if another task failed, so that no commit was started.
 
-        Returns the folders in which they wrote. None, and nothing is deleted, where the table cannot be read, and with
-        every message there: then it was the commit that ended in an exception, and what it did is not known. Files that
-        are in no table are found when the batch runs again, or by the table's vacuum.
+        Returns the folders of the files. Returns None and deletes nothing if the table cannot be read, or if all
+        messages are present: in that case the commit itself raised an exception, and its result is unknown. Uncommitted
+        files are deleted when the batch runs again, or by the table's vacuum.
         """
         if None not in messages:
             logger.warning(
@@ -155,7 +155,7 @@ class LakeWriter:
         try:
             table = open_table(self.options)
         except storage.STORE_ERRORS as error:
-            # The error of the batch is raised, not this one.
+            # Spark raises the error of the batch, not this error.
             logger.warning("%s cannot be read, so files are left alone: %s", self.options.path, error)
             return None
         delete_unlisted(self.options, files, table)
@@ -163,7 +163,7 @@ class LakeWriter:
 
 
 class LakeStreamWriter(LakeWriter, DataSourceStreamArrowWriter):
-    """Writes the batches of a query, each exactly once."""
+    """Writes the batches of a query, each batch exactly once."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenFiles:  # type: ignore[override] # as Spark says
         """Write the files of one task."""
@@ -176,7 +176,7 @@ class LakeStreamWriter(LakeWriter, DataSourceStreamArrowWriter):
         return self.write_files(iterator, query_id, file_prefix(query_id, int(batch_id)))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Commit the batch to the table, unless it is there."""
+        """Commit the batch to the table, unless the table already has it."""
         written = [message for message in messages if isinstance(message, WrittenFiles)]
         if not written:
             return
@@ -187,24 +187,25 @@ class LakeStreamWriter(LakeWriter, DataSourceStreamArrowWriter):
         first = written[0].run_id not in _swept
         _swept.add(written[0].run_id)
         if outcome is Outcome.COMMITTED and (first or any(message.attempt for message in written)):
-            # The batch is in the table, so no other driver can commit files of its name any more.
+            # The batch is in the table, so no other driver can commit other files of this batch any more.
             files = [file for message in written for file in message.files]
             paths = frozenset(file.path for file in files)
             Sweep(self.options, folders_of(files), file_prefix(query_id, batchId), paths).run()
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Delete what the tasks of a failed batch wrote; what killed ones left goes when the batch has run again.
+        """Delete the files of a failed batch's finished tasks; files of killed tasks are deleted after a repetition.
 
-        Not at once, as for a batch write: a driver that is thought dead may be about to commit files of this batch.
+        Unlike in a batch write, files of killed tasks are not deleted here: a driver that is presumed dead may be about
+        to commit files of this batch.
         """
         self.discard(messages)
 
 
 class LakeBatchWriter(LakeWriter, DataSourceArrowWriter):
-    """Writes one frame in one commit; with `txnAppId` and `txnVersion` not a second time."""
+    """Writes one frame in one commit; `txnAppId` and `txnVersion` prevent a second commit."""
 
     def __init__(self, options: LakeOptions, columns: Columns, overwrite: bool) -> None:
-        """Give the write a name, which its files have."""
+        """Create the writer with a unique id, which is part of its file names."""
         super().__init__(options, columns, overwrite)
         self.write_id = str(uuid.uuid4())  # noqa: TID251 - the planner of a write is an edge
         self.prefix = f"part-{self.write_id}-"
@@ -221,8 +222,8 @@ class LakeBatchWriter(LakeWriter, DataSourceArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Delete the files of a failed write, including files of killed tasks.
 
-        Spark kills the worker of a failing task. The partitions of its files are unknown: they are searched in the
-        folders of the other tasks, and in the table's own folder.
+        Spark kills the worker of a failing task, and the partitions of its files are unknown. The files are searched in
+        the folders of the other tasks, and in the root folder of the table.
         """
         folders = self.discard(messages)
         if folders is not None:
@@ -230,5 +231,5 @@ class LakeBatchWriter(LakeWriter, DataSourceArrowWriter):
 
 
 def file_prefix(query_id: str, batch_id: int) -> str:
-    """Return how the names of all files of a batch begin."""
+    """Return the prefix of the names of a batch's files."""
     return f"part-{query_id}-{batch_id:08d}-"

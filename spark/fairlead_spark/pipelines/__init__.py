@@ -1,7 +1,7 @@
-"""Pipelines: streaming queries with a name and options, each a module of this folder with `PIPELINE`.
+"""Pipelines: named streaming queries with options. Each is a module of this folder with `PIPELINE`.
 
-`fairlead job run NAME` runs one; `find(NAME).start(spark, options, checkpoint=...)` does the same in a program. A
-pipeline says what it reads and writes; trigger, checkpoint and name of the query are given when it is started.
+`fairlead job run NAME` runs a pipeline; `find(NAME).start(spark, options, checkpoint=...)` does the same in a program.
+A pipeline defines its input and output; trigger, checkpoint and name of the query are set at its start.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 NAMES: tuple[str, ...] = ("flight_windows", "logs", "mirror", "sessions", "topic_to_delta")
-"""Every pipeline of this folder; the name of the module is the name of the pipeline."""
+"""Pipelines of this folder; the name of the module is the name of the pipeline."""
 DEFAULT_BOOTSTRAP = "http://127.0.0.1:9520"
 
 
 class PipelineError(ValueError):
-    """A pipeline cannot be run as asked; the message says what to change."""
+    """A pipeline cannot be run as requested; the message has the remedy."""
 
 
 class PipelineNotFound(PipelineError):
@@ -36,7 +36,7 @@ class PipelineNotFound(PipelineError):
 
 
 class PipelineOptionError(PipelineError):
-    """An option is missing, unknown, or has a value that cannot be."""
+    """An option is missing, unknown or invalid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class PipelineOption:
     name: str
     help: str
     default: str | None = ""
-    """The value where none is given; empty: off, or as Spark has it. None: the option is required."""
+    """Default value; empty for off or Spark's default, None for a required option."""
 
     @property
     def required(self) -> bool:
@@ -57,7 +57,7 @@ class PipelineOption:
 BOOTSTRAP = PipelineOption(
     "bootstrap", "Brokers to start from, URLs with commas between them.", DEFAULT_BOOTSTRAP
 )
-"""Every pipeline has it; FAIRLEAD_BOOTSTRAP comes before the default."""
+"""Option of every pipeline; the variable FAIRLEAD_BOOTSTRAP overrides the default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,26 +66,28 @@ class Pipeline:
 
     name: str
     summary: str
-    """One sentence, for the list."""
+    """Summary in one sentence, for `fairlead job list`."""
     options: tuple[PipelineOption, ...]
-    """Those of its own; `bootstrap` is added."""
+    """Options of this pipeline without `bootstrap`, which every pipeline has."""
     writer: Callable[[SparkSession, Mapping[str, str]], DataStreamWriter]
-    """Builds the query from complete options, up to its writer; trigger, checkpoint and name are not its business."""
+    """Function that builds the query from complete options, up to its writer without trigger, checkpoint and name."""
     check: Callable[[Mapping[str, str]], None] = lambda _options: None
-    """Raises PipelineOptionError for values that cannot be, before Spark is started; no network."""
+    """Function that raises `PipelineOptionError` for invalid values, without network access, before Spark is
+    started."""
     reads: tuple[str, ...] = ()
-    """Options that name topics to read, by comma. `fairlead job run` asks for them before it starts Spark."""
+    """Options with topics to read, separated by commas. `fairlead job run` checks that the topics exist before it
+    starts Spark."""
 
     @property
     def all_options(self) -> tuple[PipelineOption, ...]:
-        """Return `bootstrap` and those of its own."""
+        """The option `bootstrap` and the pipeline's own options."""
         return (BOOTSTRAP, *self.options)
 
     def complete(self, given: Mapping[str, str]) -> dict[str, str]:
-        """Return every option with its value, the given ones and the defaults.
+        """Return every option with its given or default value.
 
         Raises:
-            PipelineOptionError: for an unknown option, a required one that is missing, or a value that cannot be.
+            PipelineOptionError: for an unknown option, a missing required option, or an invalid value.
         """
         known = {option.name: option for option in self.all_options}
         for name in given:
@@ -113,11 +115,12 @@ class Pipeline:
     ) -> StreamingQuery:
         """Start the query.
 
-        `checkpoint` is the folder from which it goes on after a stop: one folder, one query. With `once` it works
-        off what is there now and ends; without, it looks for records `every` so long (Spark's words: "5 seconds").
+        `checkpoint` is the folder from which the query continues after a stop; each query needs its own folder. With
+        `once`, the query processes all present records and ends. Without it, the query looks for records at the
+        interval `every`, in Spark's form ("5 seconds").
 
         Raises:
-            PipelineOptionError: for an unknown option, a required one that is missing, or a value that cannot be.
+            PipelineOptionError: for an unknown option, a missing required option, or an invalid value.
         """
         writer = self.writer(spark, self.complete(options))
         writer = writer.queryName(self.name).option("checkpointLocation", checkpoint)
@@ -126,11 +129,11 @@ class Pipeline:
 
 
 def find(name: str) -> Pipeline:
-    """Return the pipeline of a name (hyphens and underscores are one), or of a file whose name ends in `.py`.
+    """Return the pipeline of a name (hyphens equal underscores), or of a file whose name ends in `.py`.
 
     Raises:
-        PipelineNotFound: with the nearest name and the list of those there are.
-        PipelineError: a file cannot be loaded, or holds no pipeline.
+        PipelineNotFound: with the nearest name and the list of pipelines. PipelineError: a file cannot be loaded, or
+        has no pipeline.
     """
     if name.endswith(".py"):
         return _of_file(Path(name))
@@ -144,12 +147,12 @@ def find(name: str) -> Pipeline:
 
 
 def pipelines() -> list[Pipeline]:
-    """Return every pipeline, by name."""
+    """Return all pipelines, ordered by name."""
     return [find(name) for name in sorted(NAMES)]
 
 
 def _of_file(path: Path) -> Pipeline:
-    """Return what a file of the user's calls `PIPELINE`."""
+    """Return `PIPELINE` of a user's file."""
     if not path.is_file():
         message = f"no file {path}"
         raise PipelineNotFound(message)
@@ -171,13 +174,13 @@ def _of_file(path: Path) -> Pipeline:
     with suppress(ImportError):
         from pyspark import cloudpickle
 
-        # Workers cannot import the file: its functions travel whole.
+        # Workers cannot import the file, so its functions are pickled by value.
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     return pipeline
 
 
 def _nearest(name: str, known: Mapping[str, object] | tuple[str, ...]) -> str:
-    """Return the end of a sentence about an unknown name: the nearest one, and all of them."""
+    """Return the end of a message about an unknown name: the nearest known name, and all known names."""
     close = get_close_matches(name.lower(), [each.lower() for each in known], n=1)
     meant = next((each for each in known if close and each.lower() == close[0]), None)
     return (f"; did you mean {meant!r}?" if meant else ";") + f" there are {', '.join(sorted(known))}"

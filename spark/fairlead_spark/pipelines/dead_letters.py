@@ -1,12 +1,12 @@
-"""Records that a pipeline cannot use: kept as they are in a topic of their own, with the reason, and counted.
+"""Dead letters: records that a pipeline cannot use, written unchanged to a separate topic with the reason.
 
     parsed, reason = parse_json("value", "user STRING, at TIMESTAMP", required=("user", "at"))
     good, letters = split(records.withColumn("click", parsed), reason, pipeline="sessions", topic="clicks.dead-letters")
 
-`letters` goes into the same sink as what becomes of `good`, so that one checkpoint holds for both.
+`letters` is written to the same sink as the results of `good`, so that one checkpoint covers both.
 
-A second query would need a checkpoint of its own, and `foreachBatch` stands behind the aggregation, where the records
-are gone.
+A second query would need its own checkpoint, and `foreachBatch` runs after the aggregation, where the records are no
+longer available.
 """
 
 from __future__ import annotations
@@ -25,28 +25,29 @@ DEAD_LETTERS = PipelineOption(
 )
 SUFFIX = ".dead-letters"
 OBSERVATION = "input"
-"""Under this name each batch reports `records`, all that it read, and `dead_letters`, those among them it could not
-use (`observedMetrics` of the query's progress)."""
+"""Name under which each batch reports the number of its `records` and the number of its `dead_letters`, in
+`observedMetrics` of the query's progress."""
 CORRUPT = "_corrupt"
 HEADER_PREFIX = "dead-letter."
 ORIGIN = ("topic", "partition", "offset")
 YEAR_1_US = -62_135_596_800_000_000
 YEAR_10000_US = 253_402_300_800_000_000
-"""As brokers bound the times of records. Of others Spark makes windows that overflow, which would end the query, and a
-number of milliseconds in place of seconds would move the watermark behind all that comes after it."""
+"""First microsecond after the allowed times, the same bounds that brokers apply to records. Other times would overflow
+in Spark's windows and stop the query, and a number of milliseconds in place of seconds would move the watermark past
+all later records."""
 
 
 def dead_letter_topic(options: Mapping[str, str], source: str) -> str:
-    """Return where dead letters go: the option, else the input's name with `.dead-letters` behind it."""
+    """Return the topic of dead letters: the option, else the input's name with the suffix `.dead-letters`."""
     return options[DEAD_LETTERS.name] or source + SUFFIX
 
 
 def parse_json(column: str, ddl: str, *, required: Sequence[str] = ()) -> tuple[Column, Column]:
-    """Return two columns for a column of bytes that should be JSON objects: the object, and the reason if it is none.
+    """Return two columns for a column of JSON objects as bytes: the parsed object, and the reason if it is invalid.
 
-    `ddl` names the fields and their types as Spark does ("user STRING, at TIMESTAMP"); other fields are left out, and
-    missing fields are null. The reason is null if the object parsed, has every field of `required`, no TIMESTAMP
-    outside of the years 1 to 9999, and no DOUBLE or FLOAT that is not finite.
+    `ddl` has the fields and their types in Spark's form ("user STRING, at TIMESTAMP"); other fields are dropped, and
+    missing fields are null. The reason is null if the object is valid JSON and has every field of `required`, no
+    TIMESTAMP outside of the years 1 to 9999, and no DOUBLE or FLOAT that is not finite.
     """
     from pyspark.sql import functions as sql
     from pyspark.sql.types import DoubleType, FloatType, StructType, TimestampType
@@ -72,7 +73,7 @@ def parse_json(column: str, ddl: str, *, required: Sequence[str] = ()) -> tuple[
 
 
 def split(records: DataFrame, reason: Column, *, pipeline: str, topic: str) -> tuple[DataFrame, DataFrame]:
-    """Return the records without a reason, as they are, and the dead letters for the sink: topic, key, value, headers.
+    """Return the records without a reason, unchanged, and the dead letters as topic, key, value and headers.
 
     `records` has at least key, value, topic, partition and offset. A dead letter has the key and value of the record,
     and in its headers `dead-letter.reason`, `.pipeline`, `.topic`, `.partition` and `.offset`.
@@ -81,7 +82,7 @@ def split(records: DataFrame, reason: Column, *, pipeline: str, topic: str) -> t
 
     told = records.withColumn("_reason", reason)
     good = told.where(sql.col("_reason").isNull()).drop("_reason")
-    # Counted on this side alone: both sides see every record.
+    # Only this side counts, since both sides read every record.
     counted = told.observe(
         OBSERVATION, sql.count(sql.lit(1)).alias("records"), sql.count("_reason").alias("dead_letters")
     )
@@ -98,7 +99,7 @@ def split(records: DataFrame, reason: Column, *, pipeline: str, topic: str) -> t
 
 
 def without_headers(records: DataFrame) -> DataFrame:
-    """Return topic, key and value of records with an empty column of headers, to be put together with dead letters."""
+    """Return topic, key and value of records with null headers, for a union with dead letters."""
     from pyspark.sql import functions as sql
 
     none = sql.lit(None).cast("array<struct<key:string,value:binary>>")

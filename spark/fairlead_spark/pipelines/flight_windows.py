@@ -1,8 +1,8 @@
-"""Flights and delays of each carrier in windows of event time, from a topic of flights into a topic of windows.
+"""Pipeline that counts flights and delays of each carrier in windows of event time.
 
-A flight counts in the window of its `time_hour`, however late its record comes, until the watermark has passed the end
-of the window: the latest time that was seen, less the option `watermark`. Then the window is written, once, and
-flights that come for it later are dropped and counted.
+A flight counts in the window of its `time_hour` until the watermark has passed the end of the window. The watermark is
+the latest observed time minus the option `watermark`. Each window is then written once, and later flights of the window
+are dropped and counted.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ FLIGHT = "carrier STRING, dep_delay DOUBLE, time_hour TIMESTAMP"
 def windows(flights: DataFrame, *, length: str, watermark: str, topic: str) -> DataFrame:
     """Return a record for each carrier and window: the key is the carrier, the value a JSON object.
 
-    `flights` has a column `flight` with the fields of a flight. `flights` counts all of them, `delayed` those with a
-    known departure delay, `minutes` is the sum of these delays.
+    `flights` has a column `flight` with the fields of a flight. In the result, `flights` is the number of flights,
+    `delayed` the number with a known departure delay, and `minutes` the sum of these delays.
     """
     from pyspark.sql import functions as sql
 

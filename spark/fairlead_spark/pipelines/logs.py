@@ -1,7 +1,7 @@
-"""Log lines and measurements of many programs, counted for each source and level, or metric, in windows of event time.
+"""Pipeline that counts log lines and measurements by source and level, or metric, in windows of event time.
 
-A record is a JSON object: a log line has `source`, `at` and `level`, a measurement `source`, `at`, `metric` and
-`value`. What is neither goes to the topic of dead letters. A window is written once, when the watermark has passed it.
+A record is a JSON object: a log line has `source`, `at` and `level`, and a measurement has `source`, `at`, `metric` and
+`value`. Other records are dead letters. A window is written once, when the watermark has passed it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ENTRY = "source STRING, at TIMESTAMP, level STRING, metric STRING, value DOUBLE"
 
 
 def parsed_entry() -> tuple[Column, Column]:
-    """Return two columns for a column `value` of bytes: the entry, and why it is none."""
+    """Return two columns for the bytes in column `value`: the entry, and the reason if it is invalid."""
     from pyspark.sql import functions as sql
 
     entry, reason = parse_json("value", ENTRY, required=("source", "at"))
@@ -36,8 +36,8 @@ def parsed_entry() -> tuple[Column, Column]:
 def windows(entries: DataFrame, *, length: str, watermark: str, topic: str) -> DataFrame:
     """Return a record for each window, source and level or metric: the key is the source, the value a JSON object.
 
-    `entries` has a column `entry`. `records` counts the entries; `mean`, `least` and `greatest` are of a metric's
-    values, and null for a level. Levels are written in small letters, whatever a program says.
+    `entries` has a column `entry`. `records` is the number of entries; `mean`, `least` and `greatest` are statistics of
+    a metric's values, and null for a level. Levels are converted to lower case.
     """
     from pyspark.sql import functions as sql
 

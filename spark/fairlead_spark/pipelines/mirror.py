@@ -1,7 +1,7 @@
-"""Topics of one cluster copied to another, at least once: keys, values, headers, timestamps and partitions are kept.
+"""Pipeline that copies topics to another cluster, at least once, with keys, values, headers, times and partitions.
 
-Offsets are the other cluster's own. A record may be there twice after a stop in the middle of a batch, in a partition
-whose order is kept otherwise.
+The target cluster assigns its own offsets. A stop in the middle of a batch may duplicate records; the order within a
+partition is otherwise kept.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NAME = "mirror"
 
 
 def check(options: Mapping[str, str]) -> None:
-    """Refuse a mirror that reads what it writes."""
+    """Raise `PipelineOptionError` for a mirror that would read its own copies."""
     if not names_in(options["topics"]):
         message = "pipeline mirror needs a name in the option topics"
         raise PipelineOptionError(message)
@@ -44,13 +44,12 @@ def check(options: Mapping[str, str]) -> None:
 
 
 def refuse_itself(options: Mapping[str, str]) -> None:
-    """Refuse a mirror whose source and target are one cluster by its id, however their addresses are spelt.
+    """Raise an error if source and target have the same cluster id, regardless of their addresses.
 
-    With a prefix the copies are other topics, and one cluster may hold both.
+    With a prefix, the copies are other topics, which may be in the same cluster.
 
     Raises:
-        PipelineOptionError: every pass would copy the topics into themselves.
-        FairleadError: a cluster cannot be asked.
+        PipelineOptionError: every pass would copy the topics into themselves. FairleadError: a cluster does not answer.
     """
     if options["prefix"]:
         return

@@ -1,7 +1,7 @@
-"""Sessions of the users of a site, from a topic of clicks into a topic of sessions.
+"""Pipeline that derives the sessions of a site's users from a topic of clicks.
 
-A session ends when a user is silent for the option `gap`, and is written, once, when the watermark has passed that end:
-the latest time that was seen, less the option `watermark`.
+A session ends when its user is inactive for the option `gap`. The session is written once, when the watermark has
+passed its end. The watermark is the latest observed time minus the option `watermark`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def sessions(clicks: DataFrame, *, gap: str, watermark: str, topic: str) -> Data
             sql.min("at").alias("first"),
             sql.max("at").alias("last"),
             sql.count(sql.lit(1)).alias("clicks"),
-            # Of two clicks at one time the lesser page, so that the answer is the same on every run.
+            # Of two clicks at the same time, the entry is the lesser page, so that every run gives the same result.
             sql.min(sql.struct("at", "page"))["page"].alias("entry"),
             sql.max(sql.struct("at", "page"))["page"].alias("exit"),
         )

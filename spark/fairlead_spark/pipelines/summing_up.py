@@ -1,4 +1,4 @@
-"""What pipelines that sum up a topic share: one query reads, parses, sets dead letters apart and writes both."""
+"""Common parts of aggregating pipelines: one query reads, parses, splits off dead letters and writes both."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 READING = (DEAD_LETTERS, STARTING_OFFSETS, MAX_OFFSETS, MIN_PARTITIONS)
-"""The options of all such pipelines, beside `input` and `output`."""
+"""Options of all aggregating pipelines in addition to `input` and `output`."""
 
 
 def summed_up(
@@ -35,9 +35,10 @@ def summed_up(
     parsed: tuple[Column, Column],
     sum_up: Callable[[DataFrame], DataFrame],
 ) -> DataStreamWriter:
-    """Return the query from `input` to `output`, whose topics are made.
+    """Return the query from `input` to `output`; create missing output topics.
 
-    `parsed`: an entry of `value`, and why it is none; `sum_up` gets the good ones in a column of the name `entry`.
+    `parsed` has the entry of `value`, and the reason if it is invalid; `sum_up` gets valid entries in the column
+    `entry`.
     """
     source, letters = options["input"], dead_letter_topic(options, options["input"])
     require_topics(options["bootstrap"], [source])

@@ -1,8 +1,8 @@
-"""Topics into a Delta table that has each record exactly once, partitioned by the day of its timestamp.
+"""Pipeline that writes topics to a Delta table, each record exactly once, partitioned by the day of its timestamp.
 
-Which records a batch has is in the checkpoint before it is read, and the table knows which batches it has: after a stop
-anywhere, the batch that was cut off is written again or passed over as a whole. Two queries with checkpoints of their
-own that write the same topic into one table write it twice.
+The checkpoint records the offsets of a batch before the batch is read, and the table records its batches. After a stop
+at any point, the interrupted batch is either written again or skipped as a whole. Two queries with separate checkpoints
+that write the same topic to one table duplicate its records.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ if TYPE_CHECKING:
 
 NAME = "topic_to_delta"
 TRUTHS = ("true", "false")
-# The session's time zone has no effect: days are in UTC, as timestamps are. Brokers accept only timestamps of the years
-# 1 to 9999, which are the possible partitions.
+# Days are in UTC like timestamps, independent of the session's time zone. Brokers accept only timestamps of the years 1
+# to 9999, so no other partitions are possible.
 DAY = "date_from_unix_date(CAST(floor(unix_seconds(timestamp) / 86400) AS INT))"
 
 
 def rows(records: DataFrame, *, text: bool, headers: bool) -> DataFrame:
-    """Return what the table holds of records: all that makes a record unique, its contents, and its day in UTC.
+    """Return the table's rows for records: contents, position, timestamp, and day in UTC.
 
-    As text, bytes that are not UTF-8 become U+FFFD: readers of Parquet refuse the whole column for one such text.
+    With `text`, bytes that are not UTF-8 become U+FFFD, since a single invalid text makes the whole column unreadable
+    in Parquet.
     """
     from pyspark.sql import functions as sql
 
@@ -47,7 +48,7 @@ def rows(records: DataFrame, *, text: bool, headers: bool) -> DataFrame:
 
 
 def store_options(text: str) -> dict[str, str]:
-    """Return the options of the object store from `NAME=VALUE` with commas between.
+    """Return the options of the object store from `NAME=VALUE` pairs separated by commas.
 
     Raises:
         PipelineOptionError: a part has no name or no value.
@@ -56,7 +57,7 @@ def store_options(text: str) -> dict[str, str]:
     for number, part in enumerate(names_in(text), 1):
         name, sign, value = part.partition("=")
         if not (name and sign):
-            # Values are secrets, and what is between commas may be half of one.
+            # Values are secrets, and a part between commas may be half of a secret.
             message = (
                 f"pipeline {NAME} has option storage, whose part {number} is not NAME=VALUE; "
                 "it must be NAME=VALUE with commas between"
@@ -67,7 +68,7 @@ def store_options(text: str) -> dict[str, str]:
 
 
 def check(options: Mapping[str, str]) -> None:
-    """Refuse options that are wrong independent of the cluster."""
+    """Raise `PipelineOptionError` for options that are invalid regardless of the cluster."""
     if not names_in(options["topics"]):
         message = f"pipeline {NAME} needs a name in the option topics"
         raise PipelineOptionError(message)

@@ -1,4 +1,4 @@
-"""What pipelines have in common: topics that are read, topics that are written, and the options of both."""
+"""Common parts of pipelines: reads and writes of topics, and their options."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ MIN_PARTITIONS = PipelineOption(
     "At least so many tasks a batch, such as the cores of all executors; empty: as many as the driver has cores.",
 )
 PLACED = "key,value,topic,partition,offset"
-"""The columns that a pipeline with dead letters needs."""
+"""Columns that a pipeline with dead letters needs."""
 RETRY_TIMEOUT = "15s"
-"""Time after which a start that cannot reach the cluster fails."""
+"""Time after which the start of a pipeline fails if the cluster is unreachable."""
 TIME_FORMAT = "yyyy-MM-dd'T'HH:mm:ssXXX"
-"""Times in the JSON that pipelines write: `2013-01-01T10:00:00Z`."""
+"""Format of times in the JSON that pipelines write: `2013-01-01T10:00:00Z`."""
 WHOLE_RECORDS = {"max.message.bytes": 64 << 20}
-"""Configuration of a topic that gets records of others as they are: the most that can be. What its input has packed
-into few bytes, or with a larger limit of its own, would not fit else, and one record would stop the pipeline."""
+"""Configuration of a topic that gets unchanged records of other topics: the highest possible limit. Otherwise, a record
+from an input with better compression or a larger limit might not fit and would stop the pipeline."""
 JSON_OPTIONS = {"timestampFormat": TIME_FORMAT, "timeZone": "UTC", "ignoreNullFields": "false"}
 
 
 class InputNotFound(PipelineOptionError):
-    """A topic that a pipeline is going to read is not there."""
+    """An input topic of a pipeline does not exist."""
 
 
 def read_topics(
     spark: SparkSession, options: Mapping[str, str], topics: str, *, columns: str = "", headers: bool = False
 ) -> DataFrame:
-    """Return the stream of one or more topics (commas between), as the options of the pipeline say.
+    """Return the stream of one or more topics, separated by commas, with the options of the pipeline.
 
-    Spark takes every column from a source, whether it is used or not: `columns` says which there are at all.
+    Spark reads every column of a source, even unused ones; `columns` limits the columns of the source.
     """
     reader = spark.readStream.format("fairlead").option("bootstrap", options["bootstrap"])
     reader = reader.option("subscribe", topics).option("startingOffsets", options[STARTING_OFFSETS.name])
@@ -55,38 +55,36 @@ def read_topics(
 
 
 def write_topics(records: DataFrame, bootstrap: str) -> DataStreamWriter:
-    """Return the writer of records that name their topic in the column `topic`; windows are written once, closed."""
+    """Return the writer of records with their topic in the column `topic`; windows are written once, when closed."""
     return records.writeStream.format("fairlead").option("bootstrap", bootstrap).outputMode("append")
 
 
 def names_in(topics: str) -> list[str]:
-    """Return the names between the commas."""
+    """Return the names of a comma-separated list."""
     return [name.strip() for name in topics.split(",") if name.strip()]
 
 
 def cluster_id(bootstrap: str) -> str:
-    """Return the id that a cluster tells, the same by whichever address it is asked. Raises `FairleadError`."""
+    """Return the id of a cluster, which does not depend on the address. Raises `FairleadError`."""
     with Admin(bootstrap, retry_timeout=RETRY_TIMEOUT) as admin:
         return admin.cluster().cluster_id
 
 
 def require_topics(bootstrap: str, topics: list[str]) -> dict[str, int]:
-    """Return the number of partitions of each topic that a pipeline is going to read.
+    """Return the number of partitions of each input topic of a pipeline.
 
     Raises:
-        InputNotFound: a topic is not there, and so would never give a record.
-        FairleadError: the cluster cannot be asked.
+        InputNotFound: a topic does not exist. FairleadError: the cluster does not answer.
     """
     with Admin(bootstrap, retry_timeout=RETRY_TIMEOUT) as admin:
         return {name: _partitions(admin, name, bootstrap) for name in topics}
 
 
 def require_inputs(pipeline: Pipeline, options: Mapping[str, str]) -> None:
-    """Find out whether every topic is there that a pipeline says it reads, by its complete options.
+    """Check that every input topic of a pipeline with complete options exists.
 
     Raises:
-        InputNotFound: one is not.
-        FairleadError: the cluster cannot be asked.
+        InputNotFound: an input topic does not exist. FairleadError: the cluster does not answer.
     """
     require_topics(
         options["bootstrap"], [name for option in pipeline.reads for name in names_in(options[option])]
@@ -96,9 +94,9 @@ def require_inputs(pipeline: Pipeline, options: Mapping[str, str]) -> None:
 def ensure_topics(
     bootstrap: str, topics: Mapping[str, int | None], config: Mapping[str, int] | None = None
 ) -> None:
-    """Create the topics that are not there yet; None: as many partitions as the cluster gives by default.
+    """Create missing topics; None stands for the cluster's default number of partitions.
 
-    `config` applies to created topics; existing topics keep theirs.
+    `config` applies to created topics; existing topics keep their configuration.
 
     Raises:
         PipelineOptionError: a topic exists and has fewer partitions.

@@ -1,1 +1,1 @@
-"""Pure: what the options of a read mean in offsets, and how a read is shared out over tasks."""
+"""Planning of reads, without I/O: offsets for the options of a read, and the split of a read into tasks."""

@@ -1,4 +1,4 @@
-"""The columns that a read can have, in the words of Spark's schemas. Pure."""
+"""Columns of a read, with their types in Spark's DDL. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its name, its type as Spark's DDL, what it holds."""
+    """One column: its name, its type in Spark's DDL, and its meaning."""
 
     name: str
     ddl: str
@@ -34,5 +34,5 @@ DEFAULT: Final = tuple(column.name for column in COLUMNS if column.name != HEADE
 
 
 def ddl_of(names: Sequence[str]) -> str:
-    """Return the schema of these columns, in their order."""
+    """Return the schema of the given columns in their order."""
     return ", ".join(f"`{name}` {BY_NAME[name].ddl}" for name in names)

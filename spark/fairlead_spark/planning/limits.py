@@ -1,4 +1,4 @@
-"""How far one trigger goes: everything, at most so many records, and never past a target that was fixed before.
+"""End of one trigger: limited by a number of records, and by a fixed target.
 
 Pure; called by the stream reader.
 """
@@ -12,10 +12,10 @@ from fairlead_spark.planning.ranges import OffsetRange, plan_between, unexpired
 
 
 def settled(start: StreamOffsets, end: StreamOffsets) -> StreamOffsets:
-    """Return the end in the words of the start wherever nothing has moved.
+    """Return the end, with the start's entry for every partition that has not moved.
 
-    A new leader alone is no new data: Spark compares text, and would run a trigger for its epoch. A partition that is
-    missing keeps its place: topics lose none, but a broker that lags behind may not have heard of all of them.
+    A new leader alone is not new data: Spark compares offsets as text and would run a trigger for the new epoch. A
+    missing partition keeps its entry: topics never lose partitions, but a lagging broker may not know all of them yet.
     """
     return StreamOffsets(
         {name: _settled(start.topics.get(name), topic) for name, topic in end.topics.items()}
@@ -33,9 +33,9 @@ def _settled(before: TopicOffsets | None, topic: TopicOffsets) -> TopicOffsets:
 
 
 def falls_back(start: StreamOffsets, end: StreamOffsets) -> bool:
-    """Return whether a log ends before the position of the query, or a topic is gone.
+    """Return whether a log ends before the position of the query, or a topic is missing.
 
-    This may be so for a moment after a change of leaders, and at a broker that does not know a new topic yet.
+    Both may happen briefly after a leader change, or at a broker that does not know a new topic yet.
     """
     return not start.topics.keys() <= end.topics.keys() or any(
         place.offset < known.offset
@@ -47,10 +47,10 @@ def falls_back(start: StreamOffsets, end: StreamOffsets) -> bool:
 
 
 def kept(start: StreamOffsets, end: StreamOffsets) -> StreamOffsets:
-    """Return the end without places that fall back, unless a newer leader vouches for them.
+    """Return the end without positions that move backwards, unless a newer leader epoch confirms them.
 
-    Only an election takes records away. A smaller end under an epoch that the query has seen is an answer that came
-    too early, and a query that went back to it would read the records between a second time.
+    Only an election can remove records. A smaller end under an epoch that the query has already seen is an outdated
+    answer, and a query that moved back to it would read records twice.
     """
     return StreamOffsets({name: _kept(start.topics.get(name), topic) for name, topic in end.topics.items()})
 
@@ -67,7 +67,7 @@ def _kept(before: TopicOffsets | None, topic: TopicOffsets) -> TopicOffsets:
 
 
 def fallen(start: StreamOffsets, end: StreamOffsets) -> Sequence[OffsetRange]:
-    """Return the offsets at which a query stands behind the end of a log, each with the epoch that vouched for it."""
+    """Return the positions of the query that are after the end of the log, each with its leader epoch."""
     return [
         OffsetRange(name, topic.topic_id, index, known.offset, known.offset + 1, known.epoch)
         for name, topic in sorted(end.topics.items())
@@ -82,10 +82,11 @@ def fallen(start: StreamOffsets, end: StreamOffsets) -> Sequence[OffsetRange]:
 def limited(
     start: StreamOffsets, end: StreamOffsets, rows_max: int, beginnings: StreamOffsets | None = None
 ) -> StreamOffsets:
-    """Return an end with at most so many records after the start, or after the beginnings of the logs.
+    """Return an end with at most `rows_max` records after the start, or after the beginnings of the logs.
 
-    Half of them go to all partitions alike, so that none waits behind a larger one, and the rest as records are there.
-    Where there are more partitions than records allowed, they take turns. Records that have expired count for nothing.
+    Half of the records are shared equally between the partitions, so that no partition waits behind a larger one. The
+    rest is shared in proportion to the unread records. With more partitions than records, the partitions take turns.
+    Expired records do not count.
     """
     ranges = unexpired(plan_between(start, end).ranges, beginnings or StreamOffsets())
     total = sum(part.size for part in ranges)
@@ -95,7 +96,8 @@ def limited(
     rest = rows_max - sum(shares)
     wanted = [part.size - share for part, share in zip(ranges, shares, strict=True)]
     more = [size * rest // sum(wanted) for size in wanted]
-    # The remainder of rounding goes to the partitions that lost most by it; among equals to the one furthest behind.
+    # The remainder of the rounding goes to the partitions that lost most by it, then to the partition with the largest
+    # lag.
     by_rest = sorted(
         range(len(ranges)), key=lambda index: (-(wanted[index] * rest % sum(wanted)), -wanted[index])
     )
@@ -109,10 +111,10 @@ def limited(
 
 
 def _equal_shares(ranges: Sequence[OffsetRange], rows_max: int) -> list[int]:
-    """Return the part that each partition gets whatever the others have."""
+    """Return the equal share of each partition."""
     count = len(ranges)
     if rows_max < count:
-        # Each trigger moves the sum of the starts by as many records as partitions have their turn.
+        # A trigger increases the sum of the starts by the number of partitions that had their turn.
         turn = sum(part.start for part in ranges) % count
         chosen = {(turn + number) % count for number in range(rows_max)}
         return [int(index in chosen) for index in range(count)]
@@ -120,7 +122,7 @@ def _equal_shares(ranges: Sequence[OffsetRange], rows_max: int) -> list[int]:
 
 
 def stopped(end: StreamOffsets, stops: Mapping[tuple[str, int], int]) -> StreamOffsets:
-    """Return the end with these offsets in place of its own."""
+    """Return the end with its offsets replaced by `stops`."""
     return StreamOffsets(
         {
             name: TopicOffsets(
@@ -136,9 +138,9 @@ def stopped(end: StreamOffsets, stops: Mapping[tuple[str, int], int]) -> StreamO
 
 
 def capped(start: StreamOffsets, end: StreamOffsets, target: StreamOffsets) -> StreamOffsets:
-    """Return an end that does not pass a target, nor falls behind the start.
+    """Return an end that is neither after the target nor before the start.
 
-    Later records wait for another run: new topics and partitions, also a topic that was created again.
+    Later records are left for another run, as are new topics and partitions and recreated topics.
     """
     topics: dict[str, TopicOffsets] = {}
     for name, topic in end.topics.items():
@@ -158,7 +160,8 @@ def _capped(topic: TopicOffsets, aim: TopicOffsets, before: TopicOffsets | None)
         stop = aim.partitions.get(index, known)
         if stop is None:
             continue
-        # The present leader must confirm a target: the leader that named it may have lost records.
+        # The target gets the epoch of the present leader, since the leader that reported the target may have lost
+        # records.
         aimed = PartitionOffset(stop.offset, place.epoch)
         stop = known if known is not None and known.offset >= stop.offset else aimed
         partitions[index] = stop if stop.offset <= place.offset else place

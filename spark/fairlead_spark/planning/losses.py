@@ -1,6 +1,6 @@
-"""Records that a query expected and that are missing: the kinds of loss, and their messages.
+"""Loss of records that a query expected: kinds of loss and their messages.
 
-`failOnDataLoss` decides between an error with these words, and a warning after which the query continues.
+`failOnDataLoss` decides between an error with this message and a warning after which the query continues.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from enum import Enum
 
 
 class LossKind(Enum):
-    """Why records are missing, and what the query does with `failOnDataLoss=false`."""
+    """Reason for missing records, and the reaction of the query with `failOnDataLoss=false`."""
 
     LOG_START = ("records were deleted before they were read", "reads on from the first record that is there")
     TOPIC_RECREATED = (
@@ -31,7 +31,7 @@ class LossKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """One finding; `detail` has the numbers."""
+    """One loss; `detail` has the numbers."""
 
     kind: LossKind
     topic: str

@@ -1,4 +1,4 @@
-"""What filters on topic, partition, offset and time leave of a read. Pure; filled from Spark's filters."""
+"""Restriction of a read by filters on topic, partition, offset and time. Pure; filled from Spark's filters."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Narrowing:
-    """Bounds that every record of the result keeps; None where there is none."""
+    """Bounds of every record of the result; None for no bound."""
 
     topics: frozenset[str] | None = None
     partitions: frozenset[int] | None = None
     offset_min: int | None = None
     offset_stop: int | None = None
-    """The first offset that is not wanted."""
+    """The first excluded offset."""
     timestamp_min_us: int | None = None
-    """Only tells where to begin: records of this time and later may stand before older ones."""
+    """Time of the first record to read. The bound only limits the beginning: older records may follow newer ones."""
 
     def only_topics(self, topics: Collection[str]) -> Narrowing:
-        """Keep these topics alone."""
+        """Return bounds that include only these topics."""
         return replace(self, topics=_both(self.topics, topics))
 
     def only_partitions(self, partitions: Collection[int]) -> Narrowing:
-        """Keep these partitions alone."""
+        """Return bounds that include only these partitions."""
         return replace(self, partitions=_both(self.partitions, partitions))
 
     def offsets_from(self, offset: int) -> Narrowing:
-        """Keep this offset and those behind it."""
+        """Return bounds that include only this offset and later ones."""
         return replace(self, offset_min=_larger(self.offset_min, offset))
 
     def offsets_before(self, offset: int) -> Narrowing:
-        """Keep the offsets before this one."""
+        """Return bounds that include only offsets before this one."""
         return replace(
             self, offset_stop=offset if self.offset_stop is None else min(self.offset_stop, offset)
         )
 
     def times_from(self, timestamp_us: int) -> Narrowing:
-        """Begin at the first record of this time or later."""
+        """Return bounds that begin at the first record of this time or later."""
         return replace(self, timestamp_min_us=_larger(self.timestamp_min_us, timestamp_us))
 
     def applied(self, ranges: Sequence[OffsetRange], at_time: StreamOffsets | None) -> list[OffsetRange]:
-        """Return what is left of the ranges; `at_time` is where `timestamp_min_us` stands."""
+        """Return the restricted ranges; `at_time` has the offsets of `timestamp_min_us`."""
         kept = []
         for part in ranges:
             if self.topics is not None and part.topic not in self.topics:

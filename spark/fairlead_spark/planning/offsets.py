@@ -1,14 +1,14 @@
-"""The position of a streaming query, in the form of Spark's checkpoint.
+"""Position of a streaming query, in the format of Spark's checkpoint.
 
     {"topics": {"flights": {"id": "0190…", "offsets": {"0": [123, 5]}}}, "v": 1}
 
-For each partition the next offset to read and the leader epoch of the leader that named it, -1 if unknown; for each
-topic its id. Id and epoch distinguish a topic that was deleted and created again, and a log that lost its end, from
-ordinary growth. Spark compares offsets as text, so equal offsets must be equal text: names and partitions are sorted.
+Each topic has its id. Each partition has the next offset to read and the epoch of the leader that reported the offset,
+-1 if unknown. Id and epoch distinguish a recreated topic and a truncated log from ordinary growth. Spark compares
+offsets as text, so equal offsets must have equal text: names and partitions are sorted.
 
-The start of a query is looked up whenever Spark asks for it, which is twice for the first trigger and once more after a
-crash in it, and Spark does not keep the answer. So that answer has the member `"initial": true`, and the end of the
-first trigger has the topics of its start as the member `"from"`: every run of that trigger reads from there.
+The start of a query is looked up whenever Spark asks for it: twice for the first trigger, and again after a crash in
+the first trigger. Spark does not store the answer. The answer therefore has the member `"initial": true`, and the end
+of the first trigger has the topics of its start in the member `"from"`, from which every run of that trigger reads.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from typing import Final, NoReturn, cast
 
 VERSION: Final = 1
 NO_EPOCH: Final = -1
-"""No leader has vouched for the offset."""
+"""Epoch of an offset that no leader has confirmed."""
 
 JsonDict = dict[str, object]
 
 
 class OffsetsFormatError(ValueError):
-    """Text that is no offsets of this source; the message says what is wrong and what is expected."""
+    """A text is not in the offset format of this source; the message has the fault and the expected format."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionOffset:
-    """The next offset to read, and the epoch of the leader that had everything before it."""
+    """The next offset to read, and the epoch of a leader that had all records before it."""
 
     offset: int
     epoch: int = NO_EPOCH
@@ -39,7 +39,7 @@ class PartitionOffset:
 
 @dataclass(frozen=True, slots=True)
 class TopicOffsets:
-    """All partitions of one topic, which is known by its id; "" where it is not known."""
+    """All partitions of one topic; `topic_id` is empty if unknown."""
 
     topic_id: str
     partitions: Mapping[int, PartitionOffset]
@@ -51,13 +51,13 @@ class StreamOffsets:
 
     topics: Mapping[str, TopicOffsets] = field(default_factory=dict)
     initial: bool = False
-    """Whether this is the looked up beginning of a query."""
+    """Whether this is the initial offset of a query, which was looked up."""
     began: Mapping[str, TopicOffsets] | None = None
-    """At the end of a query's first trigger: where that trigger began."""
+    """Start of a query's first trigger, set only in the end of that trigger."""
 
     @classmethod
     def from_json(cls, document: str | Mapping[str, object]) -> StreamOffsets:
-        """Read what `to_dict` wrote, as text or as parsed. Raises `OffsetsFormatError`."""
+        """Return the offsets from the form of `to_dict`, as text or parsed JSON. Raises `OffsetsFormatError`."""
         if isinstance(document, str):
             try:
                 document = json.loads(document)
@@ -80,7 +80,7 @@ class StreamOffsets:
         )
 
     def to_dict(self) -> JsonDict:
-        """Return the form that Spark keeps; equal offsets give equal text."""
+        """Return the form that Spark stores; equal offsets give equal text."""
         document: JsonDict = {"topics": _as_json(self.topics), "v": VERSION}
         if self.began is not None:
             document["from"] = _as_json(self.began)
@@ -89,19 +89,19 @@ class StreamOffsets:
         return dict(sorted(document.items()))
 
     def end_offsets(self) -> dict[str, dict[int, int]]:
-        """Return the next offset of every partition by topic: what a group commits."""
+        """Return the next offset of every partition by topic, as a group commits them."""
         return {
             name: {index: place.offset for index, place in sorted(topic.partitions.items())}
             for name, topic in sorted(self.topics.items())
         }
 
     def get(self, topic: str, partition: int) -> PartitionOffset | None:
-        """Return one partition's offset, if it is known."""
+        """Return the offset of one partition; None if it is unknown."""
         found = self.topics.get(topic)
         return None if found is None else found.partitions.get(partition)
 
     def epochs(self, topic_id: str, topic: str) -> Mapping[int, int]:
-        """Return the leader epochs of a topic's partitions, where the topic is still the one of this id."""
+        """Return the leader epochs of a topic's partitions; empty if the topic has another id."""
         found = self.topics.get(topic)
         if found is None or found.topic_id != topic_id:
             return {}
@@ -109,9 +109,9 @@ class StreamOffsets:
 
 
 def first_end(begin: StreamOffsets, end: StreamOffsets) -> StreamOffsets:
-    """Return the end of a trigger, with its beginning in it where only the end is kept.
+    """Return the end of a trigger, including its beginning if Spark stores only the end.
 
-    While nothing moves, the end is the beginning again, word for word: Spark compares text.
+    While nothing moves, the end equals the beginning as text, since Spark compares text.
     """
     if begin.initial:
         return StreamOffsets(end.topics, began=begin.topics)
@@ -119,7 +119,7 @@ def first_end(begin: StreamOffsets, end: StreamOffsets) -> StreamOffsets:
 
 
 def begin_of(start: StreamOffsets, end: StreamOffsets) -> StreamOffsets:
-    """Return where a trigger with that start and end begins."""
+    """Return the position at which a trigger with this start and end begins."""
     if start.initial and end.began is not None:
         return StreamOffsets(end.began)
     return start

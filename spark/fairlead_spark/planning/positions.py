@@ -1,4 +1,4 @@
-"""What a read is of, and where it begins and ends, as the options say it. Pure; parsed by `options`."""
+"""Selection, start and end of a read, as given by its options. Pure; called by `options`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OFFSETS_FORM: Final = f'JSON such as {{"flights": {{"0": 123, "1": {EARLIEST_NUM
 
 
 class PositionError(ValueError):
-    """An option's text that cannot be understood; says what is wrong with it."""
+    """The text of an option cannot be parsed; the message has the fault."""
 
 
 class Edge(StrEnum):
@@ -28,7 +28,7 @@ class Edge(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AtTime:
-    """The first record at or after a time; the end of the log where there is none."""
+    """The first record at or after a time; the end of the log if there is none."""
 
     timestamp_ms: int
 
@@ -45,7 +45,7 @@ Position: TypeAlias = Edge | AtTime | EachPartition
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
-    """All partitions of these topics, also partitions that are added later."""
+    """All partitions of the given topics, including partitions that are added later."""
 
     topics: tuple[str, ...]
 
@@ -55,12 +55,12 @@ class Subscribe:
 
 @dataclass(frozen=True, slots=True)
 class SubscribePattern:
-    """All partitions of the topics whose whole name matches, also of topics that are created later."""
+    """All partitions of topics whose whole name matches, including topics that are created later."""
 
     pattern: str
 
     def matches(self, topic: str) -> bool:
-        """Return whether a topic is read."""
+        """Return whether the pattern matches the whole name of a topic."""
         return re.fullmatch(self.pattern, topic) is not None
 
     def __str__(self) -> str:
@@ -69,7 +69,7 @@ class SubscribePattern:
 
 @dataclass(frozen=True, slots=True)
 class Assign:
-    """These partitions and no others."""
+    """The given partitions and no others."""
 
     partitions: Mapping[str, tuple[int, ...]]
 
@@ -81,7 +81,7 @@ Selection: TypeAlias = Subscribe | SubscribePattern | Assign
 
 
 def parse_topics(text: str) -> Subscribe:
-    """Read a comma-separated list of topics."""
+    """Parse a comma-separated list of topics."""
     topics = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if not topics:
         _wrong("names no topic")
@@ -89,7 +89,7 @@ def parse_topics(text: str) -> Subscribe:
 
 
 def parse_pattern(text: str) -> SubscribePattern:
-    """Read a regular expression."""
+    """Parse a regular expression."""
     try:
         re.compile(text)
     except re.error as error:
@@ -98,7 +98,7 @@ def parse_pattern(text: str) -> SubscribePattern:
 
 
 def parse_assign(text: str) -> Assign:
-    """Read partitions by topic."""
+    """Parse partitions by topic."""
     document = _json_object(text)
     partitions: dict[str, tuple[int, ...]] = {}
     for topic, indexes in sorted(document.items()):
@@ -114,7 +114,7 @@ def parse_assign(text: str) -> Assign:
 
 
 def parse_position(text: str) -> Edge | EachPartition:
-    """Read `earliest`, `latest`, or an offset for each partition."""
+    """Parse `earliest`, `latest`, or an offset for each partition."""
     if text.strip().lower() in Edge.__members__.values():
         return Edge(text.strip().lower())
     if not text.lstrip().startswith("{"):

@@ -1,6 +1,6 @@
-"""What one read covers: a range of offsets of each partition, and what is missing from it.
+"""Ranges of one read: the offsets of each partition, and the losses in them.
 
-Pure: compares two states of a query, or the two ends of a batch read. Called by the readers when they plan tasks.
+Pure: compares two positions of a query, or the two ends of a batch read. Called by the readers when they plan tasks.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from fairlead_spark.planning.losses import Loss, LossKind
 from fairlead_spark.planning.offsets import NO_EPOCH, PartitionOffset, StreamOffsets, TopicOffsets
 
 BEGINNING = PartitionOffset(0)
-"""Start of a partition that is new to the query: no record of it may be missed."""
+"""Start of a partition that is new to the query, so that no record is skipped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,17 +25,17 @@ class OffsetRange:
     start: int
     stop: int
     last_epoch: int = NO_EPOCH
-    """Leader epoch that vouches for what is before `start`; a leader with another past refuses the fetch."""
+    """Epoch of a leader that had all records before `start`; a leader with another history refuses the fetch."""
     stop_epoch: int = NO_EPOCH
-    """Leader epoch that vouched for all that is before `stop`."""
+    """Epoch of a leader that had all records before `stop`."""
 
     @property
     def size(self) -> int:
-        """Offsets in it: as many records or, after compaction, fewer."""
+        """The number of offsets, which is the number of records or, after compaction, more."""
         return self.stop - self.start
 
     def within(self, start: int, stop: int) -> OffsetRange:
-        """Return a part of it. The first epoch vouches for what is before this range alone, not for what is in it."""
+        """Return a part of the range; only a part with the same start keeps `last_epoch`."""
         epoch = self.last_epoch if start == self.start else NO_EPOCH
         return replace(self, start=start, stop=stop, last_epoch=epoch)
 
@@ -45,14 +45,14 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """The ranges of one read, in order of topics and partitions, and what is known to be missing before them."""
+    """The ranges of one read, ordered by topic and partition, and the known losses before them."""
 
     ranges: Sequence[OffsetRange]
     losses: Sequence[Loss]
 
 
 def plan_between(start: StreamOffsets, end: StreamOffsets) -> ReadPlan:
-    """Return what is read to get from one state of a query to another."""
+    """Return the plan of a read from one position of a query to another."""
     ranges: list[OffsetRange] = []
     losses: list[Loss] = [
         Loss(LossKind.TOPIC_GONE, topic, detail=_gone(start.topics[topic]))
@@ -78,7 +78,7 @@ def plan_between(start: StreamOffsets, end: StreamOffsets) -> ReadPlan:
 
 
 def expired(ranges: Sequence[OffsetRange], beginnings: StreamOffsets) -> Sequence[Loss]:
-    """Return what is missing from ranges whose logs begin behind their start."""
+    """Return the losses of ranges whose logs begin after the start of the range."""
     return [
         Loss(
             LossKind.LOG_START,
@@ -92,7 +92,7 @@ def expired(ranges: Sequence[OffsetRange], beginnings: StreamOffsets) -> Sequenc
 
 
 def unexpired(ranges: Sequence[OffsetRange], beginnings: StreamOffsets) -> Sequence[OffsetRange]:
-    """Return what is left of ranges where their logs begin; logs whose beginning is not known are left alone."""
+    """Return the ranges without expired offsets; ranges of logs with an unknown beginning are unchanged."""
     left = []
     for part in ranges:
         begin = beginnings.get(part.topic, part.partition)
@@ -103,13 +103,13 @@ def unexpired(ranges: Sequence[OffsetRange], beginnings: StreamOffsets) -> Seque
 
 
 def recreated(name: str, before: TopicOffsets, topic_id: str) -> Loss:
-    """Return the loss of a topic that was deleted and created again."""
+    """Return the loss by a topic that was deleted and created again."""
     detail = f"its id was {before.topic_id} and is {topic_id}; {_gone(before)}"
     return Loss(LossKind.TOPIC_RECREATED, name, detail=detail)
 
 
 def truncated(name: str, partition: int, offset: int, end: int) -> Loss:
-    """Return the loss of a partition that ends before an offset that was read already."""
+    """Return the loss by a log that ends before an offset that was already read."""
     detail = f"the query has read up to offset {offset}, and the log ends at {end}"
     return Loss(LossKind.LOG_TRUNCATED, name, partition, detail)
 

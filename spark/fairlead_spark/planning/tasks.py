@@ -1,8 +1,8 @@
-"""How the ranges of one read are shared out over Spark's tasks.
+"""Split of the ranges of one read into Spark tasks.
 
-A task costs tens of milliseconds before its first record, so there are few: as many as cores, fewer where there is
-little to read, each with several partitions. A source in Python cannot see the cores of a
-cluster. Pure; called by the readers.
+A task takes tens of milliseconds before its first record, so reads have few tasks: as many as cores, fewer if there is
+little to read, each with several partitions. A source in Python does not know the number of cores of a cluster. Pure;
+called by the readers.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from typing import Final
 from fairlead_spark.planning.ranges import OffsetRange
 
 TASK_ROWS_MIN: Final = 10_000
-"""Records for which another task is worth its start, without an option for the number of tasks."""
+"""Number of records that justify another task, without an option for the number of tasks."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskCount:
-    """How many tasks a read may have; None where the user said nothing."""
+    """Limits of the number of tasks; None for a limit that the user did not set."""
 
     cores: int
     at_least: int | None = None
     at_most: int | None = None
 
     def of(self, ranges: Sequence[OffsetRange]) -> int:
-        """Return the number of tasks for these ranges, which is at least 1."""
+        """Return the number of tasks for the ranges, at least 1."""
         rows = sum(part.size for part in ranges)
         wanted = min(len(ranges), self.cores, 1 + rows // TASK_ROWS_MIN)
         if self.at_least is not None:
@@ -39,9 +39,9 @@ class TaskCount:
 
 
 def share_out(ranges: Sequence[OffsetRange], count: TaskCount) -> list[tuple[OffsetRange, ...]]:
-    """Return the ranges of each task, about as many records in each; no task is empty.
+    """Return the ranges of each task, with a similar number of records in each task; no task is empty.
 
-    Ranges are cut in pieces only where there are fewer than tasks.
+    Ranges are cut only if there are fewer ranges than tasks.
     """
     if not ranges:
         return []
@@ -59,7 +59,7 @@ def share_out(ranges: Sequence[OffsetRange], count: TaskCount) -> list[tuple[Off
 
 
 def _cut(ranges: Sequence[OffsetRange], tasks: int) -> list[OffsetRange]:
-    """Cut the largest ranges until there are as many pieces as tasks; records of a piece stay together."""
+    """Cut the largest ranges until there are as many pieces as tasks; each piece is contiguous."""
     pieces = dict.fromkeys(range(len(ranges)), 1)
     largest = [(-part.size, index) for index, part in enumerate(ranges)]
     heapq.heapify(largest)

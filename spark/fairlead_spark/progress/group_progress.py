@@ -1,8 +1,8 @@
-"""A listener of Spark that publishes the position of a query as the committed offsets of a group.
+"""Spark listener that publishes the position of a query as the committed offsets of a group.
 
-Spark reports the end of every finished micro-batch to a listener, in the driver. The source's own `commit` is called
-one micro-batch late, and never after the last. Publishing happens in a thread of its own: Spark calls its listeners one
-after the other, and a cluster that does not answer must not hold up the others.
+Spark reports the end of every finished micro-batch to a listener in the driver, while the source's own `commit` is
+called one micro-batch late, and never after the last micro-batch. A separate thread publishes the offsets: Spark calls
+its listeners one after the other, and a cluster that does not answer must not delay other listeners.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 
 LOG: Final = logging.getLogger(__name__)
 CLOSE_SECONDS_MAX: Final = 10.0
-"""How long `close` waits for the last publication."""
+"""Time for which `close` waits for the last publication."""
 
 
 class GroupProgress(StreamingQueryListener):
-    """Publishes end offsets of micro-batches as offsets of `group`, so that `fairlead group lag` shows the query.
+    """Publishes the end offsets of micro-batches as offsets of `group`, so that `fairlead group lag` shows the query.
 
-    `query`: only the query of this name (`queryName`); without it every query of the session, which is right where
-    each reads other partitions. What cannot be published is logged and published with the next micro-batch; a query
-    never fails of it. The group must have no members. `retry_timeout`: how long one publication is tried.
+    `query` selects the query by its name (`queryName`). Without a name, all queries of the session are published, which
+    is correct if they read different partitions. A failed publication is logged and repeated with the next micro-batch;
+    it never fails a query. The group must have no members. `retry_timeout` limits the retries of one publication.
     """
 
     def __init__(
@@ -57,22 +57,22 @@ class GroupProgress(StreamingQueryListener):
         self._thread: threading.Thread | None = None
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Do nothing: nothing is read yet."""
+        """Do nothing, since no records are read yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """Publish where the micro-batch ended; returns at once."""
+        """Publish the end of the micro-batch without waiting."""
         progress = event.progress
         if self._query is None or progress.name == self._query:
             self.publish(end_offsets(progress.sources))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Do nothing: nothing was read."""
+        """Do nothing, since no records were read."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """Do nothing: the last micro-batch was reported already."""
+        """Do nothing, since the last micro-batch was already reported."""
 
     def publish(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Publish next offsets soon; later ones replace waiting ones."""
+        """Queue next offsets for publication; they replace waiting offsets."""
         if not offsets:
             return
         with self._changed:
@@ -87,7 +87,7 @@ class GroupProgress(StreamingQueryListener):
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Publish what waits, for at most ten seconds, and end. A program that does not call it loses at most that."""
+        """Publish waiting offsets, for at most ten seconds, and stop. Without `close`, these offsets may be lost."""
         with self._changed:
             self._changed.wait_for(lambda: not (self._waiting or self._publishing), CLOSE_SECONDS_MAX)
             self._closed = True
@@ -113,7 +113,7 @@ class GroupProgress(StreamingQueryListener):
             admin.close()
 
     def _next(self) -> dict[TopicPartition, int] | None:
-        """Wait for offsets; None when the listener is closed."""
+        """Wait for offsets and return them; None when the listener is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._closed)
             if not self._waiting:
@@ -124,9 +124,9 @@ class GroupProgress(StreamingQueryListener):
 
 
 def end_offsets(sources: Iterable[SourceProgress]) -> dict[TopicPartition, int]:
-    """Return the next offsets of sources of this package; those of others are left out.
+    """Return the next offsets of this package's sources; other sources are ignored.
 
-    Of a partition that several sources read, it is that of the one behind.
+    The lowest offset counts for a partition that several sources read.
     """
     ends: dict[TopicPartition, int] = {}
     for source in sources:
@@ -147,5 +147,5 @@ def _offsets_of(text: str | None) -> Mapping[str, Mapping[int, int]]:
     try:
         return StreamOffsets.from_json(document).end_offsets()
     except OffsetsFormatError:
-        # Another vendor's source that happens to name its members so.
+        # Another vendor's source may use the same member names.
         return {}

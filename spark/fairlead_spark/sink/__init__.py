@@ -1,7 +1,7 @@
-"""The sink: rows of a query become records of topics, at least once.
+"""The sink: writes the rows of a query as records of topics, at least once.
 
-Called by the data source of Spark, on the driver to check the schema and in the workers to write. The columns mean
-what they mean in Kafka's sink. Arrow batches stay Arrow batches all the way; nothing here looks at a single record.
+Called by the data source of Spark, on the driver to check the schema and in the workers to write. The columns have the
+meaning of Kafka's sink. Rows stay in Arrow batches throughout; no code here handles single records.
 """
 
 from fairlead_spark.sink.columns import SchemaError

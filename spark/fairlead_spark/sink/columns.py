@@ -1,7 +1,7 @@
-"""Which columns of a query become which part of a record, checked before the first task runs.
+"""Mapping of a query's columns to the parts of a record, checked before the first task runs.
 
-The names and types are those of Kafka's sink, and `timestamp`. Called by the writers, with the schema as Spark hands
-it over. Must not know how records are sent.
+Names and types are those of Kafka's sink, plus `timestamp`. Called by the writers with Spark's schema. The module must
+not know how records are sent.
 """
 
 from __future__ import annotations
@@ -21,33 +21,34 @@ ALLOWED: Final = {
     "timestamp": ("timestamp",),
     "topic": ("string",),
 }
-"""The columns of a record that a query may give, with the types that Spark calls them by."""
+"""Columns that a query may have for a record, with their types in Spark's names."""
 
 LOG_COLUMNS: Final = frozenset({"offset", "timestamptype"})
-"""What the source gives and only the log decides: left out, so that what was read can be written as it is."""
+"""Columns of the source that only the log assigns. The sink ignores them, so that rows of the source can be written
+unchanged."""
 
 RECORD_COLUMNS: Final = ("value", "key", "headers", "timestamp")
-"""What is sent; the others say where to."""
+"""Columns that are sent; the other columns are the destination."""
 
 
 class SchemaError(ValueError):
-    """The rows of a query cannot become records: which column, its type, what is allowed."""
+    """The rows of a query cannot become records; the message has the column, its type and the allowed types."""
 
 
 @dataclass(frozen=True, slots=True)
 class SinkColumns:
-    """Where the parts of a record are in the rows: names as the query spells them, by the names of the parts."""
+    """Columns of the rows for each part of a record, as spelled in the query."""
 
     record: tuple[tuple[str, str], ...]
-    """(part, column) of value, key, headers and timestamp, as far as they are there."""
+    """Pairs of part and column for the present columns among value, key, headers and timestamp."""
     partition: str | None
     topic: str | None
 
 
 def columns_of(schema: StructType, topic: str | None) -> SinkColumns:
-    """Return where the parts of a record are; `topic` is the option, which rules over the column.
+    """Return the columns of the parts of a record; the option `topic` overrides the column.
 
-    Names are compared without case, as Spark does. Raises `SchemaError` naming the column.
+    Names are compared without case, as in Spark. Raises `SchemaError` with the name of the column.
     """
     found: dict[str, str] = {}
     for field in schema.fields:

@@ -1,7 +1,7 @@
-"""Cuts tables of a query into parcels: rows of one topic and, where the query says so, of one partition.
+"""Split of a query's tables into parcels: rows of one topic and, if the query sets it, of one partition.
 
-Called by the writers in the workers. Vectorised, and without a copy where all rows go the same way; rows keep their
-order. Rows without a partition are left to the producer, which places keys as Kafka does.
+Called by the writers in the workers. The split is vectorised, copies nothing if all rows have the same destination, and
+keeps the order of rows. The producer chooses the partition of rows without one by their key, as Kafka does.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import pyarrow.compute as pc
 from fairlead_spark.sink.columns import SchemaError, SinkColumns
 
 NOWHERE: Final = -1
-"""Stands for a partition that is null."""
+"""Value that replaces a null partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """Rows that go the same way. `records` has the columns of a record; without `partition` their keys decide."""
+    """Rows with the same destination. `records` has the columns of a record; without `partition`, the keys decide."""
 
     topic: str
     partition: int | None
@@ -32,10 +32,10 @@ class Parcel:
 
 
 def parcels(table: pa.Table, columns: SinkColumns, topic: str | None) -> Iterator[Parcel]:
-    """Cut a table up.
+    """Yield the parcels of a table.
 
-    Raises `SchemaError` for rows that name no topic, or a partition below 0, and for names that are no text: Spark
-    takes any bytes for a string, and looks at none of them.
+    Raises `SchemaError` for rows without a topic or with a partition below 0, and for names that are not UTF-8: Spark
+    does not check the bytes of strings.
     """
     headers = dict(columns.record).get("headers")
     if headers is not None:

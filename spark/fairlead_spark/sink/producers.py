@@ -1,9 +1,9 @@
-"""The producers of a worker process: a task takes one for itself and leaves it to the next task.
+"""Pool of the producers of a worker process: a task uses a producer exclusively and returns it for later tasks.
 
-Workers live for many tasks, so that connections and the identity of the idempotent producer outlive a micro-batch. The
-producer of a failed task is never used again: some of its batches may still be under way. It is aborted before the
-failure is raised: Spark writes the same rows with another producer, and later batches of this one would follow newer
-values in the topic.
+Workers run many tasks, so that connections and the identity of an idempotent producer outlive a micro-batch. The
+producer of a failed task is never reused, since some of its batches may still be in flight. The producer is aborted
+before the failure is raised: Spark writes the same rows with another producer, and late batches of the aborted producer
+would follow newer records in the topic.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from fairlead_spark.sink.write_options import WriteOptions
 LOG: Final = logging.getLogger(__name__)
 
 METADATA_SECONDS_MAX: Final = 30.0
-"""How long a task looks for a broker that answers; less where `deliveryTimeout` is less."""
+"""Time for which a task tries to find a broker that answers; at most `deliveryTimeout`."""
 
 _idle: dict[tuple[int, WriteOptions], list[Producer]] = {}
-"""By how they write, to whatever topic; by process too: what a fork inherits has no threads in the child."""
+"""Idle producers by process id and options without the topic; an inherited producer has no threads in a fork."""
 
 
 @contextmanager
 def borrowed_producer(options: WriteOptions) -> Iterator[Producer]:
-    """Lend a started producer; it comes back only where the block ends without an error, and must be flushed then.
+    """Lend a started producer. A block that ends without an error must have flushed it, and the producer is reused.
 
-    Where the block ends with one, the producer sends nothing more when this returns.
+    After an error in the block, the producer is aborted and sends nothing more.
     """
     idle = _idle.setdefault((os.getpid(), dataclasses.replace(options, topic=None)), [])
     producer = idle.pop() if idle else _opened(options)
@@ -47,7 +47,7 @@ def borrowed_producer(options: WriteOptions) -> Iterator[Producer]:
 
 
 def close_idle() -> None:
-    """Close unused producers of this process; a worker that Spark ends without this call loses no record."""
+    """Close the idle producers of this process; a worker that Spark kills without this call loses no record."""
     for (pid, _), idle in _idle.items():
         while pid == os.getpid() and idle:
             idle.pop().close()
@@ -57,7 +57,7 @@ atexit.register(close_idle)
 
 
 def _abort(producer: Producer) -> None:
-    """End a producer whose task has failed, without an error of its own: the error of the task is raised."""
+    """Abort the producer of a failed task; log an error of the abort, since the task's error is raised."""
     try:
         producer.abort()
     except Exception:

@@ -1,6 +1,6 @@
-"""What a task does: gathers the Arrow batches that Spark hands over, cuts them by partition, and sends them.
+"""The work of a task: gathers Spark's Arrow batches, splits them by partition, and sends them.
 
-Called by the writers in the workers, once a task. Loads Arrow and the SDK.
+Called by the writers in the workers, once for each task. The module imports Arrow and the SDK.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from dataclasses import dataclass
 from pyspark.sql.datasource import WriterCommitMessage
 
 GATHERED_BYTES: Final = 8 << 20
-"""Rows gathered before they are cut by partition: Spark hands over 10,000 at a time, which cut small compress badly
-and cost a broker as much as large batches."""
+"""Bytes of rows that are gathered before the split by partition. Spark passes 10,000 rows at a time; split into small
+batches, these would compress badly and cost a broker as much as large batches."""
 
 
 def write_task(options: WriteOptions, columns: SinkColumns, batches: Iterator[pa.RecordBatch]) -> Written:
-    """Write the rows of a task. Raises `WriteError` when not all of them were acknowledged."""
+    """Write the rows of a task. Raises `WriteError` if not all of them were acknowledged."""
     prepare_worker()
     records = 0
     try:
@@ -48,7 +48,7 @@ def write_task(options: WriteOptions, columns: SinkColumns, batches: Iterator[pa
 
 
 def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Put batches together until they are large enough; nothing is copied yet."""
+    """Join batches to tables of about `GATHERED_BYTES`, without a copy."""
     gathered: list[pa.RecordBatch] = []
     nbytes = 0
     for batch in batches:
@@ -66,17 +66,17 @@ def _send(producer: Producer, table: pa.Table, options: WriteOptions, columns: S
         try:
             producer.send_batch(parcel.topic, parcel.records, parcel.partition)
         except PartitionNotFoundError:
-            # Nothing of it is sent. The producer may be one of earlier tasks, and the topic have grown since.
+            # Nothing was sent. The producer may be from an earlier task, and the topic may have grown since.
             producer.refresh_metadata()
             producer.send_batch(parcel.topic, parcel.records, parcel.partition)
 
 
 class WriteError(RuntimeError):
-    """Records of a task were not acknowledged; some of its records may be stored."""
+    """Not all records of a task were acknowledged; some of them may be stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written(WriterCommitMessage):
-    """What a task wrote."""
+    """Result of a task."""
 
     records: int

@@ -1,7 +1,7 @@
-"""The options of a write, checked at the edge into one value that cannot be wrong.
+"""Options of a write, validated and parsed into one value.
 
-Called by the writers on the driver. The names are Kafka's where it has one; which values make sense is asked from the
-SDK, so that both say the same.
+Called by the writers on the driver. Names are those of Kafka if it has the option. The SDK validates the values, so
+that both accept the same ones.
 """
 
 from __future__ import annotations
@@ -61,29 +61,29 @@ WRITE_OPTIONS: Final = (
 )
 
 BATCH_BYTES: Final = 4 << 20
-"""Four times the SDK's: a task has many rows at once, and the first one need not leave early. A batch costs a worker
-and a broker about half a millisecond each, for any size."""
+"""Default of `batchBytes`, four times the SDK's default: a task has many rows at once, and latency does not matter. A
+batch of any size costs a worker and a broker about half a millisecond each."""
 BATCH_BYTES_MIN: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """How rows are written. Small and made of text, since every task gets it."""
+    """Options of a write. They are small plain values, since every task gets a copy."""
 
     bootstrap: str
     topic: str | None
-    """Every row goes there; without it the column `topic` says where."""
+    """Topic of all rows; None to use the column `topic`."""
     acks: str
     compression: str
     idempotent: bool
     delivery_timeout: str
-    """From the first attempt to the acknowledgement, with a unit; a task whose records take longer fails."""
+    """Duration with a unit from the first attempt to the acknowledgement; a task whose records take longer fails."""
     batch_bytes: int
-    """Payload at which rows are cut into batches."""
+    """Payload bytes at which rows are split into batches."""
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> WriteOptions:
-        """Return the options of a write. Raises `OptionError` naming option, value and what is allowed."""
+        """Return the options of a write. Raises `OptionError` with option, value and allowed values."""
         options = known_options(given, WRITE_OPTIONS)
         topic = options.get("topic")
         if topic is not None:

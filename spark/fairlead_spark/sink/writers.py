@@ -1,9 +1,9 @@
-"""The two writers of Spark's interface: the same work in the tasks, and almost none on the driver.
+"""The two writers of Spark's interface, with the same work in tasks and almost none on the driver.
 
-A task is done when all its records are acknowledged, and fails otherwise; Spark then runs it again, which writes its
-records again. No record is undone: the sink is at least once. Created on the driver for every micro-batch and sent to
-the tasks, so writers hold options and names and no open resource; only tasks load Arrow and the SDK, since every
-micro-batch would pay for them on the driver.
+A task succeeds when all its records are acknowledged. Spark repeats a failed task, which writes its records again.
+Written records are never removed, so the sink is at-least-once. Writers are created on the driver for every micro-batch
+and sent to the tasks, so they contain options and names but no open resources. Only tasks import Arrow and the SDK,
+since these imports would slow down every micro-batch on the driver.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ class BatchWriter(DataSourceArrowWriter):
         self._options = options
         self._columns = columns
 
-    # Spark's own Arrow writers narrow the rows of their base in the same way.
+    # Spark's own Arrow writers narrow the row type of their base class in the same way.
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:  # type: ignore[override]
-        """Write the rows of a task; returns when all of them are acknowledged."""
+        """Write the rows of a task and wait until all of them are acknowledged."""
         from fairlead_spark.sink.task import write_task
 
         return write_task(self._options, self._columns, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Do nothing: what tasks wrote is there already."""
+        """Do nothing, since the records of the tasks are already in the topic."""
         spare_collector()
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -58,15 +58,15 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._options = options
         self._columns = columns
 
-    # Spark's own Arrow writers narrow the rows of their base in the same way.
+    # Spark's own Arrow writers narrow the row type of their base class in the same way.
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:  # type: ignore[override]
-        """Write the rows of a task; returns when all of them are acknowledged."""
+        """Write the rows of a task and wait until all of them are acknowledged."""
         from fairlead_spark.sink.task import write_task
 
         return write_task(self._options, self._columns, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
-        """Do nothing: what tasks wrote is there already."""
+        """Do nothing, since the records of the tasks are already in the topic."""
         spare_collector()
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
@@ -88,7 +88,7 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
     """Return the writer of a streaming query; raises like `batch_writer`.
 
-    `overwrite` is output mode `complete`: as with Kafka's sink every trigger appends its whole result.
+    `overwrite` is set in output mode `complete`, in which every trigger appends its whole result, as in Kafka's sink.
     """
     del overwrite
     return StreamWriter(*_checked(options, schema))

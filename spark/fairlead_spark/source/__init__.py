@@ -1,1 +1,1 @@
-"""Reads topics into Spark, as batches of Arrow columns: what `format("fairlead")` is made of on the reading side."""
+"""The source of `format("fairlead")`: reads topics into Spark as Arrow batches."""

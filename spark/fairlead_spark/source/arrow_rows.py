@@ -1,8 +1,8 @@
-"""Turns stored batches into the record batches that Spark takes: one schema per read, 1 to 4 MB each where it can be.
+"""Conversion of stored batches to Arrow record batches for Spark: one schema per read, 1 to 4 MiB if possible.
 
-Small ones are put together and large ones cut; what was stored with 256 KiB or more is not copied for that, and what
-was gathered before it goes first. Spark checks the first batch alone and trusts the others, so that all are made of the
-same types here. Its JVM is slower with small batches and with large ones. Called by the readers in tasks.
+Small batches are joined and large batches are cut, since Spark's JVM is slower with both. A stored batch of 256 KiB or
+more is not copied for a join; batches gathered before it are passed on first. Spark checks the schema of the first
+batch only, so all batches get the same types here. Called by the readers in tasks.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from fairlead.records import ConsumerBatch
 from fairlead.settings import KIB, MIB
 
 BATCH_BYTES_MIN: Final = 1 * MIB
-"""Smaller ones are put together: each costs the JVM as much as tens of thousands of bytes."""
+"""Smaller batches are joined: each batch costs the JVM as much as tens of thousands of bytes."""
 BATCH_BYTES_MAX: Final = 4 * MIB
 ALONE_BYTES: Final = 256 * KIB
-"""A stored batch of this size is not copied to be put together with others."""
+"""Size from which a stored batch is not copied for a join with other batches."""
 
 TYPES: Final = {
     "key": pa.binary(),
@@ -40,12 +40,12 @@ TYPES: Final = {
 
 
 def schema_of(columns: Sequence[str]) -> pa.Schema:
-    """Return the Arrow schema of these columns, as Spark expects it."""
+    """Return the Arrow schema of the columns as Spark expects it."""
     return pa.schema([pa.field(name, TYPES[name]) for name in columns])
 
 
 def spark_batches(batches: Iterable[ConsumerBatch], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yield the records as batches of one schema."""
+    """Yield the records as Arrow batches with one schema."""
     schema = schema_of(columns)
     held: list[pa.RecordBatch] = []
     held_bytes = 0
@@ -97,11 +97,11 @@ _SAME: Final[dict[str, Callable[[ConsumerBatch], object]]] = {
     "partition": lambda stored: stored.partition,
     "timestampType": lambda stored: int(stored.has_append_time),
 }
-"""Columns whose value is the same in a whole stored batch."""
+"""Columns with the same value in a whole stored batch."""
 
 
 def _same(stored: ConsumerBatch, count: int, field: pa.Field) -> pa.Array:
-    # A power of two, so that few lengths are kept and a slice serves all below.
+    # The length is a power of two, so that few arrays are cached, and a slice serves all smaller lengths.
     room = 1 << max(count - 1, 1023).bit_length()
     return _repeated(_SAME[field.name](stored), room, field.type).slice(0, count)
 

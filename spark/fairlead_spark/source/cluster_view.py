@@ -1,7 +1,7 @@
-"""The driver's view of the read topics: their partitions, and the start and end of each.
+"""View of the driver on the topics of a read: their partitions, and the start and end of each partition.
 
-Called by the readers when they plan. Every answer is requested again: topics grow, are created and deleted between
-triggers.
+Called by the readers when they plan. Nothing is cached between triggers, since topics may grow, be created or be
+deleted.
 """
 
 from __future__ import annotations
@@ -36,34 +36,35 @@ from fairlead_spark.planning.ranges import OffsetRange
 
 MICROSECONDS: Final = 1000
 FALLEN_BACK_SECONDS: Final = 10.0
-"""How long a log may end before the place of the query until its records count as lost, or a topic be there and not."""
+"""Time for which a log may end before the position of the query, or a topic may be missing, before this counts as a
+loss."""
 FALLEN_BACK_PAUSE_SECONDS: Final = 0.5
 
 
 class ClusterView:
-    """Asks the cluster about the topics of one read."""
+    """Reads the metadata and offsets of the topics of one read from the cluster."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._connection = connection(options.bootstrap, options.retry_timeout_seconds)
 
     def offsets(self, position: Position, option: str) -> StreamOffsets:
-        """Return the offset of a position in every partition of the read; `option` names its option.
+        """Return the offset of a position in every partition of the read; `option` is the option for error messages.
 
-        Raises `OptionError` where the position does not fit the partitions.
+        Raises `OptionError` if the position does not match the partitions.
         """
         return self._connection.run(self._found(position, option))
 
     def latest(self, begin: StreamOffsets) -> StreamOffsets:
-        """Return the ends of the logs for a query that stands somewhere; topics that are gone are left out.
+        """Return the ends of the logs for a query at position `begin`; missing topics are omitted.
 
-        A log that ends before that place is asked again for a while: so it looks for a moment after a change of
-        leaders, and only what stays so is a loss. No leader answers that is older than those the query has seen.
+        A log that ends before that position is looked up again for a while, since this happens briefly after a leader
+        change and is only a loss if it lasts. A leader with an older epoch than the query has seen refuses to answer.
         """
         return self._connection.run(self._latest(begin))
 
     def beginnings(self, ranges: Iterable[OffsetRange]) -> StreamOffsets:
-        """Return where the logs of these ranges begin; nothing is known when one of them was deleted just now."""
+        """Return where the logs of the ranges begin; empty if one of the topics has just been deleted."""
         return self._connection.run(self._beginnings(ranges))
 
     async def _found(self, position: Position, option: str) -> StreamOffsets:
@@ -79,7 +80,7 @@ class ClusterView:
             try:
                 end = await self._located(topics, self._places(topics), Edge.LATEST, "startingOffsets", begin)
             except (TopicNotFoundError, PartitionNotFoundError):
-                # The topic was deleted or created again since the last look: the next one shows it.
+                # The topic was deleted or recreated since the metadata was read: the next round reads it again.
                 if clock.monotonic() > deadline:
                     raise
             else:
@@ -92,7 +93,7 @@ class ClusterView:
         try:
             found = await self._asked(dict.fromkeys(ids, "earliest"), {})
         except (TopicNotFoundError, PartitionNotFoundError):
-            # The next trigger plans without it, and tells what is lost.
+            # The next trigger plans without the topic and reports the loss.
             return StreamOffsets()
         by_topic: dict[str, dict[int, PartitionOffset]] = {}
         for place, begin in found.items():
@@ -134,7 +135,7 @@ class ClusterView:
         answers = await self._connection.lookup.lookup(asked, epochs)
         late = [place for place, answer in answers.items() if answer is None]
         if late:
-            # No record is that late: the end.
+            # No record is that late, so the position is the end of the log.
             answers |= await self._connection.lookup.lookup(dict.fromkeys(late, "latest"), epochs)
         return {
             place: PartitionOffset(
@@ -145,7 +146,7 @@ class ClusterView:
         }
 
     async def _check(self, fixed: Mapping[TopicPartition, PartitionOffset], option: str) -> None:
-        """Refuse offsets after the end of the log; offsets before its start are a loss, which the reader reports."""
+        """Raise `OptionError` for offsets after the log's end; the reader reports offsets before its start as a loss."""
         ends = await self._connection.lookup.offsets(dict.fromkeys(fixed, "latest"))
         for place, end in ends.items():
             if fixed[place].offset > end:
@@ -154,7 +155,7 @@ class ClusterView:
                 )
 
     def _named(self) -> frozenset[str]:
-        """Return the topics that have to be there."""
+        """Return the topics that must exist."""
         match self._options.selection:
             case Subscribe(topics):
                 return frozenset(topics)
@@ -166,7 +167,7 @@ class ClusterView:
                 assert_never(never)
 
     async def _topics(self) -> Mapping[str, TopicMetadata]:
-        """Return the topics of the read that exist, as they are now."""
+        """Return the present metadata of the existing topics of the read."""
         metadata = self._connection.metadata
         selection = self._options.selection
         names = self._named()

@@ -1,8 +1,8 @@
-"""Filters of Spark that leave out what need not be read: on topic, partition, offset and time.
+"""Pushdown of Spark's filters on topic, partition, offset and time.
 
-Only with the option `pushdown`: while `spark.sql.python.filterPushdown.enabled` is false, Spark refuses every read of
-a reader that takes filters. Streams are never given any. And only where Spark keeps the reads of one frame apart, or
-they would get each other's rows.
+Pushdown needs the option `pushdown`, since Spark refuses every read of a reader with filter support while
+`spark.sql.python.filterPushdown.enabled` is false. Spark passes no filters to streams. Pushdown also needs a release of
+Spark that separates the reads of one frame; otherwise a read could get the rows of another read.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from fairlead_spark.source.readers import BatchReader
 _LOG: Final = logging.getLogger("fairlead.spark")
 
 KEEPS_READS_APART: Final = hasattr(DataSourceReader, "pushLimit")
-"""Whether a read that a filter narrowed is that of its own scan alone; the limit came to Spark together with that.
+"""Whether a read with filters belongs to one scan only. The release of Spark that added `pushLimit` separates reads.
 
-Spark 4 keeps it with the frame that was loaded: a scan without a filter, and every other one of the same query, reads
-what the last filter left.
+Spark 4 stores the filtered read in the loaded frame, so that other scans of the same query, even without a filter, read
+only what the last filter left.
 """
 NEVER_NULL: Final = {"topic", "partition", "offset", "timestamp", "timestampType"}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -58,17 +58,17 @@ _EXACT: Final[dict[tuple[type[Filter], str], _Step]] = {
     (LessThan, "offset"): lambda bounds, value: bounds.offsets_before(value),
     (LessThanOrEqual, "offset"): lambda bounds, value: bounds.offsets_before(value + 1),
 }
-"""Filters that a narrowed read fulfils, so that Spark need not look again."""
+"""Filters that a restricted read satisfies completely, so that Spark need not apply them."""
 _PARTLY: Final[dict[tuple[type[Filter], str], _Step]] = {
     (GreaterThan, "timestamp"): lambda bounds, value: bounds.times_from(_microseconds(value)),
     (GreaterThanOrEqual, "timestamp"): lambda bounds, value: bounds.times_from(_microseconds(value)),
     (EqualTo, "timestamp"): lambda bounds, value: bounds.times_from(_microseconds(value)),
 }
-"""Filters that only tell where to begin: behind an older record may be a newer one, and another older one."""
+"""Filters that only restrict the beginning of a read, since older records may follow newer ones."""
 
 
 def reader_of(options: ReadOptions) -> BatchReader:
-    """Return a reader that takes filters, where no other read can get what they leave."""
+    """Return a reader with filter support if Spark separates reads, else a plain reader."""
     if KEEPS_READS_APART:
         return PushdownReader(options)
     _LOG.warning("pushdown=true does nothing with this release of Spark; bound the read by offsets or times")
@@ -76,12 +76,12 @@ def reader_of(options: ReadOptions) -> BatchReader:
 
 
 class PushdownReader(BatchReader):
-    """A batch reader that takes filters."""
+    """A batch reader with filter support."""
 
     _bounds = Narrowing()
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take the filters that narrow the read, and return the filters that Spark must apply."""
+        """Store the filters that restrict the read; yield the filters that Spark must still apply."""
         for given in filters:
             column = _column_of(given)
             if isinstance(given, IsNotNull) and column in NEVER_NULL:
@@ -96,7 +96,7 @@ class PushdownReader(BatchReader):
             yield given
 
     def narrowed(self, view: ClusterView, ranges: Sequence[OffsetRange]) -> Sequence[OffsetRange]:
-        """Return what the filters leave of the ranges."""
+        """Return the ranges restricted by the filters."""
         at_time: StreamOffsets | None = None
         if self._bounds.timestamp_min_us is not None:
             at_time = view.offsets(AtTime(self._bounds.timestamp_min_us // 1000), "startingTimestamp")

@@ -1,7 +1,8 @@
-"""Fetches the ranges of one task from their leaders, ahead of the task that takes them.
+"""Prefetching read of the ranges of one task from their leaders.
 
-The SDK's fetcher on the process' connection: it fetches while the task hands the last part to Spark, a bounded number
-of bytes ahead, and follows leaders as they move. Called by `arrow_rows`. Must not know Spark.
+The read uses the SDK's fetcher on the connection of the process. The fetcher runs while the task passes records to
+Spark, prefetches a bounded number of bytes, and follows leader changes. Its batches are consumed by `arrow_rows`. The
+module must not know Spark.
 """
 
 from __future__ import annotations
@@ -39,18 +40,19 @@ _LOG: Final = logging.getLogger("fairlead.spark")
 SETTINGS: Final = ConsumerSettings(
     fetch_bytes_max=4 * MIB, partition_fetch_bytes_max=4 * MIB, prefetch_bytes=16 * MIB
 )
-"""One answer is on its way while another is handed to Spark; more would only cost memory in every worker."""
+"""Settings of the fetcher: one answer is in flight while another is passed to Spark. A larger prefetch would only cost
+memory in every worker."""
 
 
 ABSENT_SECONDS: Final = 10.0
-"""How long a topic that the driver has seen may be unknown to brokers until it counts as gone."""
+"""Time for which a topic that the driver has seen may be unknown to brokers before it counts as deleted."""
 ABSENT_PAUSE_SECONDS: Final = 0.5
 END_SECONDS: Final = 5.0
-"""How long the ends of logs are asked for when nothing came of them."""
+"""Deadline of the lookup of log ends after a read without progress."""
 
 
 class RangeRead:
-    """One task's read. Everything is called from the task's thread; `batches` ends the fetching when it ends."""
+    """The read of one task. All methods are called from the task's thread; the end of `batches` stops the fetcher."""
 
     def __init__(
         self, connection: Connection, ranges: Sequence[OffsetRange], *, fail_on_data_loss: bool
@@ -65,7 +67,7 @@ class RangeRead:
         self._topic_ids = {part.topic: part.topic_id for part in ranges}
 
     def batches(self) -> Iterator[ConsumerBatch]:
-        """Yield the records of all ranges, those of a partition in order. Raises `DataLoss` and the SDK's errors."""
+        """Yield the records of all ranges, in order within a partition. Raises `DataLoss` and the SDK's errors."""
         self._connection.run(self._begin())
         try:
             while taken := self._connection.run(self._take()):
@@ -100,8 +102,8 @@ class RangeRead:
         await asyncio.wait([self._task])
 
     async def _take(self) -> list[Fetched]:
-        """Return what has arrived, waiting for something; nothing when all ranges are read."""
-        # One deadline for all that is tried: every refusal and every empty answer wakes the wait.
+        """Wait for fetched records and return them; empty when all ranges are read."""
+        # One deadline covers all attempts: refusals and empty answers wake the wait without progress.
         deadline = clock.monotonic() + self._connection.transport.settings.retry_timeout_seconds
         while True:
             self._arrival.clear()
@@ -129,7 +131,7 @@ class RangeRead:
             await self._give_up()
 
     async def _give_up(self) -> None:
-        """Raise that nothing comes; logs that end before their ranges, which no leader refuses, lost the rest."""
+        """Report logs that end before their ranges as a loss; without such logs, raise `UnreachableError`."""
         ends = await self._ends()
         cut = [cursor for cursor in self._unread() if cursor.topic_partition in ends]
         for cursor in cut:
@@ -145,7 +147,7 @@ class RangeRead:
             raise UnreachableError(message, {}, sent=False) from self._fetcher.trouble
 
     async def _ends(self) -> dict[TopicPartition, int]:
-        """Return where logs end that are shorter than their ranges, as leaders say that are not older than the plan."""
+        """Return the ends of logs that end before their ranges, from leaders that are not older than the plan."""
         wanted = [cursor.topic_partition for cursor in self._unread()]
         try:
             async with asyncio.timeout(END_SECONDS):
@@ -161,7 +163,7 @@ class RangeRead:
         }
 
     async def _failed(self, cursor: Cursor) -> None:
-        """Raise what became of a partition, or go on where records are missing and that is no error."""
+        """Raise the error of a partition, or continue after a loss if losses are not errors."""
         error = cursor.error
         assert error is not None, "only failed cursors are looked at"
         loss = loss_of(cursor, error)
@@ -177,32 +179,33 @@ class RangeRead:
         if isinstance(error, OffsetExpiredError):
             resume = min(_number(error, "log_start_offset", stop), stop)
         elif isinstance(error, LogTruncatedError) and self._is_end_newer(cursor):
-            # The present log diverges from the log that was read before this offset: its records from there on are new.
+            # The present log diverges from the log that was read before this offset, so its records from there on are
+            # new.
             resume = min(error.safe_offset, cursor.position)
         self._go_on(cursor, resume)
 
     def _unread(self) -> list[Cursor]:
-        """Return the partitions that are not taken to their ends."""
+        """Return the partitions that are not read to the end of their range."""
         cursors = self._prefetch.cursors
         return [cursor for place, cursor in cursors.items() if cursor.position < self._stops[place]]
 
     def _is_end_newer(self, cursor: Cursor) -> bool:
-        """Whether the end of a range may be one of the log that is there now.
+        """Return whether the end of a range may belong to the present log.
 
-        Under no newer epoch than what was read it was that of the log that is gone, and the next trigger, which stands
-        there, goes back by itself.
+        An end without a newer epoch than the last read record belongs to the lost log, and the next trigger, which
+        starts there, moves back by itself.
         """
         assert cursor.last_epoch is not None, "only a reader with an epoch gets a divergence"
         return self._stop_epochs[cursor.topic_partition] > cursor.last_epoch
 
     def _tell(self, loss: Loss, error: FairleadError | None) -> None:
-        """Raise `DataLoss`, or warn."""
+        """Raise `DataLoss`, or log a warning."""
         if self._fail_on_data_loss:
             raise DataLoss([loss]) from error
         _LOG.warning("%s; %s", loss, loss.kind.otherwise)
 
     def _may_come(self, cursor: Cursor) -> bool:
-        """Whether a topic that a broker does not know may be one that it has not heard of yet."""
+        """Return whether a topic that a broker does not know may be new to that broker."""
         since = self._absent_since.setdefault(cursor.topic_partition, clock.monotonic())
         return clock.monotonic() - since < ABSENT_SECONDS
 
@@ -212,10 +215,10 @@ class RangeRead:
 
 
 def parting_of(connection: Connection, part: OffsetRange) -> int | None:
-    """Return where a log diverges from the log that was read up to the start of a range; None if that is unknown.
+    """Return where a log diverges from the log that was read up to the start of a range; None if unknown.
 
-    Found by a fetch from there, which a leader with another history refuses. Raises if no leader answers: a query that
-    continued at the log's end would skip new records before it.
+    The offset comes from a fetch at the start, which a leader with another history refuses. Raises if no leader
+    answers: a query that continued at the log's end would skip new records before it.
     """
     try:
         next(RangeRead(connection, [part], fail_on_data_loss=True).batches(), None)
@@ -226,7 +229,7 @@ def parting_of(connection: Connection, part: OffsetRange) -> int | None:
 
 
 def loss_of(cursor: Cursor, error: FairleadError) -> Loss | None:
-    """Return what an error of a partition means for the records that were counted on; None for other errors."""
+    """Return the loss that an error of a partition means; None for other errors."""
     if not isinstance(error, ClusterError):
         return None
     kinds: dict[type[ClusterError], LossKind] = {

@@ -1,7 +1,7 @@
-"""The readers that Spark calls: one for a batch read, one for a stream.
+"""Readers for Spark: one for batch reads, one for streams.
 
-Spark pickles them into its tasks and makes each at least twice, in processes of its own, so they hold options and no
-clients. A task yields Arrow batches from `arrow_rows`.
+Spark pickles readers into its tasks and creates each reader at least twice in separate processes, so readers contain
+options and no clients. A task yields Arrow batches from `arrow_rows`.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _LOG: Final = logging.getLogger("fairlead.spark")
 
 
 COMMIT_SECONDS: Final = 5.0
-"""The longest that a trigger waits for the offsets of its group to be published."""
+"""Maximum time for which a trigger waits for the publication of its group's offsets."""
 
 
 class TaskRanges(InputPartition):
-    """What one task reads."""
+    """The ranges of one task."""
 
     def __init__(self, ranges: tuple[OffsetRange, ...]) -> None:
         super().__init__(ranges)
@@ -53,7 +53,7 @@ class TaskRanges(InputPartition):
 
 
 class BatchReader(DataSourceReader):
-    """Reads what is between two positions when the read is planned."""
+    """Reads the records between two positions, which are fixed when the read is planned."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options.for_batch()
@@ -69,7 +69,7 @@ class BatchReader(DataSourceReader):
         return tasks_of(self._options, self.narrowed(view, plan.ranges))
 
     def narrowed(self, view: ClusterView, ranges: Sequence[OffsetRange]) -> Sequence[OffsetRange]:
-        """Return what is left of the ranges to read: here all of them."""
+        """Return the ranges to read after filters: here all of them."""
         return ranges
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -78,25 +78,26 @@ class BatchReader(DataSourceReader):
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads what has come since the last trigger."""
+    """Reads the records since the last trigger."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._target: StreamOffsets | None = None
-        """End of a query with the trigger availableNow."""
+        """End of a query with the trigger `availableNow`; None with other triggers."""
         self._newest: StreamOffsets | None = None
-        """The ends of the logs as the last trigger saw them."""
+        """The ends of the logs at the last trigger."""
         self._has_begun = False
-        """Whether a trigger was planned: the first one of a process may come long after the last one of another."""
+        """Whether this process has planned a trigger. Its first trigger may run long after the last trigger of another
+        process."""
 
     def initialOffset(self) -> JsonDict:
-        """Return where a query without a checkpoint begins."""
+        """Return the initial offset of a query without a checkpoint."""
         position = self._options.starting or Edge.LATEST
         found = self._view.offsets(position, "startingOffsets")
         return StreamOffsets(found.topics, initial=True).to_dict()
 
     def latestOffset(self, start: JsonDict, limit: ReadLimit) -> JsonDict:
-        """Return where the next trigger ends."""
+        """Return the end of the next trigger."""
         begin = StreamOffsets.from_json(start)
         self._newest = self._view.latest(begin)
         end = settled(begin, self._newest)
@@ -104,7 +105,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = capped(begin, end, self._target)
         if not self._options.fail_on_data_loss:
             end = kept(begin, end)
-        # Before Spark stores the end: after an error here the cause can be mended, and the query continue.
+        # Losses are reported before Spark stores the end, so that the query can continue after the cause is fixed.
         plan = plan_between(begin, end)
         report(self._options, plan.losses)
         rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
@@ -124,11 +125,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
 
     def reportLatestOffset(self) -> JsonDict | None:
-        """Return the ends of the log, for the progress that Spark reports."""
+        """Return the ends of the logs, for Spark's progress report."""
         return None if self._newest is None else self._newest.to_dict()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Fix where the query ends."""
+        """Fix the end of the query."""
         self._target = self._view.latest(StreamOffsets())
 
     def partitions(self, start: JsonDict, end: JsonDict) -> list[InputPartition]:
@@ -143,7 +144,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_task(self._options, partition)
 
     def commit(self, end: JsonDict) -> None:
-        """Publish the offsets of a trigger that is done as the group's; a failure is logged and no more."""
+        """Publish the offsets of a finished trigger as the group's; a failure is only logged."""
         group = self._options.group
         if group is None:
             return
@@ -159,27 +160,27 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             _LOG.warning("the offsets of group %s are not published: %s", group, error)
 
     def _partings(self, begin: StreamOffsets, end: StreamOffsets) -> dict[tuple[str, int], int]:
-        """Return where logs that lost their end part from what was read: they may have new records before their end."""
+        """Return where truncated logs diverge from the read records: they may have new records before their end."""
         link = connection(self._options.bootstrap, self._options.retry_timeout_seconds)
         found = {(part.topic, part.partition): parting_of(link, part) for part in fallen(begin, end)}
         return {place: offset for place, offset in found.items() if offset is not None}
 
     @property
     def _view(self) -> ClusterView:
-        # A stream refuses its options here, where every query begins: after a failed constructor Spark stops a missing
-        # reader, and shows the error of that stop instead.
+        # A stream checks its options here, where every query begins: after a failed constructor, Spark would stop a
+        # missing reader and show the error of that stop instead.
         return ClusterView(self._options.for_stream())
 
 
 def tasks_of(options: ReadOptions, ranges: Sequence[OffsetRange]) -> list[InputPartition]:
-    """Return the tasks that read these ranges."""
+    """Return the tasks for the ranges."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     count = TaskCount(cores, options.tasks_min, options.tasks_max)
     return [TaskRanges(share) for share in share_out(ranges, count)]
 
 
 def check_order(start: StreamOffsets, end: StreamOffsets) -> None:
-    """Refuse a batch read that ends before it begins."""
+    """Raise `OptionError` for a batch read that ends before it begins."""
     for topic, partitions in start.end_offsets().items():
         for index, offset in partitions.items():
             stop = end.get(topic, index)
@@ -189,7 +190,7 @@ def check_order(start: StreamOffsets, end: StreamOffsets) -> None:
 
 
 def report(options: ReadOptions, losses: Sequence[Loss]) -> None:
-    """Raise `DataLoss`, or warn."""
+    """Raise `DataLoss`, or log a warning."""
     if losses and options.fail_on_data_loss:
         raise DataLoss(losses)
     for loss in losses:
@@ -197,7 +198,7 @@ def report(options: ReadOptions, losses: Sequence[Loss]) -> None:
 
 
 def read_task(options: ReadOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    """Yield the records of one task; nothing for the empty one that Spark makes of no tasks."""
+    """Yield the records of one task; none for the empty partition that Spark creates if there are no tasks."""
     prepare_worker()
     if isinstance(partition, TaskRanges):
         link = connection(options.bootstrap, options.retry_timeout_seconds)
