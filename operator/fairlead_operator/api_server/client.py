@@ -187,7 +187,7 @@ class _Refused(Exception):
 
 def _object(body: bytes) -> Manifest:
     answer = json.loads(body)
-    assert isinstance(answer, dict), "the API server answers objects"
+    assert isinstance(answer, dict), "the API server returns JSON objects"
     return answer
 
 

@@ -206,7 +206,7 @@ def _take_away(view: EtcdView) -> Step | None:
         return ()
     if view.leads(ordinal):
         heir = next((each for each in view.members if each != ordinal and view.healthy(each)), None)
-        assert heir is not None, "a healthy majority of the others has a first one"
+        assert heir is not None, "a healthy majority of the other members is not empty"
         return (TransferLeadership(ordinal, heir, view.members[heir].member_id),)
     return (RemoveMember(ordinal, view.members[ordinal].member_id, "it is no longer wanted"),)
 

@@ -142,7 +142,7 @@ def _changing(view: EtcdView) -> str:
         return f"{_names(view, [view.joining])} joins as a learner; it votes once it has caught up"
     if view.missing is not None:
         return f"{_names(view, [view.missing])} is to be added"
-    assert view.surplus is not None, "members that are neither missing nor too many are no change"
+    assert view.surplus is not None, "a change of members has a joining, missing or surplus member"
     return f"{_names(view, [view.surplus])} is to be removed from etcd"
 
 

@@ -38,7 +38,7 @@ RESTART_PATIENCE: Final = timedelta(minutes=5)
 broker must recover and catch up."""
 NAMED_MAX: Final = 10
 SERVING_WITHOUT_ONE: Final = 2
-"""Number of brokers with which a cluster still serves while one of them is down."""
+"""Smallest number of brokers with which a cluster still serves while one of them is down."""
 MEMORABLE: Final = ("BrokersNotReady",)
 """Reasons of Ready=False that are only set on a cluster that was ready before."""
 

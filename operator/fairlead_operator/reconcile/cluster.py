@@ -174,7 +174,7 @@ class ClusterReconciler:
         wishes = (plan.requeue_seconds, look.plan.requeue_seconds, refused)
         return min((seconds for seconds in wishes if seconds is not None), default=None)
 
-    # -- look
+    # -- observation
 
     def _loses_pods(self, key: Key) -> bool:
         """Return whether pods are terminating or missing; a pod that never ran disappears at once when deleted."""
@@ -300,7 +300,7 @@ class ClusterReconciler:
             # Another object has the name now.
             return
 
-    # -- tell
+    # -- status and Events
 
     async def _write_status(self, manifest: Manifest, status: dict[str, object]) -> None:
         metadata = {name: manifest["metadata"][name] for name in ("name", "namespace")}

@@ -177,7 +177,7 @@ class EtcdStep:
                 await self._api.event(about, "Normal", *told)
         return done
 
-    # -- look
+    # -- observation
 
     async def _look_at_external(self, external: ExternalEtcd) -> EtcdLook:
         plain = {
@@ -219,7 +219,7 @@ class EtcdStep:
         pod = etcd_member_name(cluster.name, ordinal)
         return self._url.format(pod=pod, cluster=cluster.name, namespace=cluster.namespace, id=ordinal)
 
-    # -- act
+    # -- actions
 
     async def _carry_out(self, cluster: Cluster, action: EtcdAction, observed: ObservedEtcd) -> None:
         match action:

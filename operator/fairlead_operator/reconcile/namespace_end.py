@@ -80,7 +80,7 @@ class NamespaceEnd:
 async def let_go_at_the_end(end: NamespaceEnd, own_namespace: str, log: Log) -> None:
     """Release the Topics of the operator's own namespace if that namespace is being deleted. Never raises."""
     if not end.holds_topics(own_namespace):
-        # No call is made either for a namespace that is not watched: the operator may have no rights in it.
+        # The check also avoids a call for a namespace that is not watched, in which the operator may have no rights.
         return
     try:
         async with asyncio.timeout(LAST_SECONDS):

@@ -111,7 +111,7 @@ class TopicReconciler:
         cluster = self._cache.get(reference)
         finding = refusal(topic, cluster)
         if finding is not None or cluster is None:
-            assert finding is not None, f"nothing is said about the missing {reference}"
+            assert finding is not None, f"no finding for the missing {reference}"
             if cluster is None:
                 self._topics.forget(reference.namespace, reference.name)
             await self._hold(topic, manifest, wanted=False)

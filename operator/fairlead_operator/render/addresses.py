@@ -28,7 +28,7 @@ def internal_host(cluster: Cluster, pod: str = POD_PLACE) -> str:
 
 
 def advertise_template(cluster: Cluster) -> str:
-    """Return the advertised address of brokers without an own one, with the fields `{id}`, `{pod}`, `{namespace}`."""
+    """Return the advertised address of brokers without a Service of their own, with `{id}`, `{pod}`, `{namespace}`."""
     listener = cluster.spec.listeners.data
     if listener.advertised_host is None or (listener.type == "nodeport" and listener.per_broker):
         return f"{internal_host(cluster)}:{DATA_PORT}"

@@ -37,7 +37,7 @@ or None for a listed object), and the object."""
 
 
 class EventThread:
-    """One run of kopf for a fixed set of kinds; a change of the kinds needs a new run."""
+    """One run of kopf for a fixed set of kinds; after a change of the kinds, a new run must be started."""
 
     def __init__(
         self,

@@ -59,7 +59,7 @@ def keys_of_change(
     `topics` has all known Topics.
     """
     manifest = after if after is not None else before
-    assert manifest is not None, "a change has an object"
+    assert manifest is not None, "a change has an object before or after it"
     namespace, name = _named(manifest)
     if kind == CLUSTER:
         if _asked(before) != _asked(after):
@@ -70,7 +70,7 @@ def keys_of_change(
         if _asked(before) != _asked(after):
             yield Key(TOPIC.kind, namespace, name)
         if before is not None and (after is None or "deletionTimestamp" in after["metadata"]):
-            # Another resource may have waited for the name.
+            # Another Topic may have waited for the topic's name.
             wanted = _topic_named(before)
             yield from (_topic_key(topic) for topic in topics if _topic_named(topic) == wanted)
     else:

@@ -201,7 +201,7 @@ class Watching:
         return now != kinds
 
     async def _fill(self, kinds: frozenset[Kind]) -> None:
-        """List everything once. Raises `ApiError`."""
+        """List all objects once. Raises `ApiError`."""
         missing = [kind.kind for kind in RESOURCES if kind not in kinds]
         if missing:
             self._log.warning(
@@ -209,7 +209,7 @@ class Watching:
             )
         self._cache.serve(kinds)
         await self._narrow()
-        # Clusters before Topics: a Topic looks for its Cluster.
+        # Clusters are listed before Topics, since the pass of a Topic reads its Cluster.
         for kind in (*CHILDREN, *RESOURCES):
             if kind in kinds:
                 for namespace in self._namespaces():

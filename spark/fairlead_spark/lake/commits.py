@@ -200,7 +200,7 @@ def sweep(options: LakeOptions, folders: Iterable[str], prefix: str, keep: Itera
     try:
         found = [path for folder in folders for path in storage.names_in(system, folder)]
     except storage.STORE_ERRORS as error:
-        logger.warning("%s: what killed tasks left could not be looked for: %s", options.path, error)
+        logger.warning("%s: files of killed tasks could not be listed: %s", options.path, error)
         return False
     left = [path for path in found if path.rpartition("/")[2].startswith(prefix) and path not in kept]
     return not storage.delete(system, left)

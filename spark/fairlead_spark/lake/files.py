@@ -116,7 +116,7 @@ class TaskFiles:
         self._finished: list[DataFile] = []
 
     def __enter__(self) -> Self:
-        """Return the files; no file is opened before the first record."""
+        """Return this object; no file is opened before the first record."""
         return self
 
     def __exit__(

@@ -1,8 +1,9 @@
 """Column statistics of a Parquet file in the form of Delta's log, which lets readers skip files.
 
-Pure. A bound may be wider than the values but never narrower, or a reader would skip records. Values without an order
-that all readers share get no bounds: floats with NaN or infinity (readers may order NaN above all numbers, and
-Parquet's footers omit it), decimals that JSON would round, binaries, booleans, and nested columns.
+Pure. A bound may be wider than the values but never narrower, or a reader would skip records. Binaries and nested
+columns get no bounds. A file gets no bounds at all if one of its columns has values without a common order of all
+readers: floats with NaN or infinity (readers may order NaN above all numbers, and Parquet's footers omit it), or
+decimals that JSON would round.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def delete(files: pyarrow.fs.FileSystem, paths: Iterable[str]) -> list[str]:
             left.append(path)
             refusal = error
     if left:
-        logger.warning("%d files that no table needs could not be deleted: %s: %s", len(left), refusal, left)
+        logger.warning("%d unused files could not be deleted: %s: %s", len(left), refusal, left)
     return left
 
 

@@ -148,7 +148,7 @@ class LakeWriter:
         """
         if None not in messages:
             logger.warning(
-                "commit to %s ended in an error; the batch's files are left alone", self.options.path
+                "commit to %s ended in an error; the batch's files are not deleted", self.options.path
             )
             return None
         files = [file for message in messages if isinstance(message, WrittenFiles) for file in message.files]
@@ -156,7 +156,7 @@ class LakeWriter:
             table = open_table(self.options)
         except storage.STORE_ERRORS as error:
             # Spark raises the error of the batch, not this error.
-            logger.warning("%s cannot be read, so files are left alone: %s", self.options.path, error)
+            logger.warning("%s cannot be read, so no files are deleted: %s", self.options.path, error)
             return None
         delete_unlisted(self.options, files, table)
         return folders_of(files)

@@ -142,7 +142,7 @@ def find(name: str) -> Pipeline:
         message = f"no pipeline {name!r}{_nearest(wanted, NAMES)}"
         raise PipelineNotFound(message)
     pipeline = import_module(f"{__name__}.{wanted}").PIPELINE
-    assert isinstance(pipeline, Pipeline), f"PIPELINE of {wanted} is none"
+    assert isinstance(pipeline, Pipeline), f"PIPELINE of {wanted} is not a Pipeline"
     return pipeline
 
 

@@ -76,7 +76,7 @@ def _distinct(names: pa.ChunkedArray, column: str) -> list[str]:
 
 
 def _check_header_names(table: pa.Table, column: str) -> None:
-    """Refuse names that the broker would refuse, with all records of their batch."""
+    """Raise `SchemaError` for header names for which the broker would refuse the whole batch."""
     headers = table.column(column)
     names = pc.struct_field(pc.list_flatten(headers), "key")
     try:

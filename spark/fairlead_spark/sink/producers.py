@@ -61,7 +61,7 @@ def _abort(producer: Producer) -> None:
     try:
         producer.abort()
     except Exception:
-        LOG.warning("a producer whose task had failed could not be ended", exc_info=True)
+        LOG.warning("the producer of a failed task could not be aborted", exc_info=True)
 
 
 def _opened(options: WriteOptions) -> Producer:

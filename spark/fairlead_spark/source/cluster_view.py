@@ -146,7 +146,7 @@ class ClusterView:
         }
 
     async def _check(self, fixed: Mapping[TopicPartition, PartitionOffset], option: str) -> None:
-        """Raise `OptionError` for offsets after the log's end; the reader reports offsets before its start as a loss."""
+        """Raise `OptionError` for offsets after the log's end; the reader reports offsets before the start as loss."""
         ends = await self._connection.lookup.offsets(dict.fromkeys(fixed, "latest"))
         for place, end in ends.items():
             if fixed[place].offset > end:

@@ -165,7 +165,7 @@ class RangeRead:
     async def _failed(self, cursor: Cursor) -> None:
         """Raise the error of a partition, or continue after a loss if losses are not errors."""
         error = cursor.error
-        assert error is not None, "only failed cursors are looked at"
+        assert error is not None, "the cursor has failed"
         loss = loss_of(cursor, error)
         if loss is None:
             raise error
@@ -195,7 +195,7 @@ class RangeRead:
         An end without a newer epoch than the last read record belongs to the lost log, and the next trigger, which
         starts there, moves back by itself.
         """
-        assert cursor.last_epoch is not None, "only a reader with an epoch gets a divergence"
+        assert cursor.last_epoch is not None, "only a cursor with an epoch gets a divergence"
         return self._stop_epochs[cursor.topic_partition] > cursor.last_epoch
 
     def _tell(self, loss: Loss, error: FairleadError | None) -> None:

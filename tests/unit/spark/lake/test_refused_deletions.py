@@ -154,7 +154,7 @@ def test_a_batch_that_failed_is_given_up_without_an_error_of_its_own(
         writer(tmp_path).abort([written, None], 0)
 
     assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
-        "1 files that no table needs could not be deleted",
-        f"{tmp_path} cannot be read, so files are left alone",
+        "1 unused files could not be deleted",
+        f"{tmp_path} cannot be read, so no files are deleted",
     ]
     assert names(tmp_path) == {name_of(written)}
