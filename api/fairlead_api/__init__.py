@@ -1,1 +1,1 @@
-"""The contract that every Fairlead program shares: ids, record batches, requests, problems, routes."""
+"""Contract shared by all Fairlead programs: ids, record batches, requests, problems, routes."""

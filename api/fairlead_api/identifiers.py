@@ -1,7 +1,7 @@
-"""The names and numbers by which everything in a cluster is called.
+"""Identifiers in a cluster: types of offsets, epochs, ids and partitions, and checks of names that callers choose.
 
-Domain types for offsets, epochs, ids and partitions, and the checks of names that callers choose. Used by
-every room. Must not make identifiers: a new topic id is drawn at the edge and only checked here.
+Used by every room. This module must not create identifiers: a new topic id is generated elsewhere and only checked
+here.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from fairlead_api.excerpts import shortened, shown
 from fairlead_api.problems import ProblemError
 
 Offset = NewType("Offset", int)
-"""Position of a record in its partition, from 0 without gaps."""
+"""Position of a record in its partition, starting at 0, without gaps."""
 LeaderEpoch = NewType("LeaderEpoch", int)
-"""Grows by one at least with each leader of a partition."""
+"""Number of a leadership of a partition, which increases by at least one with each new leader."""
 BrokerEpoch = NewType("BrokerEpoch", int)
-"""This life of a broker: the create revision of its registration."""
+"""Incarnation of a broker: the create revision of its registration."""
 BrokerId = NewType("BrokerId", int)
 PartitionIndex = NewType("PartitionIndex", int)
 TopicId = NewType("TopicId", str)
@@ -27,7 +27,7 @@ TopicId = NewType("TopicId", str)
 ProducerId = NewType("ProducerId", int)
 ProducerEpoch = NewType("ProducerEpoch", int)
 Sequence = NewType("Sequence", int)
-"""Number of a producer's record in one partition; wraps from 2^31 - 1 to 0."""
+"""Sequence number of a producer's record in one partition; wraps from 2^31 - 1 to 0."""
 Revision = NewType("Revision", int)
 """Revision of the coordination store."""
 TimestampUs = NewType("TimestampUs", int)
@@ -36,7 +36,7 @@ TimestampUs = NewType("TimestampUs", int)
 NAME_LENGTH_MAX: Final = 249
 PARTITION_MAX: Final = 2**31 - 1
 NAME_PATTERN: Final = r"^(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}$"
-"""The rule of `is_name` for schemas."""
+"""Rule of `is_name` as a regular expression for schemas."""
 _NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _NAME_RULE: Final = "1 to 249 characters of a-z, A-Z, 0-9, '.', '_' and '-', and not '.' or '..'"
 TOPIC_ID_PATTERN: Final = "^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$"
@@ -44,37 +44,37 @@ _TOPIC_ID: Final = re.compile(TOPIC_ID_PATTERN)
 
 
 class Acks(Enum):
-    """What a produce call waits for."""
+    """Condition that a produce call waits for before it is answered."""
 
     NONE = "0"
-    """Nothing beyond validation."""
+    """The batch has been validated."""
     LEADER = "1"
-    """The leader appended."""
+    """The leader has appended the batch."""
     ALL = "all"
-    """The high watermark passed the batch."""
+    """The high watermark has passed the batch."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class TopicPartition:
-    """A partition by the name of its topic."""
+    """Partition identified by the name of its topic and its index."""
 
     topic: str
     partition: PartitionIndex
 
     def __str__(self) -> str:
-        """Read as Kafka writes it: `flights-3`."""
+        """Return the partition in Kafka's notation: `flights-3`."""
         return f"{self.topic}-{self.partition}"
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class TopicIdPartition:
-    """A partition by the id of its topic: a recreated topic is another one."""
+    """Partition identified by the id of its topic and its index; a recreated topic has a different id."""
 
     topic_id: TopicId
     partition: PartitionIndex
 
     def __str__(self) -> str:
-        """Read as the folder of the partition: `<topic id>/3`."""
+        """Return the path of the partition's folder: `<topic id>/3`."""
         return f"{self.topic_id}/{self.partition}"
 
 
@@ -101,7 +101,7 @@ def check_group_name(name: str) -> str:
 
 
 def check_topic_id(text: str) -> TopicId:
-    """Return the text as a topic id, or raise `malformed_request` if it is no lower-case version 4 UUID."""
+    """Return the text as a topic id, or raise `malformed_request` if it is not a lower-case version 4 UUID."""
     if _TOPIC_ID.fullmatch(text):
         return TopicId(text)
     raise ProblemError(
@@ -117,5 +117,5 @@ def is_name(name: str) -> bool:
 
 
 def collides(name: str, other: str) -> bool:
-    """Return whether two topic names become one in metric names, where '.' turns into '_' (Kafka's rule)."""
+    """Return whether two topic names become equal in metric names, where '.' is replaced by '_' (Kafka's rule)."""
     return name != other and name.replace(".", "_") == other.replace(".", "_")

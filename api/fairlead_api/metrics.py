@@ -1,9 +1,9 @@
-"""Every metric that a broker exposes, as data.
+"""Definitions of all metrics that a broker exposes.
 
-The broker registers them from here, dashboards and alert rules are built from the names, and the reference
-page is generated. Must not know Prometheus' client library. Names follow Prometheus: prefix, base unit,
-`_total` for counters; labels never hold what a caller can invent without limit, such as a path or an unknown
-topic.
+The broker registers the metrics from these definitions, dashboards and alert rules use the names, and the reference
+page is generated from them. This module must not know Prometheus' client library. Names follow Prometheus' conventions:
+prefix, base unit, `_total` for counters. A label never contains a value of which a caller can create an unlimited
+number, such as a path or an unknown topic.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 
 class MetricKind(StrEnum):
-    """Prometheus' types."""
+    """Prometheus metric types."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -23,7 +23,7 @@ class MetricKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricDefinition:
-    """One metric; `buckets` are the upper bounds of a histogram."""
+    """Definition of a metric; `buckets` are the upper bounds of a histogram."""
 
     name: str
     kind: MetricKind
@@ -35,11 +35,11 @@ class MetricDefinition:
 LATENCY_BUCKETS: Final = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 )  # fmt: skip
-"""Seconds from a page-cache read to the longest default wait."""
+"""Buckets in seconds, from a read of the page cache to the longest default timeout."""
 SYNC_BUCKETS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
-"""Seconds from a drive with a protected cache to a failing one."""
+"""Buckets in seconds, from a drive with a protected cache to a failing drive."""
 GROUP_BUCKETS: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)
-"""Batches of one write; writev takes at most 1,024 buffers."""
+"""Buckets for the number of batches in one write; writev accepts at most 1,024 buffers."""
 LAG_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 
 _COUNTER: Final = MetricKind.COUNTER
@@ -359,7 +359,7 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
         buckets=LAG_BUCKETS,
     ),
 )
-"""The catalogue, in the order of the reference page."""
+"""Catalogue of metrics, in the order of the reference page."""
 
 PROCESS_METRICS: Final[tuple[MetricDefinition, ...]] = (
     MetricDefinition(
@@ -393,4 +393,4 @@ PROCESS_METRICS: Final[tuple[MetricDefinition, ...]] = (
         help="When the process was started, in seconds since 1970.",
     ),
 )
-"""What Prometheus' libraries expose of every process under the same names; read by them where Linux tells it."""
+"""Metrics that Prometheus' client libraries expose for every process under these names, on Linux."""

@@ -1,7 +1,7 @@
-"""Which partition a key belongs to: Kafka's rule, so that both systems place a key alike.
+"""Assignment of a key to a partition by Kafka's rule, so that both systems assign a key to the same partition.
 
-Called by the SDK and by the easy produce path of the server for single keys; `batch_partitioning` is the form for
-columns. Must not know Arrow, nor how records without a key are spread.
+Called by the SDK and by topic produce calls of the broker for single keys; `batch.partitioning` handles whole columns.
+This module must not know Arrow or how records without a key are distributed.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ POSITIVE_MASK: Final = 0x7FFFFFFF
 
 
 def murmur2(key: bytes) -> int:
-    """Return Kafka's 32-bit murmur2 of a key, signed as Java has it."""
+    """Return Kafka's 32-bit murmur2 hash of a key as a signed integer, as in Java."""
     return (murmurhash2(key, MURMUR2_SEED) ^ _SIGN) - _SIGN
 
 
 def partition_for_key(key: bytes, partition_count: int) -> int:
-    """Return the partition of a key among so many: the hash without its sign, modulo the count."""
+    """Return the partition of a key: the hash without its sign bit, modulo the number of partitions."""
     return int(murmurhash2(key, MURMUR2_SEED) & POSITIVE_MASK) % partition_count

@@ -1,7 +1,7 @@
-"""What this release speaks: API versions, batch formats, codecs, feature level.
+"""Versions that this release supports: API versions, batch formats, codecs, feature level.
 
-Answered by `GET /v1/versions` and compared wherever a request names a version. Must not know the release
-number of the software, which the edge reads from the installed distribution.
+`GET /v1/versions` returns the versions, and requests that name a version are checked against them. This module must not
+know the release number of the software, which is read from the installed distribution.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ API_VERSIONS: Final = ("v1",)
 BATCH_FORMATS: Final = (1,)
 CODECS: Final = ("none", "lz4", "zstd")
 FEATURE_LEVEL: Final = 1
-"""What every broker of a cluster must understand before newer fields may be written."""
+"""Feature level that every broker of a cluster must support before newer fields may be written."""
 
 
 def check_batch_formats(formats: Iterable[int]) -> None:

@@ -1,4 +1,4 @@
-"""The record batch: its header, its Arrow message, its columns, and the checks of hostile bytes.
+"""Record batches: header, Arrow message, columns, and checks of untrusted bytes.
 
-Read by broker and client. Only these modules load Arrow, and only those of them that hold columns.
+Used by broker and client. Within this package only the modules that handle columns import Arrow.
 """

@@ -1,9 +1,9 @@
-"""The metadata of an Arrow IPC record batch message, read by hand before Arrow trusts it.
+"""Check of the metadata of an Arrow IPC record batch message before Arrow reads the message.
 
-Arrow's reader takes lengths, counts and positions as they come and finds most lies only when it validates the
-finished columns. This module reads the flatbuffer with bounds on every step and holds it against the one schema
-that a record batch has. Called by `batches` on each decode. Must not know Arrow's library: it is plain bytes,
-written from Arrow's columnar format specification (Message.fbs) and the binary format of flatbuffers.
+Arrow's reader trusts lengths, counts and positions and detects most invalid values only when it validates the finished
+columns. This module parses the flatbuffer with bounds checks on every step and compares it with the only schema of a
+record batch. Called by `batches` on each decode. This module must not use Arrow's library: it works on plain bytes and
+follows Arrow's columnar format specification (Message.fbs) and the binary format of flatbuffers.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ METADATA_V5: Final = 4
 RECORD_BATCH: Final = 3
 """Type of the message's header in the union MessageHeader."""
 PREFIX_BYTES: Final = 8
-"""The continuation marker and the length of the metadata."""
+"""Size of the continuation marker and the length of the metadata."""
 METADATA_BYTES_MAX: Final = 4096
-"""This schema needs about 500 bytes; more is no honest writer's and only costs time to read."""
+"""Largest accepted metadata. The schema needs about 500 bytes; no legitimate writer needs more."""
 KNOWN_METADATA_MAX: Final = 512
-"""Metadata that were read before, at most 4 MiB with their numbers: those of records of one size are all alike."""
+"""Number of cached metadata, which take at most 4 MiB; batches with records of one size have equal metadata."""
 
 _PREFIX: Final = struct.Struct("<II")
 _U8: Final = struct.Struct("<B")
@@ -39,20 +39,20 @@ _U32: Final = struct.Struct("<I")
 _I32: Final = struct.Struct("<i")
 _I64: Final = struct.Struct("<q")
 
-# Both flatbuffer tables that are read have five fields, in the order of Message.fbs: of a Message version, type of
-# the header, header, body length and custom metadata; of a RecordBatch length, nodes, buffers, compression and
-# variadic buffer counts.
+# Both flatbuffer tables have five fields, in the order of Message.fbs. The fields of a Message are version, type of the
+# header, header, body length and custom metadata; the fields of a RecordBatch are length, nodes, buffers, compression
+# and variadic buffer counts.
 _TABLE_FIELDS: Final = 5
 _VTABLE_SLOTS: Final = tuple(struct.Struct(f"<{count}H") for count in range(_TABLE_FIELDS + 1))
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One column of the schema or a child of one, in the order of a walk that visits parents first.
+    """Column of the schema or child of a column; parents precede their children.
 
-    `rows_of` is the node that this one shares its number of rows with: `_BATCH_ROWS` for the batch, `_ANY_ROWS`
-    where only the offsets of a list know. `buffers` are the sizes of what stands behind the validity bitmap, as
-    (bytes a row, bytes besides).
+    `rows_of` is the index of the node with the same number of rows: `_BATCH_ROWS` for the batch, `_ANY_ROWS` if only
+    the offsets of a list determine the number. `buffers` are the sizes of the buffers after the validity bitmap, as
+    (bytes per row, additional bytes).
     """
 
     name: str
@@ -67,7 +67,7 @@ _BATCH_ROWS: Final = -1
 _ANY_ROWS: Final = -2
 _OFFSETS: Final = (4, 4)
 _DATA: Final = (0, 0)
-"""Only the offsets know how much data there must be; Arrow's validation compares them."""
+"""Size of a data buffer, which only the offsets determine; Arrow's validation compares both."""
 _BINARY: Final = (_OFFSETS, _DATA)
 _COLUMNS: Final = (
     Node("key", _BATCH_ROWS, _BINARY),
@@ -87,7 +87,7 @@ _TIMESTAMP_BUFFER: Final = 7
 
 
 class _Layout:
-    """What a message of the schema must have, laid out for one walk over its numbers."""
+    """Expected nodes and buffers of a message of the schema, arranged for one pass over its numbers."""
 
     __slots__ = ("bitmaps", "buffer_numbers", "buffers", "node_numbers", "nodes")
 
@@ -99,9 +99,9 @@ class _Layout:
             bitmaps.append(len(buffers))
             buffers += [(number, *size) for size in (_DATA, *node.buffers)]
         self.buffers = tuple(buffers)
-        """For each buffer its node, the bytes for each row and the bytes besides."""
+        """For each buffer: its node, the bytes per row and the additional bytes."""
         self.bitmaps = tuple(bitmaps)
-        """For each node the index of its validity bitmap among the buffers."""
+        """Index of each node's validity bitmap among the buffers."""
         self.node_numbers = struct.Struct(f"<{2 * len(nodes)}q")
         self.buffer_numbers = struct.Struct(f"<{2 * len(buffers)}q")
 
@@ -111,7 +111,7 @@ _WITH_OFFSETS: Final = _Layout((*_COLUMNS, _OFFSET_DELTA))
 
 
 class ArrowMessage(msgspec.Struct, frozen=True, gc=False):
-    """What the metadata says after it was checked."""
+    """Contents of checked metadata."""
 
     rows: int
     null_counts: tuple[int, ...]
@@ -123,12 +123,12 @@ class ArrowMessage(msgspec.Struct, frozen=True, gc=False):
 
 
 def read_message(message: Buffer, *, offset_column: bool = False) -> ArrowMessage:
-    """Check the metadata of a message against the schema of a record batch; the columns are not looked at.
+    """Check the metadata of a message against the schema of a record batch; the columns are not read.
 
-    What it promises: metadata version 5, a record batch, no IPC compression, no custom metadata, exactly the nodes
-    and buffers of the schema, lengths that fit together, buffers in order, 8-aligned, inside the message and
-    long enough for their rows, and null counts of zero that the bitmaps agree with. What stands in offsets and
-    data is for Arrow's full validation. Raises `malformed_batch`.
+    The check guarantees metadata version 5, a record batch, no IPC compression, no custom metadata, and exactly the
+    nodes and buffers of the schema. Lengths are consistent. Buffers are in order, 8-aligned, inside the message and
+    long enough for their rows. Null counts of zero agree with the bitmaps. Offsets and data are left to Arrow's full
+    validation. Raises `malformed_batch`.
     """
     try:
         return _read(message, _WITH_OFFSETS if offset_column else _PLAIN)
@@ -137,10 +137,10 @@ def read_message(message: Buffer, *, offset_column: bool = False) -> ArrowMessag
 
 
 def number_places(message: Buffer) -> tuple[bytes, tuple[tuple[int, int], ...]]:
-    """Return the metadata of a message of the plain schema, and in it the places of its numbers.
+    """Return the metadata of a message of the plain schema, and the positions of the numbers in the metadata.
 
-    Each place is that of the first of so many int64: body length, rows, buffers (start and size of each), nodes
-    (length and null count of each). For a message of this process with at least one record.
+    Each entry is the position of the first int64 and the number of int64: body length, rows, buffers (start and size of
+    each), nodes (length and null count of each). The message must come from this process and have at least one record.
     """
     metadata = _metadata(message)
     *_, length_at, _ = _fields(metadata, _U32.unpack_from(metadata)[0])
@@ -168,7 +168,7 @@ def _read(message: Buffer, layout: _Layout) -> ArrowMessage:
 def _read_metadata(
     metadata: bytes, body_bytes: int, layout: _Layout
 ) -> tuple[ArrowMessage, tuple[_Bitmap, ...]]:
-    """Return what metadata say, and the bitmaps of columns that claim to have no nulls."""
+    """Return the contents of the metadata, and the bitmaps of columns with a null count of zero."""
     batch = _batch_table(metadata, body_bytes)
     length, nodes_at, buffers_at, compression, variadic_counts = _fields(metadata, batch)
     if compression:
@@ -200,7 +200,7 @@ def _metadata(message: Buffer) -> bytes:
 
 
 def _batch_table(metadata: bytes, body_bytes: int) -> int:
-    """Check the Message table and return where its RecordBatch table stands."""
+    """Check the Message table, and return the position of its RecordBatch table."""
     version_at, kind_at, header_at, length_at, custom = _fields(metadata, _U32.unpack_from(metadata)[0])
     version = _I16.unpack_from(metadata, version_at)[0] if version_at else 0
     kind = _U8.unpack_from(metadata, kind_at)[0] if kind_at else 0
@@ -218,13 +218,13 @@ def _batch_table(metadata: bytes, body_bytes: int) -> int:
 
 
 def _fields(metadata: bytes, at: int) -> tuple[int, ...]:
-    """Return the positions of the fields of the table at `at`, 0 for absent fields.
+    """Return the positions of the fields of the table at `at`; 0 for absent fields.
 
-    A table begins with the signed distance back to its vtable: u16 size of the vtable, u16 size of the table, then
-    for each field the u16 distance from the table, 0 when absent.
+    A table begins with the signed distance back to its vtable. The vtable has the u16 size of the vtable, the u16 size
+    of the table, and for each field the u16 distance from the table, 0 for an absent field.
     """
     vtable: int = at - _I32.unpack_from(metadata, at)[0]
-    if vtable < 0:  # struct would count a negative position from the end
+    if vtable < 0:  # struct would interpret a negative position from the end
         raise struct.error
     slots = min(max((_U16.unpack_from(metadata, vtable)[0] - 4) // 2, 0), _TABLE_FIELDS)
     places = [
@@ -235,19 +235,19 @@ def _fields(metadata: bytes, at: int) -> tuple[int, ...]:
 
 
 def _target(metadata: bytes, place: int) -> int:
-    """Follow the reference that stands at a place."""
+    """Return the position to which the reference at a position points."""
     if not place:
         raise struct.error
     return place + int(_U32.unpack_from(metadata, place)[0])
 
 
 def _elements(metadata: bytes, place: int) -> int:
-    """Return the number of elements of the vector that a place refers to, 0 when it is absent."""
+    """Return the number of elements of the vector that is referenced at a position; 0 when the vector is absent."""
     return int(_U32.unpack_from(metadata, _target(metadata, place))[0]) if place else 0
 
 
 def _structs(metadata: bytes, place: int, count: int, numbers: struct.Struct, what: str) -> tuple[int, ...]:
-    """Return the numbers of a vector of structs that must have so many elements."""
+    """Return the numbers of a vector of structs, which must have `count` elements."""
     found = _elements(metadata, place)
     if found != count:
         _malformed(f"the Arrow message has {found} {what}; the schema has {count}")
@@ -267,7 +267,7 @@ def _check_nodes(layout: _Layout, rows: int, nodes: tuple[int, ...]) -> None:
 def _check_buffers(
     layout: _Layout, lengths: tuple[int, ...], buffers: tuple[int, ...], body_bytes: int
 ) -> None:
-    """Walk the buffers in order; each begins behind the one before, so that none can share or overlap bytes."""
+    """Check that each buffer begins after the end of the previous buffer, so that no buffers overlap."""
     stop = 0
     for (number, row_bytes, more), start, size in zip(
         layout.buffers, buffers[::2], buffers[1::2], strict=True
@@ -285,7 +285,7 @@ def _check_buffers(
 
 
 def _idle_bitmaps(layout: _Layout, nodes: tuple[int, ...], buffers: tuple[int, ...]) -> Iterator[_Bitmap]:
-    """Check the sizes of all bitmaps; return the bitmaps of nodes without nulls."""
+    """Check the sizes of all bitmaps, and yield the bitmaps of nodes without nulls."""
     for number, bitmap in enumerate(layout.bitmaps):
         rows, nulls = nodes[2 * number], nodes[2 * number + 1]
         start, size = buffers[2 * bitmap], buffers[2 * bitmap + 1]
@@ -298,7 +298,7 @@ def _idle_bitmaps(layout: _Layout, nodes: tuple[int, ...], buffers: tuple[int, .
 
 
 def _all_valid(bitmap: Buffer, rows: int) -> bool:
-    """Return whether a bitmap agrees with a null count of zero: readers differ in which of the two they believe."""
+    """Return whether a bitmap agrees with a null count of zero; readers differ in which of the two they use."""
     whole, rest = divmod(rows, 8)
     mask = (1 << rest) - 1
     return bytes(bitmap[:whole]).count(0xFF) == whole and (not rest or bitmap[whole] & mask == mask)

@@ -1,13 +1,13 @@
 """Record batches and Arrow: encode columns into a batch, decode a batch into columns or records.
 
-Called by the SDK, by the JSON and Arrow calls of the server, and by `validation`. docs/reference/record-batch.md
-describes the layout. Must not know topics, producers' state or the network. A broker that forwards binary batches calls
-nothing here but `read_body`, to validate.
+Called by the SDK, by the JSON and Arrow calls of the broker, and by `validation`. docs/reference/record-batch.md
+describes the layout. This module must not know topics, producer state or the network. For binary batches a broker uses
+this module only to validate them.
 
-The Arrow message of a few records is laid out by hand (`MessageLayout`): building arrays and running Arrow's writer
-costs 80 µs however few the records are, which is most of a client's time for a request with one record. The bytes are
-the same: buffers in order, each padded to eight bytes, and the metadata that Arrow wrote for another message of the
-schema with its numbers replaced. One file because both ways write the same bytes.
+The Arrow message of a few records is written directly (`MessageLayout`). Building arrays and running Arrow's writer
+takes 80 µs even for one record, which is most of a client's time for such a request. The bytes are the same: buffers in
+order, each padded to eight bytes, and the metadata that Arrow wrote for another message of the schema with its numbers
+replaced. One file because both ways write the same bytes.
 """
 
 from __future__ import annotations
@@ -66,16 +66,16 @@ from fairlead_api.problems import ProblemError
 _ALIGNMENT: Final = 8
 _PADDING: Final = tuple(bytes(-count % _ALIGNMENT) for count in range(_ALIGNMENT))
 _NO_OFFSETS: Final = bytes(4)
-"""The offsets of a column without rows."""
+"""Offsets of a column without rows."""
 
 
 class MessageLayout:
-    """Where the numbers stand in the metadata of messages of the schema. `template` is any such message."""
+    """Positions of the numbers in the metadata of messages of the schema; `template` is any message of the schema."""
 
     __slots__ = ("_constants", "_metadata")
 
     def __init__(self, template: Buffer) -> None:
-        """Take the metadata apart; the numbers must stand in the order in which Arrow writes them."""
+        """Split the metadata at the numbers, which must be in the order in which Arrow writes them."""
         metadata, places = number_places(template)
         prefix = bytes(template[: PREFIX_BYTES + len(metadata)])
         form, constants, at = "<", [], 0
@@ -93,7 +93,7 @@ class MessageLayout:
     ) -> bytes:
         """Return the message of records without headers.
 
-        Raises `struct.error` or `TypeError` for what the columns cannot hold.
+        Raises `struct.error` or `TypeError` for values that the columns cannot store.
         """
         count = len(values)
         key_bitmap, key_offsets, key_bytes, key_nulls = _binary(keys)
@@ -102,7 +102,7 @@ class MessageLayout:
             *(key_bitmap, key_offsets, key_bytes),
             *(value_bitmap, value_offsets, value_bytes),
             *(b"", struct.pack(f"<{count}q", *timestamps_us)),
-            *(bytes((count + 7) // 8), bytes(4 * (count + 1))),  # the headers: null, all of them
+            *(bytes((count + 7) // 8), bytes(4 * (count + 1))),  # the headers are all null
             *(b"", b"", _NO_OFFSETS, b"", b"", _NO_OFFSETS, b""),
         )
         parts: list[bytes] = [b""]
@@ -122,7 +122,7 @@ class MessageLayout:
 
 
 def _binary(items: Sequence[bytes | None]) -> tuple[bytes, bytes, bytes, int]:
-    """Return validity bitmap (none where nothing is null), offsets, bytes, and how many are null."""
+    """Return the validity bitmap (empty without nulls), the offsets, the bytes, and the number of nulls."""
     count, nulls, end, valid = len(items), 0, 0, 0
     offsets = [0]
     for number, item in enumerate(items):
@@ -159,7 +159,8 @@ _CODECS: Final = tuple(int(codec) for codec in Codec)
 _TIMESTAMP_COLUMN: Final = 2
 _OFFSET_DELTA_COLUMN: Final = 4
 _SMALL_RECORDS_MAX: Final = 128
-"""Up to here messages are laid out by hand: one record takes a sixth of Arrow's time, this many take half of it."""
+"""Largest number of records whose message is written directly; one record takes a sixth of Arrow's time, this number
+half of it."""
 _SMALL: Final = MessageLayout(
     memoryview(record_batch([b""], default_timestamp_us=0).serialize())  # any record
 )
@@ -179,20 +180,20 @@ NO_PRODUCER_STAMP: Final = ProducerStamp(NO_PRODUCER, NO_PRODUCER, NO_PRODUCER)
 
 @dataclass(frozen=True, slots=True)
 class EncodedBatch:
-    """An unstamped batch in parts that follow one another; large parts are not copied."""
+    """Batch without the leader's stamp, as consecutive parts; large parts are not copied."""
 
     parts: tuple[Buffer, ...]
     nbytes: int
     record_count: int
 
     def to_bytes(self) -> bytes:
-        """Return the batch in one piece."""
+        """Return the batch as one bytes object."""
         return b"".join(self.parts)
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record of a decoded batch."""
+    """Record of a decoded batch."""
 
     offset: int
     timestamp_us: int
@@ -209,7 +210,7 @@ def encode(
 ) -> EncodedBatch:
     """Encode columns of `SCHEMA` as an unstamped batch. Only brokers write an extension.
 
-    Raises `invalid_record` for another schema (see `canonical`), for no records and for null timestamps.
+    Raises `invalid_record` for another schema (see `canonical`), for an empty batch and for null timestamps.
     """
     if batch.schema != SCHEMA:
         raise ProblemError(
@@ -231,9 +232,10 @@ def encode_records(
     codec: Codec = Codec.NONE,
     producer: ProducerStamp | None = None,
 ) -> EncodedBatch:
-    """Encode records without headers, lists of one length: the bytes of `encode` for the columns of the lists.
+    """Encode records without headers from lists of equal length, to the same bytes as `encode`.
 
-    No keys at all is None. Few records are encoded many times as quickly. Raises `invalid_record` naming the column.
+    `keys` is None if no record has a key. Small batches are encoded several times faster than with `encode`. Raises
+    `invalid_record` that names the column.
     """
     count = len(values)
     if 0 < count <= _SMALL_RECORDS_MAX and count == len(timestamps_us) == (
@@ -243,7 +245,7 @@ def encode_records(
         try:
             message = pa.py_buffer(_SMALL.message(values, keys or [None] * count, few))
         except (struct.error, TypeError):
-            pass  # something that the columns cannot hold: Arrow says what
+            pass  # a value is invalid; Arrow raises an error that names the column
         else:
             times = min(few), max(few)
             return _framed(message, count, times, codec, producer, ())
@@ -301,12 +303,12 @@ def _timestamp_range(column: pa.Array) -> tuple[int, int]:
 def decode(
     buffer: Buffer, header: BatchHeader | None = None, *, validate: bool = True, verify_checksum: bool = True
 ) -> pa.RecordBatch:
-    """Decode the batch at the start of a buffer into columns, without copying when it is not compressed.
+    """Decode the batch at the start of a buffer into columns, without copying if the batch is not compressed.
 
-    The columns keep the buffer alive. With stamp flag 0 the timestamps are the append time. A compacted batch has
-    the column `offset_delta` too. Raises `malformed_batch`, `crc_mismatch` (both checksums; the stamp's only if
-    there is a stamp) or `unsupported_version`. `validate=False` is for bytes that this process wrote: anything
-    else can crash the interpreter.
+    The columns keep the buffer alive. With stamp flag bit 0 set, the timestamps are the append time. A compacted batch
+    also has the column `offset_delta`. Raises `malformed_batch`, `crc_mismatch` (both checksums; the stamp's only if
+    the batch is stamped) or `unsupported_version`. `validate=False` is only for bytes that this process wrote: other
+    bytes can crash the interpreter.
     """
     view = memoryview(buffer)
     if header is None:
@@ -333,7 +335,7 @@ def decode(
 
 
 def _no_records(header: BatchHeader) -> pa.RecordBatch:
-    """Return no rows for a batch that compaction emptied; such a batch has no body."""
+    """Return empty columns for a batch that compaction has emptied; the batch has no body."""
     if header.body_stop != header.body_start or header.uncompressed_bytes:
         _malformed("record count 0 with a body; allowed: body length 0")
     schema = SCHEMA_WITH_OFFSETS if header.has_offset_column else SCHEMA
@@ -341,24 +343,24 @@ def _no_records(header: BatchHeader) -> pa.RecordBatch:
 
 
 class Body(msgspec.Struct, frozen=True):
-    """An opened body: the message, what its metadata say, and columns whose contents are not validated yet."""
+    """Decompressed body: the message, its metadata, and columns whose contents are not validated yet."""
 
     message: memoryview
     metadata: ArrowMessage
     columns: pa.RecordBatch
 
     def timestamp_range(self) -> tuple[int, int]:
-        """Return the smallest and the largest timestamp; there must be records, and no null timestamps."""
+        """Return the smallest and the largest timestamp; the body must have records and no null timestamps."""
         rows = self.metadata.rows
         times = np.frombuffer(self.message, np.int64, rows, self.metadata.timestamps_start)
         return (int(times.min()), int(times.max())) if rows > 1 else (int(times[0]), int(times[0]))
 
 
 def read_body(batch: memoryview, header: BatchHeader) -> Body:
-    """Open the body and read the columns without looking at their contents.
+    """Decompress the body and read the columns without validating their contents.
 
-    Raises `malformed_batch` when the body does not open to the declared length or its metadata do not fit the
-    schema or the header's record count.
+    Raises `malformed_batch` when the decompressed body does not have the declared length or its metadata do not match
+    the schema or the header's record count.
     """
     message = batch[header.body_start : header.body_stop]
     if header.codec:
@@ -380,10 +382,10 @@ def read_body(batch: memoryview, header: BatchHeader) -> Body:
 
 
 def decompress(body: memoryview, header: BatchHeader) -> memoryview:
-    """Open a compressed body, reading no more than the declared length and one byte.
+    """Decompress a body, up to the declared length plus one byte.
 
-    A stream, and not Arrow's one-shot function: with LZ4 and a length that lies that one returns memory that was
-    never written.
+    A stream is used instead of Arrow's one-shot function, which with LZ4 and a wrong length returns uninitialized
+    memory.
     """
     declared = header.uncompressed_bytes
     codec = _CODEC_NAMES[Codec(header.codec)]
@@ -399,7 +401,7 @@ def decompress(body: memoryview, header: BatchHeader) -> memoryview:
 
 
 def check_readable(batch: memoryview, header: BatchHeader) -> None:
-    """Refuse what a reader of this release does not understand: codec, schema, attributes, extension types."""
+    """Raise a problem for a codec, schema, attributes or extension types that this release does not support."""
     if header.codec not in _CODECS:
         _unsupported("codec", header.codec, [*_CODECS])
     if header.schema_id:
@@ -418,7 +420,7 @@ def _unsupported(field: str, value: int, supported: list[int]) -> NoReturn:
 
 
 def validate_columns(columns: pa.RecordBatch) -> None:
-    """Let Arrow look at every offset, bitmap and text. Raises `malformed_batch`."""
+    """Validate every offset, bitmap and text with Arrow. Raises `malformed_batch`."""
     try:
         columns.validate(full=True)
     except pa.ArrowException as error:
@@ -426,9 +428,9 @@ def validate_columns(columns: pa.RecordBatch) -> None:
 
 
 def check_nulls(metadata: ArrowMessage) -> None:
-    """Refuse nulls where none may be, by the counts of the metadata, which Arrow's validation found true.
+    """Raise `invalid_record` for nulls in columns that do not allow them.
 
-    Raises `invalid_record`.
+    The null counts come from the metadata, which Arrow's validation has verified.
     """
     nulls = metadata.null_counts
     if nulls[TIMESTAMP_NODE]:
@@ -440,7 +442,7 @@ def check_nulls(metadata: ArrowMessage) -> None:
 
 
 def _check_offset_deltas(header: BatchHeader, columns: pa.RecordBatch) -> None:
-    """Refuse records whose offsets are unknown or lie outside the batch."""
+    """Raise `malformed_batch` for records whose offsets are unknown or outside the batch."""
     last = header.last_offset_delta
     if not header.has_offset_column:
         if last != header.record_count - 1:
@@ -463,12 +465,12 @@ def offsets_of(header: BatchHeader, columns: pa.RecordBatch) -> pa.Array:
 
 
 def decode_records(buffer: Buffer) -> list[Record]:
-    """Decode every record of a concatenation of batches; control batches are left out. Raises like `decode`."""
+    """Decode all records of concatenated batches, without control batches. Raises as `decode`."""
     view = memoryview(buffer)
     records: list[Record] = []
     for at, header in iterate_headers(view):
         columns = decode(view[at : at + header.total_bytes], header)
-        # Not before its checksums were proven: a flipped bit may say so.
+        # Checked only after the checksums, since a flipped bit may mark a batch as a control batch.
         if not header.is_control:
             records.extend(_records(header, columns))
     return records
@@ -486,7 +488,7 @@ def _records(header: BatchHeader, columns: pa.RecordBatch) -> Iterator[Record]:
 
 
 def _header_tuples(column: pa.Array) -> Iterable[Headers]:
-    """Return the headers of each record; the pairs are made for all records at once."""
+    """Return the headers of each record; the pairs are created for all records at once."""
     if column.null_count == len(column):
         return [()] * len(column)
     lists = cast("pa.ListArray", column)

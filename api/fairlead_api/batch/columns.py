@@ -1,7 +1,7 @@
-"""The columns of a record batch: building them from lists, casting what users bring, cutting them apart.
+"""Columns of a record batch: building from lists, casting of users' columns, splitting.
 
-Called by `batches` and through it by the SDK and the server. Must not know the bytes of a batch: only the Arrow
-schema that the body has.
+Called by `batches`, and through it by the SDK and the broker. This module must know only the Arrow schema of the body
+and not the bytes of a batch.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _FIELDS: Final[list[pa.Field]] = [
     pa.field("headers", HEADERS_TYPE),
 ]
 SCHEMA: Final = pa.schema(_FIELDS)
-"""The columns of every record batch."""
+"""Columns of every record batch."""
 SCHEMA_WITH_OFFSETS: Final = SCHEMA.append(pa.field("offset_delta", pa.int32()))
-"""The columns of a batch that compaction rewrote."""
+"""Columns of a batch that compaction has rewritten."""
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 """Headers of one record, in order; names may repeat."""
@@ -42,7 +42,7 @@ _NO_HEADERS: Final = pa.array([], HEADER_TYPE)
 _NO_BYTES: Final = pa.py_buffer(b"")
 _INT32: Final = struct.Struct("<i")
 _COLUMN_BYTES_MAX: Final = 2**31 - 1
-"""The offsets of a column have 32 bits."""
+"""Largest size of a column, since its offsets have 32 bits."""
 _FIXED_WIDTH_BUFFERS: Final = 1
 _BINARY_BUFFERS: Final = 2
 _TEXT_TYPES: Final = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
@@ -63,10 +63,10 @@ def record_batch(
     *,
     default_timestamp_us: int,
 ) -> pa.RecordBatch:
-    """Build columns from lists of one length, a list for each column.
+    """Build columns from lists of equal length, one list per column.
 
-    Timestamps are microseconds UTC; None, or no list, means the default; those of an array of 64-bit numbers are
-    taken as they stand. Empty headers become null. Raises `invalid_record` naming the column.
+    Timestamps are in microseconds, UTC; None, or no list, means the default. Timestamps in an array of 64-bit numbers
+    are used unchanged. Empty headers become null. Raises `invalid_record` that names the column.
     """
     count = len(values)
     for name, column in (("key", keys), ("timestamp", timestamps_us), ("headers", headers)):
@@ -84,12 +84,12 @@ def record_batch(
 
 
 def canonical(data: pa.RecordBatch | pa.Table, default_timestamp_us: int) -> pa.RecordBatch:
-    """Cast what a user brings to the columns of a record batch.
+    """Cast a user's columns to the columns of a record batch.
 
-    Any subset of key, value, timestamp and headers that has `value`: text becomes its UTF-8 bytes, timestamps of
-    any unit become microseconds (rounded down; without a time zone they are UTC), missing or null timestamps the
-    default, missing keys and headers null, headers without entries null. A table is copied into one piece.
-    Raises `invalid_record` naming the column.
+    The data must have `value` and may have key, timestamp and headers. Text becomes its UTF-8 bytes. Timestamps of any
+    unit become microseconds (rounded down; UTC without a time zone), and missing or null timestamps become the default.
+    Missing keys and headers, and headers without entries, become null. A table is copied into one piece. Raises
+    `invalid_record` that names the column.
     """
     unknown = [name for name in data.schema.names if name not in SCHEMA.names]
     if unknown:
@@ -115,10 +115,10 @@ def canonical(data: pa.RecordBatch | pa.Table, default_timestamp_us: int) -> pa.
 
 
 def compact(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the batch with buffers that hold its own rows and nothing else; the same one if it has them already.
+    """Return the batch with buffers that contain only its own rows; return the same batch if this is already true.
 
-    Arrow's IPC writer cuts the buffers of a slice only roughly: up to 63 bytes of the neighbours' values would go
-    along, and the offsets of an empty child whole.
+    Arrow's IPC writer truncates the buffers of a slice only roughly: it would write up to 63 bytes of neighbouring
+    values, and all offsets of an empty child.
     """
     columns = batch.columns
     loose = [number for number, column in enumerate(columns) if not _is_compact(column)]
@@ -130,9 +130,9 @@ def compact(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _compacted(column: pa.Array) -> pa.Array:
-    """Return the array in buffers of its own size; of values without nulls only the offsets are copied."""
+    """Return the array with buffers of its own size; for values without nulls only the offsets are copied."""
     count = len(column)
-    # Arrow may leave the buffer of values out where there are no bytes.
+    # Arrow may omit the buffer of values if it is empty.
     if column.type != pa.binary() or column.null_count or not count or column.buffers()[2] is None:
         return pa.concat_arrays([column])
     offsets, values = cast("list[pa.Buffer]", column.buffers()[1:])
@@ -143,10 +143,10 @@ def _compacted(column: pa.Array) -> pa.Array:
 
 
 def split(batch: pa.RecordBatch, bytes_max: int) -> list[pa.RecordBatch]:
-    """Cut a batch into slices of at most so many bytes of columns each; a single larger record stays whole.
+    """Split a batch into slices of at most `bytes_max` bytes of columns; a larger record forms a slice of its own.
 
-    A slice has at most `RECORDS_MAX` rows. The bytes are those of the columns before the header, the metadata (about
-    600 bytes together) and compression.
+    A slice has at most `RECORDS_MAX` rows. The limit is for the columns, without the header and the metadata (about 600
+    bytes together) and before compression.
     """
     pieces: list[pa.RecordBatch] = []
     waiting = [batch] if batch.num_rows else []
@@ -161,31 +161,28 @@ def split(batch: pa.RecordBatch, bytes_max: int) -> list[pa.RecordBatch]:
 
 
 def header_counts(columns: pa.RecordBatch) -> npt.NDArray[np.int32]:
-    """Return the number of headers of each row of a valid batch that has the columns of the schema.
-
-    Zero for null headers.
-    """
+    """Return the number of headers of each row of a valid batch with the columns of the schema; 0 for null headers."""
     lists = cast("pa.ListArray", columns.column(_HEADERS_COLUMN))
     counts = np.diff(numbers_of(lists.offsets, np.int32))
     if lists.null_count:
-        # The offsets below a null may span anything.
+        # The offsets of a null may have any difference.
         counts[lists.is_null().to_numpy(zero_copy_only=False)] = 0
     return counts
 
 
 def null_headers(count: int) -> pa.Array:
-    """Return the headers of so many records that have none; `pa.nulls` would bring offsets for absent children."""
+    """Return null headers for `count` records; `pa.nulls` would add offsets for absent children."""
     return pa.ListArray.from_buffers(HEADERS_TYPE, count, _nothing(count), count, 0, [_NO_HEADERS])
 
 
 def constant_timestamps(count: int, timestamp_us: int) -> pa.Array:
-    """Return one time, so many times over."""
+    """Return a column with `count` equal timestamps."""
     times = pa.py_buffer(np.full(count, timestamp_us, np.int64).data)
     return pa.Array.from_buffers(TIMESTAMP_TYPE, count, [None, times], 0)
 
 
 def numbers_of(column: pa.Array, kind: type[_Number]) -> npt.NDArray[_Number]:
-    """Return the numbers of a column that has no nulls, in place; the kind is that of its Arrow type."""
+    """Return the numbers of a column without nulls as a view; `kind` must match the Arrow type."""
     buffer = column.buffers()[1]
     assert buffer is not None, "a column of numbers has its values"
     return np.frombuffer(memoryview(buffer), kind, len(column), column.offset * np.dtype(kind).itemsize)
@@ -196,7 +193,7 @@ def _null_keys(count: int) -> pa.Array:
 
 
 def _nothing(count: int) -> list[pa.Buffer | None]:
-    """Return a bitmap of nulls and offsets that go nowhere."""
+    """Return a bitmap of nulls, and offsets that are all 0."""
     return [pa.py_buffer(bytes((count + 7) // 8)), pa.py_buffer(bytes(4 * (count + 1)))]
 
 
@@ -223,7 +220,7 @@ def _timestamps(
 
 
 def _headers(headers: Sequence[Headers | None]) -> pa.Array:
-    """Lay the headers out by hand: Arrow cannot tell a list of pairs from a list of structs."""
+    """Return the headers as an array built from its buffers; Arrow cannot convert a list of pairs to structs."""
     names: list[str] = []
     values: list[bytes | None] = []
     offsets = [0]
@@ -248,7 +245,7 @@ def _headers(headers: Sequence[Headers | None]) -> pa.Array:
 
 
 def _single(name: str, column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return a column in one piece and without a dictionary."""
+    """Return a column as one array without a dictionary."""
     if isinstance(column, pa.ChunkedArray):
         if column.nbytes > _COLUMN_BYTES_MAX:
             _invalid(
@@ -259,7 +256,7 @@ def _single(name: str, column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def _joined(column: pa.ChunkedArray) -> pa.Array:
-    """Return the chunks as one array; a single one as it is, without copying it."""
+    """Return the chunks as one array; a single chunk is not copied."""
     if column.num_chunks == 1:
         return cast("pa.Array", column.chunk(0))
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
@@ -306,7 +303,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def _holds_headers(kind: pa.DataType) -> bool:
-    """Return whether Arrow casts such a column without losing anything (list views and other names it empties)."""
+    """Return whether Arrow casts the type without loss; it empties list views and structs with other field names."""
     if pa.types.is_map(kind):
         return pa.types.is_string(kind.key_type) and _is_bytes(kind.item_type)
     if not pa.types.is_list(kind) and not pa.types.is_large_list(kind):
@@ -321,7 +318,7 @@ def _holds_headers(kind: pa.DataType) -> bool:
 
 
 def _is_compact(column: pa.Array) -> bool:
-    """Return whether an array of the schema begins where its buffers begin and ends where they end."""
+    """Return whether the buffers of an array of the schema contain only the rows of the array."""
     count = len(column)
     bitmap, *buffers = [None if buffer is None else memoryview(buffer) for buffer in column.buffers()]
     if column.offset or (bitmap is not None and len(bitmap) > (count + 7) // 8) or buffers[0] is None:

@@ -1,9 +1,9 @@
-"""Where a compressed body ends: exactly one LZ4 or zstd frame, with nothing behind it.
+"""Check that a compressed body is exactly one LZ4 or zstd frame.
 
-Called by `batches` before a body is opened. Streaming decoders read on behind a frame, others refuse what follows
-it: a body with two frames, a skippable frame or an empty one at the end would mean different things to different
-readers. Walks the frame from block to block (LZ4 Frame Format 1.6, RFC 8878 for zstd) without decompressing. Must
-not know what is inside the blocks.
+Called by `batches` before a body is decompressed. Streaming decoders continue after the end of a frame, and other
+decoders refuse trailing bytes. A body with two frames, or with a skippable or empty frame at the end, would therefore
+have different meanings for different readers. The check walks the blocks of the frame (LZ4 Frame Format 1.6, RFC 8878
+for zstd) without decompressing them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from fairlead_api.batch.header import Buffer, Codec
 from fairlead_api.problems import ProblemError
 
 ZSTD_WINDOW_BYTES_MAX: Final = 8 * 1024 * 1024
-"""What RFC 8878 asks every decoder to support; a larger window makes readers allocate more than the body has."""
+"""Window size that RFC 8878 recommends every decoder to support; with a larger window readers would allocate more
+memory than the body has."""
 
 _U32: Final = struct.Struct("<I")
 _LZ4_MAGIC: Final = 0x184D2204
@@ -36,7 +37,7 @@ _ZSTD_RUN_BLOCK: Final = 1
 
 
 def check_one_frame(body: Buffer, codec: Codec) -> None:
-    """Raise `malformed_batch` unless the body is one frame of the codec from its first byte to its last."""
+    """Raise `malformed_batch` unless the whole body is exactly one frame of the codec."""
     try:
         stop = _lz4_stop(body) if codec == Codec.LZ4 else _zstd_stop(body)
     except (struct.error, IndexError):

@@ -1,7 +1,7 @@
-"""The extension between header and body: what later versions add to a batch without a new format.
+"""Extension between header and body, with which later versions add entries to a batch without a new format.
 
-Called by `batches` and `batch_validation`. Must not know what the entries are for: the owner of a type reads
-its value.
+Called by `batches` and `validation`. This module must not know the purpose of entries: the owner of a type reads the
+value.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from fairlead_api.problems import ProblemError
 
 _ENTRY: Final = struct.Struct("<HH")
 REFUSING_TYPES_START: Final = 0x8000
-"""A reader that does not know a type from here on must refuse the batch."""
+"""First type of the range for which a reader must refuse the batch if it does not know the type."""
 
 
 class ExtensionType(IntEnum):
-    """Types that have a meaning."""
+    """Defined types of entries."""
 
     PADDING = 0
-    """Ends the list; it and all that follows is zero."""
+    """End of the entries; all following bytes are zero."""
     HORIZON = 1
     """Tombstone or marker horizon, i64 microseconds."""
     IDEMPOTENCY_KEY = 2
-    """At most 64 bytes."""
+    """Idempotency key of at most 64 bytes."""
     COLUMN_STATISTICS = 3
     REQUEST_DIGEST = 4
-    """16 bytes beside an idempotency key: whether a request with the same key is the same request."""
+    """Digest of 16 bytes that tells whether two requests with the same idempotency key are the same request."""
 
 
 IDEMPOTENCY_KEY_BYTES_MAX: Final = 64
@@ -39,16 +39,16 @@ REQUEST_DIGEST_BYTES: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class ExtensionEntry:
-    """One entry as it stands in the batch."""
+    """Entry of an extension, as stored in the batch."""
 
     type: int
     value: bytes
 
 
 def read_extension(batch: Buffer, header: BatchHeader) -> tuple[ExtensionEntry, ...]:
-    """Return the entries of a batch in order, those of unknown skippable types too.
+    """Return the entries of a batch in order, including entries of unknown skippable types.
 
-    Raises `malformed_batch` for an entry that is cut off, padding that is not zero, and unknown types from 0x8000.
+    Raises `malformed_batch` for a truncated entry, padding that is not zero, and unknown types from 0x8000.
     """
     if not header.extension_bytes:
         return ()
@@ -56,7 +56,7 @@ def read_extension(batch: Buffer, header: BatchHeader) -> tuple[ExtensionEntry, 
 
 
 def unpack_extension(extension: bytes) -> tuple[ExtensionEntry, ...]:
-    """Return the entries of an extension that was cut out of its batch. Raises like `read_extension`."""
+    """Return the entries in the bytes of an extension. Raises as `read_extension`."""
     entries: list[ExtensionEntry] = []
     at = 0
     while len(extension) - at >= _ENTRY.size:

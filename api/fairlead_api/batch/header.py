@@ -1,8 +1,8 @@
-"""The fixed part of a record batch: 88 bytes, two checksums, and the stamp of the leader.
+"""Header of a record batch: 88 bytes with two checksums and the stamp of the leader.
 
-Read by every part that moves batches: the log, the runtime, followers and the SDK. The layout is permanent and
-described in docs/reference/record-batch.md. Must not know Arrow: what is inside the body is `batches`' business,
-so that moving batches never decodes them.
+Used by every part that moves batches: the log, the runtime, followers and the SDK. The layout is permanent and is
+described in docs/reference/record-batch.md. This module must not know Arrow: `batches` handles the body, so that moving
+batches never decodes them.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from google_crc32c import extend
 from fairlead_api.problems import ProblemError
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-"""Bytes that are read in place."""
+"""Bytes that are read without copying."""
 
 FORMAT: Final = 1
 HEADER_BYTES: Final = 88
-"""Bytes before the extension."""
+"""Number of bytes before the extension."""
 STAMP_BYTES: Final = 36
-"""Bytes in front of what the second checksum covers: 32 of the stamp, 4 of that checksum."""
+"""Number of bytes before the range of the content checksum: 32 bytes of the stamp, 4 bytes of that checksum."""
 LENGTH_STOP: Final = 12
-"""End of the length field: the whole batch has this many bytes more than the field says."""
+"""End of the length field; the batch has this number of bytes more than the value of the field."""
 FORMAT_STOP: Final = 37
-"""The least that tells the format; bytes 0 to 36 keep their meaning in every later format."""
+"""Number of bytes needed to read the format; bytes 0 to 36 keep their meaning in every later format."""
 NO_PRODUCER: Final = -1
 RECORDS_MAX: Final = 1 << 20
-"""Records of one batch. A compressed batch of a few kilobytes can hold millions of empty records, and each becomes
-objects of about 800 bytes in a reader that handles records one by one."""
+"""Maximum number of records in a batch. A compressed batch of a few kilobytes can contain millions of empty records,
+and each takes about 800 bytes of objects in a client that handles records one by one."""
 HEADERS_MAX: Final = 1 << 20
-"""Headers of all records of one batch, for the same reason."""
+"""Maximum number of headers of all records in a batch, which become objects in a client, too."""
 RECORD_HEADERS_MAX: Final = 4096
-"""Headers of one record: a reader of JSON holds all of them at once."""
+"""Maximum number of headers of a record; a client that reads JSON has all of them in memory at once."""
 
 _STAMP: Final = struct.Struct("<qIiqHH")
 _LENGTH: Final = struct.Struct("<I")
@@ -54,7 +54,7 @@ _UNSTAMPED_TAIL: Final = bytes(20)
 
 
 class Codec(IntEnum):
-    """How the whole body is compressed."""
+    """Compression of the whole body."""
 
     NONE = 0
     LZ4 = 1
@@ -63,7 +63,7 @@ class Codec(IntEnum):
 
 
 class Attribute(IntFlag):
-    """Bits of the attributes field; bits 3 to 5 hold the padding length, the rest is zero."""
+    """Bits of the attributes field; bits 3 to 5 contain the padding length, the other bits are zero."""
 
     TRANSACTIONAL = 1
     CONTROL = 2
@@ -74,10 +74,10 @@ class StampFlag(IntFlag):
     """Bits of the stamp flags, which the leader writes."""
 
     APPEND_TIME = 1
-    """Every record's time is the append time."""
+    """The timestamp of every record is the append time."""
 
 
-# The bits as plain integers: an operation on an IntFlag costs a microsecond, and these are read for each batch.
+# The bits as plain integers, since an operation on an IntFlag takes a microsecond and the bits are read for each batch.
 _TRANSACTIONAL: Final = int(Attribute.TRANSACTIONAL)
 _CONTROL: Final = int(Attribute.CONTROL)
 _OFFSET_COLUMN: Final = int(Attribute.OFFSET_COLUMN)
@@ -88,10 +88,10 @@ RESERVED_ATTRIBUTES: Final = 0xFFFF & ~(PADDING_MASK | _TRANSACTIONAL | _CONTROL
 
 
 class BatchHeader(msgspec.Struct, frozen=True, gc=False):
-    """The fields of a batch header, in the order of the bytes.
+    """Fields of a batch header, in the order of the bytes.
 
-    A msgspec struct and not a dataclass: it is built once a batch on every path, and a frozen dataclass of twenty
-    fields costs ten times as much.
+    A header is created for each batch on every path; a frozen dataclass of twenty fields would take ten times as long
+    as this msgspec struct.
     """
 
     base_offset: int
@@ -128,37 +128,37 @@ class BatchHeader(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def next_offset(self) -> int:
-        """Offset of the batch behind this one."""
+        """Base offset of the next batch."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
     def padding_bytes(self) -> int:
-        """Zero bytes behind the body, 0 to 7."""
+        """Number of zero bytes after the body, 0 to 7."""
         return (self.attributes & PADDING_MASK) >> PADDING_SHIFT
 
     @property
     def body_start(self) -> int:
-        """Where the body begins, counted from the start of the batch."""
+        """Start of the body, in bytes from the start of the batch."""
         return HEADER_BYTES + self.extension_bytes
 
     @property
     def body_stop(self) -> int:
-        """Where the body ends, counted from the start of the batch."""
+        """End of the body, in bytes from the start of the batch."""
         return self.total_bytes - self.padding_bytes
 
     @property
     def has_append_time(self) -> bool:
-        """Whether every record's time is the append time."""
+        """Whether the timestamp of every record is the append time."""
         return bool(self.stamp_flags & _APPEND_TIME)
 
     @property
     def max_time_us(self) -> int:
-        """Newest time of a record as readers and the time index see it."""
+        """Largest timestamp of a record for consumers and the time index."""
         return self.append_time_us if self.has_append_time else self.max_timestamp_us
 
     @property
     def is_control(self) -> bool:
-        """Whether the batch speaks to the brokers and is never delivered to users."""
+        """Whether the batch is a control batch, which is for brokers and never delivered to users."""
         return bool(self.attributes & _CONTROL)
 
     @property
@@ -168,7 +168,7 @@ class BatchHeader(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def has_offset_column(self) -> bool:
-        """Whether the records carry their offset deltas, as they do after compaction."""
+        """Whether the batch has a column of offset deltas, as after compaction."""
         return bool(self.attributes & _OFFSET_COLUMN)
 
     @property
@@ -178,10 +178,10 @@ class BatchHeader(msgspec.Struct, frozen=True, gc=False):
 
 
 def read_header(buffer: Buffer, at: int = 0) -> BatchHeader:
-    """Read the header at a position; the body need not be there yet.
+    """Read the header at a position; the buffer need not contain the body.
 
-    Raises `malformed_batch` when fewer than 88 bytes are left or the lengths contradict each other, and
-    `unsupported_version` for another format. Checks no checksum.
+    Raises `malformed_batch` when fewer than 88 bytes are left or the lengths are inconsistent, and
+    `unsupported_version` for another format. No checksum is checked.
     """
     left = len(buffer) - at
     if left < FORMAT_STOP:
@@ -217,10 +217,10 @@ def _check_layout(header: BatchHeader) -> None:
 
 
 def batch_span(buffer: Buffer, at: int = 0) -> tuple[int, int, int]:
-    """Return (base offset, bytes of the whole batch, last offset delta) for walks that need nothing else.
+    """Return (base offset, bytes of the whole batch, last offset delta) for fast iteration over batches.
 
-    The caller makes sure that 44 bytes are there and that the bytes come from a checked log: raises only
-    `malformed_batch` for a length that could not hold a header, so that a walk always moves.
+    The caller guarantees that the buffer has 44 bytes and that the bytes come from a checked log. The only check is for
+    a length shorter than a header, which raises `malformed_batch`, so that an iteration always advances.
     """
     base_offset, length, last_offset_delta = _SPAN.unpack_from(buffer, at)
     if length < HEADER_BYTES - LENGTH_STOP:
@@ -229,9 +229,9 @@ def batch_span(buffer: Buffer, at: int = 0) -> tuple[int, int, int]:
 
 
 def iterate_headers(buffer: Buffer, start: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield (position, header) of each whole batch of a concatenation.
+    """Yield (position, header) of each batch in concatenated batches.
 
-    Raises like `read_header`, and `malformed_batch` when the last batch is not whole.
+    Raises as `read_header`, and `malformed_batch` when the last batch is incomplete.
     """
     at, stop = start, len(buffer)
     while at < stop:
@@ -247,17 +247,17 @@ def make_stamp(
 ) -> bytes:
     """Return the 36 bytes that replace the first 36 of a produced batch.
 
-    32 are the leader's (with their checksum), the last 4 are the producer's checksum as it stands in `header`.
+    The first 32 bytes are the leader's stamp with its checksum; the last 4 are the producer's checksum from `header`.
     """
     stamp = _STAMP.pack(base_offset, header.length, leader_epoch, append_time_us, stamp_flags, 0)
     return stamp + _CHECKSUMS.pack(extend(0, stamp), header.content_checksum)
 
 
 def pack_header(header: BatchHeader, content: Sequence[Buffer]) -> bytes:
-    """Return the 88 bytes of an unstamped header; `content` is what follows it: extension, body and padding.
+    """Return the 88 bytes of an unstamped header; `content` is extension, body and padding.
 
-    Of `header` the stamped fields and the content checksum are not read: the stamp is left to the leader, and the
-    checksum is computed here.
+    The stamped fields and the content checksum of `header` are ignored: the leader writes the stamp, and the checksum
+    is computed here.
     """
     fields = _PRODUCER_PART.pack(
         header.format,
@@ -296,16 +296,16 @@ def check_content_checksum(buffer: Buffer, at: int, header: BatchHeader) -> None
 
 
 def check_checksums(buffer: Buffer, at: int, header: BatchHeader) -> None:
-    """Check both checksums of a stored batch; raises `crc_mismatch`."""
+    """Check both checksums of a stored batch. Raises `crc_mismatch`."""
     check_stamp_checksum(buffer, at)
     check_content_checksum(buffer, at, header)
 
 
 def check_sizes(batch: Buffer, bytes_max: int) -> None:
-    """Check the length of exactly one batch, without believing anything else in it.
+    """Check the length of exactly one batch, without reading other fields.
 
-    Raises `batch_too_large` beyond the limit, and `malformed_batch` when the length field is not that of the
-    buffer, or not of a whole number of 8 bytes.
+    Raises `batch_too_large` beyond the limit, and `malformed_batch` when the length field does not match the buffer or
+    the length is not a multiple of 8.
     """
     if len(batch) > bytes_max:
         raise ProblemError(
@@ -323,7 +323,7 @@ def check_sizes(batch: Buffer, bytes_max: int) -> None:
 
 
 def check_unread_checksum(batch: Buffer) -> None:
-    """Check the content checksum of exactly one batch whose header has not been read: its format may be unknown."""
+    """Check the content checksum of exactly one batch before its header is read; its format may be unknown."""
     stored = _CHECKSUM.unpack_from(batch, _CONTENT_CHECKSUM_AT)[0]
     computed = checksum(batch, STAMP_BYTES, len(batch))
     if computed != stored:
@@ -331,20 +331,20 @@ def check_unread_checksum(batch: Buffer) -> None:
 
 
 def checksum(buffer: Buffer, start: int, stop: int, before: int = 0) -> int:
-    """Return the CRC32C of a range, going on from the checksum of what stands before it.
+    """Return the CRC32C of a range; `before` is the checksum of the preceding bytes, which the result extends.
 
-    google_crc32c refuses memoryviews, and slicing bytes copies. A numpy view has a buffer that it accepts, so
-    long ranges are read in place; for short ones a copy is cheaper than the view.
+    google_crc32c refuses memoryviews, and slicing bytes copies them. It accepts a numpy view, so long ranges are read
+    without copying. For short ranges a copy is faster than a view.
     """
     if stop - start <= _COPIED_BYTES_MAX:
         return int(extend(before, bytes(buffer[start:stop])))
-    import numpy as np  # noqa: PLC0415 - a tenth of a second that short programs need not spend
+    import numpy as np  # noqa: PLC0415 - importing numpy takes a tenth of a second
 
     return int(extend(before, np.frombuffer(buffer, np.uint8, stop - start, start)))
 
 
 def is_stamped(buffer: Buffer, at: int = 0) -> bool:
-    """Return whether a leader stamped the batch: an unstamped one is zero there but for its length."""
+    """Return whether a leader has stamped the batch; the stamp of an unstamped batch is zero except for the length."""
     return bool(
         bytes(buffer[at : at + _LENGTH_AT]) != _UNSTAMPED_HEAD
         or bytes(buffer[at + LENGTH_STOP : at + _CONTENT_CHECKSUM_AT]) != _UNSTAMPED_TAIL

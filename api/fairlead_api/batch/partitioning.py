@@ -1,8 +1,8 @@
-"""Which partitions a column of keys belongs to: `partitioning` for whole columns at once.
+"""Assignment of whole columns of keys to partitions.
 
-Called by the SDK when it sends tables. Keys of one length are hashed together by numpy, four bytes of all keys a
-step; where there are many lengths or long keys, each distinct key is hashed once. Must give exactly what
-`partition_for_key` gives.
+Called by the SDK when it sends tables, and by the broker. Keys of equal length are hashed together by numpy, four bytes
+of all keys per step. In columns with many lengths or long keys, each distinct key is hashed once. The results must
+equal those of `partition_for_key`.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ import pyarrow as pa
 from fairlead_api.partitioning import MURMUR2_SEED, POSITIVE_MASK, partition_for_key
 
 NO_PARTITION: Final = -1
-"""Stands for a null key: the sender chooses."""
+"""Result for a null key, whose partition the sender chooses."""
 _M: Final = np.uint32(0x5BD1E995)
 _R: Final = np.uint32(24)
 _COLUMN_LENGTH_MAX: Final = 64
-"""Longer keys take more steps of numpy than distinct ones take calls."""
+"""Longest keys that are hashed by numpy; for longer keys, hashing each distinct key is faster."""
 _COLUMN_LENGTHS_MAX: Final = 16
-"""Each length in a column is a round of numpy of its own."""
+"""Maximum number of different key lengths for hashing by numpy, which needs a separate pass for each length."""
 
 
 def partitions_for_keys(
     keys: pa.BinaryArray | pa.DictionaryArray, partition_count: int
 ) -> npt.NDArray[np.int32]:
-    """Return the partition of each key, -1 for null keys."""
+    """Return the partition of each key; -1 for null keys."""
     if isinstance(keys, pa.DictionaryArray):
         return _by_distinct_keys(keys, partition_count)
     places = np.full(len(keys), NO_PARTITION, np.int32)
@@ -62,7 +62,7 @@ def _distinct_lengths(lengths: npt.NDArray[np.int32]) -> list[int]:
 def _rows_of_bytes(
     content: npt.NDArray[np.uint8], starts: npt.NDArray[np.int32], length: int
 ) -> npt.NDArray[np.uint8]:
-    """Return keys of one length as rows; where they lie side by side, without copying."""
+    """Return keys of equal length as rows; adjacent keys are not copied."""
     first = int(starts[0])
     if int(starts[-1]) - first == length * (len(starts) - 1):
         return content[first : first + length * len(starts)].reshape(len(starts), length)
@@ -79,7 +79,10 @@ def _by_distinct_keys(keys: pa.DictionaryArray, partition_count: int) -> npt.NDA
 
 
 def _murmur2_columns(keys: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
-    """Hash rows of one length: Austin Appleby's MurmurHash2, as Kafka runs it, a step for all rows at once."""
+    """Return the hashes of rows of equal length by Kafka's variant of Austin Appleby's MurmurHash2.
+
+    Each step is executed for all rows at once.
+    """
     count, length = keys.shape
     whole = length // 4
     words = np.ascontiguousarray(keys[:, : 4 * whole]).view("<u4").astype(np.uint32, copy=False)

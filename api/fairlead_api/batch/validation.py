@@ -1,8 +1,8 @@
-"""What a leader demands of a batch that a client sends, before a byte of it is stored.
+"""Validation of a produced batch by the leader before the batch is stored.
 
-Called by the runtime once a produced batch. The order of the checks is the protocol's: cheap and safe before
-dear and dangerous, so that hostile bytes meet the Arrow library last. Must not know topics or offsets: limits and
-the time arrive as arguments.
+Called by the runtime once per produced batch. The protocol defines the order of the checks: cheap and safe checks
+precede expensive and risky checks, so that untrusted bytes reach the Arrow library last. This module must not know
+topics or offsets; limits and the current time are arguments.
 """
 
 from __future__ import annotations
@@ -30,31 +30,31 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 UNLIMITED_US: Final = 2**63 - 1
-"""A window that refuses no timestamp."""
+"""Limit of a timestamp window that refuses no timestamp."""
 _NO_PRODUCER: Final = (NO_PRODUCER, NO_PRODUCER, NO_PRODUCER)
 _REFUSED_EXTENSIONS: Final = frozenset(
     {ExtensionType.HORIZON, ExtensionType.IDEMPOTENCY_KEY, ExtensionType.REQUEST_DIGEST}
 )
 NO_EXTENSIONS: Final[frozenset[ExtensionType]] = frozenset()
-"""What a client may write."""
+"""Extensions that are for brokers but allowed in a client's batch: none."""
 KEYED_EXTENSIONS: Final = frozenset({ExtensionType.IDEMPOTENCY_KEY, ExtensionType.REQUEST_DIGEST})
-"""What a broker writes into a batch that it makes of a request with an idempotency key."""
+"""Extensions that a broker writes to a batch encoded from a request with an idempotency key."""
 
 
 @dataclass(frozen=True, slots=True)
 class ValidationLimits:
-    """The limits of a topic that a batch must keep."""
+    """Limits of a topic for produced batches."""
 
     batch_bytes_max: int
-    """Largest batch as sent and stored, header and padding included."""
+    """Largest batch in bytes as sent and stored, including header and padding."""
     decompressed_bytes_max: int
-    """Largest body after decompression."""
+    """Largest body in bytes after decompression."""
     timestamp_before_max_us: int
-    """How far a timestamp may lie in the past; `UNLIMITED_US` allows any."""
+    """Maximum distance of a timestamp into the past; `UNLIMITED_US` for no limit."""
     timestamp_after_max_us: int
-    """How far a timestamp may lie in the future; `UNLIMITED_US` allows any."""
+    """Maximum distance of a timestamp into the future; `UNLIMITED_US` for no limit."""
     create_times_kept: bool = True
-    """Whether readers see the timestamps of the records; False where the append time replaces them."""
+    """Whether consumers see the timestamps of the records; False if the append time replaces them."""
 
 
 def validate_produced(
@@ -63,11 +63,12 @@ def validate_produced(
     now_us: int,
     own_extensions: frozenset[ExtensionType] = NO_EXTENSIONS,
 ) -> BatchHeader:
-    """Return the header of a batch that may be stored as it is.
+    """Validate a batch, and return its header if the batch may be stored unchanged.
 
     The stamped fields are ignored, except for the length. `own_extensions` are the extensions that the broker itself
     has added to this batch; a client's batch with any of them is refused. Raises `batch_too_large`, `malformed_batch`,
-    `crc_mismatch`, `unsupported_version` or `invalid_record`; the detail names field, value and what is allowed.
+    `crc_mismatch`, `unsupported_version` or `invalid_record`; the detail has the field, its value and the allowed
+    values.
     """
     check_sizes(batch, limits.batch_bytes_max)
     check_unread_checksum(batch)
@@ -90,7 +91,7 @@ def validate_produced(
         _too_many("headers", body.metadata.headers, HEADERS_MAX)
     validate_columns(body.columns)
     check_nulls(body.metadata)
-    # Fewer headers in the whole batch cannot be too many in one record.
+    # If the whole batch has no more headers than a record may have, no record has too many.
     if body.metadata.headers > RECORD_HEADERS_MAX:
         check_header_counts(body.columns)
     first, last = body.timestamp_range()
@@ -137,7 +138,7 @@ def _check_padding(batch: memoryview, header: BatchHeader) -> None:
 
 
 def _check_window(header: BatchHeader, limits: ValidationLimits, now_us: int) -> None:
-    # A time that no calendar writes would be refused by the readers instead, for good.
+    # A timestamp outside the years 1 to 9999 would make every consumer fail to read the batch permanently.
     if limits.create_times_kept and not (
         header.min_timestamp_us >= YEAR_1_US and header.max_timestamp_us < YEAR_10000_US
     ):
@@ -156,7 +157,7 @@ def _check_window(header: BatchHeader, limits: ValidationLimits, now_us: int) ->
 
 
 def check_header_counts(columns: pa.RecordBatch) -> None:
-    """Refuse a record with too many headers; the columns are valid. Raises `invalid_record` naming the record."""
+    """Raise `invalid_record`, with the record's number, for a record with too many headers; columns must be valid."""
     counts = header_counts(columns)
     record = int(counts.argmax())
     if counts[record] > RECORD_HEADERS_MAX:

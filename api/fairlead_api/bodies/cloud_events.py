@@ -1,8 +1,9 @@
-"""CloudEvents 1.0 on their way into records, in the three modes of their HTTP binding.
+"""Conversion of CloudEvents 1.0 to records, for the three modes of the HTTP binding.
 
-Whatever the mode, a record is built as in the binary mode of CloudEvents' Kafka binding: the value is the
-event's data, each attribute is a header `ce_<name>`, `datacontenttype` is the header `content-type`, the key is the
-extension `partitionkey`. The record's time is the event's. Must not know HTTP: headers come as a mapping.
+In every mode, a record is built as in the binary mode of CloudEvents' Kafka binding: the value is the event's data,
+each attribute is a header `ce_<name>`, `datacontenttype` is the header `content-type`, and the key is the extension
+`partitionkey`. The timestamp of the record is the time of the event. This module must not know HTTP: headers are a
+mapping.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ _NULL: Final = b"null"
 
 
 class _Columns:
-    """Records as they are made."""
+    """Builder of record columns from events."""
 
     def __init__(self) -> None:
         self._columns = RecordColumns(keys=[], values=[], timestamps_us=[], headers=[])
 
     def add(self, attributes: Mapping[str, str], value: bytes | None) -> None:
-        """Take an event whose attributes are text. Raises `invalid_record` naming the attribute."""
+        """Add an event with attributes as text. Raises `invalid_record` that names the attribute."""
         number = len(self._columns)
         for name in _REQUIRED:
             if not attributes.get(name):
@@ -67,26 +68,26 @@ class _Columns:
         self._columns.headers.append(headers)
 
     def finished(self) -> RecordColumns:
-        """Return all of them."""
+        """Return the columns of all added events."""
         return self._columns
 
 
 def parse_event(body: bytes | memoryview) -> RecordColumns:
-    """Return the one event of a structured body. Raises `malformed_request` and `invalid_record`."""
+    """Return the event of a structured body. Raises `malformed_request` and `invalid_record`."""
     return _structured([decode_kept_json(_EVENT, body)])
 
 
 def parse_event_batch(body: bytes | memoryview) -> RecordColumns:
-    """Return the events of a batch, perhaps none. Raises as `parse_event` does, naming the event from 0."""
+    """Return the events of a batch, which may be empty. Raises as `parse_event`, with the event's number from 0."""
     events = decode_kept_json(_EVENTS, body)
     return _structured(events)
 
 
 def parse_event_headers(headers: Mapping[str, str], content_type: str, body: bytes) -> RecordColumns:
-    """Return the event of the binary mode: headers `ce-<name>` in lower case, and the body as its data.
+    """Return the event of a binary-mode request: headers `ce-<name>` in lower case, and the body as the event's data.
 
-    Header values come as Latin-1 text, a character a byte. They are percent-encoded UTF-8 where they need to be, and
-    may be quoted as a whole. Raises `invalid_record`.
+    Header values are Latin-1 text, one character per byte. Values may contain percent-encoded UTF-8 and may be quoted
+    as a whole. Raises `invalid_record`.
     """
     attributes = {
         name.removeprefix(HEADER_PREFIX): _unquoted(name, text)
@@ -115,7 +116,7 @@ def _structured(events: Iterable[dict[str, msgspec.Raw]]) -> RecordColumns:
 
 
 def _attribute(number: int, name: str, raw: msgspec.Raw) -> str | None:
-    """Return an attribute in the canonical text of its type; null is an attribute that is not there."""
+    """Return the canonical text of an attribute; None for null, which means an absent attribute."""
     try:
         value = _ATTRIBUTE.decode(raw)
     except msgspec.DecodeError as error:
@@ -126,12 +127,12 @@ def _attribute(number: int, name: str, raw: msgspec.Raw) -> str | None:
 
 
 def _given(member: msgspec.Raw | None) -> msgspec.Raw | None:
-    """Return a member that says something: null is a member that is not there."""
+    """Return a member, or None if the member is absent or null."""
     return None if member is None or bytes(member) == _NULL else member
 
 
 def _data(data: msgspec.Raw | None, content_type: str | None) -> bytes | None:
-    """Return the bytes of `data`: JSON as its text; of another content type, a string is the text itself."""
+    """Return the bytes of `data`: its JSON text, or the contents of a string if the content type is not JSON."""
     if data is None:
         return None
     text = bytes(data)
@@ -148,7 +149,7 @@ def _unpacked(number: int, packed: msgspec.Raw) -> bytes:
 
 
 def _unquoted(name: str, text: str) -> str:
-    """Return what a header says: first out of its quotes, then percent-decoded (HTTP binding, 3.1.3.2)."""
+    """Return the value of a header, unquoted and then percent-decoded (HTTP binding, 3.1.3.2)."""
     quoted = _QUOTED.fullmatch(text)
     if quoted is not None:
         text = _ESCAPED.sub(r"\1", quoted[1])

@@ -1,8 +1,8 @@
-"""Frames: the batches of many partitions in one body, each behind a line of JSON that says where it belongs.
+"""Frames: the batches of many partitions in one body, each preceded by JSON metadata that names the partition.
 
-The body of `application/vnd.fairlead.frames;v=1`, written and read by server and SDK. A frame is two u32 lengths
-(little-endian), the meta (JSON padded with spaces to a multiple of 8) and the data (whole batches), so that every
-batch lies 8-aligned in the body. Must not know what the meta says.
+The format of `application/vnd.fairlead.frames;v=1` bodies, which broker and SDK write and read. A frame has two u32
+lengths (little-endian), the metadata (JSON padded with spaces to a multiple of 8) and the data (whole batches), so that
+every batch is 8-aligned in the body. This module must not know the contents of the metadata.
 """
 
 from __future__ import annotations
@@ -20,25 +20,26 @@ from fairlead_api.problems import ProblemError
 _LENGTHS: Final = struct.Struct("<II")
 _ALIGNMENT: Final = 8
 META_BYTES_MAX: Final = 64 * 1024
-"""Room for the longest problem document; a frame without one has about 250 bytes of meta."""
+"""Maximum size of a frame's metadata, which fits the longest problem document; without a problem, metadata have about
+250 bytes."""
 FRAMES_MAX: Final = 10_000
-"""Partitions a request may name; as many as a group may hold."""
+"""Maximum number of partitions in a request, which equals the maximum of a group."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One frame as it stands in the body."""
+    """Frame of a body."""
 
     meta: bytes
-    """The JSON, perhaps with spaces behind it."""
+    """JSON metadata, which may have trailing spaces."""
     data: memoryview
 
 
 def encode_frame(meta: bytes | msgspec.Struct, data: Sequence[Buffer] = ()) -> list[Buffer]:
-    """Return a frame in parts that follow one another; the parts of the data are not copied.
+    """Return a frame as consecutive parts; the parts of the data are not copied.
 
-    Raises `ValueError` for data that is not a multiple of 8 long, or parts beyond their limits: the caller made
-    them.
+    Raises `ValueError`, as a programming error, for data whose length is not a multiple of 8, or for metadata or data
+    beyond their limits.
     """
     document = meta if isinstance(meta, bytes) else msgspec.json.encode(meta)
     document += b" " * (-len(document) % _ALIGNMENT)
@@ -50,9 +51,10 @@ def encode_frame(meta: bytes | msgspec.Struct, data: Sequence[Buffer] = ()) -> l
 
 
 def iterate_frames(body: Buffer, frames_max: int = FRAMES_MAX) -> Iterator[Frame]:
-    """Yield the frames of a body in order; the data are views of it.
+    """Yield the frames of a body in order; the data are views of the body.
 
-    Raises `malformed_request` naming the frame (from 0) whose lengths do not fit, after the frames before it.
+    Raises `malformed_request` with the number of the first frame (from 0) that has invalid lengths, after yielding the
+    previous frames.
     """
     view = memoryview(body)
     at, number = 0, 0

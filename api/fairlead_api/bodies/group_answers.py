@@ -1,6 +1,6 @@
-"""What the calls about consumer groups answer, field by field.
+"""Answers of the calls about consumer groups.
 
-Built by the group's coordinator, read by SDK and CLI. Readers ignore fields that they do not know. Values only.
+Built by the group's coordinator, read by SDK and CLI. Clients ignore unknown fields. This module contains only types.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from msgspec import UNSET, UnsetType, field
 from fairlead_api.bodies.metadata import Answer, Page
 
 GroupStateName = Literal["empty", "assigning", "reconciling", "stable", "dead"]
-"""`empty`: no members. `assigning`: the target is about to be computed. `reconciling`: members are on their way to it.
-`stable`: all are there. `dead`: the group is being deleted."""
+"""State of a group. `empty`: no members. `assigning`: the target assignment is being computed. `reconciling`: members
+are changing to the target assignment. `stable`: all members have their target assignment. `dead`: the group is being
+deleted."""
 
 
 class AssignedPartitions(Answer, frozen=True, kw_only=True):
@@ -25,10 +26,10 @@ class AssignedPartitions(Answer, frozen=True, kw_only=True):
 
 
 class HeartbeatAnswer(Answer, frozen=True, kw_only=True):
-    """Answer to a join or heartbeat. `assignment` is all that the member may own, null where that did not change.
+    """Answer to a join or heartbeat.
 
-    The member sends its next heartbeat within `heartbeat_interval_ms`; after `session_timeout_ms` without one it is
-    fenced.
+    `assignment` has all partitions that the member may own; null if the assignment has not changed. The member sends
+    its next heartbeat within `heartbeat_interval_ms`; after `session_timeout_ms` without a heartbeat it is fenced.
     """
 
     member_epoch: int
@@ -38,7 +39,7 @@ class HeartbeatAnswer(Answer, frozen=True, kw_only=True):
 
 
 class CommitResult(Answer, frozen=True, kw_only=True):
-    """One partition of a commit, in order of the request: stored, unless `problem` says why not."""
+    """Result of a commit for one partition, in order of the request; with `problem` the offset was not stored."""
 
     topic: str
     topic_id: str | None
@@ -53,7 +54,7 @@ class CommitAnswer(Answer, frozen=True, kw_only=True):
 
 
 class CommittedOffset(Answer, frozen=True, kw_only=True):
-    """Where a group goes on in one partition; `committed_at` is RFC 3339."""
+    """Committed offset of a group in one partition; `committed_at` is an RFC 3339 timestamp."""
 
     topic: str
     topic_id: str
@@ -65,15 +66,16 @@ class CommittedOffset(Answer, frozen=True, kw_only=True):
 
 
 class OffsetsAnswer(Answer, frozen=True, kw_only=True):
-    """Committed offsets, by topic name and partition; after a deletion the deleted offsets."""
+    """Committed offsets, sorted by topic name and partition; the answer to a deletion has the deleted offsets."""
 
     offsets: list[CommittedOffset]
 
 
 class ResetOffset(Answer, frozen=True, kw_only=True):
-    """One partition of a reset: the committed offset before, null where there was none, and after.
+    """Committed offset of one partition before a reset, null if there was none, and after the reset.
 
-    With `problem` the partition could not be asked or the position is not in its log; it stays as it was.
+    With `problem` the offset is unchanged, because the partition could not be queried or the position is not in its
+    log.
     """
 
     topic: str
@@ -85,26 +87,27 @@ class ResetOffset(Answer, frozen=True, kw_only=True):
 
 
 class ResetAnswer(Answer, frozen=True, kw_only=True):
-    """Answer of `POST /v1/groups/{group}/offsets:reset`, the same whether it was a dry run."""
+    """Answer of `POST /v1/groups/{group}/offsets:reset`, which is the same for a dry run."""
 
     offsets: list[ResetOffset]
 
 
 class GroupSummary(Answer, frozen=True, kw_only=True):
-    """A group of the list; `coordinator` is a broker id, null while no broker has the group."""
+    """Entry of the list of groups; `coordinator` is a broker id, null while no broker coordinates the group."""
 
     group: str
     coordinator: int | None
 
 
 GroupListing: TypeAlias = Page[GroupSummary]
-"""Answer of `GET /v1/groups`: one page of groups, in an order that stays."""
+"""Answer of `GET /v1/groups`: one page of groups, in a stable order."""
 
 
 class MemberDescription(Answer, frozen=True, kw_only=True):
-    """A member: what it reads and what it owns.
+    """Member of a group, with its subscription and its partitions.
 
-    It owns `assignment` and, until it confirms to have given them up, `revoking`; `target` is what it is to own.
+    The member owns `assignment` and, until it confirms their revocation, `revoking`; `target` is the assignment that it
+    will own.
     """
 
     member_id: str
@@ -119,7 +122,7 @@ class MemberDescription(Answer, frozen=True, kw_only=True):
 
 
 class GroupDescription(Answer, frozen=True, kw_only=True):
-    """Answer of `GET /v1/groups/{group}`. `epoch` grows with every change of members, subscriptions or topics."""
+    """Answer of `GET /v1/groups/{group}`; `epoch` increases with every change of members, subscriptions or topics."""
 
     group: str
     state: GroupStateName
@@ -130,12 +133,12 @@ class GroupDescription(Answer, frozen=True, kw_only=True):
 
 
 class PartitionLag(Answer, frozen=True, kw_only=True):
-    """How far a group is behind in one partition.
+    """Lag of a group in one partition.
 
-    `committed_offset` is null where nothing was committed. The lag counts the records that are there: from the start
-    of the log where nothing was committed, or where retention has overtaken what was. `lag_seconds` is the age of the
-    next record to read, 0 without lag. With `problem` the partition could not be asked, and what its leader would know
-    is null. `member_id` is the owner, null without one.
+    `committed_offset` is null if no offset was committed. The lag counts only existing records: it begins at the log
+    start if no offset was committed or if retention has deleted records after the committed offset. `lag_seconds` is
+    the age of the next record to read, 0 without lag. With `problem` the partition could not be queried, and the values
+    from its leader are null. `member_id` is the owner of the partition, null without an owner.
     """
 
     topic: str
@@ -150,7 +153,7 @@ class PartitionLag(Answer, frozen=True, kw_only=True):
 
 
 class LagAnswer(Answer, frozen=True, kw_only=True):
-    """Answer of `GET /v1/groups/{group}/lag`; the totals leave partitions with a problem out."""
+    """Answer of `GET /v1/groups/{group}/lag`; the totals exclude partitions with a problem."""
 
     group: str
     lag: list[PartitionLag]

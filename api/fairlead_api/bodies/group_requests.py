@@ -1,8 +1,8 @@
-"""What members and operators of consumer groups send as JSON, field by field.
+"""JSON requests of members and operators of consumer groups.
 
-Decoded by the server through `json_bodies.decode_request`, built by SDK and CLI. A request that exists as an object
-obeys every rule that can be checked without knowing the group; whether a pattern is an RE2 expression is among what
-the coordinator checks. Must not know groups that exist.
+Decoded by the broker with `json_bodies.decode_request`, built by SDK and CLI. A request object satisfies every rule
+that can be checked without knowing the group. The coordinator checks the other rules, for example whether a pattern is
+an RE2 expression. This module must not know existing groups.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ REBALANCE_TIMEOUT_MS_DEFAULT: Final = 300_000
 REBALANCE_TIMEOUT_MS_MIN: Final = 1_000
 REBALANCE_TIMEOUT_MS_MAX: Final = 3_600_000
 HEARTBEAT_INTERVAL_MS_MAX: Final = 5_000
-"""Advised interval of heartbeats; a third of the session where that is shorter."""
+"""Maximum recommended interval of heartbeats; a third of the session timeout if this is shorter."""
 ASSIGNORS: Final = ("uniform", "range")
-"""How partitions are split: `uniform`, the default, over all topics together; `range` topic by topic."""
+"""Strategies for distributing partitions: `uniform`, the default, over all topics together; `range` topic by topic."""
 NO_MEMBER_EPOCH: Final = -1
-"""Epoch of a commit by a program that is no member of the group."""
+"""Epoch of a commit by a program that is not a member of the group."""
 SUBSCRIBED_TOPICS_MAX: Final = 1_000
-"""Topics that one member names; with more of them it subscribes by a pattern. The record of a member holds all."""
+"""Maximum number of topics that a member names, since its record contains all of them; a pattern may match more."""
 PATTERN_CHARACTERS_MAX: Final = 1_000
 METADATA_BYTES_MAX: Final = 256
-"""Bytes of metadata, as UTF-8, beside a committed offset."""
+"""Maximum size of the metadata of a committed offset in bytes of UTF-8."""
 RACK_CHARACTERS_MAX: Final = 255
 
 _DURATION: Final = re.compile(r"([0-9]{1,12})(ms|s|m|h|d)")
@@ -64,7 +64,7 @@ Rack = Annotated[str, Meta(min_length=1, max_length=RACK_CHARACTERS_MAX)]
 
 
 class OwnedPartitions(Request, frozen=True, kw_only=True):
-    """The partitions of one topic that a member still works on."""
+    """Partitions of one topic that a member still processes."""
 
     topic_id: TopicIdText
     partitions: Annotated[tuple[PartitionNumber, ...], Meta(max_length=PARTITIONS_MAX)]
@@ -73,10 +73,11 @@ class OwnedPartitions(Request, frozen=True, kw_only=True):
 class HeartbeatRequest(Request, frozen=True, kw_only=True):
     """Body of `PUT /v1/groups/{group}/members/{member}`: join with `member_epoch` 0, else heartbeat.
 
-    A join says everything: what is absent has its default, whatever a member of this id or instance said before. After
-    it only what changed is sent: an absent member stays as it is, null brings its default back (no topics, no pattern,
-    no rack, the group's assignor, the default time); the instance id is the join's. `owned` is what the member still
-    works on, of all topics; it is sent when that changed, and absent says nothing.
+    A join is complete: absent fields have their defaults, regardless of earlier requests with this member id or
+    instance id. A heartbeat has only the changed fields: an absent field is unchanged, and null resets a field to its
+    default (no topics, no pattern, no rack, the group's assignor, the default timeout). The instance id cannot change
+    after the join. `owned` has the partitions of all topics that the member still processes; it is sent when they have
+    changed.
     """
 
     member_epoch: EpochNumber
@@ -90,7 +91,7 @@ class HeartbeatRequest(Request, frozen=True, kw_only=True):
     owned: Annotated[tuple[OwnedPartitions, ...], Meta(max_length=PARTITIONS_MAX)] | UnsetType = UNSET
 
     def __post_init__(self) -> None:
-        """Raise the problem of the first member that is not allowed."""
+        """Raise the problem of the first invalid field."""
         for name in self.topics or ():
             check_topic_name(name)
         if self.instance_id:
@@ -106,7 +107,7 @@ class HeartbeatRequest(Request, frozen=True, kw_only=True):
 
     @property
     def joins(self) -> bool:
-        """Whether the member is to become one, under whatever epoch it is given."""
+        """Whether the request is a join, in which the coordinator assigns the member epoch."""
         return self.member_epoch == 0
 
     def _check_join(self) -> None:
@@ -117,7 +118,7 @@ class HeartbeatRequest(Request, frozen=True, kw_only=True):
 
 
 class OffsetCommit(Request, frozen=True, kw_only=True):
-    """One partition of a commit. `offset` is the next one to read, `leader_epoch` that of the last record read."""
+    """Commit for one partition: `offset` is the next offset to read, `leader_epoch` is that of the last record read."""
 
     topic: str
     topic_id: TopicIdText | None = None
@@ -129,20 +130,20 @@ class OffsetCommit(Request, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Raise `invalid_topic_name`, and `malformed_request` for more than 256 bytes of metadata."""
         check_topic_name(self.topic)
-        # Lone surrogates cannot come from JSON that is UTF-8, but from a caller of the SDK.
+        # Lone surrogates cannot occur in UTF-8 JSON, but a caller of the SDK may pass them.
         if len(self.metadata.encode("utf-8", "surrogatepass")) > METADATA_BYTES_MAX:
             _refuse("metadata", self.metadata, f"at most {METADATA_BYTES_MAX} bytes of UTF-8")
 
 
 class CommitRequest(Request, frozen=True, kw_only=True):
-    """Body of `PUT /v1/groups/{group}/offsets`: a commit by a member with its epoch, or by a program without either."""
+    """Body of `PUT /v1/groups/{group}/offsets`: a commit with member id and epoch, or by a program with neither."""
 
     member_id: str | None = None
     member_epoch: Annotated[int, Meta(ge=NO_MEMBER_EPOCH, le=INT32_MAX)] = NO_MEMBER_EPOCH
     offsets: Annotated[tuple[OffsetCommit, ...], Meta(min_length=1, max_length=PARTITIONS_MAX)]
 
     def __post_init__(self) -> None:
-        """Raise `invalid_group_name`, and `malformed_request` where id and epoch do not go together."""
+        """Raise `invalid_group_name`, and `malformed_request` if only one of member id and epoch is given."""
         if self.member_id is not None:
             check_group_name(self.member_id)
         if (self.member_id is None) != (self.member_epoch == NO_MEMBER_EPOCH):
@@ -155,10 +156,11 @@ class CommitRequest(Request, frozen=True, kw_only=True):
 
 
 class ResetTarget(Request, frozen=True, kw_only=True):
-    """Where a reset goes, as an object: exactly one member.
+    """Target position of a reset, as an object with exactly one field.
 
-    `timestamp` (ms or RFC 3339): the first record at or after it. `duration` (ms, or text such as "10m"): the first
-    record so long ago or later. `shift`: so many records onward, negative ones back. `offset`: that one.
+    `timestamp` (ms or RFC 3339): the first record at or after the time. `duration` (ms, or text such as "10m"): the
+    first record that is at most this old. `shift`: number of records to move forward, or backward if negative.
+    `offset`: the offset itself.
     """
 
     timestamp: int | str | UnsetType = UNSET
@@ -168,7 +170,7 @@ class ResetTarget(Request, frozen=True, kw_only=True):
 
 
 class ResetKind(StrEnum):
-    """What the number of a reset means."""
+    """Kind of a reset, which determines the meaning of its number."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -182,14 +184,14 @@ class ResetKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ResetPosition:
-    """Where a reset goes; `number` is 0 for the ends of the log."""
+    """Target position of a reset; `number` is 0 for the start and the end of the log."""
 
     kind: ResetKind
     number: int = 0
 
 
 class ResetPartition(Request, frozen=True, kw_only=True):
-    """Partitions of a topic to reset: one by `partition`, or several by `partitions`."""
+    """Partitions of a topic to reset: one in `partition`, or several in `partitions`."""
 
     topic: str
     topic_id: TopicIdText | None = None
@@ -199,7 +201,7 @@ class ResetPartition(Request, frozen=True, kw_only=True):
     ) = UNSET
 
     def __post_init__(self) -> None:
-        """Raise `invalid_topic_name`, and `malformed_request` where there is not exactly one of both."""
+        """Raise `invalid_topic_name`, and `malformed_request` unless exactly one of the two fields is given."""
         check_topic_name(self.topic)
         if (self.partition is UNSET) == (self.partitions is UNSET):
             both = self.partition is not UNSET
@@ -211,15 +213,15 @@ class ResetPartition(Request, frozen=True, kw_only=True):
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The partitions."""
+        """Indexes of the partitions."""
         return (self.partition,) if self.partition is not UNSET else self.partitions or ()
 
 
 class ResetRequest(Request, frozen=True, kw_only=True):
     """Body of `POST /v1/groups/{group}/offsets:reset`: a position, and names of topics or single partitions.
 
-    Without `topics` everything of which the group has committed offsets. A topic that is named is reset in all its
-    partitions, those without a committed offset among them.
+    Without `topics` all partitions with committed offsets of the group are reset. If a topic is given by its name, all
+    its partitions are reset, including partitions without a committed offset.
     """
 
     to: Literal["earliest", "latest"] | ResetTarget
@@ -228,7 +230,7 @@ class ResetRequest(Request, frozen=True, kw_only=True):
     ) = None
 
     def __post_init__(self) -> None:
-        """Raise `invalid_topic_name`, and `malformed_request` for a position that is none or a partition twice."""
+        """Raise `invalid_topic_name`, and `malformed_request` for an invalid position or a repeated partition."""
         _ = self.position
         for topic in self.topics or ():
             if isinstance(topic, str):
@@ -244,7 +246,7 @@ class ResetRequest(Request, frozen=True, kw_only=True):
 
     @property
     def position(self) -> ResetPosition:
-        """Where the reset goes."""
+        """Target position of the reset."""
         if isinstance(self.to, str):
             return ResetPosition(ResetKind(self.to))
         given = {
@@ -263,7 +265,7 @@ class ResetRequest(Request, frozen=True, kw_only=True):
 
 
 def heartbeat_interval_ms(session_timeout_ms: int) -> int:
-    """Return the advised interval of heartbeats for a session timeout, in milliseconds."""
+    """Return the recommended interval of heartbeats for a session timeout, in milliseconds."""
     return min(HEARTBEAT_INTERVAL_MS_MAX, session_timeout_ms // 3)
 
 

@@ -1,7 +1,7 @@
-"""How a JSON body becomes a typed request, or a refusal that names the place.
+"""Decoding of JSON bodies to typed requests, or to a refusal that names the invalid place.
 
-The one door for JSON from outside: `decode_request` for admin calls and heads of frames, and `decode_json`
-for record bodies with a decoder of their own. Must not know any single request.
+All JSON from callers is decoded here: by `decode_request` for admin calls and metadata of frames, and by `decode_json`
+for record bodies with their own decoders. This module must not know any single request.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from fairlead_api.problems.definitions import JSON
 
 DEPTH_MAX: Final = 32
-"""Deeper bodies are refused unread: no request of the contract is deeper than five, and recursion is an attack."""
+"""Maximum nesting depth; deeper bodies are refused before parsing. No request of the contract is deeper than five."""
 
 OBJECTS_MAX: Final = 1 << 19
-"""Objects and arrays in one body. Each takes 60 bytes or more once it is parsed, and three bytes of text."""
+"""Maximum number of objects and arrays in a body; each takes three bytes of text and at least 60 bytes when parsed."""
 
 T = TypeVar("T")
 
@@ -52,15 +52,15 @@ _STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|(\[\.\.\.\])")
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A JSON object that a caller sends: unknown fields are refused by name."""
+    """JSON object of a request; unknown fields are refused by name."""
 
 
 def decode_request(type_: type[T], body: bytes | memoryview, *, unique_keys: bool = True) -> T:
     """Return a body as a request of this type.
 
-    Raises `malformed_request` with the path, the value and what is allowed, and `unknown_option` for a field
-    that the request does not have. A key that stands twice in one object is refused unless `unique_keys` is
-    false, as on the hot path, where the last one wins.
+    Raises `malformed_request` with the path, the value and the allowed values, and `unknown_option` for an unknown
+    field. A repeated key in an object is refused unless `unique_keys` is false, as on the hot path, where the last
+    value is used.
     """
     request = decode_json(_decoder(type_), body)
     if unique_keys:
@@ -69,16 +69,17 @@ def decode_request(type_: type[T], body: bytes | memoryview, *, unique_keys: boo
 
 
 def decode_json(decoder: msgspec.json.Decoder[T], body: bytes | memoryview) -> T:
-    """Decode with a decoder at hand; raises as `decode_request` does, and lets the last of repeated keys win."""
+    """Decode a body with a given decoder; the last value of a repeated key is used. Raises as `decode_request`."""
     _check_structure(body)
     return _decoded(decoder, body)
 
 
 def decode_kept_json(decoder: msgspec.json.Decoder[T], body: bytes | memoryview) -> T:
-    """Decode as `decode_json` does, with a decoder that keeps values as their text (`msgspec.Raw`).
+    """Decode as `decode_json`, with a decoder that keeps values as text (`msgspec.Raw`).
 
-    What is kept is checked for its structure alone, so all of it is read here: text that is no UTF-8, or a number
-    beyond what a double holds, would be stored in a record, and readers could not parse it as JSON.
+    The decoder checks only the structure of values that it keeps. Therefore the whole body is also parsed: text that is
+    not UTF-8, or a number beyond the range of a double, would be stored in a record that consumers could not parse as
+    JSON.
     """
     _check_structure(body)
     _parsed(_ANYTHING, body)
@@ -86,10 +87,10 @@ def decode_kept_json(decoder: msgspec.json.Decoder[T], body: bytes | memoryview)
 
 
 def number_beyond(text: bytes | memoryview) -> str | None:
-    """Return the first number of a refused text that JSON cannot have, cut where long; None if it is another fault.
+    """Return the first number in a refused text that is not allowed in JSON, truncated if long; None without one.
 
-    NaN and infinity have no form in JSON. 1e999 has one, which every reader that takes numbers for doubles reads as
-    infinity.
+    JSON has no NaN and no infinity. A number such as 1e999 is valid JSON, but every parser that uses doubles reads it
+    as infinity.
     """
     found: list[str] = []
 
@@ -99,27 +100,27 @@ def number_beyond(text: bytes | memoryview) -> str | None:
             found.append(number)
         return value
 
-    # Other errors of the text come after the number, or are reported by the parser that refused it.
+    # Other errors of the text follow the number, or are reported by the parser that refused the text.
     with suppress(ValueError, RecursionError):
         json.loads(str(text, "utf-8"), parse_float=to_float, parse_constant=found.append)
     return shortened(found[0]) if found else None
 
 
 def nested_too_deeply(body: bytes) -> bool:
-    """Return whether a JSON text nests arrays and objects deeper than 32 levels, without parsing it.
+    """Return whether a JSON text nests arrays and objects deeper than 32 levels, without parsing the text.
 
-    Keeps only brackets outside strings, all of one kind, then takes the innermost pairs away level by level;
-    if pairs are left after 32 levels, the text is deeper. Brackets that do not match are left to the parser.
-    The cost is a few passes of C over the body, whatever it holds.
+    The function keeps only the brackets outside strings, converted to one kind, and removes the innermost pairs level
+    by level. If pairs are left after 32 levels, the text is deeper. Unmatched brackets are left to the parser. The cost
+    is a few passes over the body in C, regardless of its contents.
     """
     return body.count(b"[") + body.count(b"{") > DEPTH_MAX and _is_deep(_brackets(body))
 
 
 def _brackets(body: bytes) -> bytes:
-    """Return the brackets outside strings, all of one kind."""
+    """Return the brackets outside strings, converted to one kind."""
     if b"\\" in body:
         body = _ESCAPE.sub(b"", body)
-    # A quote opens or closes a string by parity alone, so taking two neighbours out changes nothing for
+    # Whether a quote opens or closes a string depends only on parity, so removing two adjacent quotes does not affect
     # others.
     skeleton = body.translate(_ONE_BRACKET, _NOT_STRUCTURE).replace(b'""', b"")
     return _STRING.sub(b"", skeleton)
@@ -142,13 +143,13 @@ def _decoder(type_: type[T]) -> msgspec.json.Decoder[T]:
 
 
 _ANYTHING: Final[msgspec.json.Decoder[object]] = msgspec.json.Decoder(object)
-"""Reads any JSON; what it refuses, such as a number of 5,000 digits, is no JSON for us."""
+"""Decoder of any JSON value; a text that it refuses, such as a number of 5,000 digits, is refused as invalid JSON."""
 _DECODERS: Final[dict[object, msgspec.json.Decoder[object]]] = {}
-"""One decoder a request type: making one costs more than a small request."""
+"""Cached decoders by request type; creating a decoder takes longer than decoding a small request."""
 
 
 def _check_structure(body: bytes | memoryview) -> None:
-    """Refuse a body that nests too deeply or holds too many objects, before it is parsed."""
+    """Raise `malformed_request` for a body that nests too deeply or has too many objects, before it is parsed."""
     text = bytes(body)
     if text.count(b"[") + text.count(b"{") <= DEPTH_MAX:
         return
@@ -165,7 +166,7 @@ def _check_structure(body: bytes | memoryview) -> None:
 
 
 def _decoded(decoder: msgspec.json.Decoder[T], body: bytes | memoryview) -> T:
-    """Decode a body whose depth was looked at."""
+    """Decode a body whose structure has been checked."""
     try:
         return _parsed(decoder, body)
     except msgspec.ValidationError as error:
@@ -209,7 +210,7 @@ def _refuse_repeated_keys(body: bytes) -> None:
 
 
 def _refusal(type_: object, body: object, message: str) -> ProblemError:
-    """Turn msgspec's message into a problem that also names the value and what is allowed."""
+    """Return a problem for a message of msgspec, with the value and the allowed values."""
     place = _PLACE.fullmatch(message)
     assert place is not None, message
     what, path = place["what"], place["path"] or "$"
@@ -227,8 +228,7 @@ def _refusal(type_: object, body: object, message: str) -> ProblemError:
     expected = _EXPECTED.fullmatch(what)
     if expected is None:
         return ProblemError("malformed_request", f"{what} at {path}", data={"parameter": shortened(path)})
-    # msgspec does not name the key of a mapping whose value is wrong; the first value of the refused kind is
-    # it.
+    # msgspec does not name the key of a mapping whose value is wrong; the first value of the refused type is used.
     exact, value = next(
         (place for place in _values_at(body, "$", steps) if expected["got"] in (None, _kind(place[1]))),
         (path, body),
@@ -257,7 +257,7 @@ def _wrong_choice(what: str, path: str, allowed: list[str]) -> ProblemError:
 
 
 def _kind(value: object) -> str:
-    """Return msgspec's name of a JSON value's type; it calls an integer beyond 64 bits a float."""
+    """Return msgspec's name for the type of a JSON value; an integer beyond 64 bits is a float."""
     if (
         isinstance(value, int)
         and not isinstance(value, bool)
@@ -268,7 +268,7 @@ def _kind(value: object) -> str:
 
 
 def _values_at(value: object, path: str, steps: list[tuple[str, str, str]]) -> Iterator[tuple[str, object]]:
-    """Follow a path of msgspec to the values it may mean, several where a step `[...]` is any key of a mapping."""
+    """Yield the values at a path of msgspec, with exact paths; a step `[...]` matches all keys of a mapping."""
     if not steps:
         yield path, value
         return
@@ -279,19 +279,19 @@ def _values_at(value: object, path: str, steps: list[tuple[str, str, str]]) -> I
     else:
         assert isinstance(value, dict), path
         for key in (name,) if name else value:
-            # Values before the wrong one are right, and so may lack an optional field.
+            # Values before the wrong value are valid and may lack an optional field.
             if key in value:
                 yield from _values_at(value[key], f"{path}.{key}", rest)
 
 
 def _fields_at(type_: object, steps: list[tuple[str, str, str]]) -> list[str]:
-    """Return the names of the fields that an object at the path may have, of all structs that may stand there."""
+    """Return the names of the fields of all structs that are allowed at the path."""
     structs = [struct for place in _places_at(type_, steps) for struct in _structs(place)]
     return [field.encode_name for struct in structs for field in struct.fields]
 
 
 def _choices_at(type_: object, steps: list[tuple[str, str, str]]) -> list[str]:
-    """Return the words of which one may stand at the path."""
+    """Return the enum and literal values that are allowed at the path."""
     options = [option for place in _places_at(type_, steps) for option in _options(place)]
     enums = [option.cls for option in options if isinstance(option, inspect.EnumType)]
     literals = [option.values for option in options if isinstance(option, inspect.LiteralType)]
@@ -300,7 +300,7 @@ def _choices_at(type_: object, steps: list[tuple[str, str, str]]) -> list[str]:
 
 
 def _places_at(type_: object, steps: list[tuple[str, str, str]]) -> list[inspect.Type]:
-    """Follow a path of msgspec to the types that may stand there."""
+    """Return the types that are allowed at a path of msgspec."""
     places = [inspect.type_info(type_)]
     for name, _, _ in steps:
         places = [inner for place in places for inner in _inside(place, name)]

@@ -1,7 +1,7 @@
-"""Records as JSON: from a produce body to columns, and from columns to fetch records.
+"""Records as JSON: conversion of produce bodies to columns, and of columns to fetched records.
 
-The server's JSON path and the CLI go through here, one call a batch. Keys and values are bytes inside; how
-they stand in JSON is the `encoding` of the call. Must not know Arrow: columns are plain Python lists.
+Used by the JSON calls of the broker and by the CLI, once per batch. Keys and values are bytes internally; the
+`encoding` of the call determines their form in JSON. This module must not know Arrow: columns are Python lists.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 
 
 class Encoding(StrEnum):
-    """How bytes of keys and values stand in JSON."""
+    """Representation of the bytes of keys and values in JSON."""
 
     UTF8 = "utf8"
-    """As text. Bytes that are not UTF-8 come as `{"base64": "..."}`, which is accepted too."""
+    """Text. Bytes that are not UTF-8 are answered as `{"base64": "..."}`, which is also accepted."""
     JSON = "json"
-    """As any JSON value; the bytes are its JSON text. Bytes that are no JSON come as `{"base64": "..."}`."""
+    """Any JSON value; the bytes are its JSON text. Bytes that are not JSON are answered as `{"base64": "..."}`."""
     BASE64 = "base64"
-    """As text in base64 with padding."""
+    """Text in base64 with padding."""
 
 
 class Base64(Request, frozen=True, kw_only=True):
-    """Bytes that are no text."""
+    """Bytes that are not text, in base64."""
 
     base64: str
 
@@ -49,7 +49,7 @@ _ONE_LINE: Final = bytes.maketrans(b"\r\n", b"  ")
 
 
 class JsonRecord(Request, frozen=True, kw_only=True):
-    """One record of a produce body; `value` must stand there, null is a tombstone."""
+    """Record of a produce body; `value` is required, and null is a tombstone."""
 
     key: Text = None
     value: Text
@@ -58,9 +58,9 @@ class JsonRecord(Request, frozen=True, kw_only=True):
 
 
 class JsonValueRecord(Request, frozen=True, kw_only=True):
-    """One record whose key and value are any JSON, kept as its text; null is no key, or a tombstone."""
+    """Record with any JSON values as key and value, kept as text; null means no key, or a tombstone."""
 
-    # By a factory: a default that is no value of Python cannot stand in a schema.
+    # A factory is used because a default of type Raw cannot be written to a schema.
     key: msgspec.Raw = msgspec.field(default_factory=lambda: _NULL)
     value: msgspec.Raw
     headers: HeaderPairs | None = None
@@ -68,20 +68,20 @@ class JsonValueRecord(Request, frozen=True, kw_only=True):
 
 
 class JsonProduceRequest(Request, frozen=True, kw_only=True):
-    """A produce body as an object; a plain array of records is accepted as well."""
+    """Produce body as an object; a plain array of records is also accepted."""
 
     records: list[JsonRecord]
 
 
 class JsonValueProduceRequest(Request, frozen=True, kw_only=True):
-    """A produce body as an object with `encoding=json`."""
+    """Produce body as an object with `encoding=json`."""
 
     records: list[JsonValueRecord]
 
 
 @dataclass(frozen=True, slots=True)
 class RecordColumns:
-    """Records of a produce request by column, all of one length; a timestamp of None means now."""
+    """Columns of the records of a produce request, all of equal length; a timestamp of None means now."""
 
     keys: list[bytes | None]
     values: list[bytes | None]
@@ -95,7 +95,7 @@ class RecordColumns:
 
 @dataclass(frozen=True, slots=True)
 class FetchedColumns:
-    """Records of one fetched batch by column, all of one length; timestamps as readers see them."""
+    """Columns of the records of a fetched batch, all of equal length; timestamps are those that consumers see."""
 
     offsets: Sequence[int]
     timestamps_us: Sequence[int]
@@ -105,7 +105,7 @@ class FetchedColumns:
 
 
 class FetchedRecord(Answer, frozen=True, kw_only=True):
-    """One record of a JSON fetch answer; what key and value are follows from the encoding."""
+    """Record of a JSON fetch answer; the encoding determines the types of key and value."""
 
     partition: int
     offset: int
@@ -116,7 +116,7 @@ class FetchedRecord(Answer, frozen=True, kw_only=True):
 
 
 class JsonFetchAnswer(Answer, frozen=True, kw_only=True):
-    """A JSON fetch answer of one partition."""
+    """JSON fetch answer of one partition."""
 
     records: list[FetchedRecord]
     next_offset: int
@@ -135,9 +135,9 @@ _VALUE_LINE: Final = msgspec.json.Decoder(JsonValueRecord)
 def parse_records(body: bytes | memoryview, encoding: Encoding = Encoding.UTF8) -> RecordColumns:
     """Return the records of a JSON produce body, an object with `records` or a plain array, as columns.
 
-    In one object the last of repeated keys wins. Raises `malformed_request` and `unknown_option` that name
-    the path, and `invalid_record` for text that is no base64, naming the record. A body without records is
-    allowed: whether that makes sense is the call's to say.
+    The last value of a repeated key is used. Raises `malformed_request` and `unknown_option` with the path, and
+    `invalid_record` with the number of a record that has invalid base64. A body without records is allowed here; the
+    call decides whether to accept it.
     """
     plain = _ARRAY.match(body) is not None
     if encoding is Encoding.JSON:
@@ -152,9 +152,9 @@ def parse_records(body: bytes | memoryview, encoding: Encoding = Encoding.UTF8) 
 def parse_record_lines(
     lines: Sequence[tuple[int, bytes]], encoding: Encoding = Encoding.UTF8
 ) -> RecordColumns:
-    """Return the records of numbered lines, a JSON object each, as columns.
+    """Return the records of numbered lines, each a JSON object, as columns.
 
-    Raises as `parse_records` does, naming the line.
+    Raises as `parse_records`, with the line number.
     """
     try:
         return _from_lines([line for _, line in lines], encoding)
@@ -206,7 +206,7 @@ def _from_texts(texts: Sequence[JsonRecord], encoding: Encoding) -> RecordColumn
 def fetched_records(
     partition: int, columns: FetchedColumns, encoding: Encoding = Encoding.UTF8
 ) -> list[FetchedRecord]:
-    """Return the records of one fetched batch as they stand in a JSON answer."""
+    """Return the records of a fetched batch in the form of a JSON answer."""
     present = _PRESENTED[encoding]
     return [
         FetchedRecord(
@@ -229,10 +229,10 @@ def fetched_records(
 
 
 def json_line(payload: bytes) -> bytes | None:
-    """Return bytes that are JSON as its text on one line, and None for bytes that are none.
+    """Return JSON text on one line; None for bytes that are not JSON.
 
-    Lines and events hold a record each, so its own line breaks must not stand there. In JSON they separate tokens
-    and nothing else, as blanks do.
+    Each line or event has one record, so line breaks within a record are replaced by spaces. In JSON, line breaks only
+    separate tokens, like spaces.
     """
     try:
         msgspec.json.decode(payload)
@@ -242,13 +242,13 @@ def json_line(payload: bytes) -> bytes | None:
 
 
 def _column(name: str, texts: Iterable[Text], to_bytes: Callable[[Text], bytes | None]) -> list[bytes | None]:
-    # A loop rather than a comprehension: the length at the failure tells which record was wrong.
+    # A loop is used instead of a comprehension, so that the length at a failure is the number of the wrong record.
     payloads: list[bytes | None] = []
     text: Text = None
     try:
         for text in texts:
             payloads.append(to_bytes(text))
-    except ValueError as error:  # binascii.Error is one; what is not ASCII is a plain one
+    except ValueError as error:  # binascii.Error for invalid base64, or ValueError for text that is not ASCII
         sent = text.base64 if isinstance(text, Base64) else text
         raise ProblemError(
             "invalid_record",
@@ -293,7 +293,7 @@ def _headers(
 def _pairs(index: int, headers: HeaderPairs) -> list[tuple[str, bytes | None]]:
     try:
         return [(name, _text_bytes(payload)) for name, payload in headers]
-    except ValueError as error:  # binascii.Error is one; what is not ASCII is a plain one
+    except ValueError as error:  # binascii.Error for invalid base64, or ValueError for text that is not ASCII
         raise ProblemError(
             "invalid_record",
             f"a header of record {index} is no base64: {error}",
@@ -302,7 +302,7 @@ def _pairs(index: int, headers: HeaderPairs) -> list[tuple[str, bytes | None]]:
 
 
 def _formatted(timestamps_us: Iterable[int]) -> list[str]:
-    """Format times, once a second rather than once a record: neighbours mostly share the second."""
+    """Return formatted timestamps; the text of a second is reused, since adjacent records mostly share the second."""
     texts: list[str] = []
     current, prefix = None, ""
     for timestamp_us in timestamps_us:

@@ -1,6 +1,6 @@
-"""The media types of bodies and the names of our own headers.
+"""Media types of bodies, and names of Fairlead's own headers.
 
-Read by server and client alike. Must not know which call speaks which type: the routes say that.
+Used by broker and client. This module must not know which call supports which type; the routes define that.
 """
 
 from __future__ import annotations
@@ -8,17 +8,17 @@ from __future__ import annotations
 from typing import Final
 
 BATCHES: Final = "application/vnd.fairlead.batches"
-"""Stored record batches of one partition, concatenated, untouched."""
+"""Stored record batches of one partition, concatenated and unchanged."""
 FRAMES_ESSENCE: Final = "application/vnd.fairlead.frames"
 FRAMES_VERSION: Final = 1
 FRAMES: Final = "application/vnd.fairlead.frames;v=1"
-"""Batches of many partitions, each after a small JSON head."""
+"""Batches of many partitions, each preceded by JSON metadata."""
 ARROW_STREAM: Final = "application/vnd.apache.arrow.stream"
-"""The records' columns as a plain Arrow IPC stream."""
+"""Columns of the records as a plain Arrow IPC stream."""
 JSON: Final = "application/json"
 NDJSON: Final = "application/x-ndjson"
 CLOUD_EVENT: Final = "application/cloudevents+json"
-"""One CloudEvent in its structured mode."""
+"""One CloudEvent in structured mode."""
 CLOUD_EVENTS: Final = "application/cloudevents-batch+json"
 PROBLEM: Final = "application/problem+json"
 EVENT_STREAM: Final = "text/event-stream"
@@ -31,9 +31,9 @@ PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Header:
-    """Names of the headers that the contract adds to HTTP's, as they are written in answers.
+    """Names of the headers that the contract defines, spelled as in answers.
 
-    HTTP compares header names without regard to case; HTTP/2 carries them in lower case.
+    HTTP header names are case-insensitive; HTTP/2 transmits them in lower case.
     """
 
     PRODUCER_ID: Final = "Fairlead-Producer-Id"
@@ -52,9 +52,9 @@ class Header:
 
 
 FORWARD_NEVER: Final = "never"
-"""Value of `Fairlead-Forward` by which a client asks for 421 rather than a hop."""
+"""Value of `Fairlead-Forward` with which a client requests status 421 instead of forwarding."""
 
 
 def essence(media_type: str) -> str:
-    """Return a media type without its parameters, in lower case: `Text/Plain; charset=utf-8` is `text/plain`."""
+    """Return a media type in lower case, without parameters: `text/plain` for `Text/Plain; charset=utf-8`."""
     return media_type.partition(";")[0].strip().lower()

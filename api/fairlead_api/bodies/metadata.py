@@ -1,7 +1,7 @@
-"""What the calls about the cluster and its topics answer, field by field.
+"""Answers of the calls about the cluster and its topics.
 
-Built by the broker, read by SDK and CLI. Readers ignore fields that they do not know, so later releases may
-add some. Must not know how the broker stores any of it.
+Built by the broker, read by SDK and CLI. Clients ignore unknown fields, so later releases may add fields. This module
+must not know how the broker stores the values.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ BrokerState = Literal["running", "draining", "stopping", "gone"]
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """A JSON object that a broker answers."""
+    """JSON object of an answer."""
 
 
 class Page(Answer, Generic[T], frozen=True, kw_only=True):
-    """One page of a list; `next` is the cursor to pass as `after`, null at the end."""
+    """Page of a list; `next` is the cursor to pass as `after`, null at the end."""
 
     items: list[T]
     next: str | None = None
 
 
 class Versions(Answer, frozen=True, kw_only=True):
-    """What this broker speaks and which cluster it belongs to."""
+    """Versions that a broker supports, and its cluster."""
 
     release: str
     api: list[str]
@@ -42,10 +42,10 @@ class Versions(Answer, frozen=True, kw_only=True):
 
 
 class BrokerDescription(Answer, frozen=True, kw_only=True):
-    """A broker; `address` is the base URL of its data listener, null for one that is gone.
+    """Broker of the cluster; `address` is the base URL of its data listener, null for a broker that is not running.
 
-    A cordoned broker gets no new replicas. `immovable` names partitions (`topic-0`) that a drain cannot take off
-    the broker, since no other broker can be given them: at most 100.
+    A cordoned broker gets no new replicas. `immovable` names at most 100 partitions (`topic-0`) that a drain cannot
+    move away from the broker, since no other broker can take them.
     """
 
     id: int
@@ -57,7 +57,7 @@ class BrokerDescription(Answer, frozen=True, kw_only=True):
 
 
 class ClusterDescription(Answer, frozen=True, kw_only=True):
-    """The cluster as this broker sees it; `controller` is a broker id, null while there is none."""
+    """State of the cluster known to this broker; `controller` is a broker id, null without a controller."""
 
     cluster_id: str
     cluster: str
@@ -66,11 +66,11 @@ class ClusterDescription(Answer, frozen=True, kw_only=True):
 
 
 class PartitionMetadata(Answer, frozen=True, kw_only=True):
-    """Where a partition lives; brokers are ids, no leader is null.
+    """Leader and replicas of a partition, as broker ids; `leader` is null without a leader.
 
-    While its topic is being created a partition may have neither leader nor replicas yet. `offline` lists the replicas
-    whose broker is not registered or whose directory is not healthy; `adding` and `removing` are replicas that join and
-    leave while a move is under way. With fewer than `min_isr` in-sync replicas no produce with acks=all succeeds.
+    While its topic is being created, a partition may have no leader and no replicas. `offline` lists the replicas whose
+    broker is not registered or whose directory is not healthy. `adding` and `removing` are replicas that a move in
+    progress adds and removes. With fewer than `min_isr` in-sync replicas no produce call with acks=all succeeds.
     """
 
     partition: int
@@ -86,7 +86,7 @@ class PartitionMetadata(Answer, frozen=True, kw_only=True):
 
 
 class TopicMetadata(Answer, frozen=True, kw_only=True):
-    """A topic with all its partitions, in order of their index."""
+    """Topic with all its partitions, in order of their index."""
 
     name: str
     topic_id: str
@@ -94,7 +94,7 @@ class TopicMetadata(Answer, frozen=True, kw_only=True):
 
 
 class Metadata(Answer, frozen=True, kw_only=True):
-    """What a client needs to find leaders."""
+    """Brokers and topics, with which a client finds the leaders of partitions."""
 
     cluster_id: str
     controller: int | None
@@ -103,16 +103,16 @@ class Metadata(Answer, frozen=True, kw_only=True):
 
 
 class ConfigDescription(Answer, frozen=True, kw_only=True):
-    """Every key that can be set on the cluster or on a broker, its value there and where the value comes from.
+    """Every key that can be set on the cluster or on a broker, with its value and the source of the value.
 
-    Where the default follows from something else, its rule stands in place of the value.
+    For a default that depends on other settings, the value is a description of the rule.
     """
 
     config: dict[str, ConfigEntry]
 
 
 class TopicDescription(Answer, frozen=True, kw_only=True):
-    """A topic with each supported configuration key, its value and where the value comes from."""
+    """Topic with each supported configuration key, its value and the source of the value."""
 
     name: str
     topic_id: str

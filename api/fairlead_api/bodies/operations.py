@@ -1,6 +1,6 @@
-"""What operators ask of brokers and partitions, and what they are answered.
+"""Requests and answers of the operations on brokers and partitions.
 
-The bodies of the calls in `operation_routes`, for server, SDK and CLI. Values only.
+Bodies of the calls in `routes.operations`, for broker, SDK and CLI. This module contains only types.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BrokerNumber = Annotated[int, Meta(ge=0, le=BROKER_ID_MAX)]
 
 
 class ReassignRequest(Request, frozen=True, kw_only=True):
-    """Body of `POST .../partitions/{partition}:reassign`: the brokers to keep it, the preferred leader first."""
+    """Body of `POST .../partitions/{partition}:reassign`: the brokers of the replicas, the preferred leader first."""
 
     replicas: list[BrokerNumber]
 
@@ -27,15 +27,15 @@ class ReassignRequest(Request, frozen=True, kw_only=True):
 class ElectRequest(Request, frozen=True, kw_only=True):
     """Body of `POST .../partitions/{partition}:elect`.
 
-    `preferred`: the first replica leads, if it is in sync. `unclean`: the longest log there is leads, where no
-    complete replica is left and the topic allows it; records may be lost.
+    `preferred`: the first replica becomes leader if it is in sync. `unclean`: the replica with the longest log becomes
+    leader if no complete replica is left and the topic allows it; records may be lost.
     """
 
     kind: ElectionKind = "preferred"
 
 
 class PartitionState(Answer, frozen=True, kw_only=True):
-    """A partition after what was asked for; `leader` is null while there is none."""
+    """State of a partition after an operation; `leader` is null without a leader."""
 
     topic: str
     topic_id: str
@@ -50,19 +50,19 @@ class PartitionState(Answer, frozen=True, kw_only=True):
 
 
 class ReplicaProgress(Answer, frozen=True, kw_only=True):
-    """How far a replica that is being added has come; null what its broker, or the leader's, does not tell."""
+    """Progress of a replica that is being added; values that its broker or the leader does not report are null."""
 
     broker: int
     log_end_offset: int | None
     lag_records: int | None
-    """Offsets up to the leader's end."""
+    """Number of offsets up to the end of the leader's log."""
     copied_bytes: int | None
     total_bytes: int | None
-    """Bytes that the leader has."""
+    """Size of the leader's log in bytes."""
 
 
 class ReassignmentDescription(Answer, frozen=True, kw_only=True):
-    """A move that is under way; `replicas` is where it leads to, `progress` tells of each that is added."""
+    """Move in progress; `replicas` is the target, `progress` has an entry for each replica that is being added."""
 
     topic: str
     topic_id: str
@@ -78,11 +78,11 @@ ReplicaDigestState = Literal["compared", "no_answer", "not_held", "damaged", "un
 
 
 class ReplicaDigest(Answer, frozen=True, kw_only=True):
-    """What one replica holds of a range.
+    """Result of one replica for a range of offsets.
 
-    `compared`: it has all of it, and `digest` tells whether it is the same; `no_answer`: its broker does not answer;
-    `not_held`: it lacks a part, or there is no copy; `damaged`: from `damaged_offset` on stored bytes have changed;
-    `unreadable`: the disk does not read. `detail` says more.
+    `compared`: the replica has the whole range, and `digest` can be compared. `no_answer`: its broker does not answer.
+    `not_held`: a part of the range, or the whole replica, is missing. `damaged`: stored bytes have changed at
+    `damaged_offset`. `unreadable`: the disk cannot be read. `detail` has further information.
     """
 
     broker: int
@@ -92,15 +92,15 @@ class ReplicaDigest(Answer, frozen=True, kw_only=True):
     log_end_offset: int | None
     damaged_offset: int | None
     first_difference: int | None
-    """First offset of the piece in which the copy first differs from the leader's."""
+    """First offset of the first piece in which the replica differs from the leader."""
     detail: str | None
 
 
 class PartitionDigest(Answer, frozen=True, kw_only=True):
-    """The replicas of a partition compared from `first_offset` up to `end_offset`.
+    """Comparison of the replicas of a partition from `first_offset` up to `end_offset`.
 
-    `next_offset`: where to go on, because time was up; null when all that was asked for was compared. Digests are to
-    be compared within one answer only.
+    `next_offset` is the offset at which to continue after the time limit; null when the whole range was compared.
+    Digests are comparable only within one answer.
     """
 
     topic: str
@@ -112,12 +112,12 @@ class PartitionDigest(Answer, frozen=True, kw_only=True):
     end_offset: int
     next_offset: int | None
     identical: bool
-    """Whether every replica has told its digest and all are the same."""
+    """Whether every replica has reported a digest and all digests are equal."""
     replicas: list[ReplicaDigest]
 
 
 class RestartPermitAnswer(Answer, frozen=True, kw_only=True):
-    """The cluster's one permit to restart a broker, and for how many seconds it holds."""
+    """The cluster's only permit to restart a broker, and its validity in seconds."""
 
     broker: int
     seconds: int

@@ -1,7 +1,7 @@
-"""What callers send as JSON, and what produce and offset calls answer, field by field.
+"""JSON requests about topics, records and offsets, and answers of produce and offset calls.
 
-Decoded by the server through `json_bodies.decode_request`, built by SDK and CLI. A request that exists as an
-object obeys every rule that can be checked without knowing the cluster. Must not know topics that exist.
+Decoded by the broker with `json_bodies.decode_request`, built by SDK and CLI. A request object satisfies every rule
+that can be checked without knowing the cluster. This module must not know existing topics.
 """
 
 from __future__ import annotations
@@ -50,19 +50,20 @@ __all__ = [
 ]
 
 PARTITIONS_MAX = 10_000
-"""Partitions of one topic, and of one request: what one transaction plan and one answer can carry with ease."""
+"""Maximum number of partitions of a topic and of a request; a transaction plan and an answer of this size are small
+enough."""
 INT64_MAX = 2**63 - 1
 INT32_MAX = 2**31 - 1
 BYTES_DEFAULT = 1 << 20
 FETCH_BYTES_DEFAULT = 50 << 20
 WAIT_MS_DEFAULT = 500
 WAIT_MS_MAX = 60_000
-"""A long poll ends within five minutes; proxies cut idle requests sooner."""
+"""Maximum wait of a long poll in milliseconds; many proxies abort requests that are idle for longer."""
 TIMEOUT_MS_DEFAULT = 30_000
 TIMEOUT_MS_MAX = 300_000
 
 HIGH_WATERMARK = -1
-"""In place of an offset when records are deleted: all that are committed."""
+"""Value in place of an offset with which all committed records are deleted."""
 
 PartitionNumber = Annotated[int, Meta(ge=0, le=INT32_MAX)]
 PartitionCount = Annotated[int, Meta(ge=1, le=PARTITIONS_MAX)]
@@ -77,7 +78,7 @@ Isolation = Literal["read_uncommitted", "read_committed"]
 
 
 class CreateTopicRequest(Request, frozen=True, kw_only=True):
-    """Body of `POST /v1/topics`; where partitions or replication factor are not named the cluster's default holds."""
+    """Body of `POST /v1/topics`; partitions and replication factor default to the cluster's configuration."""
 
     name: str
     partitions: PartitionCount | None = None
@@ -92,8 +93,8 @@ class CreateTopicRequest(Request, frozen=True, kw_only=True):
 class AlterTopicRequest(Request, frozen=True, kw_only=True):
     """Body of `PATCH /v1/topics/{topic}`, a merge patch: null resets a key of `config`, or `config` as a whole.
 
-    Partitions and replication factor have no default to go back to: null leaves them as they are. The replication
-    factor is what new partitions get and what defaults follow from; replicas that there are move by `:reassign` alone.
+    Partitions and replication factor have no default; null leaves them unchanged. The replication factor applies to new
+    partitions and to defaults that depend on it; existing replicas are moved only by `:reassign`.
     """
 
     partitions: PartitionCount | None = None
@@ -108,30 +109,30 @@ class AlterConfigRequest(Request, frozen=True, kw_only=True):
 
 
 class DeleteRecordsRequest(Request, frozen=True, kw_only=True):
-    """Body of `POST .../partitions/{partition}:delete-records`: records below the offset go.
+    """Body of `POST .../partitions/{partition}:delete-records`: records below the offset are deleted.
 
-    -1 stands for the high watermark, as in Kafka: everything that is committed.
+    -1 means the high watermark, as in Kafka: all committed records are deleted.
     """
 
     offset: Annotated[int, Meta(ge=HIGH_WATERMARK, le=INT64_MAX)]
 
 
 class DeleteRecordsAnswer(Answer, frozen=True, kw_only=True):
-    """Where the log begins now, on every replica: the offset that was asked for, or what it was if that is higher."""
+    """New log start on every replica: the requested offset, or the previous log start if it is higher."""
 
     low_watermark: int
     leader_epoch: int
 
 
 class AcceptDamageRequest(Request, frozen=True, kw_only=True):
-    """Body of `POST .../partitions/{partition}:accept-damage`: a range exactly as `log_damaged` told it."""
+    """Body of `POST .../partitions/{partition}:accept-damage`: exactly the range that `log_damaged` reported."""
 
     first_offset: OffsetNumber
     next_good_offset: OffsetNumber
 
 
 class AcceptDamageAnswer(Answer, frozen=True, kw_only=True):
-    """The range that readers pass from now on."""
+    """Range of offsets that consumers skip from now on."""
 
     first_offset: int
     next_good_offset: int
@@ -139,7 +140,7 @@ class AcceptDamageAnswer(Answer, frozen=True, kw_only=True):
 
 
 class PartitionFetchRequest(Request, frozen=True, kw_only=True):
-    """One partition of a fetch: where to read, and which epochs the reader has seen."""
+    """One partition of a fetch: the offset to read from, and the epochs that the consumer has seen."""
 
     topic_id: TopicIdText
     partition: PartitionNumber
@@ -160,20 +161,20 @@ class FetchRequest(Request, frozen=True, kw_only=True):
     partitions: Annotated[list[PartitionFetchRequest], Meta(min_length=1, max_length=PARTITIONS_MAX)]
 
     def __post_init__(self) -> None:
-        """Raise `invalid_config` for read_committed and `unsupported_version` for a client of other formats."""
+        """Raise `invalid_config` for read_committed, and `unsupported_version` if no format is supported."""
         check_isolation(self.isolation)
         check_batch_formats(self.formats)
 
 
 class ProduceFrameMeta(Request, frozen=True, kw_only=True):
-    """Head of a produce frame: which partition the batch is for."""
+    """Metadata of a produce frame: the partition of the batch."""
 
     topic_id: TopicIdText
     partition: PartitionNumber
 
 
 class FetchFrameMeta(Answer, frozen=True, kw_only=True):
-    """Head of a fetch frame with data: what the answer says about the partition."""
+    """Metadata of a fetch frame with data: the partition and its offsets."""
 
     topic_id: str
     partition: int
@@ -185,7 +186,7 @@ class FetchFrameMeta(Answer, frozen=True, kw_only=True):
 
 
 class FetchProblemMeta(Answer, frozen=True, kw_only=True):
-    """Head of a fetch frame without data: why the partition could not be read, as a problem document."""
+    """Metadata of a fetch frame without data: the partition and the problem document of the failed read."""
 
     topic_id: str
     partition: int
@@ -193,9 +194,9 @@ class FetchProblemMeta(Answer, frozen=True, kw_only=True):
 
 
 class ProduceResult(Answer, frozen=True, kw_only=True):
-    """Where one batch was stored. `partition` stands only where the call does not name it.
+    """Position of a stored batch; `partition` is present only if the call does not name the partition.
 
-    `log_append_time` is RFC 3339. `duplicate` says that an earlier attempt had stored the batch already.
+    `log_append_time` is an RFC 3339 timestamp. `duplicate` is true if an earlier attempt had already stored the batch.
     """
 
     partition: int | UnsetType = UNSET
@@ -207,9 +208,9 @@ class ProduceResult(Answer, frozen=True, kw_only=True):
 
 
 class PartitionProduceResult(Answer, frozen=True, kw_only=True):
-    """One partition's part of a produce answer: the members of a result, or `problem` alone.
+    """Entry of one partition in a produce answer: the fields of a result, or only `problem`.
 
-    `topic_id` stands only where the request can name several topics.
+    `topic_id` is present only if the request can name several topics.
     """
 
     topic_id: str | UnsetType = UNSET
@@ -223,13 +224,13 @@ class PartitionProduceResult(Answer, frozen=True, kw_only=True):
 
 
 class ProduceAnswer(Answer, frozen=True, kw_only=True):
-    """Answer of `POST /v1/produce`: one entry a frame, in order of the frames."""
+    """Answer of `POST /v1/produce`: one entry per frame, in order of the frames."""
 
     results: list[PartitionProduceResult]
 
 
 class RecordStatus(Answer, frozen=True, kw_only=True):
-    """What became of one record of an easy produce that was stored in part."""
+    """Outcome of one record of a topic produce request that was stored only in part."""
 
     status: int
     partition: int
@@ -238,7 +239,7 @@ class RecordStatus(Answer, frozen=True, kw_only=True):
 
 
 class TopicProduceAnswer(Answer, frozen=True, kw_only=True):
-    """Answer of `POST /v1/topics/{topic}/records`; `records` stands in a 207, one entry a record, in order."""
+    """Answer of `POST /v1/topics/{topic}/records`; with status 207, `records` has one entry per record, in order."""
 
     topic: str
     topic_id: str
@@ -247,10 +248,10 @@ class TopicProduceAnswer(Answer, frozen=True, kw_only=True):
 
 
 class ProducedLines(Answer, frozen=True, kw_only=True):
-    """What became of some lines of an NDJSON body: results, or the problem that refused them all.
+    """Outcome of a group of lines of an NDJSON body: results, or the problem with which all lines were refused.
 
-    Lines count from 1, empty ones too. `status` is 200, 202 (with `acks=0`, and no results), 207 when not all
-    partitions were stored, or the problem's.
+    Lines are numbered from 1, including empty lines. `status` is 200, 202 (for `acks=0`, without results), 207 if not
+    all partitions were stored, or the status of the problem.
     """
 
     first_line: int
@@ -261,7 +262,7 @@ class ProducedLines(Answer, frozen=True, kw_only=True):
 
 
 class ProducedSummary(Answer, frozen=True, kw_only=True):
-    """The last line of an answer to an NDJSON body; `status` is 200 only if every record was stored."""
+    """Last line of the answer to an NDJSON body; `status` is 200 only if every record was stored."""
 
     status: int
     records: int
@@ -270,7 +271,7 @@ class ProducedSummary(Answer, frozen=True, kw_only=True):
 
 
 class PartitionOffsets(Answer, frozen=True, kw_only=True):
-    """Answer of `GET .../offsets`: where the log begins and ends, as the leader of `leader_epoch` knows it."""
+    """Answer of `GET .../offsets`: start and end of the log, known to the leader of `leader_epoch`."""
 
     log_start_offset: int
     high_watermark: int
@@ -280,7 +281,7 @@ class PartitionOffsets(Answer, frozen=True, kw_only=True):
 
 
 class OffsetAtTime(Answer, frozen=True, kw_only=True):
-    """Answer of `GET .../offsets?timestamp=`: the first record at or after it, both null if there is none."""
+    """Answer of `GET .../offsets?timestamp=`: the first record at or after the time; both null without a record."""
 
     offset: int | None
     timestamp: str | None
@@ -290,7 +291,7 @@ class OffsetAtTime(Answer, frozen=True, kw_only=True):
 class TopicOffsetLookup(Request, frozen=True, kw_only=True):
     """One partition to look up; `timestamp` is a time (ms or RFC 3339), `earliest` or `latest`.
 
-    `leader_epoch`: the highest one that the caller has seen; a broker that knows only lower ones answers
+    `leader_epoch` is the highest epoch that the caller has seen. A broker that knows only lower epochs answers
     `unknown_leader_epoch`, because its log may end before offsets that the caller has read.
     """
 
@@ -301,13 +302,13 @@ class TopicOffsetLookup(Request, frozen=True, kw_only=True):
     leader_epoch: EpochNumber | None = None
 
     def __post_init__(self) -> None:
-        """Raise `invalid_topic_name`, and `malformed_request` for text that is no position."""
+        """Raise `invalid_topic_name`, and `malformed_request` for an invalid position."""
         check_topic_name(self.topic)
         _ = self.position
 
     @property
     def position(self) -> Literal["earliest", "latest"] | int:
-        """The asked position: an end of the log, or a time in microseconds."""
+        """Requested position: an end of the log, or a timestamp in microseconds."""
         if self.timestamp == "earliest":
             return "earliest"
         if self.timestamp == "latest":
@@ -322,9 +323,9 @@ class OffsetsLookupRequest(Request, frozen=True, kw_only=True):
 
 
 class PartitionOffsetsLookup(Answer, frozen=True, kw_only=True):
-    """One partition of a lookup's answer, in order of the request; null where no record is that late.
+    """Answer of a lookup for one partition, in order of the request; null if all records are older than the time.
 
-    With `problem` the partition could not be asked, and offset and timestamp are null.
+    With `problem` the partition could not be queried, and offset and timestamp are null.
     """
 
     topic: str
@@ -343,7 +344,7 @@ class OffsetsLookupAnswer(Answer, frozen=True, kw_only=True):
 
 
 def check_isolation(isolation: str) -> None:
-    """Raise `invalid_config` for `read_committed`, whose behaviour does not exist yet."""
+    """Raise `invalid_config` for `read_committed`, which is not supported yet."""
     if isolation == "read_committed":
         raise ProblemError(
             "invalid_config",
@@ -353,6 +354,6 @@ def check_isolation(isolation: str) -> None:
 
 
 def produce_entry(result: ProduceResult, *, topic_id: str | UnsetType = UNSET) -> PartitionProduceResult:
-    """Return a result that names its partition as an entry of a many-partition answer."""
+    """Return a result with a partition as an entry of an answer about several partitions."""
     assert result.partition is not UNSET, "the entry of a many-partition answer names its partition"
     return PartitionProduceResult(topic_id=topic_id, **msgspec.structs.asdict(result))

@@ -1,8 +1,8 @@
-"""Configuration of topics, brokers and the cluster: checking values, storing them, the effective value of every key.
+"""Configuration of topics, brokers and the cluster: check of values, their stored form, the effective value of a key.
 
-The broker asks here before it stores anything and builds a `TopicConfig` for the log from here; SDK and CLI
-read the entries. Must not know where values are stored. Keys and values whose behaviour is not built are
-refused and so never stored: a key that is accepted and does nothing would be a broken promise.
+The broker checks values with this module before it stores them, and builds the `TopicConfig` of a log; SDK and CLI use
+the entries. This module must not know where values are stored. Keys and values that are not supported yet are refused
+and therefore never stored, since a user would expect an accepted key to have an effect.
 """
 
 from __future__ import annotations
@@ -53,31 +53,31 @@ __all__ = [
 ]
 
 ConfigValue = bool | int | str
-"""A checked value."""
+"""Checked value of a key."""
 ConfigInput = str | int | float | bool | None
-"""A value as a request may write it; null means the default."""
+"""Value of a key in a request; null means the default."""
 
 _INTEGER: Final = re.compile(r"-?[0-9]{1,19}")
 _NAME_COMPARED: Final = 100
-"""Characters of an unknown key that are compared with existing keys; the longest has 39."""
+"""Number of characters of an unknown key that are compared with existing keys; the longest key has 39."""
 
 
 class Durability(StrEnum):
-    """What counts as stored."""
+    """State in which a record counts as stored."""
 
     SYNCED = "synced"
     REPLICATED = "replicated"
 
 
 class TimestampType(StrEnum):
-    """Whose time a record carries."""
+    """Source of a record's timestamp."""
 
     CREATE_TIME = "CreateTime"
     LOG_APPEND_TIME = "LogAppendTime"
 
 
 class ConfigSource(StrEnum):
-    """Where an effective value comes from, nearest first."""
+    """Source of an effective value, in order of precedence."""
 
     TOPIC = "topic"
     BROKER = "broker"
@@ -86,7 +86,7 @@ class ConfigSource(StrEnum):
 
 
 class ConfigEntry(msgspec.Struct, frozen=True):
-    """The effective value of a key, as text, and its source."""
+    """Effective value of a key, as text, and its source."""
 
     value: str
     source: ConfigSource
@@ -94,9 +94,9 @@ class ConfigEntry(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
-    """Every supported key of a topic as a typed value; a field is the key with dots as underscores.
+    """Typed values of all supported keys of a topic; field names are the keys with underscores instead of dots.
 
-    The defaults are the catalogue's, for a topic with one or two replicas.
+    The defaults are those of the catalogue for a topic with one or two replicas.
     """
 
     retention_ms: int = 604_800_000
@@ -129,15 +129,15 @@ _ENUMS: Final[Mapping[str, type[StrEnum]]] = {
 def parse_value(name: str, value: ConfigInput, scope: ConfigScope = ConfigScope.TOPIC) -> ConfigValue:
     """Return the typed value of a key that is set in a scope.
 
-    A broker and the cluster have keys of their own, and those of topics as defaults of the topics there. Raises
-    `invalid_config` that names key, value and what is allowed: for an unknown key, one of another scope, a wrong
-    type, a value out of range, null, and every key or value whose behaviour is not supported yet.
+    A broker and the cluster have their own keys, and keys of topics as defaults for topics. Raises `invalid_config`
+    with key, value and allowed values for an unknown key, a key of another scope, a wrong type, a value out of range,
+    null, and a key or value that is not supported yet.
     """
     return _parsed(_known_key(name, scope), value)
 
 
 def stored_value(name: str, value: ConfigInput, scope: ConfigScope = ConfigScope.TOPIC) -> str:
-    """Return the canonical text under which a checked value is stored, as Kafka does; raises as `parse_value`."""
+    """Return the canonical text of a value for storing, as in Kafka. Raises as `parse_value`."""
     return _text(parse_value(name, value, scope))
 
 
@@ -148,8 +148,8 @@ def merge_patch(
 ) -> dict[str, str]:
     """Return the stored configuration after a JSON merge patch: null resets a key to its default, or all keys.
 
-    All or nothing: raises as `parse_value` before anything changes, and for a key that is read when a broker starts.
-    Also builds the configuration of a new topic from an empty one.
+    The whole patch is checked first: raises as `parse_value`, and for a key that is read only when a broker starts. The
+    function also builds the configuration of a new topic, from an empty one.
     """
     if patch is None:
         return {}
@@ -177,8 +177,8 @@ def effective_topic_config(
 ) -> tuple[TopicConfig, dict[str, ConfigEntry]]:
     """Return the effective configuration of a topic, typed and as entries with their source.
 
-    The nearest value wins: topic, broker, cluster, default. Keys that this release does not support are left
-    out, even if a newer one stored them.
+    The order of precedence is topic, broker, cluster, default. Keys that this release does not support are omitted,
+    even if a newer release has stored them.
     """
     layers = {ConfigScope.TOPIC: topic, ConfigScope.BROKER: broker, ConfigScope.CLUSTER: cluster}
     entries: dict[str, ConfigEntry] = {}
@@ -196,9 +196,9 @@ def effective_topic_config(
 def effective_config(
     scope: ConfigScope, layers: Mapping[ConfigScope, Mapping[str, ConfigInput]]
 ) -> dict[str, ConfigEntry]:
-    """Return every key that can be set in a scope (a broker, the cluster) with its value there and the source.
+    """Return every key that can be set in a scope (a broker, the cluster) with its value in the scope and the source.
 
-    Where the default follows from something else, its rule stands in place of the value.
+    For a default that depends on other settings, the value is a description of the rule.
     """
     entries: dict[str, ConfigEntry] = {}
     for name, key in KEYS.items():
@@ -215,7 +215,7 @@ def effective_config(
 def _nearest(
     key: ConfigKey, layers: Mapping[ConfigScope, Mapping[str, ConfigInput]]
 ) -> tuple[ConfigInput, ConfigSource]:
-    """Return the set value that is nearest, and where it is set; None where the default holds."""
+    """Return the set value with the highest precedence, and its source; None if only the default applies."""
     for scope in ConfigScope:
         layer = layers.get(scope)
         if layer is not None and scope in key.scopes and layer.get(key.name) is not None:
@@ -243,7 +243,7 @@ def _parsed(key: ConfigKey, value: ConfigInput) -> ConfigValue:
 
 
 def _default(key: ConfigKey, replication_factor: int) -> str:
-    """Return the default; only min.insync.replicas has one that follows from the topic."""
+    """Return the default of a key; only the default of min.insync.replicas depends on the topic."""
     return str(max(1, replication_factor - 1)) if key.default is None else key.default
 
 
@@ -278,7 +278,7 @@ def _choice(key: ConfigKey, value: ConfigInput) -> ConfigValue:
 
 
 def _integer(value: ConfigInput) -> int | None:
-    """Read an integer from JSON or text, None if it is none; true is no integer here."""
+    """Return an integer from JSON or text; None for another value, including true and false."""
     if isinstance(value, str):
         return int(value) if _INTEGER.fullmatch(value) else None
     return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -1,8 +1,8 @@
-"""Every configuration key of topics and of the cluster, as data.
+"""Definitions of all configuration keys of topics, brokers and the cluster.
 
-Kafka's names, types and defaults (release 4.3), with the exceptions that each entry explains, and Fairlead's
-own `durability`, `replication.mode` and `quorum.write`. Read through `configuration`, by the broker and by
-the docs generator. Must not know values that anybody set.
+The keys have Kafka's names, types and defaults (release 4.3), except where the entry explains a difference. The keys
+`durability`, `replication.mode` and `quorum.write` are Fairlead's own. Used through `configuration`, by the broker and
+by the docs generator. This module must not know the values that are set.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DAY_MS: Final = 24 * 3_600_000
 
 
 class ConfigType(StrEnum):
-    """The type of a value, by Kafka's names."""
+    """Type of a value, with Kafka's names."""
 
     BOOLEAN = "boolean"
     INT = "int"
@@ -32,7 +32,7 @@ class ConfigType(StrEnum):
 
 
 class ConfigScope(StrEnum):
-    """Where a key can be set; the nearest to the topic wins."""
+    """Scope in which a key can be set; the value nearest to the topic takes precedence."""
 
     TOPIC = "topic"
     BROKER = "broker"
@@ -41,18 +41,18 @@ class ConfigScope(StrEnum):
 
 EVERYWHERE: Final = (ConfigScope.TOPIC, ConfigScope.BROKER, ConfigScope.CLUSTER)
 AGREED: Final = (ConfigScope.TOPIC, ConfigScope.CLUSTER)
-"""Scopes of keys that stand in a partition's record: every broker must read the same value (Kafka says the same of
-min.insync.replicas since KIP-966)."""
+"""Scopes of keys whose values are stored in a partition's record, so that every broker uses the same value (as in Kafka
+for min.insync.replicas since KIP-966)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigKey:
-    """One key: what it means and which values are allowed.
+    """Definition of a key: its meaning and its allowed values.
 
-    `default` is in the stored form; None means that it follows from something else, told in `default_rule`.
-    One that is not `dynamic` is read when a broker starts, from its own settings; no call changes it.
-    `choices_supported` are those of the choices whose behaviour is built; the others are refused as not
-    supported yet. `unit` is that of the number, empty for none.
+    `default` is in the stored form; None if the default depends on other settings, as described in `default_rule`. A
+    key that is not `dynamic` is read from the broker's own settings when the broker starts, and no call can change it.
+    `choices_supported` are the implemented choices; other choices are refused as not supported yet. `unit` is the unit
+    of a number; empty without a unit.
     """
 
     name: str
@@ -71,7 +71,7 @@ class ConfigKey:
 
     @property
     def allowed(self) -> str:
-        """What a value may be, in words."""
+        """Description of the allowed values."""
         if self.choices:
             return "one of " + ", ".join(self.choices_supported)
         return f"{self._type_in_words} from {self.minimum} to {self.maximum}"
@@ -467,7 +467,7 @@ def _catalogue(*keys: ConfigKey) -> Mapping[str, ConfigKey]:
 
 
 TOPIC_KEYS: Final = _catalogue(*_BUILT, *(replace(key, supported=False) for key in _LATER))
-"""Every key that a topic can have, by name, in order of the names."""
+"""All keys of topics by name, sorted by name."""
 
 CLUSTER_KEYS: Final = _catalogue(
     *(replace(key, scopes=(ConfigScope.BROKER, ConfigScope.CLUSTER)) for key in _OF_BROKERS),
@@ -475,7 +475,7 @@ CLUSTER_KEYS: Final = _catalogue(
     *(replace(key, scopes=(ConfigScope.BROKER,), dynamic=False) for key in _AT_START),
     *(replace(key, scopes=(ConfigScope.CLUSTER,)) for key in _OF_THE_CLUSTER),
 )
-"""Keys that no topic has, by name, in order of the names."""
+"""All keys of brokers and the cluster that are not keys of topics, by name, sorted by name."""
 
 KEYS: Final = _catalogue(*TOPIC_KEYS.values(), *CLUSTER_KEYS.values())
-"""All of them."""
+"""All keys by name, sorted by name."""

@@ -1,8 +1,8 @@
-"""Every refusal that Fairlead can answer, as one catalogue and one exception.
+"""Catalogue of all problems that Fairlead can answer, and their exception.
 
-The server turns a `ProblemError` into an `application/problem+json` answer (RFC 9457), the SDK turns the
-answer back into the same exception. Everything that `api` or the broker can refuse is raised as a
-`ProblemError`. Must not know HTTP headers or frameworks: only the status number and the JSON document.
+The broker converts a `ProblemError` to an `application/problem+json` answer (RFC 9457), and the SDK converts the answer
+to the same exception. `api` and the broker raise every refusal as a `ProblemError`. This module must not know HTTP
+headers or frameworks, only the status and the JSON document.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fairlead_api.problems.state import STATE_PROBLEMS
 CATALOGUE: Final[Mapping[str, ProblemDefinition]] = MappingProxyType(
     {definition.code: definition for definition in (*REQUEST_PROBLEMS, *STATE_PROBLEMS, *CLUSTER_PROBLEMS)}
 )
-"""Every problem by its code."""
+"""All problems by code."""
 
 
 __all__ = [
@@ -38,12 +38,12 @@ _RESERVED: Final = frozenset(
 
 
 class ProblemError(Exception):
-    """A refusal of the catalogue, with the detail of this occurrence.
+    """Refusal with a problem of the catalogue and the detail of this occurrence.
 
-    `detail` names the subject, the numbers and what is allowed. `data` holds the members that the catalogue
-    lists for the code. `retry_after_seconds` is the server's advice, also sent as `Retry-After`.
-    `side_effect` overrides the catalogue where the occurrence knows better: a storage failure after the
-    append is `maybe`.
+    `detail` names the subject, the numbers and the allowed values. `data` has the members that the catalogue lists for
+    the code. `retry_after_seconds` is the retry delay advised by the broker, which is also sent as `Retry-After`.
+    `side_effect` overrides the catalogue's value for this occurrence: for example, a storage failure after the append
+    is `maybe`.
     """
 
     definition: ProblemDefinition
@@ -61,31 +61,31 @@ class ProblemError(Exception):
         side_effect: SideEffect | None = None,
         data: Mapping[str, JSON] | None = None,
     ) -> None:
-        """Raise `KeyError` for an unknown code, `ValueError` for data that hides a standard member."""
+        """Raise `KeyError` for an unknown code, and `ValueError` for data with the name of a standard member."""
         _fill(self, CATALOGUE[code], detail, retry_after_seconds, side_effect, dict(data or {}))
 
     @property
     def code(self) -> str:
-        """The stable name of the problem."""
+        """Stable name of the problem."""
         return self.definition.code
 
     @property
     def status(self) -> int:
-        """The HTTP status."""
+        """HTTP status of the problem."""
         return self.definition.status
 
     @property
     def kind(self) -> ProblemKind:
-        """The caller's next move."""
+        """Kind of the problem, which determines how the caller should react."""
         return self.definition.kind
 
     @property
     def retryable(self) -> bool:
-        """Whether the same request may succeed when it is sent again."""
+        """Whether the same request may succeed when retried."""
         return self.definition.retryable
 
     def to_document(self) -> dict[str, JSON]:
-        """Return the RFC 9457 document; the data members stand beside the standard ones."""
+        """Return the RFC 9457 document, in which the data members follow the standard members."""
         document: dict[str, JSON] = {
             "type": self.definition.type_uri,
             "title": self.definition.title,
@@ -103,11 +103,10 @@ class ProblemError(Exception):
 
     @classmethod
     def from_document(cls, document: Mapping[str, JSON]) -> ProblemError:
-        """Rebuild the exception from a document, even one of a newer server.
+        """Return the exception for a document, which may come from a newer broker.
 
-        A code that this release does not know keeps the status and the kind that the document names; a
-        document without a usable kind gets the kind of its status. Never raises for a JSON object of any
-        content.
+        An unknown code keeps the status and the kind of the document; a document without a known kind gets a kind that
+        follows from its status. The method never raises, whatever the JSON object contains.
         """
         definition = _definition_in(document)
         problem = cls.__new__(cls)
@@ -122,7 +121,7 @@ class ProblemError(Exception):
         return problem
 
     def __reduce__(self) -> tuple[Callable[[Mapping[str, JSON]], ProblemError], tuple[dict[str, JSON]]]:
-        """Travel between processes as the document does."""
+        """Pickle the exception as its document."""
         return ProblemError.from_document, (self.to_document(),)
 
 
@@ -175,7 +174,7 @@ def _kind_in(document: Mapping[str, JSON], status: int) -> ProblemKind:
 
 
 def _side_effect_in(document: Mapping[str, JSON], definition: ProblemDefinition) -> SideEffect:
-    """Read the side effect; an unknown one after a server failure is `maybe`, the careful reading."""
+    """Return the side effect of a document; `maybe`, the safe assumption, if a server failure has an unknown value."""
     value = document.get("side_effect")
     if value == SideEffect.NONE.value:
         return SideEffect.NONE

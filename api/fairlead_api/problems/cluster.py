@@ -1,6 +1,6 @@
-"""The problems that lie with the cluster: where to ask instead, when to ask again, what broke.
+"""Problems of the cluster: wrong broker, temporary unavailability, and failures.
 
-A part of the problem catalogue, joined to the others by `problem_catalogue`.
+Part of the problem catalogue, which `problems` assembles.
 """
 
 from __future__ import annotations

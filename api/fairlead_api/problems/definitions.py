@@ -1,7 +1,7 @@
-"""What a problem is: its kind, its side effect and its definition.
+"""Types of the problem catalogue: kind, side effect and definition of a problem.
 
-The types of which the problem catalogue is made. Read by `problem_catalogue` (the data) and `problems` (the
-exception). Must not know any single problem, nor HTTP beyond the status number.
+Used by the modules with the definitions and by `problems` (the catalogue and the exception). This module must not know
+any single problem, or HTTP except for the status.
 """
 
 from __future__ import annotations
@@ -14,33 +14,33 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 JSON: TypeAlias = "bool | int | float | str | Sequence[JSON] | Mapping[str, JSON] | None"
-"""A value that JSON can hold."""
+"""Value that can be written as JSON."""
 
 
 class ProblemKind(StrEnum):
-    """The caller's next move, whatever the code. Clients decide by kind and only name the code."""
+    """Required reaction of the caller; clients decide by the kind and use the code only for display."""
 
     RETRY = "retry"
     """Send the same request again later, with back-off."""
     REFRESH = "refresh"
-    """Learn the metadata again (leader, coordinator, topic id), then send the request again."""
+    """Fetch the metadata again (leader, coordinator, topic id), then send the request again."""
     FIX = "fix"
-    """The request is wrong and stays wrong: change it."""
+    """Change the request, which is wrong and would fail again."""
     FENCED = "fenced"
-    """A newer process took this identity over: stop."""
+    """Stop, because a newer process has taken over this identity."""
     DATA_LOSS = "data_loss"
-    """Records that the caller counted on are gone or cannot be proven: a person or a policy decides."""
+    """Let a person or a policy decide, because expected records are lost or their state cannot be determined."""
     BUG = "bug"
-    """The server failed in a way that it should not: report it."""
+    """Report the failure, which is an error in the broker or its storage."""
 
     @property
     def retryable(self) -> bool:
-        """Whether the same request may succeed when it is sent again."""
+        """Whether the same request may succeed when retried."""
         return self in (ProblemKind.RETRY, ProblemKind.REFRESH)
 
 
 class SideEffect(StrEnum):
-    """Whether the refused request may have changed something all the same."""
+    """Whether the refused request may nevertheless have changed something."""
 
     NONE = "none"
     MAYBE = "maybe"
@@ -48,7 +48,7 @@ class SideEffect(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DataMember:
-    """One member that a problem document of a code carries beside the standard ones."""
+    """Member that the problem documents of a code have in addition to the standard members."""
 
     name: str
     explanation: str
@@ -56,9 +56,9 @@ class DataMember:
 
 @dataclass(frozen=True, slots=True)
 class ProblemDefinition:
-    """One entry of the catalogue: everything about a problem that does not depend on the occurrence.
+    """Entry of the catalogue with all properties of a problem that do not depend on the occurrence.
 
-    `explanation` says what happened and `next_step` what the caller should do; both are the text of the page
+    `explanation` describes what happened, and `next_step` describes what the caller should do; both appear on the page
     `/problems/<code>`.
     """
 
@@ -73,10 +73,10 @@ class ProblemDefinition:
 
     @property
     def retryable(self) -> bool:
-        """Whether the same request may succeed when it is sent again; follows from the kind."""
+        """Whether the same request may succeed when retried; determined by the kind."""
         return self.kind.retryable
 
     @property
     def type_uri(self) -> str:
-        """The RFC 9457 `type`: a page that every broker serves."""
+        """RFC 9457 `type`: path of a page that every broker serves."""
         return f"/problems/{self.code}"

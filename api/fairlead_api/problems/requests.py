@@ -1,6 +1,6 @@
-"""The problems that lie with the request alone: they stay until the caller changes it.
+"""Problems of the request itself, which remain until the caller changes the request.
 
-A part of the problem catalogue, joined to the others by `problem_catalogue`.
+Part of the problem catalogue, which `problems` assembles.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The problems that arise where a sound request meets the state of topics, groups, producers and logs.
+"""Problems of valid requests that conflict with the state of topics, groups, producers or logs.
 
-A part of the problem catalogue, joined to the others by `problem_catalogue`.
+Part of the problem catalogue, which `problems` assembles.
 """
 
 from __future__ import annotations

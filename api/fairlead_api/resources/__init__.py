@@ -1,5 +1,6 @@
-"""The custom resources of `fairlead.dev/v1alpha1`: what a Cluster and a Topic may say, and what their status tells.
+"""Custom resources of `fairlead.dev/v1alpha1`: specs and status of Cluster and Topic.
 
-Pydantic models from which the custom resource definitions and their reference pages are made, and as which the
-operator reads stored objects. Pure, like the rest of the contract. Must not know how a resource becomes true.
+The custom resource definitions and their reference pages are generated from these Pydantic models, and the operator
+reads stored objects with the models. Like the rest of the contract, the models perform no input or output. They must
+not know how the operator reconciles a resource.
 """

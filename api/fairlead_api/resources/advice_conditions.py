@@ -1,4 +1,4 @@
-"""Part of the catalogue of conditions: specs that cannot be read, warnings, and pauses."""
+"""Part of the catalogue of conditions: unreadable specs, warnings, and pauses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Part of the catalogue of conditions: what of a Cluster cannot go on, and the health of its etcd."""
+"""Part of the catalogue of conditions: blocked changes of a Cluster, and the health of its etcd."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The custom resource Cluster: brokers in pools, the etcd that coordinates them, and how they are reached."""
+"""Custom resource Cluster: brokers in pools, the etcd that coordinates them, and their listeners."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from fairlead_api.resources.texts import ConfigMap, Image, Release
 
 CLUSTER_NAME_LENGTH_MAX: Final = 40
 STATEFUL_SET_NAME_LENGTH_MAX: Final = 52
-"""Kubernetes adds a hash of 11 characters to the name for a label, which ends at 63."""
+"""Maximum length of a StatefulSet's name; Kubernetes appends a hash of 11 characters for a label of at most 63."""
 DeletionPolicy: TypeAlias = Literal["Delete", "Retain"]
 
 
 class ClusterSpec(Part):
-    """What the cluster is to be."""
+    """Desired state of the cluster."""
 
     model_config = ConfigDict(
         json_schema_extra=rules(
@@ -45,10 +45,9 @@ class ClusterSpec(Part):
     )
 
     version: Release | None = None
-    """The release that the brokers are to run; without it the operator's own. Changing it restarts brokers one at a \
-time."""
+    """Release of the brokers; by default the release of the operator. A change restarts brokers one at a time."""
     image: Image | None = None
-    """The image of the brokers; without it the operator's own, with `version` as its tag."""
+    """Image of the brokers; by default the image of the operator, with `version` as its tag."""
     format_version: (
         Annotated[
             int,
@@ -63,8 +62,8 @@ time."""
         ]
         | None
     ) = None
-    """The newest format in which brokers may store data. Raise it when all brokers run the new release; until then \
-the way back to the old one is open."""
+    """Newest format in which brokers may store data. Increase it when all brokers run the new release; until then a \
+downgrade to the old release is possible."""
     brokers: Annotated[
         tuple[BrokerPool, ...],
         kubernetes(
@@ -84,29 +83,30 @@ the way back to the old one is open."""
     ]
     """Pools of brokers, 1 to 16."""
     listeners: Listeners = Listeners()
-    """How the brokers are reached."""
+    """Listeners at which clients reach the brokers."""
     etcd: Etcd = Etcd(managed=ManagedEtcd())
-    """Store of the coordination data; without it a managed etcd of three members."""
+    """Store of the coordination data; by default a managed etcd with three members."""
     config: ConfigMap = Field(default_factory=dict)
-    """Configuration of the cluster by Kafka's keys, always as strings. What can change while brokers run does; a key \
-that cannot restarts them one at a time. Unknown and forbidden keys are left out; the condition Warning names them."""
+    """Configuration of the cluster by Kafka's keys, always as strings. Dynamic keys are changed without a restart; \
+other keys restart the brokers one at a time. Unknown and forbidden keys are ignored and named in the condition \
+Warning."""
     network_policy: NetworkPolicySettings = NetworkPolicySettings()
     """Network access to the brokers."""
     pod_monitor: PodMonitorSettings = PodMonitorSettings()
-    """Whether a PodMonitor makes Prometheus scrape the brokers."""
+    """PodMonitor with which Prometheus scrapes the brokers."""
     deletion_policy: DeletionPolicy = "Delete"
-    """What happens to brokers and etcd when the Cluster is deleted. Delete: they go, and claims as claimPolicy says. \
-Retain: everything goes on without an operator, until a Cluster of the same name takes it over."""
+    """Whether brokers and etcd are deleted together with the Cluster. Delete: they are deleted, and claimPolicy \
+applies to claims. Retain: they continue to run without an operator until a Cluster of the same name adopts them."""
     claim_policy: ClaimPolicy = ClaimPolicy()
-    """What happens to the volumes' claims."""
+    """Whether the claims of volumes are retained or deleted."""
     topic_namespaces: Annotated[
         tuple[TopicNamespace, ...], kubernetes(**{"maxItems": 64, "x-kubernetes-list-type": "set"})
     ] = ()
-    """Other namespaces whose Topics may name this Cluster; * for all. Its own namespace always may."""
+    """Other namespaces whose Topics may name this Cluster; * for all. The Cluster's own namespace is always allowed."""
 
     @model_validator(mode="after")
     def _holds_together(self) -> Self:
-        # Two brokers of one id would be a disaster, so this is held here too, whatever the definitions say.
+        # Two brokers with one id would lose data, so this is checked here in addition to the schema.
         for one, other in combinations(self.brokers, 2):
             if one.name == other.name or abs(one.first_broker_id - other.first_broker_id) < POOL_IDS:
                 problem = f"pools {one.name} and {other.name} overlap in their name or broker ids"
@@ -148,6 +148,6 @@ class Cluster(Resource):
     )
 
     spec: ClusterSpec
-    """What the cluster is to be."""
+    """Desired state of the cluster."""
     status: ClusterStatus = ClusterStatus()
-    """What the operator has seen and done last."""
+    """Observed state of the cluster."""

@@ -1,4 +1,4 @@
-"""The pieces of a Cluster's spec: pools of brokers, their storage and pods, listeners, etcd, network, claims."""
+"""Parts of a Cluster's spec: pools of brokers, their storage and pods, listeners, etcd, network, claims."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fairlead_api.resources.texts import (
 
 POOLS_MAX: Final = 16
 POOL_IDS: Final = 100
-"""Broker ids that belong to a pool, from its firstBrokerId on: its replicas have no other."""
+"""Number of broker ids that are reserved for a pool, starting at its firstBrokerId."""
 BROKER_ID_MAX: Final = 1_000_000
 ETCD_ENDPOINTS_MAX: Final = 9
 PEERS_MAX: Final = 32
@@ -33,7 +33,7 @@ Amounts = Annotated[dict[str, AmountOfResource], kubernetes(maxProperties=16)]
 
 
 class Storage(Part):
-    """The volume of one broker or one member of etcd."""
+    """Volume of a broker or an etcd member."""
 
     model_config = ConfigDict(
         json_schema_extra=rules(
@@ -48,31 +48,31 @@ class Storage(Part):
     )
 
     size: Size
-    """How large the volume is, as 100Gi. It can be raised later, never lowered."""
+    """Size of the volume, such as 100Gi. It can be increased but not decreased."""
     storage_class_name: ObjectName | None = None
-    """The storage class; without it the cluster's default one. It cannot be changed."""
+    """Storage class of the volume; by default the default storage class of Kubernetes. It cannot be changed."""
 
 
 class Resources(Part):
     """Processor and memory of a container."""
 
     requests: Amounts = Field(default_factory=dict)
-    """What the scheduler keeps free for it, as cpu: 500m and memory: 1Gi."""
+    """Amounts that the scheduler reserves for the container, such as cpu: 500m and memory: 1Gi."""
     limits: Amounts = Field(default_factory=dict)
-    """What it may not exceed."""
+    """Amounts that the container must not exceed."""
 
 
 class TemplateMetadata(Part):
-    """Labels and annotations of pods beside the operator's own."""
+    """Labels and annotations of pods in addition to the operator's own."""
 
     labels: Labels = Field(default_factory=dict)
-    """Labels; the operator's own (app.kubernetes.io, fairlead.dev) win."""
+    """Labels; the operator's own (app.kubernetes.io, fairlead.dev) take precedence."""
     annotations: Annotations = Field(default_factory=dict)
-    """Annotations; the operator's own (fairlead.dev) win."""
+    """Annotations; the operator's own (fairlead.dev) take precedence."""
 
 
 class PodTemplate(Part):
-    """What pods have beside what the operator draws, merged into it as a strategic merge patch."""
+    """Additions to the pods that the operator creates, applied as a strategic merge patch."""
 
     metadata: TemplateMetadata | None = None
     """Labels and annotations."""
@@ -82,12 +82,12 @@ class PodTemplate(Part):
             **{"type": "object", "additionalProperties": None, "x-kubernetes-preserve-unknown-fields": True}
         ),
     ] = Field(default_factory=dict)
-    """Any part of a pod's spec, as nodeSelector, tolerations or more containers. Lists merge by name. The API \
-server judges it when the pods are made."""
+    """Any part of a pod's spec, such as nodeSelector, tolerations or further containers. Lists are merged by name. \
+The API server validates the result when the pods are created."""
 
 
 class BrokerPool(Part):
-    """Brokers of one shape. Pool `a` of the Cluster `main` is the StatefulSet `main-a`."""
+    """Brokers with equal properties. Pool `a` of the Cluster `main` is the StatefulSet `main-a`."""
 
     model_config = ConfigDict(
         json_schema_extra=rules(
@@ -110,25 +110,25 @@ class BrokerPool(Part):
             maxLength=20,
         ),
     ]
-    """Name of the pool, unique in the Cluster. To rename a pool, add another one, then scale this one to 0."""
+    """Name of the pool, unique in the Cluster. To rename a pool, add another pool, then scale the old pool to 0."""
     first_broker_id: Annotated[int, Field(ge=0, le=BROKER_ID_MAX)] = 0
-    """Id of the pool's first broker; the others follow. The 100 ids from here on belong to the pool. It cannot be \
-changed."""
+    """Id of the pool's first broker; the ids of the other brokers follow. The 100 ids from this id on are reserved \
+for the pool. It cannot be changed."""
     replicas: Annotated[int, Field(ge=0, le=POOL_IDS)]
-    """How many brokers. Brokers that are no longer wanted are emptied first, the highest id first."""
+    """Number of brokers. When it is decreased, surplus brokers are drained before removal, the highest id first."""
     storage: Storage
-    """The volume of each broker."""
+    """Volume of each broker."""
     resources: Resources | None = None
     """Processor and memory of each broker."""
     template: PodTemplate | None = None
-    """What the pods have beside what the operator draws."""
+    """Additions to the pods that the operator creates."""
 
 
 ListenerType: TypeAlias = Literal["internal", "nodeport", "loadbalancer"]
 
 
 class DataListener(Part):
-    """How clients reach the brokers."""
+    """Listener at which clients reach the brokers."""
 
     model_config = ConfigDict(
         json_schema_extra=rules(
@@ -147,48 +147,48 @@ class DataListener(Part):
     )
 
     type: ListenerType = "internal"
-    """internal: inside of the Kubernetes cluster only. nodeport: a port of every node. loadbalancer: a load balancer \
-of the cloud."""
+    """Type of the listener. internal: only inside the Kubernetes cluster. nodeport: a port of every node. \
+loadbalancer: a load balancer of the cloud."""
     per_broker: bool = False
-    """Whether each broker has a Service of its own, so that clients outside reach the leader directly. Without it \
-brokers forward what belongs to others."""
+    """Whether each broker has its own Service, so that external clients reach leaders directly. Otherwise brokers \
+forward requests to the leaders."""
     advertised_host: Annotated[str, kubernetes(maxLength=253, minLength=1)] | None = None
-    """Host at which clients reach each broker, with {id}, {pod} and {namespace} as placeholders, as in \
+    """Host at which clients reach each broker, with the placeholders {id}, {pod} and {namespace}, for example \
 broker-{id}.example.com."""
     annotations: Annotations = Field(default_factory=dict)
-    """Annotations of the Services, as load balancers and DNS controllers want them."""
+    """Annotations of the Services, for load balancers and DNS controllers."""
     node_port: Annotated[int, Field(ge=1, le=65535)] | None = None
-    """Port of the nodes for the bootstrap Service; without it Kubernetes chooses one."""
+    """Port of the nodes for the bootstrap Service; by default Kubernetes chooses a port."""
 
 
 class Listeners(Part):
-    """Ways to the brokers."""
+    """Listeners of the brokers."""
 
     data: DataListener = DataListener()
-    """What producers, consumers and tools connect to."""
+    """Listener for producers, consumers and tools."""
 
 
 class ManagedEtcd(Part):
-    """An etcd that the operator runs for this Cluster alone."""
+    """Etcd that the operator runs only for this Cluster."""
 
     replicas: Annotated[
         int,
         Field(ge=1, le=5),
         kubernetes(Rule("self % 2 == 1", "etcd has an odd number of members: 1, 3 or 5")),
     ] = 3
-    """How many members: 1, 3 or 5. Members join and leave one at a time."""
+    """Number of members: 1, 3 or 5. Members join and leave one at a time."""
     image: Image | None = None
-    """Image of etcd; without it the operator's own choice."""
+    """Image of etcd; by default an image that the operator selects."""
     storage: Storage = Storage(size="2Gi")
-    """The volume of each member, of 2Gi unless said otherwise."""
+    """Volume of each member, 2Gi by default."""
     resources: Resources | None = None
     """Processor and memory of each member."""
     template: PodTemplate | None = None
-    """What the pods have beside what the operator draws."""
+    """Additions to the pods that the operator creates."""
 
 
 class ExternalEtcd(Part):
-    """An etcd that the operator does not run. The operator only checks its health."""
+    """Etcd that the operator does not run; the operator only checks its health."""
 
     endpoints: Annotated[
         tuple[
@@ -207,14 +207,14 @@ class ExternalEtcd(Part):
         ],
         kubernetes(minItems=1, maxItems=ETCD_ENDPOINTS_MAX),
     ]
-    """URLs of its client ports, 1 to 9."""
+    """URLs of the client ports of etcd, 1 to 9."""
     secret_name: ObjectName | None = None
-    """Secret in the same namespace with ca.crt, and tls.crt and tls.key or username and password, as the etcd asks \
-for them."""
+    """Secret in the same namespace with ca.crt, and with tls.crt and tls.key or username and password, depending on \
+the authentication of etcd."""
 
 
 class Etcd(Part):
-    """Where the cluster's coordination is kept: exactly one of managed and external."""
+    """Store of the cluster's coordination data: exactly one of managed and external."""
 
     model_config = ConfigDict(
         json_schema_extra=rules(
@@ -228,33 +228,33 @@ class Etcd(Part):
     )
 
     managed: ManagedEtcd | None = None
-    """The operator runs it."""
+    """Etcd that the operator runs."""
     external: ExternalEtcd | None = None
-    """An etcd that the operator does not run."""
+    """Etcd that the operator does not run."""
 
 
 class LabelRequirement(Part):
-    """One requirement of a label selector."""
+    """Requirement of a label selector."""
 
     key: LabelKey
-    """The label."""
+    """Key of the label."""
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
-    """How its value relates to the values."""
+    """Relation between the label's value and the values of the requirement."""
     values: Annotated[tuple[LabelValue, ...], kubernetes(maxItems=LABELS_MAX)] = ()
-    """The values, for In and NotIn."""
+    """Values for In and NotIn."""
 
 
 class LabelSelector(Part):
-    """Objects by their labels; an empty one means all."""
+    """Selector of objects by their labels; an empty selector selects all objects."""
 
     match_labels: Labels = Field(default_factory=dict)
-    """Labels that they have."""
+    """Labels that selected objects have."""
     match_expressions: Annotated[tuple[LabelRequirement, ...], kubernetes(maxItems=LABELS_MAX)] = ()
-    """Requirements that they meet."""
+    """Requirements that selected objects meet."""
 
 
 class AddressBlock(Part):
-    """A range of IP addresses."""
+    """Range of IP addresses."""
 
     cidr: Annotated[
         str,
@@ -262,13 +262,13 @@ class AddressBlock(Part):
             Rule("isCIDR(self)", "must be a range of addresses, as 10.0.0.0/8 or 2001:db8::/32"), maxLength=64
         ),
     ]
-    """The range."""
+    """Range in CIDR notation."""
     except_: Annotated[
         tuple[Annotated[str, kubernetes(maxLength=64)], ...],
         kubernetes(maxItems=PEERS_MAX),
         Field(alias="except"),
     ] = ()
-    """Ranges within it that are left out."""
+    """Excluded ranges within the range."""
 
 
 class NetworkPeer(Part):
@@ -284,36 +284,37 @@ class NetworkPeer(Part):
     )
 
     pod_selector: LabelSelector | None = None
-    """Pods, of the Cluster's namespace unless namespaceSelector says more."""
+    """Selector of pods, in the Cluster's namespace unless namespaceSelector is set."""
     namespace_selector: LabelSelector | None = None
-    """Namespaces."""
+    """Selector of namespaces."""
     ip_block: AddressBlock | None = None
-    """Addresses."""
+    """Range of addresses."""
 
 
 class NetworkPolicySettings(Part):
     """Network access to the brokers."""
 
     enabled: bool = True
-    """Whether network policies are made."""
+    """Whether network policies are created."""
     clients: Annotated[tuple[NetworkPeer, ...], kubernetes(maxItems=PEERS_MAX)] | None = None
-    """Peers that may connect to the data port; without it all, with an empty list only the operator and the brokers."""
+    """Peers that may connect to the data port; by default all peers. With an empty list only the operator and the \
+brokers may connect."""
 
 
 class PodMonitorSettings(Part):
-    """Whether a PodMonitor makes Prometheus scrape the brokers."""
+    """PodMonitor with which Prometheus scrapes the brokers."""
 
     enabled: bool = True
-    """Whether a PodMonitor is made where that kind exists."""
+    """Whether a PodMonitor is created if Kubernetes has this kind of object."""
 
 
 class ClaimPolicy(Part):
-    """What happens to the volumes' claims."""
+    """Whether the claims of volumes are retained or deleted."""
 
     when_deleted: KeptOrDeleted = Kept
-    """When the Cluster is deleted."""
+    """Policy when the Cluster is deleted."""
     when_scaled: KeptOrDeleted = Kept
-    """When a broker was emptied and taken away."""
+    """Policy when a drained broker is removed."""
 
 
 TopicNamespace = Annotated[

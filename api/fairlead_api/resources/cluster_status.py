@@ -1,4 +1,4 @@
-"""The status of a Cluster: what the operator has seen and done last."""
+"""Status of a Cluster, which the operator writes."""
 
 from __future__ import annotations
 
@@ -18,46 +18,46 @@ Conditions = Annotated[
 
 
 class BrokerCount(Part):
-    """Brokers over all pools."""
+    """Numbers of brokers in all pools."""
 
     desired: int = 0
-    """Number of brokers that should run: the number in the spec, and surplus brokers that may not leave yet."""
+    """Number of brokers that should run: the number in the spec, plus surplus brokers that cannot be removed yet."""
     ready: int = 0
-    """How many are ready: caught up and serving."""
+    """Number of brokers that have caught up and serve."""
     summary: ShortText = ""
-    """The two as `ready/desired`, for the listing."""
+    """Both numbers as `ready/desired`, for listings."""
 
 
 class PoolStatus(Part):
-    """One pool."""
+    """Status of a pool."""
 
     name: ShortText
     """Name of the pool."""
     replicas: int = 0
-    """Brokers that exist now, including brokers that are being emptied."""
+    """Number of existing brokers, including brokers that are being drained."""
     ready: int = 0
-    """How many of them are ready."""
+    """Number of brokers of the pool that are ready."""
     updated: int = 0
-    """How many of them run the newest template."""
+    """Number of brokers of the pool that run with the newest template."""
     broker_ids: Annotated[tuple[int, ...], kubernetes(maxItems=200)] = ()
-    """Their ids."""
+    """Ids of the brokers."""
 
 
 class EtcdMemberStatus(Part):
-    """One member of etcd."""
+    """Status of an etcd member."""
 
     name: ShortText
-    """Name of its pod, or its URL for an external one."""
+    """Name of the member's pod, or the URL of an external member."""
     id: ShortText = ""
-    """Its member id, as etcd writes it."""
+    """Member id in etcd's notation."""
     role: Literal["leader", "follower", "learner", "unknown"] = "unknown"
-    """What it is in its cluster."""
+    """Role of the member in etcd."""
     healthy: bool = False
-    """Whether it answers and has a leader."""
+    """Whether the member answers and has a leader."""
 
 
 class EtcdRestartStatus(Part):
-    """The restart of a member of etcd that is under way."""
+    """Restart of an etcd member in progress."""
 
     name: ShortText
     """Name of the pod."""
@@ -68,25 +68,25 @@ class EtcdRestartStatus(Part):
 
 
 class EtcdStatus(Part):
-    """The etcd of the cluster."""
+    """Status of the cluster's etcd."""
 
     replicas: int = 0
-    """Members that it has now."""
+    """Number of members."""
     ready: int = 0
-    """How many of them are healthy."""
+    """Number of healthy members."""
     members: Annotated[
         tuple[EtcdMemberStatus, ...],
         kubernetes(
             **{"maxItems": 16, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
         ),
     ] = ()
-    """Each of them."""
+    """Status of each member."""
     restart: EtcdRestartStatus | None = None
-    """The restart of a member by the operator, until the member is healthy again."""
+    """Restart of a member by the operator, until the member is healthy again."""
 
 
 class BrokerAddress(Part):
-    """Where clients reach one broker."""
+    """Address at which clients reach a broker."""
 
     id: int
     """Id of the broker."""
@@ -95,28 +95,28 @@ class BrokerAddress(Part):
 
 
 class ListenerStatus(Part):
-    """Where clients reach the brokers by one listener."""
+    """Addresses at which clients reach the brokers through a listener."""
 
     name: ShortText
     """Name of the listener: data."""
     type: ShortText = ""
-    """Its type."""
+    """Type of the listener."""
     bootstrap: LongText = ""
-    """The URL to give to clients."""
+    """Bootstrap URL for clients."""
     brokers: Annotated[
         tuple[BrokerAddress, ...],
         kubernetes(
             **{"maxItems": 2000, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["id"]}
         ),
     ] = ()
-    """Each broker's own address, as advertised to clients."""
+    """Address of each broker that is advertised to clients."""
 
 
 class RollStatus(Part):
-    """The restart that is under way."""
+    """Restart of brokers in progress."""
 
     broker_id: int
-    """The broker that is being restarted, or would be next."""
+    """Id of the broker that is being restarted or would be restarted next."""
     reason: LongText
     """Reason of the restart, for example a changed template."""
     since: Annotated[str, kubernetes(format="date-time")]
@@ -124,40 +124,40 @@ class RollStatus(Part):
 
 
 class ScaleDownStatus(Part):
-    """The brokers that are being taken away; written before the first is cordoned, so that it can be taken back."""
+    """Removal of brokers in progress; it is written before the first broker is cordoned, so that it can be undone."""
 
     broker_id: int
-    """The broker that is being emptied."""
+    """Id of the broker that is being drained."""
     broker_ids: Annotated[tuple[int, ...], kubernetes(maxItems=2000)] = ()
-    """All that are to go."""
+    """Ids of all brokers that will be removed."""
     partitions_left: int
-    """Partitions of which it still holds a replica."""
+    """Number of partitions that still have a replica on the broker."""
 
 
 class ClusterStatus(Part):
-    """What the operator has seen and done last."""
+    """Observed state of the cluster."""
 
     observed_generation: int | None = None
-    """The generation of the spec that this status answers to."""
+    """Generation of the spec for which the status was written."""
     conditions: Conditions = ()
     """Conditions; the reference of conditions explains each type and reason."""
     cluster_id: ShortText | None = None
-    """Id of the cluster, as its brokers made it."""
+    """Id of the cluster, which its brokers generated."""
     version: ShortText | None = None
-    """The release that all brokers run; while they are being upgraded, the oldest one."""
+    """Release that all brokers run; during an upgrade, the oldest release."""
     format_version: int | None = None
-    """The newest format in which brokers store data."""
+    """Newest format in which brokers store data."""
     brokers: BrokerCount = BrokerCount()
-    """Brokers over all pools."""
+    """Numbers of brokers in all pools."""
     pools: Annotated[
         tuple[PoolStatus, ...],
         kubernetes(
             **{"maxItems": 32, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
         ),
     ] = ()
-    """Each pool."""
+    """Status of each pool."""
     etcd: EtcdStatus | None = None
-    """The etcd."""
+    """Status of the cluster's etcd."""
     listeners: Annotated[
         tuple[ListenerStatus, ...],
         kubernetes(
@@ -166,6 +166,6 @@ class ClusterStatus(Part):
     ] = ()
     """Addresses at which clients reach the brokers."""
     roll: RollStatus | None = None
-    """The restart that is under way."""
+    """Restart of brokers in progress."""
     scale_down: ScaleDownStatus | None = None
-    """The broker that is being emptied."""
+    """Removal of brokers in progress."""

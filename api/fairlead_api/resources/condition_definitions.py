@@ -1,6 +1,6 @@
-"""What a condition is: its type, its reasons, and which of its statuses is the good one.
+"""Types of the catalogue of conditions: condition types, their reasons, and their desired status.
 
-The types of which the catalogue of conditions is made. Must not know any single reason.
+Must not know any single reason.
 """
 
 from __future__ import annotations
@@ -25,39 +25,39 @@ class ConditionName(StrEnum):
 
 
 class ResourceKind(StrEnum):
-    """Kinds of custom resources, by the words of their manifests."""
+    """Kinds of custom resources, with the names in manifests."""
 
     CLUSTER = "Cluster"
     TOPIC = "Topic"
 
 
 class Polarity(StrEnum):
-    """Which status of a condition is the good one."""
+    """Desired status of a condition."""
 
     GOOD_WHEN_TRUE = "good when True"
-    """Always there; False or Unknown deserves a look."""
+    """Condition that is always present and needs attention while it is False or Unknown."""
     BAD_WHEN_TRUE = "bad when True"
-    """Present only while it is True, which asks for an action."""
+    """Condition that is present only while it is True, which requires an action."""
     NEUTRAL = "neither good nor bad"
-    """There only while it holds: it explains what is seen."""
+    """Condition that explains the state of the object and requires no action."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a condition has its status, as one word."""
+    """Reason of a condition's status, as one word."""
 
     name: str
     statuses: tuple[str, ...]
-    """The statuses with which this reason goes."""
+    """Statuses that are possible with the reason."""
     meaning: str
     next_step: str
-    """What a person does; starts with "Nothing" where nothing is to be done."""
+    """Action for a person; starts with "Nothing" if no action is required."""
     kinds: tuple[ResourceKind, ...] = (ResourceKind.CLUSTER, ResourceKind.TOPIC)
 
 
 @dataclass(frozen=True, slots=True)
 class ConditionType:
-    """One type of condition."""
+    """Type of condition."""
 
     name: ConditionName
     polarity: Polarity

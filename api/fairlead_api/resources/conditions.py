@@ -1,6 +1,6 @@
-"""Conditions in the status of a resource: their form, and when the time of the last change moves.
+"""Conditions in the status of a resource: their form, and the rules for the time of the last change.
 
-What each type and reason means stands in `condition_catalogue`; a condition outside of it cannot be made here.
+The catalogue `CONDITIONS` defines each type and reason; this module creates no other conditions.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ MESSAGE_LENGTH_MAX = 32768
 
 
 class Condition(Part):
-    """One condition, in the form that all of Kubernetes uses."""
+    """Condition in the standard form of Kubernetes."""
 
     type: Annotated[str, kubernetes(maxLength=64)]
-    """What is judged: one of the catalogue."""
+    """Type of the condition, from the catalogue."""
     status: Truth
-    """Whether it holds."""
+    """Whether the condition is true."""
     reason: Annotated[str, kubernetes(maxLength=128)]
-    """Why, as one word of the catalogue."""
+    """Reason of the status, as one word of the catalogue."""
     message: Annotated[str, kubernetes(maxLength=MESSAGE_LENGTH_MAX)] = ""
-    """Why, for people: which object, which numbers, what to do."""
+    """Explanation for people with the affected objects, numbers and the remedy."""
     last_transition_time: Annotated[str, kubernetes(format="date-time")]
-    """When the status changed last."""
+    """Time of the last change of the status."""
     observed_generation: int | None = None
-    """The generation of the object that was judged."""
+    """Generation of the object for which the condition was evaluated."""
 
 
 def condition(
@@ -51,7 +51,7 @@ def condition(
     now: datetime,
     generation: int | None = None,
 ) -> Condition:
-    """Return a condition of the catalogue; a reason that the type or the status does not have is a broken invariant."""
+    """Return a condition of the catalogue; the reason must be defined for the type and the status."""
     entry = reason_of(type_, reason)
     assert entry is not None, f"condition {type_} has no reason {reason}"
     assert status in entry.statuses, f"condition {type_} is not {status} for the reason {reason}"
@@ -66,10 +66,10 @@ def condition(
 
 
 def set_condition(conditions: Iterable[Condition], new: Condition) -> tuple[Condition, ...]:
-    """Return the conditions with `new` in the place of the one of its type, in the catalogue's order.
+    """Return the conditions with `new` in place of the condition of its type, in the catalogue's order.
 
-    The time of the last change stays when the status is the same: a new reason or message is no change. A
-    condition that was never evaluated has no status, and its time is no time of a change.
+    The time of the last change is kept if the status is the same, even with a new reason or message. The time of a
+    condition that was never evaluated is not kept, since it had no status.
     """
     by_type = {each.type: each for each in conditions}
     old = by_type.get(new.type)
@@ -90,7 +90,7 @@ def find_condition(conditions: Iterable[Condition], type_: ConditionName) -> Con
 
 
 def rfc3339(now: datetime) -> str:
-    """Return a time as Kubernetes writes it: UTC, whole seconds."""
+    """Return a timestamp in the format of Kubernetes: UTC, whole seconds."""
     return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -113,9 +113,9 @@ CONDITIONS: Final[Mapping[ConditionName, ConditionType]] = {
         RECONCILIATION_PAUSED,
     )
 }
-"""Every type by its name, in the order in which a status lists them."""
+"""All types by name, in the order of a status."""
 
 
 def reason_of(type_: ConditionName, reason: str) -> Reason | None:
-    """Return the entry of a reason, or None where the type has no such reason."""
+    """Return the entry of a reason; None if the type does not have the reason."""
     return next((each for each in CONDITIONS[type_].reasons if each.name == reason), None)

@@ -1,6 +1,7 @@
-"""Quantities as Kubernetes writes them: `10Gi`, `500m`, `1e9`.
+"""Kubernetes quantities such as `10Gi`, `500m`, `1e9`.
 
-The schema takes what the API server's own `isQuantity` takes; here they become numbers that can be compared.
+The schema accepts the quantities that the API server's `isQuantity` accepts; this module converts quantities to numbers
+that can be compared.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ NO_SHRINKING: Final = Rule(
 )
 
 Size = Annotated[str, kubernetes(NOT_A_SIZE, NO_SHRINKING, maxLength=QUANTITY_LENGTH_MAX)]
-"""A size of storage. It only grows."""
+"""Size of storage, which can only be increased."""
 
 AmountOfResource = Annotated[
     int | str,
@@ -38,11 +39,11 @@ AmountOfResource = Annotated[
         maxLength=QUANTITY_LENGTH_MAX,
     ),
 ]
-"""What a container asks for or may have of processor or memory; a whole number or text."""
+"""Request or limit of a container for processor or memory, as an integer or text."""
 
 
 def quantity(text: str | int) -> Fraction:
-    """Return the number that a quantity says, exactly; raise `ValueError` if it is none."""
+    """Return the exact number of a quantity. Raises `ValueError` for an invalid quantity."""
     match = _QUANTITY.fullmatch(str(text))
     if match is None:
         problem = f"{text!r} is no quantity, as 500m, 2 or 4Gi"

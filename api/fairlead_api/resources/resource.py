@@ -1,8 +1,8 @@
-"""What every custom resource has: how models are written on the wire, metadata, and the door for stored objects.
+"""Base classes of custom resources: serialization, metadata, and parsing of stored objects.
 
-Limits of two kinds stand on the models. Numbers and shapes (`ge`, `le`, types, choices) hold wherever a model is
-made. Lengths, patterns and rules in CEL stand in the schema alone: the API server enforces them, and an object that
-an older or newer release stored is still read. Fields that a model does not know are left out when reading.
+The models have two kinds of limits. Numbers and types (`ge`, `le`, types, choices) are checked whenever a model is
+created. Lengths, patterns and CEL rules are only in the schema and are enforced by the API server, so that objects
+stored by an older or newer release can still be read. Unknown fields are ignored when an object is read.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ GROUP: Final = "fairlead.dev"
 VERSION: Final = "v1alpha1"
 API_VERSION: Final = f"{GROUP}/{VERSION}"
 CATEGORY: Final = "fairlead"
-"""`kubectl get fairlead` lists every resource of ours."""
+"""Category of Fairlead's resources; `kubectl get fairlead` lists all of them."""
 
 
 class Part(BaseModel):
-    """A piece of a resource: immutable, camelCase on the wire, deaf to fields that it does not know."""
+    """Part of a resource: immutable, camelCase in manifests, and ignoring unknown fields."""
 
     model_config = ConfigDict(
         alias_generator=to_camel,
@@ -34,12 +34,12 @@ class Part(BaseModel):
     )
 
     def manifest(self) -> dict[str, object]:
-        """Return this piece as it is written in a manifest; what is not set is left out."""
+        """Return the part in the form of a manifest, without fields that are not set."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 class Metadata(Part):
-    """What the operator reads of an object's metadata."""
+    """Fields of an object's metadata that the operator uses."""
 
     name: str
     namespace: str
@@ -55,55 +55,55 @@ class Metadata(Part):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that is wrong with a stored object: where, as `spec.brokers[0].replicas`, and what."""
+    """Error in a stored object: its path, such as `spec.brokers[0].replicas`, and the reason."""
 
     path: str
     reason: str
 
     def __str__(self) -> str:
-        """Read as the API server writes it: path, colon, reason."""
+        """Return the error in the form of the API server: path, colon, reason."""
         return f"{self.path}: {self.reason}"
 
 
 class InvalidResource(Exception):
-    """A stored object that this release cannot read. It becomes the condition InvalidSpec, never a crash."""
+    """Raised for a stored object that this release cannot read; reported as the condition InvalidSpec."""
 
     def __init__(self, subject: str, faults: tuple[Fault, ...]) -> None:
         super().__init__(f"{subject}: {'; '.join(map(str, faults))}")
         self.subject = subject
-        """Kind, namespace and name, as far as the object has them: `Cluster shop/main`."""
+        """Kind, namespace and name, as far as the object has them, for example `Cluster shop/main`."""
         self.faults = faults
-        """Everything that is wrong, never empty."""
+        """All errors in the object, at least one."""
 
     @property
     def path(self) -> str:
-        """Where the first fault is."""
+        """Path of the first error."""
         return self.faults[0].path
 
     @property
     def reason(self) -> str:
-        """What the first fault is."""
+        """Reason of the first error."""
         return self.faults[0].reason
 
 
 class Resource(Part):
-    """A whole object. Its status is the operator's own: one that cannot be read counts as not written yet."""
+    """Custom resource object; an unreadable status counts as not written yet, since only the operator writes it."""
 
     metadata: Metadata
 
     @property
     def namespace(self) -> str:
-        """The namespace of the object."""
+        """Namespace of the object."""
         return self.metadata.namespace
 
     @property
     def name(self) -> str:
-        """The name of the object."""
+        """Name of the object."""
         return self.metadata.name
 
     @classmethod
     def parse(cls, manifest: Mapping[str, object]) -> Self:
-        """Return the object of a stored manifest; raise `InvalidResource` when metadata or spec cannot be read."""
+        """Return the object of a stored manifest. Raises `InvalidResource` if metadata or spec cannot be read."""
         try:
             return cls.model_validate(manifest)
         except ValidationError as error:

@@ -1,7 +1,8 @@
-"""What the API server checks and Pydantic does not: words of the schema of Kubernetes, and rules in CEL.
+"""Checks of the API server that Pydantic does not perform: Kubernetes schema keywords, and CEL rules.
 
-They ride on the models as extra JSON schema, from where the generator of the custom resource definitions takes them.
-A rule has the exact message that a user reads when it is broken; messages say what to do where that is not plain.
+The checks are attached to the models as extra JSON schema, which the generator of the custom resource definitions
+reads. A rule has the message that a user sees when the rule is violated; the message explains the remedy if it is not
+obvious.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ from enum import StrEnum
 from typing import Final
 
 from pydantic import Field, JsonValue
-from pydantic.fields import FieldInfo  # noqa: TC002 - as everywhere, imports show what is depended on
+from pydantic.fields import FieldInfo  # noqa: TC002 - as everywhere, imports show dependencies
 
 RULES: Final = "x-kubernetes-validations"
 
 
 class RuleReason(StrEnum):
-    """The kind of refusal that the API server reports for a broken rule; others exist that swallow the message."""
+    """Kind of refusal that the API server reports for a violated rule; its other kinds omit the message."""
 
     INVALID = "FieldValueInvalid"
     FORBIDDEN = "FieldValueForbidden"
@@ -25,18 +26,18 @@ class RuleReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule in CEL. One that names `oldSelf` holds for updates only."""
+    """CEL rule; a rule that uses `oldSelf` applies only to updates."""
 
     rule: str
-    """The expression; it is true of what is allowed."""
+    """CEL expression that is true for allowed values."""
     message: str
-    """Message of the API server to a user who breaks the rule."""
+    """Message of the API server when the rule is violated."""
     field_path: str = ""
-    """The field below the rule's place that is to blame, as `.name`; empty for the place itself."""
+    """Path of the invalid field relative to the rule, such as `.name`; empty for the field of the rule."""
     reason: RuleReason = RuleReason.INVALID
 
     def schema(self) -> dict[str, JsonValue]:
-        """Return the rule as it stands in a schema."""
+        """Return the rule in the form of a schema."""
         words: dict[str, JsonValue] = {"rule": self.rule, "message": self.message, "reason": str(self.reason)}
         if self.field_path:
             words["fieldPath"] = self.field_path
@@ -44,13 +45,13 @@ class Rule:
 
 
 def rules(*given: Rule, **words: JsonValue) -> dict[str, JsonValue]:
-    """Return extra JSON schema with rules and words of a schema, for a model's configuration or a field."""
+    """Return extra JSON schema with rules and schema keywords, for a model's configuration or a field."""
     listed: list[JsonValue] = [rule.schema() for rule in given]
     return {**words, RULES: listed} if listed else {**words}
 
 
 def kubernetes(*given: Rule, **words: JsonValue) -> FieldInfo:
-    """Return an annotation of a type with rules and words of a schema, as `maxLength=63`."""
+    """Return a type annotation with rules and schema keywords such as `maxLength=63`."""
     extra = rules(*given, **words)
     info: FieldInfo = Field(json_schema_extra=extra)
     return info

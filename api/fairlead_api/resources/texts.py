@@ -1,6 +1,6 @@
-"""Texts with a rule: names of objects, topics and configuration keys, addresses, and how long each may be.
+"""Text types with patterns and maximum lengths: names of objects, topics and configuration keys, addresses.
 
-All of it holds in the schema alone; the operator reads whatever is stored.
+The rules are only in the schema; the operator reads stored texts without checks.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from fairlead_api.identifiers import NAME_LENGTH_MAX
 from fairlead_api.resources.schema_rules import Rule, kubernetes
 
 CONFIG_KEYS_MAX: Final = 64
-"""Keys of one `config`: more than the catalogue has."""
+"""Maximum number of keys of a `config`, which is more than the catalogue has."""
 CONFIG_VALUE_LENGTH_MAX: Final = 1024
 KEY_LENGTH_MAX: Final = 128
 
@@ -23,7 +23,7 @@ ObjectName = Annotated[
         pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
     ),
 ]
-"""Name of an object of Kubernetes."""
+"""Name of a Kubernetes object."""
 NamespaceName = Annotated[
     str, kubernetes(maxLength=63, minLength=1, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
 ]
@@ -49,15 +49,15 @@ ConfigKeyName = Annotated[
         maxLength=KEY_LENGTH_MAX,
     ),
 ]
-"""A key of the configuration catalogue, known or not."""
+"""Configuration key, which may be unknown to the catalogue."""
 Image = Annotated[str, kubernetes(maxLength=512, minLength=1, pattern=r"^\S+$")]
-"""A container image, by name and tag or digest."""
+"""Container image, by name and tag or digest."""
 Release = Annotated[str, kubernetes(maxLength=64, minLength=1, pattern=r"^[0-9A-Za-z][0-9A-Za-z.+_-]*$")]
-"""A release of Fairlead, as `0.2.0`."""
+"""Release of Fairlead, such as `0.2.0`."""
 ShortText = Annotated[str, kubernetes(maxLength=253)]
-"""A name, id or word in a status."""
+"""Name, id or word in a status."""
 LongText = Annotated[str, kubernetes(maxLength=1024)]
-"""An address, a URL or a reason in a status."""
+"""Address, URL or reason in a status."""
 LabelValue = Annotated[str, kubernetes(maxLength=63)]
 LabelKey = Annotated[str, kubernetes(maxLength=317)]
 AnnotationValue = Annotated[str, kubernetes(maxLength=4096)]
@@ -70,4 +70,4 @@ ConfigMap = Annotated[
     dict[str, Annotated[str, kubernetes(maxLength=CONFIG_VALUE_LENGTH_MAX)]],
     kubernetes(KEYS_WITHOUT_A_FORM, maxProperties=CONFIG_KEYS_MAX),
 ]
-"""Values by configuration key. Always strings: a null would be taken away by `kubectl apply`."""
+"""Values by configuration key; always strings, since `kubectl apply` would remove a null."""

@@ -1,4 +1,4 @@
-"""The custom resource Topic: one topic of a Cluster. The resource is the source; the topic follows it."""
+"""Custom resource Topic: one topic of a Cluster, which the operator changes to match the resource."""
 
 from __future__ import annotations
 
@@ -31,11 +31,12 @@ class ClusterReference(Part):
     name: ObjectName
     """Name of the Cluster."""
     namespace: NamespaceName | None = None
-    """Its namespace, if it is another one; the Cluster then has to list this one in topicNamespaces."""
+    """Namespace of the Cluster; by default that of the Topic. A Cluster in another namespace must list the Topic's \
+namespace in topicNamespaces."""
 
 
 class TopicSpec(Part):
-    """What the topic is to be."""
+    """Desired state of the topic."""
 
     model_config = ConfigDict(
         json_schema_extra=rules(
@@ -66,7 +67,7 @@ class TopicSpec(Part):
     ]
     """The Cluster that has the topic. It cannot be changed."""
     name: TopicName | None = None
-    """Name of the topic, if it is another one than the resource's. It cannot be changed."""
+    """Name of the topic; by default the name of the resource. It cannot be changed."""
     partitions: Annotated[
         int,
         Field(ge=1, le=PARTITIONS_MAX),
@@ -78,48 +79,48 @@ class TopicSpec(Part):
             )
         ),
     ] = 1
-    """Number of partitions. It can be raised, never lowered; keys then go to other partitions than before."""
+    """Number of partitions. It can be increased but not decreased; an increase assigns keys to different partitions."""
     replicas: Annotated[int, Field(ge=1, le=REPLICAS_MAX)] | None = None
-    """Replicas of each partition; without it as the cluster's default.replication.factor says when the topic is \
-made. A change moves data, with its progress in status.reassignment."""
+    """Number of replicas of each partition; by default the cluster's default.replication.factor when the topic is \
+created. A change moves data; status.reassignment shows the progress."""
     config: ConfigMap = Field(default_factory=dict)
-    """Configuration by Kafka's keys, always as strings. A key that is not here has its default; a value that is \
-changed in the cluster by other means is set back."""
+    """Configuration by Kafka's keys, always as strings. A missing key has its default. A value that is changed in the \
+cluster by other means is reset."""
     unmanaged_config: Annotated[
         tuple[ConfigKeyName, ...],
         kubernetes(**{"maxItems": CONFIG_KEYS_MAX, "x-kubernetes-list-type": "set"}),
     ] = ()
-    """Keys that others manage: the operator neither reads nor writes them."""
+    """Keys that are managed by other means; the operator neither reads nor writes them."""
     deletion_policy: DeletionPolicy = "Delete"
-    """What happens to the topic and its data when the resource is deleted."""
+    """Whether the topic and its data are deleted or retained when the resource is deleted."""
 
 
 class Reassignment(Part):
-    """Replicas that are being moved."""
+    """Move of replicas in progress."""
 
     partitions_total: int
-    """Partitions whose replicas were to change."""
+    """Number of partitions whose replicas change."""
     partitions_left: int
-    """Partitions that are not done."""
+    """Number of partitions whose replicas have not changed yet."""
 
 
 class TopicStatus(Part):
-    """What the operator has seen and done last."""
+    """Observed state of the topic."""
 
     observed_generation: int | None = None
-    """The generation of the spec that this status answers to."""
+    """Generation of the spec for which the status was written."""
     conditions: Conditions = ()
     """Conditions; the reference of conditions explains each type and reason."""
     topic_name: ShortText | None = None
     """Name of the topic."""
     topic_id: ShortText | None = None
-    """Id of the topic: another id means that the topic was deleted and created again."""
+    """Id of the topic; it changes when the topic is deleted and created again."""
     partitions: int | None = None
-    """Partitions that the topic has."""
+    """Number of partitions of the topic."""
     replicas: int | None = None
-    """Replicas that every partition has: the smallest number."""
+    """Smallest number of replicas of a partition."""
     reassignment: Reassignment | None = None
-    """Replicas that are being moved."""
+    """Move of replicas in progress."""
 
 
 class Topic(Resource):
@@ -136,9 +137,9 @@ class Topic(Resource):
     )
 
     spec: TopicSpec
-    """What the topic is to be."""
+    """Desired state of the topic."""
     status: TopicStatus = TopicStatus()
-    """What the operator has seen and done last."""
+    """Observed state of the topic."""
 
     @property
     def topic_name(self) -> str:

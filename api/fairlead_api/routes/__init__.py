@@ -1,7 +1,7 @@
-"""Every call that a broker serves, as one table.
+"""Table of all calls that a broker serves.
 
-It feeds the server's dispatch and its `authorize`, the OpenAPI document and the reference page. Must not know
-how any call is carried out.
+The table is used by the broker's dispatch and `authorize`, the OpenAPI document and the reference page. This module
+must not know how a call is carried out.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ ROUTES: Final[tuple[Route, ...]] = (
     *GROUP_ROUTES,
     *OPS_ROUTES,
 )
-"""The table, in the order of the reference page."""
+"""Table of routes, in the order of the reference page."""
 
 _BY_NAME: Final = {entry.name: entry for entry in ROUTES}
 
 
 def route(name: str) -> Route:
-    """Return the route of that name; raises `KeyError` if there is none."""
+    """Return the route with a name. Raises `KeyError` for an unknown name."""
     return _BY_NAME[name]
 
 
 def parse_query(entry: Route, raw_query: bytes | str) -> QueryValues:
-    """Return the typed query parameters of a request to this route; raises as `parse_parameters`."""
+    """Return the typed query parameters of a request to this route. Raises as `parse_parameters`."""
     return parse_parameters(entry.query, raw_query)

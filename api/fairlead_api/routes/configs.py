@@ -1,6 +1,6 @@
-"""The calls about the configuration of the cluster and of single brokers.
+"""Routes of the calls about the configuration of the cluster and of single brokers.
 
-A part of the route table, joined by `routes`.
+Part of the route table, which `routes` assembles.
 """
 
 from __future__ import annotations
@@ -75,4 +75,4 @@ CONFIG_ROUTES: Final = (
         problems=("broker_not_found", *_CHANGE_PROBLEMS),
     ),
 )
-"""The table's rows."""
+"""Routes of this module, in the order of the route table."""

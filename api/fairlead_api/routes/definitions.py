@@ -1,6 +1,6 @@
-"""What a route is: the types of which the route table is made.
+"""Types of the route table.
 
-Read by `routes` (the table), `openapi`, the server and the docs generator. Must not know any single call.
+Used by `routes` (the table), `openapi`, the broker and the docs generator. Must not know any single call.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Listener(StrEnum):
-    """Which of a broker's listeners serves a call."""
+    """Listener of a broker that serves a call."""
 
     DATA = "data"
     OPS = "ops"
@@ -24,7 +24,7 @@ class Listener(StrEnum):
 
 
 class Operation(StrEnum):
-    """What a call does to its resource, by the names of Kafka's access rules."""
+    """Operation of a call on its resource, with the names of Kafka's access rules."""
 
     DESCRIBE = "describe"
     CREATE = "create"
@@ -35,7 +35,7 @@ class Operation(StrEnum):
 
 
 class Resource(StrEnum):
-    """What a call is about; PUBLIC are the calls that anybody may make."""
+    """Kind of resource that a call operates on; PUBLIC is for calls that every caller may make."""
 
     PUBLIC = "public"
     CLUSTER = "cluster"
@@ -45,7 +45,7 @@ class Resource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HeaderParameter:
-    """A request header that a call understands beside HTTP's own; `pattern` is what its value must look like."""
+    """Request header that a call supports in addition to HTTP's own; its value must match the expression `pattern`."""
 
     name: str
     explanation: str
@@ -54,11 +54,10 @@ class HeaderParameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerForm:
-    """One way in which a call succeeds.
+    """Form of a successful answer of a call.
 
-    `type` is the msgspec type of a JSON body, None for other bodies or none; `other_types` are the shapes
-    that the body has instead where a parameter asks for them; `line_types` are the shapes of a line or event where
-    the body is a stream of such.
+    `type` is the msgspec type of a JSON body; None without a JSON body. `other_types` are types that the body has
+    instead if a parameter requests them. `line_types` are the types of a line or an event if the body is a stream.
     """
 
     status: int
@@ -72,13 +71,12 @@ class AnswerForm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """One call: its path, the operation and resource that access rules name, its parameters, bodies and answers.
+    """Definition of a call: path, operation and resource for access rules, parameters, bodies and answers.
 
-    `path` holds its parameters in braces. `request` is the msgspec type of a JSON body, None where the body
-    is of another form or there is none; `other_requests` are the shapes that it may have as well, and `line_requests`
-    those of a line of NDJSON. `answer` is that of the usual JSON answer. `problems` are codes of
-    the catalogue beyond the codes that every call can answer. The server asks `authorize` with `operation` and
-    `resource`.
+    `path` has its parameters in braces. `request` is the msgspec type of a JSON body; None without a JSON body.
+    `other_requests` are further types that the body may have, and `line_requests` are the types of a line of NDJSON.
+    `answer` is the type of the usual JSON answer. `problems` are codes of the catalogue in addition to the codes that
+    every call can answer. The broker calls `authorize` with `operation` and `resource`.
     """
 
     name: str
@@ -97,18 +95,18 @@ class Route:
     headers: tuple[HeaderParameter, ...] = ()
     problems: tuple[str, ...] = ()
     path_parameters: Mapping[str, str] = field(default_factory=dict)
-    """Name to explanation of the parameters in the path."""
+    """Explanations of the parameters in the path, by name."""
 
     @property
     def answer(self) -> object:
-        """The type of the first answer's JSON body."""
+        """Type of the JSON body of the first answer."""
         return self.answers[0].type
 
     @property
     def answer_types(self) -> tuple[str, ...]:
-        """Media types of the first answer, the default first."""
+        """Media types of the first answer, starting with the default."""
         return self.answers[0].media_types
 
 
 EVERYWHERE: Final = ("malformed_request", "unknown_option", "forbidden", "internal")
-"""Problems that every call of the data listener can answer beside those of its route."""
+"""Problems that every call of the data listener can answer in addition to those of its route."""

@@ -1,7 +1,7 @@
-"""The calls of consumer groups.
+"""Routes of the calls about consumer groups.
 
-A part of the route table, joined by `routes`. Every broker takes each of them; those about one group are answered by
-its coordinator, to which the others pass them on.
+Part of the route table, which `routes` assembles. Every broker accepts each call. A call about one group is answered by
+the group's coordinator, to which other brokers forward the call.
 """
 
 from __future__ import annotations
@@ -225,4 +225,4 @@ GROUP_ROUTES: Final = (
         ),
     ),
 )
-"""The table's rows."""
+"""Routes of this module, in the order of the route table."""

@@ -1,7 +1,7 @@
-"""The contract as an OpenAPI 3.1 document, built from the route table.
+"""OpenAPI 3.1 document of the contract, built from the route table.
 
-Served at `/openapi.json` and checked by tests against the standard. Must not know anything that the route
-table and the request types do not say: a call that is missing here is missing there.
+Served at `/openapi.json` and checked by tests against the standard. This module must contain only information from the
+route table and the request types, so that no call can be missing.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ _BODY_SCHEMAS: Final[dict[str, Schema]] = {
     CLOUD_EVENT: {"$ref": REFERENCE_TEMPLATE.format(name="CloudEvent")},
     CLOUD_EVENTS: {"type": "array", "items": {"$ref": REFERENCE_TEMPLATE.format(name="CloudEvent")}},
 }
-"""Bodies that no type of ours describes."""
+"""Schemas of bodies that have no msgspec type."""
 
 
 def document(release: str, listeners: Container[Listener] = frozenset(Listener)) -> Schema:
-    """Return the document of the calls of some listeners; `release` is the version of the software."""
+    """Return the document for the calls of the given listeners; `release` is the version of the software."""
     schemas = _Schemas()
     paths: dict[str, dict[str, object]] = {}
     for route in ROUTES:
@@ -81,12 +81,12 @@ def document(release: str, listeners: Container[Listener] = frozenset(Listener))
             "responses": {code: _problem_response(code) for code in sorted(CATALOGUE)},
         },
     }
-    # A default may be a tuple, which is no JSON; the round trip leaves nothing but JSON.
+    # Encoding and decoding converts values such as tuples in defaults to JSON values.
     return msgspec.json.decode(msgspec.json.encode(described), type=Schema)
 
 
 class _Schemas:
-    """Schemas of all bodies, made at once so that shared types get one name."""
+    """Schemas of all bodies, created together so that shared types get one name."""
 
     def __init__(self) -> None:
         types = [
@@ -115,7 +115,7 @@ class _Schemas:
 
 
 def _any_value(type_: type) -> Schema:
-    """Describe the one type that msgspec does not: `object` stands for any JSON value."""
+    """Return the schema of `object`, the only type that msgspec does not describe, as any JSON value."""
     assert type_ is object, type_
     return {"description": "any JSON value"}
 
@@ -216,7 +216,7 @@ def _response(form: AnswerForm, schemas: _Schemas) -> dict[str, object]:
 def _content(
     media_types: tuple[str, ...], types: tuple[object, ...], line_types: tuple[object, ...], schemas: _Schemas
 ) -> dict[str, object]:
-    """Describe a body in each of its forms."""
+    """Return the schemas of a body by media type."""
     return {
         media_type: {"schema": _body_schema(media_type, types, line_types, schemas)}
         for media_type in media_types
@@ -226,7 +226,7 @@ def _content(
 def _body_schema(
     media_type: str, types: tuple[object, ...], line_types: tuple[object, ...], schemas: _Schemas
 ) -> Schema:
-    """Describe a body: JSON by its schema, streams by what a line holds, everything else as text or bytes."""
+    """Return the schema of a body: the JSON schema, the schema of a stream's lines, or text or bytes."""
     if media_type in _BODY_SCHEMAS:
         return _BODY_SCHEMAS[media_type]
     if media_type in (NDJSON, EVENT_STREAM):
@@ -235,7 +235,7 @@ def _body_schema(
             if media_type == NDJSON
             else "events whose `data` is one JSON object each"
         )
-        # OpenAPI 3.1 has no words for streams; `itemSchema` is what 3.2 calls this.
+        # OpenAPI 3.1 cannot describe streams; OpenAPI 3.2 has `itemSchema` for this purpose.
         return {"type": "string", "description": what, "x-itemSchema": schemas.of(line_types)}
     if media_type.partition(";")[0].endswith("json"):
         return {"type": "object"} if types == (None,) else schemas.of(types)
@@ -243,7 +243,7 @@ def _body_schema(
 
 
 def _refusals(route: Route) -> dict[str, object]:
-    """Group the problems of a route by status; statuses that also succeed keep their own description."""
+    """Return the problems of a route by status, without statuses that the route also uses for success."""
     codes = (*route.problems, *EVERYWHERE) if route.listener is Listener.DATA else route.problems
     taken = {form.status for form in route.answers}
     by_status: dict[int, list[str]] = {}

@@ -1,6 +1,6 @@
-"""The calls by which operators cordon, drain and restart brokers and move partitions.
+"""Routes of the calls with which operators cordon, drain and restart brokers and move partitions.
 
-A part of the route table, joined by `routes`.
+Part of the route table, which `routes` assembles.
 """
 
 from __future__ import annotations
@@ -175,4 +175,4 @@ OPERATION_ROUTES: Final = (
         answers=_answered(Page[ReassignmentDescription], "one page of moves, by topic and partition"),
     ),
 )
-"""The table's rows."""
+"""Routes of this module, in the order of the route table."""

@@ -1,6 +1,6 @@
-"""The call that makes a producer idempotent, and its bodies.
+"""Route and bodies of the call that allocates the id and epoch of an idempotent producer.
 
-A part of the route table, joined by `routes`.
+Part of the route table, which `routes` assembles.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fairlead_api.routes.definitions import AnswerForm, Operation, Resource, Rou
 
 
 class AllocateProducerRequest(Request, frozen=True, kw_only=True):
-    """Body of `POST /v1/producers`; without a name a new producer."""
+    """Body of `POST /v1/producers`; without a name, a new producer is created."""
 
     name: str | None = None
 
@@ -26,7 +26,7 @@ class AllocateProducerRequest(Request, frozen=True, kw_only=True):
 
 
 class ProducerAnswer(Answer, frozen=True, kw_only=True):
-    """Answer of `POST /v1/producers`: what the producer's batches carry. Sequences begin at 0 in each partition."""
+    """Answer of `POST /v1/producers`: id and epoch for the producer's batches; sequences start at 0 per partition."""
 
     producer_id: int
     producer_epoch: int

@@ -1,7 +1,7 @@
-"""Query parameters: what a call accepts, and how the text after the `?` becomes typed values.
+"""Query parameters: their definitions, and parsing of a query to typed values.
 
-Routes describe their parameters with `QueryParameter`; the server parses with `parse_parameters`. Nothing is
-ignored: an unknown, repeated or malformed parameter is refused by name. Must not know any single route.
+Routes define their parameters with `QueryParameter`; the broker parses queries with `parse_parameters`. An unknown,
+repeated or malformed parameter is never ignored but refused by name. This module must not know any single route.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 FIELDS_MAX: Final = 64
-"""More than any call has; a hostile query must not cost a dictionary of a million."""
+"""Maximum number of parameters in a query; no call has as many, and a hostile query must not fill the memory."""
 _INTEGER: Final = re.compile(r"-?[0-9]{1,19}")
 _FLAGS: Final = {"true": True, "false": False}
 
 
 class ParameterKind(StrEnum):
-    """What the text of a parameter is read as."""
+    """Type of a parameter."""
 
     INTEGER = "integer"
     CHOICE = "choice"
     FLAG = "flag"
     OFFSET = "offset"
-    """A number, `earliest`, `latest`, or `-n`: n records before the end."""
+    """A number, `earliest`, `latest`, or `-n` for n records before the end."""
     TIMESTAMP = "timestamp"
-    """Milliseconds or RFC 3339, as microseconds."""
+    """Milliseconds or RFC 3339, parsed to microseconds."""
     TOPIC_NAMES = "topic names"
     """Names separated by commas."""
     TEXT = "text"
 
 
 class OffsetOrigin(StrEnum):
-    """From where an offset expression counts."""
+    """Origin of an offset expression."""
 
     NUMBER = "number"
     EARLIEST = "earliest"
@@ -52,7 +52,7 @@ class OffsetOrigin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OffsetExpression:
-    """An offset as callers write it; `number` is the offset itself, or the records before the end, else 0."""
+    """Offset in a request; `number` is the offset itself, or the number of records before the end, else 0."""
 
     origin: OffsetOrigin
     number: int = 0
@@ -66,11 +66,10 @@ QueryValue = int | bool | str | tuple[str, ...] | OffsetExpression | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryParameter:
-    """One parameter of a call.
+    """Definition of a query parameter.
 
-    `default` is the typed value of an absent parameter, None where absence means something of its own.
-    `excludes` names parameters that may not stand beside this one. `choices_later` are values whose behaviour
-    is not built.
+    `default` is the typed value of an absent parameter; None if absence has its own meaning. `excludes` names
+    parameters that must not be combined with this parameter. `choices_later` are values that are not supported yet.
     """
 
     name: str
@@ -86,7 +85,7 @@ class QueryParameter:
 
     @property
     def allowed(self) -> str:
-        """What a value may be, in words."""
+        """Description of the allowed values."""
         match self.kind:
             case ParameterKind.INTEGER:
                 return f"an integer from {self.minimum} to {self.maximum}"
@@ -108,59 +107,59 @@ class QueryParameter:
 
 @dataclass(frozen=True, slots=True)
 class QueryValues:
-    """The values of a request's parameters, defaults filled in; one reader a type, None for absent ones."""
+    """Values of a request's parameters, including defaults; None for absent parameters without a default."""
 
     values: Mapping[str, QueryValue] = field(default_factory=dict)
 
     def integer(self, name: str) -> int:
-        """Return an integer that has a default."""
+        """Return an integer parameter that has a default."""
         value = self.values[name]
         assert isinstance(value, int), f"{name} is no integer with a default"
         return value
 
     def integer_or_none(self, name: str) -> int | None:
-        """Return an integer that may be absent, or a timestamp in microseconds."""
+        """Return an integer parameter, or a timestamp in microseconds; None when it is absent."""
         return None if self.values[name] is None else self.integer(name)
 
     def timestamp_us(self, name: str) -> int | None:
-        """Return a time in microseconds since the Unix epoch."""
+        """Return a timestamp parameter in microseconds since the Unix epoch; None when it is absent."""
         return self.integer_or_none(name)
 
     def flag(self, name: str) -> bool:
-        """Return a flag."""
+        """Return a flag parameter."""
         value = self.values[name]
         assert isinstance(value, bool), f"{name} is no flag"
         return value
 
     def text(self, name: str) -> str:
-        """Return a choice, or text that has a default."""
+        """Return a choice parameter, or a text parameter that has a default."""
         value = self.values[name]
         assert isinstance(value, str), f"{name} is no text with a default"
         return value
 
     def text_or_none(self, name: str) -> str | None:
-        """Return text that may be absent."""
+        """Return a text parameter; None when it is absent."""
         return None if self.values[name] is None else self.text(name)
 
     def offset(self, name: str) -> OffsetExpression:
-        """Return an offset expression."""
+        """Return an offset parameter."""
         value = self.values[name]
         assert isinstance(value, OffsetExpression), f"{name} is no offset expression"
         return value
 
     def names(self, name: str) -> tuple[str, ...] | None:
-        """Return topic names, None if the parameter is absent."""
+        """Return a topic names parameter; None when it is absent."""
         value = self.values[name]
         assert value is None or isinstance(value, tuple), f"{name} is no list of names"
         return value
 
 
 def parse_parameters(parameters: Sequence[QueryParameter], raw_query: bytes | str) -> QueryValues:
-    """Return the typed values of a query, given as it stands after the `?`, percent-encoded.
+    """Return the typed values of a query; `raw_query` is the percent-encoded text after the `?`.
 
-    Raises `unknown_option` for a name that the call does not have, `malformed_request` for a parameter that
-    is repeated, malformed, out of range or beside one that it excludes, `invalid_topic_name` for a bad name
-    in a list, and `invalid_config` for a value whose behaviour is not supported yet.
+    Raises `unknown_option` for an unknown name, `malformed_request` for a parameter that is repeated, malformed, out of
+    range or combined with a parameter that it excludes, `invalid_topic_name` for an invalid name in a list, and
+    `invalid_config` for a value that is not supported yet.
     """
     values: dict[str, QueryValue] = {parameter.name: parameter.default for parameter in parameters}
     if not raw_query:
@@ -183,7 +182,7 @@ def parse_parameters(parameters: Sequence[QueryParameter], raw_query: bytes | st
 
 
 def parse_offset(text: str) -> OffsetExpression | None:
-    """Return an offset expression, or None for text that is none; -0 is the end itself."""
+    """Return an offset expression, or None for invalid text; -0 is the end of the log."""
     if text == "earliest":
         return EARLIEST
     if text == "latest":
@@ -228,7 +227,7 @@ def _value(parameter: QueryParameter, text: str) -> QueryValue:
 
 
 def _read(parameter: QueryParameter, text: str) -> QueryValue:
-    """Read text by the parameter's kind; None means that it is not allowed."""
+    """Return the value of a text by the parameter's kind; None for a value that is not allowed."""
     match parameter.kind:
         case ParameterKind.INTEGER:
             number = int(text) if _INTEGER.fullmatch(text) else None

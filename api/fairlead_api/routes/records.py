@@ -1,8 +1,8 @@
-"""The calls that carry records and ask for offsets.
+"""Routes of the calls that produce, fetch and delete records and look up offsets.
 
-A part of the route table, joined by `routes`.
+Part of the route table, which `routes` assembles.
 
-Answers about offsets carry the leader epoch: a reader sends the highest epoch that it has seen, so that a broker with
+Answers about offsets have the leader epoch. A consumer sends the highest epoch that it has seen, so that a broker with
 a lower epoch does not answer a smaller offset.
 """
 

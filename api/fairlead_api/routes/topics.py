@@ -1,6 +1,6 @@
-"""The calls about the cluster, its topics and the broker itself.
+"""Routes of the calls about the cluster, its topics and the broker itself.
 
-A part of the route table, joined by `routes`.
+Part of the route table, which `routes` assembles.
 """
 
 from __future__ import annotations
