@@ -3,9 +3,9 @@
     async with Admin("http://127.0.0.1:9520") as admin:
         await admin.create_topic("flights", partitions=6)
 
-Every call is one HTTP call to any broker, tried again by the kind of its problem; calls that change something
-are such that twice means the same. Answers are the contract's own types.
-One file because it is one class: its calls are short and share the paths and the retries at its end.
+Every call is one HTTP call to any broker, retried if its problem is retryable. Calls that change something are
+idempotent. Answers are types of the contract. One file because it is one class: its calls are short and share the paths
+and the retries at its end.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ GROUPS_PATH: Final = "/v1/groups"
 
 
 class Admin:
-    """Looks after topics, consumer groups and the cluster. Open it with `async with`."""
+    """Manages topics, consumer groups and the cluster. Open it with `async with`."""
 
     def __init__(
         self,
@@ -127,10 +127,10 @@ class Admin:
     ) -> TopicDescription:
         """Create a topic and, with `wait`, return once every partition has a leader.
 
-        Without `partitions` or `replication_factor` the cluster's default holds (num.partitions,
-        default.replication.factor).
-        The same topic again is no error; with another specification `TopicExistsError`. With `dry_run` it is
-        only checked. Raises `InvalidTopicNameError`, `InvalidConfigError`.
+        Without `partitions` or `replication_factor` the cluster's default applies (num.partitions,
+        default.replication.factor). Creating the same topic again is no error; another specification raises
+        `TopicExistsError`. With `dry_run` the request is only checked. Raises `InvalidTopicNameError`,
+        `InvalidConfigError`.
         """
         request = CreateTopicRequest(
             name=check_name(name),
@@ -146,11 +146,11 @@ class Admin:
         return created
 
     async def list_topics(self) -> list[TopicDescription]:
-        """Return every topic, in order of names."""
+        """Return every topic, sorted by name."""
         return [topic async for topic in self._pages("/v1/topics", "list topics", Page[TopicDescription])]
 
     async def describe_topic(self, name: str) -> TopicDescription:
-        """Return a topic with each configuration value and where it comes from. Raises `TopicNotFoundError`."""
+        """Return a topic with each configuration value and its source. Raises `TopicNotFoundError`."""
         return await self._call("GET", _topic_path(name), f"describe topic {name}", TopicDescription)
 
     async def alter_topic(
@@ -162,10 +162,10 @@ class Admin:
         config: Mapping[str, ConfigInput] | None = None,
         topic_id: str | None = None,
     ) -> TopicDescription:
-        """Grow the partitions or change configuration; None resets a key. Raises `InvalidConfigError`.
+        """Add partitions or change configuration; None resets a key. Raises `InvalidConfigError`.
 
-        `replication_factor` is what new partitions get; replicas that there are move by `reassign` alone. With a
-        `topic_id`, another topic of the same name is left alone (`TopicRecreatedError`).
+        `replication_factor` applies to new partitions; existing replicas move only by `reassign`. With a `topic_id`,
+        another topic of the same name is not changed (`TopicRecreatedError`).
         """
         request = AlterTopicRequest(
             partitions=partitions, replication_factor=replication_factor, config=dict(config or {})
@@ -179,7 +179,7 @@ class Admin:
     async def delete_topic(self, name: str, *, topic_id: str | None = None) -> None:
         """Delete a topic and its records. Raises `TopicNotFoundError`.
 
-        With a `topic_id`, another topic of the same name is left alone (`TopicRecreatedError`).
+        With a `topic_id`, another topic of the same name is not deleted (`TopicRecreatedError`).
         """
         subject, headers = f"delete topic {name}", _topic_id_header(topic_id)
         await self._delete(_topic_path(name), subject, TopicNotFoundError, headers=headers)
@@ -189,29 +189,29 @@ class Admin:
         return await self._call("GET", "/v1/cluster", "describe cluster", ClusterDescription)
 
     async def brokers(self) -> list[BrokerDescription]:
-        """Return every broker that is known: also one that is gone, while replicas or settings name it."""
+        """Return every known broker, including stopped brokers that replicas or settings still name."""
         return [
             broker async for broker in self._pages("/v1/brokers", "list brokers", Page[BrokerDescription])
         ]
 
     async def versions(self) -> Versions:
-        """Return what the broker that answers speaks."""
+        """Return the versions that the answering broker supports."""
         return await self._call("GET", "/v1/versions", "versions", Versions)
 
     async def metadata(self, topics: Iterable[str] | None = None) -> Metadata:
-        """Return leaders and replicas of these topics, or of all."""
+        """Return leaders and replicas of these topics, or of all topics."""
         query = None if topics is None else {"topics": ",".join(check_name(name) for name in topics)}
         return await self._call("GET", "/v1/metadata", "metadata", Metadata, query=query)
 
     async def offsets(self, topic: str, partition: int) -> PartitionOffsets:
-        """Return where a partition begins and ends, as its leader knows it."""
+        """Return the start and end offsets of a partition, as its leader knows them."""
         return await self._transport.retry(self._ask_offsets, TopicPartition(topic, partition))
 
     async def delete_records(self, topic: str, partition: int, before: int | None = None) -> int:
-        """Delete the records of a partition below an offset, without one all that are committed.
+        """Delete the records of a partition below an offset; without an offset, all committed records.
 
-        Return the offset at which the partition begins now, also after a crash. Raises `OffsetOutOfRangeError` above
-        the high watermark, where nothing is deleted.
+        Returns the new start offset of the partition, which survives a crash. Raises `OffsetOutOfRangeError` for an
+        offset above the high watermark, and deletes nothing.
         """
         place = TopicPartition(topic, partition)
         body = DeleteRecordsRequest(offset=HIGH_WATERMARK if before is None else before)
@@ -223,7 +223,7 @@ class Admin:
     async def accept_damage(
         self, topic: str, partition: int, first_offset: int, next_good_offset: int
     ) -> None:
-        """Accept that the records of a damaged range are lost: readers skip it from then on, also after a crash.
+        """Accept the loss of the records in a damaged range, which readers skip from then on, also after a crash.
 
         `LogDamagedError` names the range in its `data`. A repeated call is no error. Raises `ConflictError` if another
         range, or none, is damaged.
@@ -242,7 +242,7 @@ class Admin:
         return decoded(answer, type_, subject)
 
     async def cluster_config(self) -> dict[str, ConfigEntry]:
-        """Return every key that can be set on the cluster, with its value and where that comes from."""
+        """Return every key that can be set on the cluster, with its value and the source of the value."""
         return await self._config("GET", CLUSTER_CONFIG_PATH, "describe the cluster's configuration")
 
     async def alter_cluster_config(self, config: Mapping[str, ConfigInput]) -> dict[str, ConfigEntry]:
@@ -250,7 +250,7 @@ class Admin:
         return await self._config("PATCH", CLUSTER_CONFIG_PATH, "alter the cluster's configuration", config)
 
     async def broker_config(self, broker: int) -> dict[str, ConfigEntry]:
-        """Return every key that can be set on a broker, likewise. Raises `BrokerNotFoundError`."""
+        """Return every key that can be set on a broker, with its value and source. Raises `BrokerNotFoundError`."""
         return await self._config(
             "GET", _broker_config_path(broker), f"describe the configuration of broker {broker}"
         )
@@ -258,24 +258,24 @@ class Admin:
     async def alter_broker_config(
         self, broker: int, config: Mapping[str, ConfigInput]
     ) -> dict[str, ConfigEntry]:
-        """Change one broker's configuration; None resets a key. `InvalidConfigError`, `BrokerNotFoundError`."""
+        """Change a broker's configuration; None resets a key. Raises `InvalidConfigError`, `BrokerNotFoundError`."""
         subject = f"alter the configuration of broker {broker}"
         return await self._config("PATCH", _broker_config_path(broker), subject, config)
 
     async def cordon_broker(self, broker: int) -> BrokerDescription:
-        """Give a broker no new replicas, also after its restarts. Raises `BrokerNotFoundError`."""
+        """Exclude a broker from new replicas, also after its restarts. Raises `BrokerNotFoundError`."""
         return await self._on_broker(broker, "cordon")
 
     async def uncordon_broker(self, broker: int) -> BrokerDescription:
-        """Give a broker new replicas again. Raises `BrokerNotFoundError`."""
+        """Allow new replicas on a broker again. Raises `BrokerNotFoundError`."""
         return await self._on_broker(broker, "uncordon")
 
     async def drain_broker(self, broker: int) -> BrokerDescription:
-        """Begin to move all leaderships and then all replicas off a broker. Raises `BrokerNotFoundError`."""
+        """Start to move all leaderships and then all replicas off a broker. Raises `BrokerNotFoundError`."""
         return await self._on_broker(broker, "drain")
 
     async def undrain_broker(self, broker: int) -> BrokerDescription:
-        """End the drain of a broker; what is under way is finished. Raises `BrokerNotFoundError`."""
+        """Stop the drain of a broker; moves in progress are finished. Raises `BrokerNotFoundError`."""
         return await self._on_broker(broker, "undrain")
 
     async def _on_broker(self, broker: int, verb: str) -> BrokerDescription:
@@ -283,7 +283,7 @@ class Admin:
         return await self._call("POST", f"{_broker_path(broker)}:{verb}", subject, BrokerDescription)
 
     async def request_restart(self, broker: int) -> RestartPermitAnswer:
-        """Take the cluster's one permit to restart a broker.
+        """Acquire the cluster's single permit to restart a broker.
 
         Raises `RestartRefusedError` naming the partitions that would have too few replicas, or the broker with the
         permit.
@@ -294,11 +294,11 @@ class Admin:
         )
 
     async def unregister_broker(self, broker: int) -> None:
-        """Forget a broker that is gone for good. Raises `NotPossibleNowError` while it runs or keeps replicas."""
+        """Remove a permanently stopped broker. Raises `NotPossibleNowError` while it runs or has replicas."""
         await self._delete(_broker_path(broker), f"unregister broker {broker}", BrokerNotFoundError)
 
     async def reassign(self, topic: str, partition: int, replicas: Iterable[int]) -> PartitionState:
-        """Begin to move a partition to these brokers, the preferred leader first; the same again is no error.
+        """Start to move a partition to these brokers, the preferred leader first; a repeated call is no error.
 
         Raises `ReassignmentInProgressError`, `InvalidConfigError`, `BrokerNotFoundError`.
         """
@@ -308,10 +308,10 @@ class Admin:
         return await self._call("POST", path, f"reassign {place}", PartitionState, body=body)
 
     async def cancel_reassignment(self, topic: str, partition: int) -> PartitionState:
-        """Take a move back.
+        """Cancel the move of a partition.
 
-        Raises `NotEnoughReplicasError` where too few in-sync replicas would stay, `NotPossibleNowError` where a drain
-        would begin the same move again.
+        Raises `NotEnoughReplicasError` if too few in-sync replicas would remain, and `NotPossibleNowError` if a drain
+        would start the same move again.
         """
         place = TopicPartition(topic, partition)
         path = f"{_partition_path(place)}/reassignment"
@@ -343,32 +343,32 @@ class Admin:
         return await self._call("GET", path, subject, PartitionDigest, query=query)
 
     async def reassignments(self) -> list[ReassignmentDescription]:
-        """Return the moves that are under way."""
+        """Return the reassignments in progress."""
         pages = self._pages("/v1/reassignments", "list reassignments", Page[ReassignmentDescription])
         return [move async for move in pages]
 
     async def offsets_for(
         self, positions: Mapping[TopicPartition, Position]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return the offset of each position (earliest, latest, a time); None where no record is that late."""
+        """Return the offset of each position (earliest, latest, a time); None without a record at or after the time."""
         return await OffsetLookup(self._transport, MetadataCache(self._transport)).lookup(positions)
 
     async def list_groups(self) -> list[GroupSummary]:
-        """Return every consumer group and the broker that coordinates it, in order of names."""
+        """Return every consumer group and the broker that coordinates it, sorted by name."""
         return [group async for group in self._pages(GROUPS_PATH, "list groups", GroupListing)]
 
     async def describe_group(self, group: str) -> GroupDescription:
-        """Return a group with its members and what they own. Raises `GroupNotFoundError`."""
+        """Return a group with its members and their partitions. Raises `GroupNotFoundError`."""
         return await self._call("GET", _group_path(group), f"describe group {group}", GroupDescription)
 
     async def group_lag(self, group: str) -> LagAnswer:
-        """Return how far a group is behind, in records and seconds. Raises `GroupNotFoundError`."""
+        """Return the lag of a group in records and seconds. Raises `GroupNotFoundError`."""
         return await self._call("GET", f"{_group_path(group)}/lag", f"lag of group {group}", LagAnswer)
 
     async def group_offsets(
         self, group: str, topics: str | Iterable[str] | None = None
     ) -> dict[TopicPartition, CommittedOffset]:
-        """Return the committed offsets of a group, of these topics or of all. Raises `GroupNotFoundError`."""
+        """Return the committed offsets of a group, for these topics or for all topics. Raises `GroupNotFoundError`."""
         subject = f"offsets of group {group}"
         answer = await self._call(
             "GET", f"{_group_path(group)}/offsets", subject, OffsetsAnswer, query=_topics_query(topics)
@@ -376,7 +376,7 @@ class Admin:
         return _by_place(answer)
 
     async def commit_group_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit offsets for a group that has no members; without a group of that name there is one then.
+        """Commit offsets for a group without members; a missing group is created.
 
         Raises `GroupNotEmptyError`, and the error of the first partition that was not stored.
         """
@@ -396,7 +396,7 @@ class Admin:
     async def delete_group_offsets(
         self, group: str, topics: str | Iterable[str] | None = None
     ) -> dict[TopicPartition, CommittedOffset]:
-        """Forget the committed offsets of topics that no member reads; returns them as they were.
+        """Delete the committed offsets of topics that no member reads, and return the deleted offsets.
 
         Raises `GroupNotFoundError`, `GroupNotEmptyError`.
         """
@@ -414,11 +414,11 @@ class Admin:
         *,
         dry_run: bool = False,
     ) -> ResetAnswer:
-        """Move the committed offsets of a group without members; with `dry_run` only say where they would go.
+        """Move the committed offsets of a group without members; with `dry_run` only return the new offsets.
 
         `to` is `"earliest"`, `"latest"` or a `ResetTarget`: a timestamp, a duration back from now, a shift or an
-        offset. Without `topics`, everything that the group has committed; with them there need be no such group yet,
-        and is one then. Entries of the answer with a `problem` stay as they were. Raises `GroupNotFoundError`,
+        offset. Without `topics`, all committed offsets of the group are moved; with `topics`, a missing group is
+        created. An entry of the answer with a `problem` is not moved. Raises `GroupNotFoundError`,
         `GroupNotEmptyError`.
         """
         subject = f"reset offsets of group {group}"
@@ -429,7 +429,7 @@ class Admin:
             )
         except ProblemError as problem:
             raise error_of(problem, subject=subject) from problem
-        # A shift that is asked for twice would go twice as far: it is looked up, and then committed as offsets.
+        # A repeated shift would move the offsets twice: the new offsets are looked up first and then committed.
         shifts = request.position.kind is ResetKind.SHIFT
         query: Query = {"dry_run": "true"} if dry_run or shifts else {}
         path = f"{_group_path(group)}/offsets:reset"
@@ -476,7 +476,7 @@ class Admin:
         return leader
 
     async def _check_leaders(self, created: TopicDescription) -> None:
-        """Return when a producer may start: the brokers' own picture shows all partitions led."""
+        """Raise `NoLeaderError` until the brokers' own metadata shows a leader for every partition."""
         metadata = await self.metadata([created.name])
         led = [
             partition
@@ -506,7 +506,7 @@ class Admin:
             try:
                 await self._transport.send_to_any(call)
             except absent:
-                # An earlier attempt without an answer has deleted it.
+                # An earlier attempt without an answer has completed the deletion.
                 if attempts == 1:
                     raise
 

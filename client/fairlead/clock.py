@@ -1,7 +1,7 @@
 """The client's only source of time and chance.
 
-Called by the edges (producer, sender, fetcher, transport); the pure parts receive numbers. No other module of the
-client calls `time.*` or `random.*`, so that the accumulator is tested with times written in the test.
+Called by the I/O modules (producer, sender, fetcher, transport); the pure modules receive numbers. No other module of
+the client calls `time.*` or `random.*`, so that tests of the accumulator set the time.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import time
 from uuid import uuid4
 
 now_ns = time.time_ns
-"""Wall clock time in nanoseconds since 1970, UTC; for `send`, where a call more a record is felt."""
+"""Wall clock time in nanoseconds since 1970, UTC; for `send`, where an additional call per record is noticeable."""
 
 
 def now_us() -> int:
-    """Wall clock time in microseconds since 1970, UTC: the timestamp of a record without one."""
+    """Return the wall clock time in microseconds since 1970, UTC: the default timestamp of a record."""
     return now_ns() // 1000
 
 
@@ -23,12 +23,12 @@ monotonic = time.monotonic
 """Seconds from an arbitrary start that never go back: lingering, deadlines, back-off."""
 
 chance = random.random
-"""A number in [0, 1): the jitter of back-off, the first partition of records without a key."""
+"""Random number in [0, 1), for the jitter of back-off and the first partition of records without a key."""
 
 random_bytes = random.randbytes
-"""So many bytes that no codec makes smaller: the load of a benchmark."""
+"""Random bytes, which no codec can compress: the load of a benchmark."""
 
 
 def new_id() -> str:
-    """Draw a unique id of a group's member, 32 hexadecimal digits."""
+    """Return a new unique id for a group member, 32 hexadecimal digits."""
     return uuid4().hex

@@ -1,13 +1,12 @@
-"""The public consumer: alone with partitions of its own choice, or as a member of a group.
+"""The public consumer, which reads chosen partitions or is a member of a group.
 
     async with Consumer("http://127.0.0.1:9520", group="delays", topics="flights") as consumer:
         async for batch in consumer:
             print(batch.topic, batch.partition, batch.base_offset, batch.to_arrow().num_rows)
 
-Without a group it leaves no trace in the cluster. Fetching runs ahead in a task of its own, bounded by
-`prefetch_bytes`; the heartbeats, commits and partitions of a group have tasks of their own (`group.session`). This
-module wires these parts and waits for fetched batches. One file because its length is the public face: arguments,
-methods and what they mean.
+Without a group, a consumer stores nothing in the cluster. A separate task fetches ahead, up to `prefetch_bytes`; other
+tasks handle heartbeats, commits and partitions of a group (`group.session`). This module connects these parts and waits
+for fetched batches. One file because most of it is the public interface: arguments, methods and their documentation.
 """
 
 from __future__ import annotations
@@ -48,16 +47,16 @@ from fairlead_api.bodies.group_requests import OffsetCommit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Running:
-    """The parts of a consumer that is open."""
+    """Parts of an open consumer."""
 
     transport: Transport
     metadata: MetadataCache
     lookup: OffsetLookup
     fetcher: Fetcher
     fetching: asyncio.Task[None]
-    """The task of the fetcher, until the consumer is closed."""
+    """Task of the fetcher, which runs until the consumer is closed."""
     arrival: asyncio.Event
-    """Set when a waiting take should look again."""
+    """Event that is set when a waiting take should check for a batch again."""
 
 
 class Consumer:
@@ -89,10 +88,11 @@ class Consumer:
     - rack: rack of the consumer, for assignors that prefer near replicas.
     - assignor: `"uniform"` or `"range"`.
     - fetch_wait_max, fetch_bytes_min: longest time that a broker holds a fetch with fewer bytes.
-    - fetch_bytes_max, partition_fetch_bytes_max: bytes of one answer, and of one partition in it.
-    - prefetch_bytes: bytes that are fetched and not read yet.
+    - fetch_bytes_max, partition_fetch_bytes_max: maximum bytes of one answer, and of one partition in it.
+    - prefetch_bytes: maximum bytes that are fetched and not yet read.
     - offset_policy: reaction to a position outside of the log: `"error"`, `"earliest"`, `"latest"` or a duration.
-    - request_timeout, connect_timeout, retry_timeout: of one attempt, of a new connection, of a call with its retries.
+    - request_timeout, connect_timeout, retry_timeout: timeouts of one attempt, of a new connection, and of a call with
+      its retries.
 
     Raises `SettingError` for a value that is not allowed.
     """
@@ -149,15 +149,16 @@ class Consumer:
         self._closing = False
         """Whether no more batches are handed out; callbacks may use the consumer until the partitions are released."""
         self._is_taking = False
-        """Whether a call waits for a batch. Only one may: with several it would be unknown which batch is finished."""
+        """Whether a call waits for a batch. Only one call may wait: with several calls it would be unknown which batch
+        is finished."""
         self._session: GroupSession | None = None
         self._commit_before: CommitBefore | None = None
 
     async def start(self) -> Self:
         """Open the connections, start fetching and join the group, if any; `async with` calls it.
 
-        A consumer that was closed may be started again: without a group it goes on where it stood. Raises
-        `SettingError` while it is open.
+        A closed consumer may be started again; without a group it continues at its positions. Raises `SettingError`
+        while the consumer is open.
         """
         if self._running is not None:
             raise second_start()
@@ -200,7 +201,7 @@ class Consumer:
             lookup=running.lookup,
             wake=self._look_again,
         )
-        # A new id for every start: no other consumer may be taken for this member.
+        # Every start uses a new id, so that no other consumer is mistaken for this member.
         member_id = clock.new_id()
         session = GroupSession(group, member_id, running.transport, reading, on_change=running.arrival.set)
         session.start()
@@ -228,17 +229,17 @@ class Consumer:
         except Exception as failure:
             if error is None:
                 raise
-            # The exception of the block is raised; an exception of a callback becomes a note of it.
+            # The exception of the block is raised; an exception of a callback is added to it as a note.
             error.add_note(f"Closing the consumer: {failure!r}")
 
     async def close(self) -> None:
         """Stop reading and close the connections; a running iteration raises `ClosedError`.
 
-        A member of a group commits, if its `commit` mode does, and leaves; the batch in hand counts as processed.
-        With `commit="before"` the commit of a batch that was never handed out is taken back.
-        Returns at once while another call closes the consumer, also in `on_revoked`. Otherwise raises `SettingError`
-        in `on_assigned` and `on_revoked`, for which closing waits. Raise an exception there, which the next take
-        raises, or set a flag, and close where batches are taken.
+        A member of a group commits, if its `commit` mode does, and leaves; the batch in hand counts as processed. With
+        `commit="before"` the commit of a batch that was never handed out is taken back. Returns at once while another
+        call closes the consumer, also in `on_revoked`. Otherwise raises `SettingError` in `on_assigned` and
+        `on_revoked`, because closing waits for these callbacks. A callback can raise an exception, which the next take
+        raises, or set a flag for the code that takes batches to close the consumer.
         """
         await self._close(processed=True)
 
@@ -274,11 +275,12 @@ class Consumer:
         topic: str | Iterable[str] | None = None,
         start: Position = "earliest",
     ) -> frozenset[TopicPartition]:
-        """Read these partitions, or all of the named topics, from `start` on; replaces what was assigned before.
+        """Read these partitions, or all partitions of the named topics, from `start`; replaces the assignment.
 
         `start` is `"earliest"`, `"latest"`, an offset, or an aware datetime: the first record at or after it.
-        Partitions that a topic grows later are read from their beginning. Returns the assigned partitions.
-        Raises `TopicNotFoundError`, `PartitionNotFoundError`, `SettingError`: in a group too, which assigns by itself.
+        Partitions that are added to a topic later are read from their beginning. Returns the assigned partitions.
+        Raises `TopicNotFoundError`, `PartitionNotFoundError`, and `SettingError`, also for a member of a group, to
+        which the group assigns partitions.
         """
         running = self._check_open()
         if self._group is not None:
@@ -310,7 +312,7 @@ class Consumer:
         running = self._check_open()
         self._partitions.cursor(partition)
         offset = (await offsets_of(running.lookup, {partition: position}))[partition]
-        # Only now: the partition may have been revoked during the wait, and may be assigned again.
+        # The cursor is looked up again: during the wait the partition may have been revoked, or assigned again.
         self._partitions.seek(partition, offset)
         if self._commit_before is not None:
             self._commit_before.leave(partition)
@@ -320,9 +322,9 @@ class Consumer:
     def pause(self, *partitions: TopicPartition) -> None:
         """Stop fetching and handing out these partitions until `resume`; without arguments all partitions.
 
-        In a loop over `records` it takes effect at the next record; the rest of the batch follows after `resume`.
-        Continue to take batches: heartbeats do not need it, but `processing_timeout` counts from take to take.
-        A partition that is revoked and assigned again is not paused.
+        In a loop over `records` the pause takes effect at the next record; the rest of the batch follows after
+        `resume`. Continue to take batches: heartbeats do not depend on takes, but `processing_timeout` counts from take
+        to take. A partition that is revoked and assigned again is not paused.
         """
         self._check_open()
         for cursor in self._partitions.cursors(partitions):
@@ -349,27 +351,27 @@ class Consumer:
         return self._partitions.cursor(partition).high_watermark
 
     async def end_offsets(self) -> dict[TopicPartition, int]:
-        """Ask for the end of each assigned partition now, for `batches(until=...)`."""
+        """Return the current end offset of each assigned partition, for `batches(until=...)`."""
         running = self._check_open()
         return await offsets_of(running.lookup, dict.fromkeys(self._partitions.names, "latest"))
 
     async def offsets_for_times(
         self, times: Mapping[TopicPartition, Position]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return the first record at or after each time; None where there is none."""
+        """Return the offset of the first record at or after each time; None without such a record."""
         return await self._check_open().lookup.lookup(times)
 
     @property
     def membership(self) -> Membership:
-        """How the consumer stands in its group: id, epoch, state, and since when heartbeats fail."""
+        """Membership of the consumer in its group: id, epoch, state, and how long heartbeats have failed."""
         return self._member_session().membership
 
     async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
-        """Commit these offsets, each the next one to read; without arguments, the offsets after all records handed out.
+        """Commit these offsets, the next ones to read; without arguments, the offsets after all records handed out.
 
-        This includes the batch in hand; with `records` up to the record in hand. Tried again until `retry_timeout`; a
-        commit may lower an offset. Raises `MemberFencedError` and its like when another member owns a partition now,
-        `SettingError` for partitions that are not assigned or without a group.
+        The records handed out include the batch in hand; with `records`, up to the record in hand. The commit is
+        retried until `retry_timeout` and may lower an offset. Raises `MemberFencedError` or another fencing error if
+        another member owns a partition now, and `SettingError` for partitions that are not assigned or without a group.
         """
         self._check_open()
         committer = self._member_session().committer
@@ -396,7 +398,7 @@ class Consumer:
     async def committed(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, int | None]:
-        """Ask for the committed offsets of these partitions, or of those assigned; None where there is none."""
+        """Return the committed offsets of these partitions, or of all assigned ones; None without a commit."""
         running = self._check_open()
         session = self._member_session()
         places = list(self._prefetch.cursors if partitions is None else partitions)
@@ -407,11 +409,11 @@ class Consumer:
         return self.batches()
 
     async def batches(self, until: EndOffsets | None = None) -> AsyncIterator[ConsumerBatch]:
-        """Iterate over batches in the order of their arrival, for ever, or until each partition of `until` is read.
+        """Iterate over batches in the order of their arrival, forever, or until each partition of `until` is read.
 
-        `until` maps partitions to end offsets: only those partitions are read, and a partition that is revoked is not
-        waited for. An error of a partition is raised in its turn; the other partitions continue in the next iteration,
-        the partition itself after a `seek`.
+        `until` maps partitions to end offsets: only these partitions are read, and a revoked partition is not waited
+        for. The error of a partition is raised after the batches fetched before it. The other partitions continue in
+        the next iteration, the failed partition after a `seek`.
         """
         if until is not None and (unknown := until.keys() - self._prefetch.cursors.keys()):
             self._partitions.cursor(min(unknown))
@@ -419,10 +421,10 @@ class Consumer:
             yield batch
 
     async def records(self, until: EndOffsets | None = None) -> AsyncIterator[Record]:
-        """Iterate over records one by one; the position is that after their batch.
+        """Iterate over single records; the position is the offset after their batch.
 
-        A record counts as processed when the next one is taken. After a stop inside of a batch the next take returns
-        the rest of it; a commit covers the records up to the one in hand.
+        A record counts as processed when the next record is taken. After a stop inside a batch, the next take returns
+        the rest of the batch; a commit covers the records up to the record in hand.
         """
         reader = self._reader
         async for batch in self.batches(until):
@@ -430,7 +432,7 @@ class Consumer:
                 reader.record = record
                 yield record
                 if not self.has_in_hand:
-                    # A seek has moved the position: the rest of the batch is not next.
+                    # A seek or a pause came in between: the rest of the batch does not follow.
                     break
             else:
                 reader.record = None
@@ -441,11 +443,11 @@ class Consumer:
 
     @property
     def has_in_hand(self) -> bool:
-        """Whether the records behind that of `in_hand` come next: not after a seek, nor while they are paused."""
+        """Whether the records after the record in hand come next: not after a seek, nor during a pause."""
         return self._reader.is_at_record
 
     async def next_batch(self, timeout: Duration | None = None) -> ConsumerBatch | None:  # noqa: ASYNC109
-        """Return the next batch, or None when the timeout ends first; `SettingError` before the first `assign`."""
+        """Return the next batch, or None after the timeout; raises `SettingError` before the first `assign`."""
         limit = None if timeout is None else seconds_of(timeout, "timeout")
         try:
             async with asyncio.timeout(limit):
@@ -478,7 +480,7 @@ class Consumer:
             await running.arrival.wait()
 
     def _raise_failure(self, running: _Running) -> None:
-        """Raise the error that a take must not wait on."""
+        """Raise the error that a waiting take must report, if there is one."""
         if self._session is not None:
             self._session.raise_failure()
         elif not self._partitions.is_chosen:

@@ -6,8 +6,8 @@
 
 `send` waits only for buffer space, and `await delivery` waits for the acknowledgement. Leaving the block flushes, also
 after an exception: no record is dropped silently. This module chooses the partition of each record (`TopicRoute`) and
-holds the memory bound; the accumulator makes batches, and the sender makes requests and retries. One file because half
-of it documents the public arguments.
+enforces the memory bound; the accumulator builds batches, and the sender sends requests and retries. One file because
+half of it documents the public arguments.
 """
 
 from __future__ import annotations
@@ -76,14 +76,14 @@ from typing import TypeAlias
 from fairlead.connection.metadata import Picture
 
 QueueOf: TypeAlias = Callable[[str, int], PartitionQueue]
-"""Finds the one queue of a partition, by topic and index."""
+"""Function that returns the only queue of a partition, by topic and index."""
 
 
 class TopicRoute:
-    """The queues of a topic.
+    """Queues of the partitions of a topic.
 
-    Records without a key stick to one partition for a batch, then move on: batches stay large and partitions stay
-    even.
+    Records without a key go to one partition for a batch, and then to the next partition: batches stay large and
+    partitions stay balanced.
     """
 
     __slots__ = ("_queue_of", "queues", "sticky", "topic", "topic_id")
@@ -105,18 +105,18 @@ class TopicRoute:
         self.sticky = self.queues[int(chance * partition_count)]
 
     def holds(self, partition: int) -> bool:
-        """Whether the topic has the partition."""
+        """Return whether the topic has the partition."""
         return 0 <= partition < len(self.queues)
 
     def grow(self, partition_count: int) -> None:
-        """Take new partitions in; they never go away, but with their topic."""
+        """Add new partitions; partitions disappear only with their topic."""
         for index in range(len(self.queues), partition_count):
             queue = self._queue_of(self.topic, index)
             queue.topic_id = self.topic_id
             self.queues.append(queue)
 
     def advance(self, picture: Picture) -> PartitionQueue:
-        """Move the turn to the next partition that has a leader, or just the next while none has."""
+        """Move `sticky` to the next partition that has a leader, or to the next partition if none has a leader."""
         count = len(self.queues)
         following = [self.queues[(self.sticky.partition + step) % count] for step in range(1, count + 1)]
         led = (queue for queue in following if picture.leader(self.topic, queue.partition) is not None)
@@ -125,13 +125,15 @@ class TopicRoute:
 
 
 YIELD_RECORDS: Final = 1024
-"""`send` lets the event loop run this often even if it never waits, or a tight loop would starve its own sender."""
+"""Number of records after which `send` yields to the event loop even without waiting, so that a tight loop does not
+starve the sender."""
 
 THREAD_TABLE_BYTES: Final = 1 * MIB
-"""Larger tables are cast, hashed and cut in a thread: it would hold the loop for milliseconds."""
+"""Table size from which tables are cast, hashed and cut in a thread, because this blocks the event loop for
+milliseconds."""
 
 FAILURES_MAX: Final = 1000
-"""Failed batches kept for the next `flush`; those beyond are counted."""
+"""Maximum number of failed batches kept for the next `flush`; further failures are only counted."""
 
 
 class Producer:
@@ -144,14 +146,15 @@ class Producer:
       the topic accepts less.
     - compression: `"none"`, `"lz4"` or `"zstd"`.
     - buffer_bytes: unacknowledged payload beyond which `send` waits.
-    - request_bytes_max: bytes of one request.
-    - requests_in_flight_max: requests under way to one broker.
+    - request_bytes_max: maximum bytes of one request.
+    - requests_in_flight_max: maximum number of requests in flight to one broker.
     - delivery_timeout: time from `send` to the acknowledgement, retries included.
-    - retries_max: attempts after the first; without it only the timeout ends the attempts.
-    - idempotence: each record is stored once and in order, however often its batch is sent; on by default with acks
-      `"all"`, which it needs. Without it a retry may store a batch twice.
-    - name: identity that outlives this producer: the next producer with the name fences this one.
-    - request_timeout, connect_timeout, retry_timeout: of one attempt, of a new connection, of a call with its retries.
+    - retries_max: maximum number of retries; without it only the timeout stops the retries.
+    - idempotence: each record is stored once and in order, however often its batch is sent; requires acks `"all"`, with
+      which it is on by default. Without idempotence a retry may store a batch twice.
+    - name: identity that outlives this producer: the next producer with the name fences this producer.
+    - request_timeout, connect_timeout, retry_timeout: timeouts of one attempt, of a new connection, and of a call with
+      its retries.
 
     Raises `SettingError` for a value that is not allowed.
     """
@@ -235,7 +238,7 @@ class Producer:
         except ExceptionGroup as failures:
             if error is None:
                 raise
-            # The exception of the block is raised; undelivered records become a note of it.
+            # The exception of the block is raised; undelivered records are added to it as a note.
             error.add_note("\n".join([failures.message, *map(str, failures.exceptions)]))
 
     async def close(self) -> None:
@@ -253,10 +256,10 @@ class Producer:
         self._raise_failures()
 
     async def abort(self) -> None:
-        """Close without a flush, for records that another producer will send: no record is sent after it.
+        """Close without a flush, for records that another producer will send: no record is sent afterwards.
 
-        Records without an acknowledgement fail with `ClosedError` at once; records under way may be stored. Waits for
-        no broker. After `close` has begun it does nothing, and `close` does nothing after it.
+        Records without an acknowledgement fail with `ClosedError` at once; records in flight may be stored. Does not
+        wait for brokers. `abort` does nothing after `close` has begun, and `close` does nothing after `abort`.
         """
         if self._open:
             self._open = False
@@ -264,7 +267,7 @@ class Producer:
             await self._shut()
 
     async def _shut(self) -> None:
-        """End the sender, which leaves no batch without an outcome, and the connections."""
+        """Stop the sender, after which every batch has an outcome, and close the connections."""
         self._task.cancel()
         await asyncio.wait([self._task])
         await self._transport.close()
@@ -280,8 +283,8 @@ class Producer:
     ) -> Delivery:
         """Append one record to its batch and return its delivery; waits only for buffer space.
 
-        Without `partition` the key decides by murmur2, and records without a key fill one batch of one partition
-        after the other. `timestamp` is an aware datetime or milliseconds since 1970; without it, now.
+        Without `partition`, the murmur2 hash of the key selects the partition, and records without a key fill a batch
+        of one partition after another. `timestamp` is an aware datetime or milliseconds since 1970; the default is now.
         Raises `TopicNotFoundError`, `PartitionNotFoundError`, `RecordError`, `BatchTooLargeError`.
         """
         route = self._routes.get(topic)
@@ -304,7 +307,7 @@ class Producer:
             await self._reserve(size)
         else:
             accumulator.room -= size
-        # From here on nothing is awaited before the record is in its batch: appends keep their order.
+        # Nothing is awaited from here until the record is in its batch, so that appends keep their order.
         batch = queue.open
         if batch is None or batch.nbytes + size > queue.sizes.batch_bytes:
             batch = self._open_batch(route, queue, size, sticky=sticky)
@@ -328,17 +331,18 @@ class Producer:
         timestamp: datetime | int | None = None,
         partition: int | None = None,
     ) -> RecordMetadata:
-        """Send one record and wait for its acknowledgement; one at a time costs a round trip each."""
+        """Send one record and wait for its acknowledgement; every call costs a round trip."""
         return await (await self.send(topic, value, key, headers, timestamp, partition))
 
     async def send_batch(
         self, topic: str, data: pa.Table | pa.RecordBatch, partition: int | None = None
     ) -> list[BatchDelivery]:
-        """Send a table with the columns value and, if there, key, timestamp and headers.
+        """Send a table with the column value and the optional columns key, timestamp and headers.
 
-        Without `partition` rows with a key go where their key belongs and the others batch by batch around the
-        partitions. Returns one delivery a batch, in the order of sending. Waits for buffer space batch by batch;
-        cancelled, it leaves what it has appended. Raises `InvalidRecordError` naming the column, `RecordError`.
+        Without `partition`, rows with a key go to the partition of their key, and the other rows go to the partitions
+        in turn, batch by batch. Returns one delivery per batch, in the order of sending. Waits for buffer space batch
+        by batch; a cancelled call does not withdraw the appended batches. Raises `InvalidRecordError` naming the
+        column, `RecordError`.
         """
         route = self._routes.get(topic) or await self._route(topic)
         if partition is not None:
@@ -359,19 +363,19 @@ class Producer:
         return deliveries
 
     async def flush(self) -> None:
-        """Send everything now and wait for every outcome.
+        """Send all batches now and wait for their outcomes.
 
         Raises an `ExceptionGroup` of the failures since the last flush that no awaited delivery has raised, and
-        `ClosedError` where the producer is not open.
+        `ClosedError` if the producer is not open.
         """
         self._check_started()
         await self._settle_all()
         self._raise_failures()
 
     async def refresh_metadata(self) -> None:
-        """Look at the cluster again now: partitions that topics have grown are used from here on.
+        """Refresh the metadata now; new partitions of topics are used from then on.
 
-        It happens by itself when a leader moves, and every five minutes.
+        The producer also refreshes its metadata when a leader moves, and every five minutes.
         """
         self._check_started()
         await self._metadata.refresh()
@@ -394,7 +398,7 @@ class Producer:
             raise ExceptionGroup(message, _distinct(failed))
 
     def _queue_for(self, route: TopicRoute, key: bytes | None, partition: int | None) -> PartitionQueue:
-        """Return the queue of a record that says by key or partition where it belongs."""
+        """Return the queue of a record with a key or an explicit partition."""
         if partition is None:
             assert key is not None, "records without key and partition go to the sticky one"
             return route.queues[partition_for_key(key, len(route.queues))]
@@ -417,8 +421,8 @@ class Producer:
                     return queue.open
                 self._sender.wake()
         now = clock.monotonic()
-        # One that lingers is no news yet: records to a thousand partitions would wake the sender a thousand times,
-        # which looks at all of them each time.
+        # A lingering batch does not wake the sender yet: records to a thousand partitions would wake the sender a
+        # thousand times, and each time it checks all partitions.
         self._sender.wake_before(now + linger_seconds)
         return self._accumulator.open_batch(queue, now)
 
@@ -460,7 +464,7 @@ class Producer:
             raise self._halted.with_traceback(None)
 
     def _queue_of(self, topic: str, partition: int) -> PartitionQueue:
-        """Return the one queue of a partition: it outlives a topic that is gone for a while, as its sequences do."""
+        """Return the only queue of a partition, which is kept with its sequences while its topic is missing."""
         place = TopicPartition(topic, partition)
         queue = self._queues.get(place)
         if queue is None:
@@ -469,7 +473,7 @@ class Producer:
         return queue
 
     async def _reserve(self, size: int) -> None:
-        """Take buffer space, after earlier waiters. Raises `ClosedError` if the producer is closed before."""
+        """Reserve buffer space, after earlier waiters. Raises `ClosedError` if the producer is closed before."""
         self._check_open()
         accumulator = self._accumulator
         if accumulator.room >= size and not self._room_waiters:
@@ -502,11 +506,11 @@ class Producer:
             self._give_room()
             raise
         if self._room_waiters:
-            # By then it stands in its batch, which would have the room that others wait for.
+            # The record is then in its batch, which would occupy the room that others wait for.
             asyncio.get_running_loop().call_soon(self._send_lingering)
 
     def _send_lingering(self) -> None:
-        """Send lingering batches now: they hold the buffer space that a waiting `send` needs."""
+        """Send lingering batches now: they occupy the buffer space that a waiting `send` needs."""
         self._accumulator.close_all()
         self._sender.wake()
 
@@ -534,7 +538,8 @@ class Producer:
             if name in topics and topics[name].topic_id == route.topic_id:
                 route.grow(len(topics[name].partitions))
             else:
-                # Deleted: the next send asks again, and says so if it is still gone. A new one may be smaller.
+                # The topic was deleted or recreated: the next `send` looks it up again. A recreated topic may have
+                # fewer partitions.
                 del self._routes[name]
 
     def _sender_halted(self, error: FairleadError) -> None:
@@ -543,7 +548,7 @@ class Producer:
         self._routes.clear()
 
     def _sender_ended(self, task: asyncio.Task[None]) -> None:
-        """Fail all records without an outcome when the sender has ended, so that no delivery waits for ever."""
+        """Fail all records without an outcome when the sender has ended, so that no delivery waits forever."""
         cause = None if task.cancelled() else task.exception()
         if cause is not None:
             broken = ClosedError("producer")

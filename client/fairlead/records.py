@@ -1,7 +1,7 @@
-"""What a consumer hands out: batches backed by Arrow, and their records as cheap objects.
+"""Batches and records of a consumer: batches are backed by Arrow, and their records are cheap objects.
 
-Made by the consumer from stored bytes whose checksums are already proven; columns are decoded and validated on
-first use and then kept. Nothing is copied: a batch keeps the answer alive that it came in.
+The consumer creates batches from stored bytes whose checksums are already verified. Columns are decoded and validated
+on first use and then cached. Nothing is copied: a batch keeps its answer in memory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 class Record(msgspec.Struct, frozen=True, eq=False, gc=False):
     """One record of a batch, which it keeps alive. Two records are equal only if they are the same object.
 
-    A struct that the garbage collector need not look at, made in one call: a consumer makes millions of them.
+    The garbage collector does not track this struct, which is created in one call: a consumer creates millions of
+    records.
     """
 
     _batch: ConsumerBatch
@@ -52,12 +53,12 @@ class Record(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     @property
     def timestamp_us(self) -> int:
-        """Create time, or append time where the topic says so: microseconds since 1970, UTC."""
+        """Create time, or append time if the topic is configured so, in microseconds since 1970, UTC."""
         return self._batch.timestamps_us[self._row]
 
     @property
     def timestamp(self) -> datetime:
-        """The same as an aware datetime in UTC."""
+        """Timestamp of the record as an aware datetime in UTC."""
         return datetime_of(self.timestamp_us)
 
     @property
@@ -67,7 +68,7 @@ class Record(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     @property
     def _row(self) -> int:
-        """Where the record stands in its batch. Few ask, so it is found rather than kept."""
+        """Index of the record in its batch; rarely needed, and therefore computed instead of stored."""
         offsets = self._batch.offsets
         return (
             self.offset - offsets.start if isinstance(offsets, range) else bisect_left(offsets, self.offset)
@@ -81,7 +82,7 @@ class Record(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 class ConsumerBatch:
-    """Records of one partition that were stored together; those below the asked offset are left out."""
+    """Records of one partition that were stored together, without those below the requested offset."""
 
     __slots__ = (
         "_buffer", "_columns", "_header", "_headers", "_keys", "_offsets", "_rows", "_timestamps_us", "_values",
@@ -91,11 +92,11 @@ class ConsumerBatch:
     def __init__(
         self, topic: str, partition: int, buffer: memoryview, header: BatchHeader, start: int, stop: int
     ) -> None:
-        """View the records with `start` <= offset < `stop` of the batch that fills `buffer`."""
+        """Create a view of the records with `start` <= offset < `stop` of the batch that fills `buffer`."""
         self.topic = topic
         self.partition = partition
         self.base_offset = max(start, header.base_offset)
-        """Offset of the first record handed out, or beyond it where compaction removed some."""
+        """Lowest offset that is handed out; after compaction, the first record may have a higher offset."""
         self.next_offset = min(stop, header.next_offset)
         """Smallest base offset of the next batch: the offset to continue from."""
         self._buffer = buffer
@@ -121,12 +122,12 @@ class ConsumerBatch:
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """The partition by name."""
+        """Topic name and index of the partition."""
         return TopicPartition(self.topic, self.partition)
 
     @property
     def record_count(self) -> int:
-        """Records handed out."""
+        """Number of records handed out."""
         if self._rows is None:
             whole = (
                 self.base_offset == self._header.base_offset and self.next_offset == self._header.next_offset
@@ -149,14 +150,14 @@ class ConsumerBatch:
 
     @property
     def has_append_time(self) -> bool:
-        """Whether the records' time is when the leader stored them, not when they were made."""
+        """Whether the records' timestamps are append times of the leader, not create times."""
         return self._header.has_append_time
 
     def to_arrow(self) -> pa.RecordBatch:
         """Return the records as columns: offset, key, value, timestamp, headers.
 
-        Key, value and headers are not copied where the batch is not compressed. Raises
-        `MalformedBatchError` if the stored bytes are not valid Arrow.
+        Key, value and headers are not copied if the batch is not compressed. Raises `MalformedBatchError` if the stored
+        bytes are not valid Arrow.
         """
         if self._columns is None:
             self._columns = self._decode()
@@ -212,7 +213,7 @@ class ConsumerBatch:
 
     @property
     def headers(self) -> list[Headers]:
-        """Headers of each record; empty where there are none."""
+        """Headers of each record; empty if it has none."""
         if self._headers is None:
             column = self._column("headers")
             if column.null_count == len(column):
@@ -228,7 +229,7 @@ class ConsumerBatch:
         return self.to_arrow().column(name)
 
     def __iter__(self) -> Iterator[Record]:
-        # Keys and values become Python objects in one go, not one by one.
+        # Keys and values are converted to Python objects for the whole batch at once.
         return map(Record, repeat(self), self.offsets, self.keys, self.values)
 
     def __repr__(self) -> str:
@@ -239,7 +240,7 @@ class ConsumerBatch:
 
 
 def _rows_below(offsets: pa.Array, offset: int, base_offset: int) -> int:
-    """Return how many rows have a smaller offset; offsets are dense but after compaction."""
+    """Return the number of rows with a smaller offset; offsets have gaps only after compaction."""
     count = len(offsets)
     if count == 0 or offset <= base_offset:
         return 0

@@ -1,8 +1,8 @@
-"""Typed settings of producer, consumer and admin, with the limit and the reason on each field.
+"""Typed settings of producer, consumer and admin, with limit and reason on each field.
 
-Built once by the public classes from their keyword arguments and passed down; every value is checked here, so
-that inside it is trusted. Durations are `timedelta` or text with a unit ("30s", "250ms", "2m"); a bare number
-is refused because it has no unit, except for `linger_ms`, whose name has it. Must not know the use of a setting.
+The public classes build the settings once from their keyword arguments and pass them down. Every value is checked here,
+so that the other modules can trust it. Durations are `timedelta` or text with a unit ("30s", "250ms", "2m"); a bare
+number is refused because it has no unit, except for `linger_ms`, whose name has it. Must not know the use of a setting.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _DURATION: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(us|ms|s|m|h)\s*")
 
 
 class OffsetPolicy(StrEnum):
-    """What a consumer does when the offset it wants is not in the log."""
+    """Reaction of a consumer to a requested offset that is not in the log."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -40,11 +40,11 @@ class OffsetPolicy(StrEnum):
 
 
 ResetPolicy: TypeAlias = OffsetPolicy | timedelta
-"""An end of the log, an error, or a duration: the first record so long ago or later."""
+"""An end of the log, an error, or a duration: the first record of at most that age."""
 
 
 def seconds_of(value: Duration, name: str) -> float:
-    """Return a duration in seconds; `SettingError` names the setting where it is not one."""
+    """Return a duration in seconds; raises `SettingError` with the setting's name if it is not a duration."""
     if isinstance(value, timedelta):
         seconds = value.total_seconds()
         if seconds >= 0:
@@ -55,33 +55,33 @@ def seconds_of(value: Duration, name: str) -> float:
 
 
 def seconds_of_ms(value: float, name: str) -> float:
-    """Return a span that is given in milliseconds, in seconds."""
+    """Return a number of milliseconds in seconds."""
     if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
         return value / 1000
     raise SettingError(name, value, "a number of milliseconds, 0 or more, such as 5 or 0.5")
 
 
 def batch_bytes_of(value: int, name: str, buffer_bytes: int) -> int:
-    """Return the size of a batch, at most the buffer's: a larger one could never be filled."""
+    """Return the batch size, at most the buffer size: a larger batch could never be filled."""
     check_whole(value, name, least=1)
     check_whole(buffer_bytes, "buffer_bytes", least=1)
     return min(value, buffer_bytes)
 
 
 def check_whole(value: object, name: str, *, least: int) -> None:
-    """Refuse what is no whole number from `least` on; True and False are none."""
+    """Raise `SettingError` unless the value is a whole number of at least `least`; booleans are refused."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise SettingError(name, value, f"a whole number, {least} or more")
 
 
 def check_text(value: object, name: str) -> None:
-    """Refuse what is given and no text."""
+    """Raise `SettingError` unless the value is text or None."""
     if value is not None and not isinstance(value, str):
         raise SettingError(name, value, "text")
 
 
 def texts_of(value: object, name: str) -> tuple[str, ...]:
-    """Return one text, or each of several once."""
+    """Return one text, or several texts without duplicates, as a tuple."""
     if isinstance(value, str):
         return (value,)
     if not isinstance(value, Iterable):
@@ -111,21 +111,21 @@ def _is_address(text: str) -> bool:
     try:
         parts = urlsplit(text)
         port = parts.port
-    except ValueError:  # a port that is no number up to 65535, half an IPv6 address
+    except ValueError:  # an invalid port, or an incomplete IPv6 address
         return False
     known = parts.scheme in ("http", "https") and bool(parts.hostname) and port != 0
     return known and not any((parts.path, parts.query, parts.fragment, re.search(r"\s", text)))
 
 
 def _meant(text: str) -> str | None:
-    """Return what may be meant: what a client of Kafka is given has no scheme, and what is copied has a path."""
+    """Return a suggested address: addresses for Kafka clients have no scheme, and copied addresses have a path."""
     scheme, divider, rest = text.rpartition("://")
     place = rest.partition("/")[0].partition("?")[0].partition("#")[0]
     if divider and scheme not in ("http", "https"):
         return None
     known = scheme or "http"
     if place.count(":") > 1 and "[" not in place:
-        # Only brackets separate the address from its port.
+        # An IPv6 address needs brackets that separate it from its port.
         return f"{known}://[IPV6-ADDRESS]:PORT"
     address = f"{known}://{place}"
     return address if _is_address(address) and (divider or urlsplit(address).port) else None
@@ -141,7 +141,7 @@ def acks_of(value: Acks | str | int) -> Acks:
 
 
 def idempotence_of(value: bool | None, acks: Acks) -> bool:
-    """Return whether a producer is idempotent: unless something is said it is where acks allow it, as in Kafka."""
+    """Return whether a producer is idempotent; by default it is if acks allow it, as in Kafka."""
     if value is None:
         return acks is Acks.ALL
     if isinstance(value, bool):
@@ -178,22 +178,22 @@ def _require(holds: bool, name: str, value: object, allowed: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionSettings:
-    """How brokers are found and called; shared by all three clients."""
+    """Settings for finding and calling brokers, shared by all three clients."""
 
     bootstrap: tuple[str, ...] = (DEFAULT_BOOTSTRAP,)
-    """Addresses to ask first; any one alive is enough."""
+    """Addresses that are asked first; one running broker among them is enough."""
     connect_timeout_seconds: float = 5.0
-    """Making one connection."""
+    """Timeout for opening one connection."""
     request_timeout_seconds: float = 30.0
-    """One attempt of one call; also the `timeout_ms` that a produce carries."""
+    """Timeout of one attempt of a call; also sent as `timeout_ms` of a produce request."""
     retry_timeout_seconds: float = 30.0
-    """All attempts of an admin or metadata call together."""
+    """Timeout of all attempts of an admin or metadata call together."""
     retry_backoff_seconds: float = 0.1
-    """The pause after the first failure."""
+    """Pause after the first failure."""
     retry_backoff_seconds_max: float = 1.0
-    """The longest pause."""
+    """Maximum pause."""
     metadata_age_seconds_max: float = 300.0
-    """Refreshed at this age even without a refusal, so that new partitions are seen."""
+    """Age at which the metadata is refreshed even without a refusal, so that new partitions are noticed."""
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -220,10 +220,10 @@ def connection_of(
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Exponential pauses with jitter: doubled each attempt, at most `seconds_max`, half of it by chance.
+    """Exponential pauses with jitter: doubled after each attempt, at most `seconds_max`, half of it random.
 
-    No library of retries has it: the accumulator and the prefetch buffer need the pause as a number, and the hooks of
-    such libraries are global to the user's process.
+    No retry library is used: the accumulator and the prefetch buffer need the pause as a number, and the hooks of retry
+    libraries are global to the user's process.
     """
 
     seconds_initial: float
@@ -238,33 +238,34 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerSettings:
-    """How records are gathered, sent and retried."""
+    """Settings for batching, sending and retrying records."""
 
     acks: Acks = Acks.ALL
-    """Replicas that must have a record before its acknowledgement: every in-sync one, the leader (1), none (0)."""
+    """Replicas that must have a record before its acknowledgement: all in-sync replicas, the leader (1), none (0)."""
     linger_seconds: float = 0.005
-    """How long a batch waits for company; Kafka's default."""
+    """Time that a batch waits for more records; Kafka's default."""
     batch_bytes: int = 256 * KIB
-    """A per-record batch is sent at this payload size."""
+    """Payload at which a batch of single records is sent."""
     columnar_batch_bytes: int = MIB
-    """`send_batch` splits tables to this payload size."""
+    """Payload of the pieces into which `send_batch` splits tables."""
     codec: Codec = Codec.NONE
-    """How batches are compressed: `"none"`, `"lz4"` for speed, `"zstd"` for size."""
+    """Compression of batches: `"none"`, `"lz4"` for speed, `"zstd"` for size."""
     buffer_bytes: int = 64 * MIB
-    """Payload that may wait for its acknowledgement; `send` waits for space beyond it."""
+    """Maximum unacknowledged payload, beyond which `send` waits for space."""
     request_bytes_max: int = 8 * MIB
-    """Batches of many partitions share a request up to this size; a single batch may exceed it."""
+    """Maximum size of a request with batches of several partitions; a single batch may exceed it."""
     requests_in_flight_max: int = 5
-    """Unfinished requests to one broker. A partition has at most five, without idempotence one: HTTP/2 streams
-    overtake each other."""
+    """Maximum number of unfinished requests to one broker. A partition has at most five unfinished batches, or one
+    without idempotence, because HTTP/2 streams overtake each other."""
     delivery_timeout_seconds: float = 120.0
-    """From `send` to the acknowledgement, all retries included."""
+    """Timeout from `send` to the acknowledgement, all retries included."""
     retries_max: int | None = None
-    """Attempts after the first; 0 with acks 0 or 1 gives at-most-once. Without it the deadline decides."""
+    """Maximum number of retries; 0 with acks 0 or 1 gives at-most-once. If None, only the delivery timeout stops the
+    retries."""
     idempotence: bool = True
-    """Whether batches carry an id and sequences, so that a repeat is stored once; by default where acks is `"all"`."""
+    """Whether batches carry an id and sequences, so that a retry is stored once; the default if acks is `"all"`."""
     name: str | None = None
-    """Name of an idempotent producer: the next producer with the name fences this one."""
+    """Name of an idempotent producer: the next producer with the name fences this producer."""
 
     def __post_init__(self) -> None:
         """Check the values against each other."""
@@ -296,26 +297,28 @@ class ProducerSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSettings:
-    """How records are fetched ahead of their reader."""
+    """Settings for fetching records ahead of the reader."""
 
     fetch_wait_seconds_max: float = 0.5
-    """How long a broker holds a fetch that finds less than `fetch_bytes_min`."""
+    """Maximum time that a broker holds a fetch that finds less than `fetch_bytes_min`."""
     fetch_bytes_min: int = 1
-    """What a broker waits for before it answers a fetch, at most for `fetch_wait_max`."""
+    """Bytes for which a broker waits before it answers a fetch, at most for `fetch_wait_max`."""
     fetch_bytes_max: int = 4 * MIB
-    """Size of one answer over all partitions; never holds back the first batch.
+    """Maximum size of an answer over all partitions; the first batch may exceed it.
 
-    Larger answers cost a reader more, not less: from about 8 MiB on, memory that is new for each of them takes as much
-    processor time as all else.
+    Larger answers cost the reader more, not less: from about 8 MiB, allocating new memory for each answer takes as much
+    processor time as all other work.
     """
     partition_fetch_bytes_max: int = 4 * MIB
-    """The most of one partition in an answer; never holds back its first batch."""
+    """Maximum bytes of one partition in an answer; its first batch may exceed it."""
     prefetch_bytes: int = 64 * MIB
-    """Fetched and not yet read, over all partitions; the answers to two requests more may arrive."""
+    """Maximum bytes that are fetched and not yet read, over all partitions; the answers to two more requests may exceed
+    it."""
     requests_in_flight_max: int = 4
-    """Fetches open to one broker, of disjoint partitions, so that a waiting one does not hold up others."""
+    """Maximum number of open fetches to one broker, for disjoint partitions, so that a waiting fetch does not delay
+    others."""
     offset_policy: ResetPolicy = OffsetPolicy.ERROR
-    """`error` by default: records are never skipped silently."""
+    """Reaction to an offset outside of the log; with the default `error`, records are never skipped silently."""
 
     def __post_init__(self) -> None:
         """Check the values."""

@@ -1,11 +1,11 @@
-"""A broker for your tests: in your process, on a free port, with the real log, the real HTTP and the real rules.
+"""A broker for your tests: in the test process, on a free port, with the real log, HTTP interface and rules.
 
     async with fairlead.testing.cluster() as bootstrap:
         async with Producer(bootstrap) as producer:
             await producer.send_and_wait("flights", b"UA1545")
 
-Nothing is imitated: it is the broker of the extra `broker` over embedded coordination, on a data directory that is
-removed at the end. `running_cluster` is the same for tests without an event loop. As a pytest fixture:
+Nothing is mocked: the broker of the extra `broker` runs with embedded coordination, on a data directory that is removed
+at the end. `running_cluster` does the same for tests without an event loop. As a pytest fixture:
 
     @pytest.fixture(scope="session")
     def bootstrap():
@@ -30,7 +30,7 @@ ConfigValue: TypeAlias = "str | int | float | bool"
 ClusterFactory: TypeAlias = Callable[
     [int, "Path | None", Mapping[str, ConfigValue]], AbstractAsyncContextManager[str]
 ]
-"""What the extra `broker` registers: brokers, data directory and configuration, to an address."""
+"""Function that the extra `broker` registers: from broker count, data directory and configuration to an address."""
 
 
 class BrokerMissing(ImportError):
@@ -43,8 +43,9 @@ async def cluster(
 ) -> AsyncIterator[str]:
     """Run a cluster on this event loop and yield the address for `bootstrap`.
 
-    `data`: a directory that is kept; otherwise a temporary one. `config`: the brokers' own values of Kafka's keys.
-    Topics are created when they are produced to, unless `config` says otherwise. Raises `BrokerMissing`.
+    `data` is a directory that is kept; by default a temporary directory is used. `config` sets configuration keys of
+    Kafka on the brokers. Topics are created when a producer writes to them, unless `config` disables that. Raises
+    `BrokerMissing`.
     """
     async with _factory()(brokers, data, config or {}) as bootstrap:
         yield bootstrap
@@ -54,7 +55,7 @@ async def cluster(
 def running_cluster(
     *, brokers: int = 1, data: Path | None = None, config: Mapping[str, ConfigValue] | None = None
 ) -> Iterator[str]:
-    """Run a cluster in a thread of its own and yield the address for `bootstrap`; arguments as of `cluster`."""
+    """Run a cluster in a separate thread and yield the address for `bootstrap`; arguments as for `cluster`."""
     thread, stack = LoopThread("test cluster"), AsyncExitStack()
     factory = _factory()
     thread.start()

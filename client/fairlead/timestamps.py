@@ -13,7 +13,7 @@ from fairlead.errors import SettingError
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _MILLISECONDS_MAX: Final = (2**63 - 1) // 1000
-"""Timestamps are microseconds in 64 bits."""
+"""Maximum number of milliseconds, since timestamps are microseconds in 64 bits."""
 
 
 def timestamp_us_of(value: datetime | int, name: str) -> int:

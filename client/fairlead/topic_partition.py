@@ -1,7 +1,6 @@
-"""A partition as users of the SDK write it.
+"""The partition type in the public interface of the SDK.
 
-The contract's own type asks for a `PartitionIndex`, which type checkers do not take a plain number for; users have
-plain numbers.
+The contract's own type requires a `PartitionIndex`; type checkers refuse the plain numbers that users have.
 """
 
 from __future__ import annotations
@@ -11,11 +10,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, order=True)
 class TopicPartition:
-    """A partition by the name of its topic: `TopicPartition("flights", 3)`."""
+    """A partition, identified by topic name and index: `TopicPartition("flights", 3)`."""
 
     topic: str
     partition: int
 
     def __str__(self) -> str:
-        """Read as Kafka writes it: `flights-3`."""
+        """Return the partition in Kafka's notation: `flights-3`."""
         return f"{self.topic}-{self.partition}"

@@ -1,14 +1,15 @@
-"""Spans of OpenTelemetry, for programs that have set it up; for all others nothing is imported and nothing is done.
+"""OpenTelemetry spans, for programs that have configured OpenTelemetry; other programs import and run nothing.
 
-`create` when a record is sent while a span is active, whose context goes with the record in its headers; `send` for a
-request that carries such records; `process` around the work of a consumer, linked to the records' spans:
+A `create` span is recorded when a record is sent while a span is active; its context is sent in the record's headers. A
+`send` span covers a request that carries traced records. A `process` span covers the work of a consumer and is linked
+to the records' spans:
 
     async for batch in consumer:
         with tracing.process(batch, group="billing"):
             ...
 
-Names and attributes follow the semantic conventions for messaging, which are still in development. A producer or
-consumer looks once, when it is made, whether there is a provider of tracers: set it up first.
+Names and attributes follow the semantic conventions for messaging, which are still in development. A producer checks
+only at its creation whether a tracer provider is configured: configure the provider first.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ if TYPE_CHECKING:
 SYSTEM: Final = "fairlead"
 TRACEPARENT: Final = "traceparent"
 LINKS_MAX: Final = 128
-"""Links of one span: as many as OpenTelemetry keeps by default."""
+"""Maximum number of links of one span, the default limit of OpenTelemetry."""
 
 
 def tracer_at_hand() -> Tracer | None:
-    """Return a tracer, or None where the program has not set up a provider of tracers."""
-    # A program with a tracer has imported this; a program without one does not pay for the import.
+    """Return a tracer, or None if the program has not configured a tracer provider."""
+    # A program with a tracer has imported this module; other programs do not pay for the import.
     trace = sys.modules.get("opentelemetry.trace")
     if trace is None or isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
         return None
@@ -43,7 +44,7 @@ def tracer_at_hand() -> Tracer | None:
 
 
 class ProducerTracing:
-    """The spans of one producer."""
+    """Spans of one producer."""
 
     __slots__ = ("_tracer",)
 
@@ -52,12 +53,12 @@ class ProducerTracing:
 
     @classmethod
     def at_hand(cls) -> ProducerTracing | None:
-        """Return the tracing of a producer, None where nothing is set up."""
+        """Return the tracing of a producer; None if no tracer provider is configured."""
         tracer = tracer_at_hand()
         return None if tracer is None else cls(tracer)
 
     def created(self, topic: str, headers: Headers | None) -> Headers | None:
-        """Return a record's headers with the context of its span, if a span is active and they name none."""
+        """Return a record's headers with the context of its span, if a span is active and they have no context."""
         from opentelemetry import trace  # noqa: PLC0415 - only where it is set up
 
         if not trace.get_current_span().get_span_context().is_valid:
@@ -73,11 +74,11 @@ class ProducerTracing:
 
     @contextmanager
     def sending(self, batches: Sequence[PendingBatch]) -> Iterator[Mapping[str, str]]:
-        """Trace a request; gives the headers that the request is to carry. Without a traced record, nothing."""
+        """Trace a request and yield the headers for it; yield no headers without a traced record."""
         from opentelemetry.context import Context  # noqa: PLC0415 - only where it is set up
         from opentelemetry.trace import SpanKind, set_span_in_context  # noqa: PLC0415 - the same
 
-        # Pieces of tables have their headers in a column, which is not looked into.
+        # Pieces of tables have their headers in a column, which is not searched.
         known = (getattr(batch, "headers", {}).values() for batch in batches)
         links = _links(headers for of_batch in known for headers in of_batch)
         if not links:
@@ -86,7 +87,7 @@ class ProducerTracing:
         topics = sorted({batch.topic for batch in batches})
         span = self._tracer.start_span(
             f"send {', '.join(topics)}",
-            # The sender's own context is that of the producer's start, which has ended.
+            # The sender's task has the context of the producer's start, whose span may have ended.
             context=Context(),
             kind=SpanKind.CLIENT,
             links=links,
@@ -103,7 +104,7 @@ class ProducerTracing:
 
 @contextmanager
 def process(batch: ConsumerBatch, *, group: str | None = None) -> Iterator[None]:
-    """Trace what is done with a batch: a span that is current inside the block, linked to the records' spans."""
+    """Trace the processing of a batch: the span is current inside the block and linked to the records' spans."""
     tracer = tracer_at_hand()
     if tracer is None:
         yield
@@ -128,7 +129,7 @@ def process(batch: ConsumerBatch, *, group: str | None = None) -> Iterator[None]
 
 @contextmanager
 def _ended(span: Any) -> Iterator[None]:
-    """End a span with the block; record an error in it."""
+    """End a span with the block, and set the block's error on the span."""
     from opentelemetry.trace import StatusCode  # noqa: PLC0415 - only where it is set up
 
     try:
@@ -161,7 +162,7 @@ def _carrier(context: Any) -> dict[str, str]:
 
 
 def _links(records: Iterable[Headers]) -> list[Link]:
-    """Return a link to each span that records name, once each, up to a number."""
+    """Return one link per distinct span that the records' headers name, at most `LINKS_MAX`."""
     from opentelemetry import trace  # noqa: PLC0415 - only where it is set up
     from opentelemetry.context import Context  # noqa: PLC0415 - the same
     from opentelemetry.trace.propagation.tracecontext import (  # noqa: PLC0415 - the same

@@ -1,12 +1,12 @@
-"""The SDK for programs without an event loop: the same producer, consumer and admin client, one call after the other.
+"""The SDK for programs without an event loop: the same producer, consumer and admin client with blocking calls.
 
     from fairlead.blocking import Consumer, Producer
 
     with Producer("http://127.0.0.1:9520") as producer:
         producer.send("flights", b"UA1545", key=b"UA").result()
 
-Each client runs the async one on an event loop in a thread of its own, so that linger, retries and heartbeats go on
-while the program is elsewhere. Arguments, results and errors are the same; a delivery has `result()` in place of
+Each client runs an async client on an event loop in its own thread, so that linger, retries and heartbeats continue
+while the program does other work. Arguments, results and errors are the same; a delivery has `result()` in place of
 `await`. A client may be used from several threads.
 """
 

@@ -1,4 +1,4 @@
-"""The admin client that waits; see `fairlead.Admin`."""
+"""The blocking admin client; see `fairlead.Admin`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fairlead.blocking.facade import Facade, blocking, same_arguments
 
 
 class Admin(Facade[AsyncAdmin]):
-    """`fairlead.Admin`, one call after the other. Open it with `with`."""
+    """`fairlead.Admin` with blocking calls. Open it with `with`."""
 
     @same_arguments(AsyncAdmin.__init__)
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -1,4 +1,4 @@
-"""The consumer that waits; see `fairlead.Consumer`."""
+"""The blocking consumer; see `fairlead.Consumer`."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from fairlead.topic_partition import TopicPartition
 class Consumer(Facade[AsyncConsumer]):
     """`fairlead.Consumer` for `for` loops. Open it with `with`.
 
-    Heartbeats go on while the program works on a batch. `on_assigned` and `on_revoked` run in a thread of their own,
-    and may call the consumer; only `close` is refused there.
+    Heartbeats continue while the program processes a batch. `on_assigned` and `on_revoked` run in a separate thread and
+    may call the consumer; only `close` is refused in these callbacks.
     """
 
     @same_arguments(AsyncConsumer.__init__)
@@ -38,9 +38,9 @@ class Consumer(Facade[AsyncConsumer]):
         """Stop reading and close the connections; a running iteration raises `ClosedError`.
 
         A member of a group commits, if its `commit` mode does, and leaves; the batch in hand counts as processed.
-        Returns at once while another call closes the consumer, also in `on_revoked`. Otherwise raises `SettingError`
-        in `on_assigned` and `on_revoked`, for which closing waits. Raise an exception there, which the next take
-        raises, or set a flag, and close where batches are taken.
+        Returns at once while another call closes the consumer, also in `on_revoked`. Otherwise raises `SettingError` in
+        `on_assigned` and `on_revoked`, because closing waits for these callbacks. A callback can raise an exception,
+        which the next take raises, or set a flag for the code that takes batches to close the consumer.
         """
         super().close()
 
@@ -63,26 +63,27 @@ class Consumer(Facade[AsyncConsumer]):
 
     @property
     def paused(self) -> frozenset[TopicPartition]:
-        """The partitions that are assigned and not read for now."""
+        """The assigned partitions that are paused."""
         return self._client.paused
 
     @property
     def membership(self) -> Membership:
-        """How the consumer stands in its group."""
+        """Membership of the consumer in its group."""
         return self._client.membership
 
     def __iter__(self) -> Iterator[ConsumerBatch]:
         return self.batches()
 
     def batches(self, until: EndOffsets | None = None) -> Iterator[ConsumerBatch]:
-        """Iterate over batches as they come, for ever, or until each partition of `until` reached its offset.
+        """Iterate over batches as they arrive, forever, or until each partition of `until` has reached its offset.
 
-        An error of a partition is raised in its turn; the others go on when the iteration is begun again.
+        The error of a partition is raised after the batches fetched before it; the other partitions continue in the
+        next iteration.
         """
         batches = self._client.batches(until)
 
         async def take() -> ConsumerBatch | None:
-            """Take the next one; None after the last."""
+            """Return the next batch; None after the last batch."""
             with suppress(StopAsyncIteration):
                 return await anext(batches)
             return None
@@ -91,10 +92,10 @@ class Consumer(Facade[AsyncConsumer]):
             yield batch
 
     def records(self, until: EndOffsets | None = None) -> Iterator[Record]:
-        """Iterate over records one by one; a record counts as processed when the next one is taken.
+        """Iterate over single records; a record counts as processed when the next record is taken.
 
-        After a stop inside of a batch the next take returns the rest of it; a commit covers the records up to the one
-        in hand.
+        After a stop inside a batch, the next take returns the rest of the batch; a commit covers the records up to the
+        record in hand.
         """
         for batch in self.batches(until):
             for record in batch:
@@ -115,7 +116,7 @@ class Consumer(Facade[AsyncConsumer]):
         super()._close(kind, error, trace)
 
     def _in_thread(self, callback: RebalanceCallback) -> RebalanceCallback:
-        """Let a plain callback wait, for the loop does not wait for it."""
+        """Wrap a plain callback to run in a thread, where it may block without blocking the loop."""
         if inspect.iscoroutinefunction(callback):
             return callback
 
@@ -125,13 +126,13 @@ class Consumer(Facade[AsyncConsumer]):
             try:
                 return callback(partitions)
             finally:
-                # The thread is kept, and may have other work than callbacks next.
+                # The thread is reused, and may run other work than callbacks next.
                 self._callback_threads.discard(here)
 
         async def call(partitions: frozenset[TopicPartition]) -> None:
             result = await asyncio.to_thread(call_here, partitions)
             if inspect.isawaitable(result):
-                # A plain function, or an object, that returns a coroutine.
+                # The callback is a plain function, or an object, that returned a coroutine.
                 await result
 
         return call

@@ -1,7 +1,7 @@
-"""What every blocking client is: an async one behind calls that wait.
+"""Base of the blocking clients: an async client behind blocking calls.
 
-`blocking` and `in_loop` make such calls out of the methods of the async client, with their arguments and docstrings,
-so that nothing is written twice. Must not know any single client.
+`blocking` and `in_loop` turn methods of the async client into blocking calls with the same arguments and docstrings, so
+that nothing is written twice. Must not know any single client.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class AsyncClient(Protocol):
-    """A client of the SDK."""
+    """An async client of the SDK."""
 
     async def __aenter__(self) -> Self:
-        """Open it."""
+        """Open the client."""
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close it."""
+        """Close the client."""
 
 
 C = TypeVar("C", bound=AsyncClient)
 
 
 class Facade(Generic[C]):
-    """A client that waits. Open it with `with`, or with `start` and `close`."""
+    """A blocking client. Open it with `with`, or with `start` and `close`."""
 
     def __init__(self, client: C) -> None:
         self._client = client
         self._thread = LoopThread(f"fairlead {type(client).__name__.lower()}")
         self._closing = threading.Lock()
-        """Held by the call that closes or aborts; no call waits for it."""
+        """Lock of the call that closes or aborts; no call waits for the lock."""
 
     def start(self) -> Self:
-        """Open the connections; `with` calls it. Raises `SettingError` while it is open."""
+        """Open the connections; `with` calls it. Raises `SettingError` while the client is open."""
         if self._thread.running:
             raise second_start()
         self._thread.start()
@@ -57,7 +57,7 @@ class Facade(Generic[C]):
         return self
 
     def close(self) -> None:
-        """Close the client as the async one does, and its thread; returns at once while another call does so."""
+        """Close the client like the async client, and stop its thread; returns at once during another close."""
         self._close(None, None, None)
 
     def __enter__(self) -> Self:
@@ -76,7 +76,7 @@ class Facade(Generic[C]):
     def _end(self, leave: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Close the client and stop its thread; return at once while another call does so."""
         if not self._closing.acquire(blocking=False):
-            # To stop the thread now would cut off the call that closes; to wait for it could be to wait for oneself.
+            # Stopping the thread now would interrupt the closing call, and waiting for that call could be a deadlock.
             return
         try:
             if self._thread.running:
@@ -97,9 +97,10 @@ class Facade(Generic[C]):
 
 
 class Method(Protocol[P, T_co]):
-    """What a function in a class is: bound to its object where it is looked up.
+    """Type of a function in a class, which is bound to its object when it is looked up.
 
-    A `Callable` in a class does not say so, and type checkers differ over whether it wants its object as an argument.
+    `Callable` does not express the binding: type checkers differ over whether a `Callable` in a class takes its object
+    as an argument.
     """
 
     @overload
@@ -110,7 +111,7 @@ class Method(Protocol[P, T_co]):
 
 
 def blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Method[P, T]:
-    """Make a call that waits out of a coroutine method of the async client."""
+    """Turn a coroutine method of the async client into a blocking call."""
 
     @wraps(method)
     def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -121,14 +122,14 @@ def blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> M
 
 
 def in_loop(method: Callable[Concatenate[Any, P], T]) -> Method[P, T]:
-    """Make a call out of a plain method of the async client, which belongs to its loop."""
+    """Turn a plain method of the async client, which must run on its loop, into a blocking call."""
 
     @wraps(method)
     def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
         facade: Facade[Any] = self
 
         async def run() -> T:
-            """Run between two steps of the client."""
+            """Call the method between two steps of the client."""
             return method(facade._client, *args, **kwargs)  # noqa: SLF001 - a method of it
 
         return facade._thread.run(run())  # noqa: SLF001 - a method of it
@@ -139,7 +140,7 @@ def in_loop(method: Callable[Concatenate[Any, P], T]) -> Method[P, T]:
 def same_arguments(
     of: Callable[Concatenate[Any, P], None],
 ) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
-    """Give a constructor the arguments and the words of the async client's."""
+    """Return a decorator that copies signature and docstring of the async client's constructor."""
 
     def decorate(constructor: Callable[..., None]) -> Callable[Concatenate[Any, P], None]:
         return wraps(of)(constructor)

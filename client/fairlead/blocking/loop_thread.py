@@ -1,6 +1,6 @@
-"""An event loop in a thread of its own, and calls into it from any other thread.
+"""An event loop in a separate thread, and calls into the loop from any other thread.
 
-The ground of every blocking client. Must not know what is called.
+Basis of every blocking client. Must not know what is called.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """Runs from `start` to `stop`. The thread is a daemon: a program that forgets to close still ends."""
+    """An event loop that runs from `start` to `stop`. The thread is a daemon: a program without `stop` still exits."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._process: int | None = None
-        """Process id of the thread: a fork copies the loop, but not the thread that runs it."""
+        """Id of the process in which the thread runs; a fork copies the loop, but not the thread."""
         self._handing_over = threading.RLock()
-        """Guards hand-over and `stop`: work handed over before `stop` begins before the loop ends, also in a signal
-        handler."""
+        """Lock for submitting work and for `stop`: work submitted before `stop` begins before the loop ends, also in a
+        signal handler."""
 
     @property
     def running(self) -> bool:
@@ -37,11 +37,11 @@ class LoopThread:
 
     @property
     def is_current(self) -> bool:
-        """Whether the caller is on the loop, where nothing may wait for it."""
+        """Whether the caller runs on the loop, where a blocking call would wait for itself."""
         return threading.current_thread() is self._thread
 
     def start(self) -> None:
-        """Begin; once."""
+        """Start the thread and wait until its loop runs."""
         started = threading.Event()
         self._process = os.getpid()
         self._thread = threading.Thread(target=self._run_loop, args=(started,), name=self._name, daemon=True)
@@ -49,7 +49,7 @@ class LoopThread:
         started.wait()
 
     def check_open(self) -> None:
-        """Raise `ClosedError` where no call can be made."""
+        """Raise `ClosedError` if no call can be made."""
         if self._loop is None:
             raise _not_open(self._name)
         if not self.running:
@@ -58,12 +58,12 @@ class LoopThread:
     def run(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
         """Run a coroutine on the loop and return its result; cancel it if the caller is interrupted.
 
-        `timeout` in seconds; raises TimeoutError at its end. Raises `ClosedError` outside of `start` and `stop`, where
-        `stop` cuts it off, and in a fork of the process that has started it.
+        Raises TimeoutError after `timeout` seconds. Raises `ClosedError` before `start` and after `stop`, if `stop`
+        interrupts the coroutine, and in a fork of the process that started the thread.
         """
         assert not self.is_current, "a blocking call on the loop would wait for itself"
         try:
-            # Before the lock, which a thread may hold that a fork has not taken along.
+            # The check precedes the lock: in a fork, a thread that was not copied may hold the lock.
             self.check_open()
             with self._handing_over:
                 self.check_open()
@@ -80,7 +80,7 @@ class LoopThread:
                 raise
             raise _not_open(self._name) from error
         except BaseException:
-            # An interrupt or the timeout; what has ended by itself cannot be cancelled any more.
+            # The reason is an interrupt or the timeout; a coroutine that has already ended is not cancelled.
             future.cancel()
             raise
 
@@ -93,7 +93,7 @@ class LoopThread:
             self._loop.call_soon_threadsafe(call)
 
     def stop(self) -> None:
-        """End the loop and the thread; what still runs is cancelled."""
+        """Stop the loop and the thread; running coroutines are cancelled."""
         with self._handing_over:
             loop, self._loop = self._loop, None
             if loop is not None:
@@ -109,7 +109,7 @@ class LoopThread:
 
 
 def known(outcome: Coroutine[Any, Any, T]) -> T:
-    """Return what a coroutine returns, or raise what it raises, that has nothing to wait for and needs no loop."""
+    """Return the result, or raise the error, of a coroutine that never waits and needs no loop."""
     try:
         outcome.send(None)
     except StopIteration as ended:

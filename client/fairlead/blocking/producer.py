@@ -1,7 +1,7 @@
-"""The producer that waits only where it has to; see `fairlead.Producer`.
+"""The blocking producer, which waits only if necessary; see `fairlead.Producer`.
 
-A record is handed to the loop by a queue, many at a time: a call into the loop for each would cost twenty times what
-sending it does.
+A queue passes records to the loop, many at a time: a call into the loop per record would cost twenty times as much as
+sending the record.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 QUEUED_MAX: Final = 8192
-"""Records handed over and not yet in their batches, beyond which `send` waits; the buffer has a bound of its own."""
+"""Maximum number of queued records that are not yet in their batches, beyond which `send` waits; the buffer has a
+separate bound."""
 
 
 class Delivery:
-    """The acknowledgement of one record: `result()` waits for the `RecordMetadata`, or raises why there is none."""
+    """The acknowledgement of one record: `result()` waits for the `RecordMetadata`, or raises the error."""
 
     __slots__ = ("_inner", "_producer", "error", "is_seen")
 
@@ -37,9 +38,9 @@ class Delivery:
         self._producer = producer
         self._inner: AsyncDelivery | None = None
         self.error: Exception | None = None
-        """Why it cannot be sent."""
+        """Error because of which the record cannot be sent; None without an error."""
         self.is_seen = False
-        """Whether its failure was raised to a caller."""
+        """Whether the error was raised to a caller."""
 
     @property
     def done(self) -> bool:
@@ -47,19 +48,19 @@ class Delivery:
         return self.error is not None or (self._inner is not None and self._inner.done)
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Wait for the acknowledgement, at most `timeout` seconds. Raises TimeoutError, and why it failed."""
+        """Wait for the acknowledgement, at most `timeout` seconds. Raises TimeoutError, or the delivery's error."""
         return self._producer.wait_for(self, timeout)
 
     def sent(self, inner: AsyncDelivery) -> None:
-        """Take note that the record is in its batch."""
+        """Set the async delivery of the record, which is now in its batch."""
         self._inner = inner
 
     def failed(self, error: Exception) -> None:
-        """Take note that the record cannot be sent."""
+        """Set the error because of which the record cannot be sent."""
         self.error = error
 
     async def outcome(self) -> RecordMetadata:
-        """Wait for the outcome; the record is in its batch, or failed."""
+        """Wait for the outcome of a record that is in its batch or has failed."""
         if self.error is not None:
             self.is_seen = True
             raise self.error.with_traceback(None)
@@ -88,11 +89,11 @@ class BatchDelivery:
 
     @property
     def record_count(self) -> int:
-        """Records of the piece."""
+        """Number of records in the piece."""
         return self._inner.record_count
 
     def result(self, timeout: float | None = None) -> BatchMetadata:
-        """Wait for the acknowledgement, at most `timeout` seconds. Raises TimeoutError, and why it failed."""
+        """Wait for the acknowledgement, at most `timeout` seconds. Raises TimeoutError, or the delivery's error."""
         return self._producer.wait_for_batch(self._inner, timeout)
 
 
@@ -100,7 +101,7 @@ _Record = tuple[Delivery, tuple[Any, ...]]
 
 
 class Producer(Facade[AsyncProducer]):
-    """`fairlead.Producer` for programs without a loop. Open it with `with`; leaving it flushes."""
+    """`fairlead.Producer` for programs without a loop. Open it with `with`; leaving the block flushes."""
 
     @same_arguments(AsyncProducer.__init__)
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -113,9 +114,9 @@ class Producer(Facade[AsyncProducer]):
         self._failures: list[Delivery] = []
 
     def start(self) -> Self:
-        """Open the connections; `with` calls it. Raises `SettingError` while it is open."""
+        """Open the connections; `with` calls it. Raises `SettingError` while the producer is open."""
         super().start()
-        # The woken loop has ended, and later records were refused.
+        # The loop that was woken has ended, and later records were refused.
         self._queued.clear()
         self._is_woken = False
         return self
@@ -134,16 +135,16 @@ class Producer(Facade[AsyncProducer]):
     ) -> Delivery:
         """Send one record and return its delivery; waits only for buffer space, and once for each topic.
 
-        Arguments as in the async producer. What is wrong with the first record to a topic, or with the type of key
-        or value, is raised here; with later records by `result`, and by `flush`.
+        Arguments as in the async producer. An error of the first record to a topic, or in the type of key or value, is
+        raised here. Errors of later records are raised by `result` and by `flush`.
         """
         self._thread.check_open()
         delivery = Delivery(self)
         if headers:
-            # The loop takes the record later, when the caller may have used the list for another one.
+            # The loop takes the record later, when the caller may have reused the list for another record.
             headers = tuple(headers)
         if self._tracing is not None:
-            # The span that is active here is not the loop's.
+            # The span that is active in this thread is not active in the loop.
             headers = self._tracing.created(topic, headers)
         record = (topic, value, key, headers, timestamp, partition)
         plain = value.__class__ is bytes and (key is None or key.__class__ is bytes)
@@ -162,32 +163,32 @@ class Producer(Facade[AsyncProducer]):
     def send_batch(
         self, topic: str, data: pa.Table | pa.RecordBatch, partition: int | None = None
     ) -> list[BatchDelivery]:
-        """Send a table; as in the async producer, with deliveries that have `result()`."""
+        """Send a table like the async producer, with deliveries that have `result()`."""
         deliveries = self._thread.run(self._send_batch(topic, data, partition))
         return [BatchDelivery(self, delivery) for delivery in deliveries]
 
     def flush(self) -> None:
-        """Send everything now and wait for every outcome.
+        """Send all batches now and wait for their outcomes.
 
         Raises an `ExceptionGroup` of the failures since the last flush that no `result()` has raised.
         """
         self._thread.run(self._flush())
 
     def abort(self) -> None:
-        """Close without a flush; as in the async producer. Records that still wait for a batch are not sent either."""
+        """Close without a flush, like the async producer. Queued records are not sent either."""
         self._end(self._abort)
 
     def wait_for(self, delivery: Delivery, timeout: float | None) -> RecordMetadata:
-        """Wait for a delivery of this producer, also after its end."""
+        """Wait for a delivery of this producer, also after the producer is closed."""
         if delivery.done and not self._thread.running:
             return known(delivery.outcome())
         return self._thread.run(self._outcome(delivery), timeout)
 
     def wait_for_batch(self, delivery: AsyncBatchDelivery, timeout: float | None) -> BatchMetadata:
-        """Wait for a delivery of this producer, also after its end."""
+        """Wait for a delivery of this producer, also after the producer is closed."""
 
         async def outcome() -> BatchMetadata:
-            """Wait on the loop."""
+            """Wait for the delivery on the loop."""
             return await delivery
 
         if delivery.done and not self._thread.running:
@@ -212,7 +213,7 @@ class Producer(Facade[AsyncProducer]):
                 self._failures.append(delivery)
 
     async def _handed_over(self) -> None:
-        """Return when every record that was queued is in its batch."""
+        """Wait until every queued record is in its batch."""
         self._fill_batches()
         assert self._filling is not None, "one was just begun"
         await asyncio.shield(self._filling)
@@ -246,7 +247,7 @@ class Producer(Facade[AsyncProducer]):
         await self._handed_over()
 
     def _raise_failures(self, message: str, others: tuple[Exception, ...]) -> None:
-        """Raise what failed before it was in a batch, and others beside it."""
+        """Raise the errors of records that failed before they were in a batch, together with `others`."""
         failures, self._failures = self._failures, []
         errors = [delivery.error for delivery in failures if not delivery.is_seen and delivery.error]
         if errors:

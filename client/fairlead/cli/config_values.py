@@ -20,7 +20,7 @@ UnsetOption = Annotated[
 
 
 def changes(config: Sequence[str] | None, unset: Sequence[str] | None = None) -> dict[str, str | None]:
-    """Return the merge patch of both options, None for what is to be unset; ends the command for wrong ones."""
+    """Return the merge patch of both options, with None for keys to unset; wrong options stop the command."""
     patch: dict[str, str | None] = {}
     for pair in config or ():
         key, equals, value = pair.partition("=")

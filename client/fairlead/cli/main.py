@@ -1,4 +1,4 @@
-"""The `fairlead` program: puts the commands together.
+"""The `fairlead` program, which combines the commands.
 
 Commands are imported when they are called: `fairlead version` and the help need neither Arrow nor HTTP. Verbs that
 need an extra (`broker start`, `dev up`) are found by the entry-point group `fairlead.commands`, so that the base
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from typer._click.core import Command, Context
 
 COMPLETE_VARIABLE = "_FAIRLEAD_COMPLETE"
-"""Set by the script of a shell that asks what could come next."""
+"""Environment variable with which the script of a shell asks for completions."""
 ENTRY_POINT_GROUP = "fairlead.commands"
 HELP_OPTIONS = ["--help", "-h"]
-# What each verb needs beyond the base install; the help must show it without loading anything.
+# The extra and the help of each verb beyond the base install; the help is shown without loading the extra.
 EXTRA_VERBS = {
     ("broker", "start"): ("broker", "Run one broker."),
     ("broker", "prepare-stop"): (
@@ -56,9 +56,9 @@ GROUP_HELP = {
     "job": "Pipelines on Spark.",
     "operator": "The Kubernetes operator.",
 }
-"""Groups that have only verbs of an extra."""
+"""Help of the groups that have only verbs of an extra."""
 
-# The help of each command, as its module says it: shown without importing the module.
+# The help of each command, equal to the help in its module; it is shown without importing the module.
 COMMANDS = {
     "produce": "Write records: each line of standard input is one, or each row of --file.",
     "consume": "Print the records of a topic as they come, the values one a line; Ctrl-C ends.",
@@ -76,7 +76,7 @@ COMMANDS = {
 
 
 class LazyCommands(TyperGroup):
-    """Puts the real command in the place of its name and help once it is called."""
+    """Group whose commands are imported when they are called; until then only name and help are known."""
 
     def resolve_command(
         self, context: Context, arguments: list[str]
@@ -87,11 +87,11 @@ class LazyCommands(TyperGroup):
 
 
 class MissingExtraError(Exception):
-    """A verb of an extra that is not installed; the message says which."""
+    """The extra of a verb is not installed; the message names the extra."""
 
 
 class LazyVerbs(TyperGroup):
-    """Does the same for the verbs of extras, of which only name and help are known."""
+    """Group whose verbs of extras are imported when they are called; until then only name and help are known."""
 
     def resolve_command(
         self, context: Context, arguments: list[str]
@@ -104,7 +104,7 @@ class LazyVerbs(TyperGroup):
         try:
             return name, extra_command(*key), rest
         except MissingExtraError as missing:
-            # To a shell that completes nothing is said: the verb says it when it is called.
+            # Nothing is reported during shell completion; the verb reports the missing extra when it is called.
             if not context.resilient_parsing:
                 fail_usage(str(missing))
             return name, command, rest
@@ -112,7 +112,7 @@ class LazyVerbs(TyperGroup):
 
 @cache
 def imported(name: str) -> Command:
-    """Import the module of a command and return what it defines: a command of its name, or a group as `app`."""
+    """Import the module of a command and return its command of that name, or its group `app`."""
     module = import_module(f"fairlead.cli.verbs.{name}")
     holder = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     holder.callback()(lambda: None)
@@ -135,9 +135,9 @@ def extra_command(group: str, verb: str) -> Command:
 
 
 def _with_help(command: Command) -> Command:
-    """Add the short option of help, and keep each example in one line, to be copied.
+    """Add the short help option, and keep each example on one line, so that it can be copied.
 
-    Paragraphs are wrapped where nothing forbids it.
+    Other paragraphs are wrapped.
     """
     command.context_settings["help_option_names"] = HELP_OPTIONS
     if command.help is not None:
@@ -175,7 +175,7 @@ def _root(
         ),
     ] = False,
 ) -> None:
-    del version  # its callback has answered before
+    del version  # handled by its callback
 
 
 for _name, _help in COMMANDS.items():
@@ -210,7 +210,7 @@ for _name, _help in GROUP_HELP.items():
 
 
 def run_command(arguments: Sequence[str]) -> int:
-    """Run one command line in this process; answers the exit code, whatever happens."""
+    """Run one command line in this process and return the exit code, whatever happens."""
     code: int | str | None = ExitCode.FAILED
     try:
         unreadable = None
@@ -228,10 +228,10 @@ def run_command(arguments: Sequence[str]) -> int:
     except SystemExit as ended:
         code = ended.code
     except BrokenPipeError:
-        # The reader of a pipe went away (`fairlead consume ... | head`): nothing is wrong on our side.
+        # The reader of the pipe has exited (`fairlead consume ... | head`), which is not an error.
         code = ExitCode.OK
     except OSError as error:
-        # A full disk behind standard output, for one: a stack trace would not help the user.
+        # The cause may be a full disk behind standard output: a stack trace would not help the user.
         typer.echo(f"error: {error}", err=True)
         code = ExitCode.FAILED
     except BaseException:  # noqa: BLE001 - the process ends here, whatever it was
@@ -243,28 +243,28 @@ def run_command(arguments: Sequence[str]) -> int:
 
 
 def _unreadable_profiles(arguments: Sequence[str]) -> ProfilesUnreadable | None:
-    """Let the profile stand for `--bootstrap`; answers why it cannot.
+    """Use the profile in place of `--bootstrap`; return the error if the profiles cannot be read.
 
-    The option reports that where it is needed: starting a broker, the help, and a command with --bootstrap need no
-    profile.
+    The option reports the error if the profile is needed: starting a broker, the help, and a command with --bootstrap
+    need no profile.
     """
     try:
         apply_profile()
     except ProfilesUnreadable as unreadable:
         if list(arguments[:2]) == ["job", "run"]:
-            # Pipelines look into the environment by themselves.
+            # Pipelines read the environment themselves.
             raise
         return unreadable
     return None
 
 
 class NoPandas(MetaPathFinder):
-    """Says that there is no pandas, whether it is installed or not."""
+    """Import finder that hides pandas, whether it is installed or not."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Raise ModuleNotFoundError for pandas; other modules are the business of others."""
+        """Raise ModuleNotFoundError for pandas; leave other modules to the other finders."""
         del path, target
         if fullname == "pandas":
             message = "pandas is left out of this process"
@@ -273,20 +273,20 @@ class NoPandas(MetaPathFinder):
 
 
 def leave_out_pandas(arguments: Sequence[str]) -> None:
-    """Let Arrow find no pandas in this process.
+    """Prevent Arrow from importing pandas in this process.
 
-    The first list that becomes an Arrow array has Arrow import pandas, to see whether it is one of its own: half a
-    second and 50 MiB of every broker and every command. Jobs are left alone: pipelines of users may work with it.
+    When the first list becomes an Arrow array, Arrow imports pandas to check for a pandas object, which costs every
+    broker and every command half a second and 50 MiB. Jobs keep pandas, because pipelines of users may use it.
     """
     if arguments[:1] != ["job"]:
         sys.meta_path.insert(0, NoPandas())
 
 
 def calculate_alone(arguments: Sequence[str]) -> None:
-    """Let numpy start no threads in this process: nothing here multiplies matrices.
+    """Prevent numpy from starting threads in this process, which multiplies no matrices.
 
-    Its library starts one a core and has them turn for a while: a tenth of a second of every start. Jobs, and a
-    variable that the user has set, stay as they are.
+    OpenBLAS starts one thread per core and lets the threads spin for a while, which costs a tenth of a second of every
+    start. Jobs, and a variable that the user has set, are not changed.
     """
     if arguments[:1] != ["job"]:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -295,7 +295,8 @@ def calculate_alone(arguments: Sequence[str]) -> None:
 def open_missing_streams() -> None:
     """Open standard streams that the caller has closed (`<&-`, `>&-`) on the null device.
 
-    Python has None in their place, and the next file or connection would get their number and what is printed.
+    Python has None in their place, and the next file or connection would get their file descriptor and the printed
+    text.
     """
     nobody = Path(os.devnull)
     if sys.stdin is None:
@@ -307,7 +308,7 @@ def open_missing_streams() -> None:
 
 
 def flush_streams(code: int) -> int:
-    """Hand over what is held; answers the exit code, which is no success when output was lost."""
+    """Flush the standard streams; return the exit code, which is a failure if output was lost."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -323,8 +324,8 @@ def flush_streams(code: int) -> int:
 def main() -> NoReturn:
     """Run the command line and end the process.
 
-    The process ends without Python's own finalization: a thread of the HTTP client that is about to hand over a last
-    result would be caught in it, and CPython aborts then (seen in one of five short commands).
+    The process ends without Python's own finalization: the finalization could interrupt a thread of the HTTP client
+    that delivers a last result, and CPython would abort (seen in one of five short commands).
     """
     leave_out_pandas(sys.argv[1:])
     calculate_alone(sys.argv[1:])

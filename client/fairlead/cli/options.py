@@ -1,6 +1,6 @@
-"""Options that many commands share, each declared once.
+"""Options that several commands share, each declared once.
 
-Imported by every command module; knows nothing of what a command does.
+Imported by every command module. Must not know the commands.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fairlead.cli.session import fail_usage
 
 
 class OutputFormat(StrEnum):
-    """How an answer is printed."""
+    """Format in which an answer is printed."""
 
     TABLE = "table"
     JSON = "json"
@@ -23,7 +23,7 @@ class OutputFormat(StrEnum):
 
 
 class Encoding(StrEnum):
-    """How keys and values stand in text."""
+    """Encoding of keys and values in text."""
 
     UTF8 = "utf8"
     BASE64 = "base64"
@@ -31,7 +31,7 @@ class Encoding(StrEnum):
 
 
 def _told(context: typer.Context, bootstrap: str) -> str:
-    """Return the addresses; ends the command where they should have come of profiles that cannot be read."""
+    """Return the addresses; end the command if they should come from profiles that cannot be read."""
     source = context.get_parameter_source("bootstrap")
     if isinstance(context.obj, ProfilesUnreadable) and source is not None and source.name == "DEFAULT":
         fail_usage(str(context.obj))

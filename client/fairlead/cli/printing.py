@@ -1,6 +1,6 @@
 """Answers on standard output: a table for people, JSON or YAML for programs.
 
-Data goes to stdout, messages to stderr; colour only on a terminal. Used by every command that answers.
+Data goes to stdout, messages to stderr; colour only on a terminal. Used by every command that prints an answer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def print_document(document: object, output: OutputFormat) -> None:
     """Print an answer as JSON or YAML."""
     plain = msgspec.to_builtins(document)
     if output is OutputFormat.YAML:
-        import yaml  # only here: it is a tenth of the time that a command takes
+        import yaml  # imported here: the import takes a tenth of a command's time
 
         sys.stdout.write(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True))
     else:
@@ -38,7 +38,7 @@ def print_done(sentence: str, document: object, output: OutputFormat) -> None:
 
 
 def print_rows(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print rows under their column names, one line a row: tabs between whole cells, but a table on a terminal."""
+    """Print rows under their column names, one line per row: separated by tabs, or as a table on a terminal."""
     cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
     if not sys.stdout.isatty():
         for row in (columns, *cells):
@@ -48,7 +48,7 @@ def print_rows(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None
 
 
 def _print_table(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
-    # Imported where a person looks: rich is a fifth of the time that a command in a pipe would take.
+    # rich is imported only for a terminal: the import would take a fifth of the time of a command in a pipe.
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -58,7 +58,7 @@ def _print_table(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None
         table.add_column(column, no_wrap=True)
     for row in cells:
         table.add_row(*row)
-    # As wide as its cells: the terminal wraps what is too long, where rich would cut it.
+    # The table is as wide as its cells: the terminal wraps long rows, while rich would cut them off.
     width = sum(max(map(len, column)) + 3 for column in zip(columns, *cells, strict=True))
     Console(file=sys.stdout, width=width, highlight=False, markup=False).print(table, soft_wrap=True)
 
@@ -70,7 +70,7 @@ def print_config(config: Mapping[str, ConfigEntry]) -> None:
 
 
 def print_pairs(pairs: Mapping[str, object]) -> None:
-    """Print one thing as lines of name and value: aligned on a terminal, a tab between elsewhere."""
+    """Print names and values, one pair per line: aligned on a terminal, otherwise separated by a tab."""
     width = max(map(len, pairs), default=0)
     for name, value in pairs.items():
         gap = " " * (width - len(name) + 2) if sys.stdout.isatty() else "\t"

@@ -1,6 +1,7 @@
 """The file of profiles: names of clusters and their addresses, in the user's configuration folder.
 
-Read by `main` before a command runs, written by `fairlead profile`. Flags and `FAIRLEAD_BOOTSTRAP` go before it.
+Read by `main` before a command runs, written by `fairlead profile`. Flags and `FAIRLEAD_BOOTSTRAP` take precedence over
+the file.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ PROFILE_VARIABLE = "FAIRLEAD_PROFILE"
 
 
 class ProfilesUnreadable(Exception):
-    """The file is not what `fairlead profile` writes; the message names it."""
+    """The file of profiles cannot be read; the message names the file."""
 
 
 class HomeUnknown(ProfilesUnreadable):
-    """The folder of this user's configuration is unknown: containers run under user ids without a name."""
+    """The user's configuration folder is unknown, for example in a container whose user id has no name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Profiles:
-    """What the file says."""
+    """Content of the file of profiles."""
 
     current: str | None = None
     bootstraps: Mapping[str, str] = field(default_factory=dict)
@@ -34,7 +35,7 @@ class Profiles:
 
     @classmethod
     def load(cls, path: Path) -> Profiles:
-        """Read the file; without one there are no profiles. Raises `ProfilesUnreadable`."""
+        """Read the file; without a file there are no profiles. Raises `ProfilesUnreadable`."""
         try:
             document = tomllib.loads(path.read_text(encoding="utf-8"))
             bootstraps = {name: str(each["bootstrap"]) for name, each in document.get("profiles", {}).items()}
@@ -55,20 +56,20 @@ class Profiles:
         return cls(known, bootstraps)
 
     def with_profile(self, name: str, bootstrap: str) -> Profiles:
-        """Return them with one more, or another one under its name; the first is the current one."""
+        """Return the profiles with one added or replaced; the first profile becomes the current one."""
         return Profiles(self.current or name, {**self.bootstraps, name: bootstrap})
 
     def using(self, name: str) -> Profiles:
-        """Return them with another current one."""
+        """Return the profiles with another current profile."""
         return replace(self, current=name)
 
     def without(self, name: str) -> Profiles:
-        """Return them without one; was it the current one, then none is."""
+        """Return the profiles without one; after removal of the current profile, none is current."""
         left = {each: bootstrap for each, bootstrap in self.bootstraps.items() if each != name}
         return Profiles(self.current if self.current in left else None, left)
 
     def save(self, path: Path) -> None:
-        """Write the file, whole or not at all."""
+        """Write the file atomically."""
         path.parent.mkdir(parents=True, exist_ok=True)
         lines = [] if self.current is None else [f"current = {_quoted(self.current)}"]
         for name, bootstrap in self.bootstraps.items():
@@ -79,7 +80,7 @@ class Profiles:
 
 
 def profiles_file() -> Path:
-    """Return where the profiles are. Raises `HomeUnknown`."""
+    """Return the path of the file of profiles. Raises `HomeUnknown`."""
     folder = os.environ.get("XDG_CONFIG_HOME")
     try:
         return (Path(folder) if folder else Path.home() / ".config") / "fairlead" / "profiles.toml"
@@ -89,10 +90,10 @@ def profiles_file() -> Path:
 
 
 def apply_profile() -> None:
-    """Let commands find the cluster of the profile, where nothing else names one.
+    """Set the variable of the cluster's addresses from the profile, unless the variable is set.
 
-    That is the one of `FAIRLEAD_PROFILE`, or the one in use. Raises `ProfilesUnreadable`, also for a name that is
-    unknown.
+    The profile is that of `FAIRLEAD_PROFILE`, or else the current profile. Raises `ProfilesUnreadable`, also for an
+    unknown name.
     """
     if os.environ.get(BOOTSTRAP_VARIABLE):
         return
@@ -113,6 +114,6 @@ def apply_profile() -> None:
 
 
 def _quoted(text: str) -> str:
-    # A basic string of TOML is written as one of JSON, but that JSON escapes what is beyond 16 bits in two halves, and
-    # leaves DEL as it is: TOML reads neither.
+    # A basic string of TOML is written like a JSON string, except that JSON escapes characters beyond 16 bits in two
+    # halves and does not escape DEL: TOML accepts neither.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,4 +1,4 @@
-"""From a command to the cluster and back: runs the coroutine, prints the error, picks the exit code.
+"""Runs the coroutine of a command, prints its error and selects the exit code.
 
 Every command that talks to a broker runs through `run`. Exit codes: 0 ok, 1 failed, 2 usage, 3 not found,
 4 refused by the cluster, 5 unreachable.
@@ -21,18 +21,18 @@ from fairlead.errors import ClusterError, FairleadError, SettingError, Unreachab
 
 
 class UsageError(ValueError):
-    """Something that was given is wrong: the message says what, and the command ends with the code for usage."""
+    """An argument is wrong: the message names the mistake, and the command ends with the code for usage."""
 
 
 Answer = TypeVar("Answer")
-RETRY_TIMEOUT = "5s"  # a person waits: an unreachable cluster is reported soon
-# Of what every broker answers from what it has at hand; the client listens five seconds longer. Whatever another broker
-# is asked for, or is to be done, keeps the 30 s of the SDK: its own refusal may take that long.
+RETRY_TIMEOUT = "5s"  # short, because a person waits for the report of an unreachable cluster
+# Timeout of requests that every broker answers from its own state; the client waits five seconds longer. Requests that
+# involve another broker, or change something, keep the 30 s of the SDK, because their refusal may take that long.
 ASK_TIMEOUT = "4s"
 
 
 class ExitCode(IntEnum):
-    """What the exit code of a command says."""
+    """Exit codes of the commands."""
 
     OK = 0
     FAILED = 1
@@ -43,14 +43,14 @@ class ExitCode(IntEnum):
 
 
 class _StoppedError(Exception):
-    """SIGTERM came."""
+    """The process received SIGTERM."""
 
 
 def run(work: Coroutine[Any, Any, Answer], *, is_endless: bool = False) -> Answer:
-    """Run `work` to its end; a failure is printed on stderr and becomes the exit code.
+    """Run `work` to completion; print a failure on stderr and exit with its code.
 
-    Ctrl-C and SIGTERM are how a command that `is_endless` ends. The effect of any other interrupted command is
-    unknown: a script that waits for it must not take it for done.
+    Ctrl-C and SIGTERM are the regular end of a command that `is_endless`. Any other interrupted command has an unknown
+    effect: a script must not take the command for successful.
     """
     try:
         return asyncio.run(_until_stopped(work))
@@ -71,9 +71,9 @@ def run(work: Coroutine[Any, Any, Answer], *, is_endless: bool = False) -> Answe
 
 
 async def _until_stopped(work: Coroutine[Any, Any, Answer]) -> Answer:
-    """Handle SIGTERM, the end of a pod, as Ctrl-C: the member of a group commits and leaves.
+    """Handle SIGTERM, which ends a pod, like Ctrl-C: the member of a group commits and leaves.
 
-    Once: a second one ends the process.
+    Only the first SIGTERM is handled; a second one ends the process.
     """
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None, "run makes a task"
@@ -85,7 +85,7 @@ async def _until_stopped(work: Coroutine[Any, Any, Answer]) -> Answer:
         loop.remove_signal_handler(signal.SIGTERM)
         task.cancel()
 
-    # Signals come to the main thread alone, and loops of Windows hear none.
+    # Only the main thread receives signals, and event loops on Windows do not support signals.
     with suppress(NotImplementedError):
         if threading.current_thread() is threading.main_thread():
             loop.add_signal_handler(signal.SIGTERM, stop)
@@ -104,7 +104,7 @@ def fail_usage(message: str) -> NoReturn:
 
 
 def is_terminal() -> bool:
-    """Whether messages go to a person: only then are progress bars and questions shown."""
+    """Return whether standard error is a terminal: only then are progress bars and questions shown."""
     return sys.stderr.isatty()
 
 

@@ -1,10 +1,10 @@
-"""Lets the threads of the HTTP client come to rest before Python finalizes.
+"""Waits until the threads of the HTTP client are idle before Python finalizes.
 
-pyreqwest hands results over from a thread of its own. After the last result of a program that thread may still be
-about to return from Python when the interpreter finalizes; CPython before 3.14 then ends the thread in the middle
-of native code, and the process aborts (exit code 134) after everything went well. Seen in one of ten short scripts.
-Called by the transport when it opens its first client; knows the names of the threads and nothing else. The broker
-has a twin of this file, because the two packages share the contract alone, which knows neither clock nor HTTP client.
+pyreqwest delivers results from its own thread. After the last result of a program, this thread may not have returned
+from Python when the interpreter finalizes. CPython before 3.14 then terminates the thread inside native code, and the
+process aborts (exit code 134) although the program succeeded. One of ten short scripts was affected. Called by the
+transport when it opens its first client; knows only the names of the threads. The broker has a counterpart of this
+file, because the two packages share only the contract, which has neither clock nor HTTP client.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from fairlead import clock
 
 THREAD_NAME: Final = "pyreqwest"
 REST_SECONDS_MAX: Final = 1.0
-"""A thread that is still busy then serves a client that was not closed."""
+"""Maximum wait in seconds; a thread that is still busy afterwards serves a client that was not closed."""
 POLL_SECONDS: Final = 0.0005
 _TASKS: Final = Path("/proc/self/task")
 
 
 @cache
 def rest_before_exit() -> None:
-    """Register the waiting, once a process, where it is needed."""
+    """Register the wait at exit, once per process, if the Python version and the system need it."""
     if sys.version_info < (3, 14) and _TASKS.is_dir():
         atexit.register(_wait_until_at_rest)
 
@@ -36,17 +36,17 @@ def rest_before_exit() -> None:
 def _wait_until_at_rest() -> None:
     deadline = clock.monotonic() + REST_SECONDS_MAX
     seen_at_rest = 0
-    # Twice, because a thread may be seen between two of its steps.
+    # Two idle observations are required, because a thread may be seen between two of its steps.
     while seen_at_rest < 2 and clock.monotonic() < deadline:
-        time.sleep(POLL_SECONDS)  # noqa: TID251 - gives the interpreter lock away, between looks at the condition
+        time.sleep(POLL_SECONDS)  # noqa: TID251 - releases the interpreter lock between two checks
         seen_at_rest = 0 if _busy() else seen_at_rest + 1
 
 
 def _busy() -> bool:
-    """Whether a thread of the HTTP client runs or could run.
+    """Return whether a thread of the HTTP client runs or could run.
 
-    Reading the file gives the interpreter lock away, which makes a thread that waits for it runnable: one seen asleep
-    then sleeps for the network.
+    Reading the file releases the interpreter lock, so that a thread that waits for the lock becomes runnable. A thread
+    that is seen asleep therefore waits for the network.
     """
     for task in _TASKS.iterdir():
         with suppress(OSError):  # the thread may end while it is looked at

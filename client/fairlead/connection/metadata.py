@@ -1,7 +1,7 @@
-"""The client's picture of the cluster: which broker leads which partition, cached by ETag.
+"""The client's picture of the cluster: the leader of each partition, cached by ETag.
 
-Used by producer, consumer and admin. Refreshed when a problem says so, when a name is missing or when the
-picture grows old; many callers who find it wrong at once share one request. Must not know what is sent to the
+Used by producer, consumer and admin. The picture is refreshed when a problem requires it, when a name is missing or
+when the picture is old. Concurrent callers that need a refresh share one request. Must not know what is sent to the
 leaders.
 """
 
@@ -22,15 +22,16 @@ from fairlead_api.identifiers import check_topic_name
 from fairlead_api.problems import JSON, ProblemError
 
 QUERY_BYTES_MAX: Final = 6 * KIB
-"""Bytes of topic names in a URL. With more names all topics are requested: brokers and proxies accept heads of 8 to 32
-KiB."""
+"""Maximum bytes of topic names in a URL. With more names all topics are requested, because brokers and proxies accept
+request heads of 8 to 32 KiB."""
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """One answer of the cluster, indexed.
+    """One metadata answer of the cluster, indexed.
 
-    `asked` holds the topics asked for; those not in `topics` do not exist. `etag` belongs to `topics`.
+    `asked` contains the requested topics; a requested topic that is not in `topics` does not exist. `etag` belongs to
+    `topics`.
     """
 
     cluster_id: str = ""
@@ -41,7 +42,7 @@ class Picture:
     taken_at: float = float("-inf")
 
     def leader(self, topic: str, partition: int) -> str | None:
-        """Return the address of a partition's leader; None while there is none or it is not known."""
+        """Return the address of a partition's leader; None if there is no leader or it is unknown."""
         found = self.topics.get(topic)
         if found is None or partition >= len(found.partitions):
             return None
@@ -49,7 +50,7 @@ class Picture:
         return None if leader is None else self.addresses.get(leader)
 
     def is_newer(self, other: Picture) -> bool:
-        """Whether a partition has had a later leader than the other picture knows of."""
+        """Return whether a partition has a later leader epoch than in the other picture."""
         return any(
             mine.leader_epoch > theirs.leader_epoch
             for name, topic in self.topics.items()
@@ -59,7 +60,7 @@ class Picture:
 
 
 class MetadataCache:
-    """The newest picture, and the topics that it should hold."""
+    """Cache of the newest picture, and the topics that the next picture should contain."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -74,7 +75,7 @@ class MetadataCache:
         return (await self.topics([name]))[name]
 
     async def topics(self, names: Iterable[str]) -> Mapping[str, TopicMetadata]:
-        """Return topics by name, asking once for all that the picture lacks."""
+        """Return topics by name, with one request for all topics that the picture lacks."""
         wanted = {check_name(name) for name in names}
         if not wanted <= self.picture.topics.keys():
             new = wanted - self._wanted
@@ -82,7 +83,7 @@ class MetadataCache:
             try:
                 await self._refresh(compared=False)
             finally:
-                # A name that does not exist must not be asked for, for ever.
+                # A topic that does not exist must not be requested forever.
                 self._wanted -= new - self.picture.topics.keys()
         missing = sorted(wanted - self.picture.topics.keys())
         if missing:
@@ -95,12 +96,12 @@ class MetadataCache:
 
     @property
     def is_old(self) -> bool:
-        """Whether the picture is so old that it should be taken again without an error."""
+        """Whether the picture is old enough to be refreshed without an error."""
         age = clock.monotonic() - self.picture.taken_at
         return bool(self._wanted) and age > self._transport.settings.metadata_age_seconds_max
 
     async def refresh(self) -> None:
-        """Take the picture again. Callers who wait while it is taken for another share that answer."""
+        """Refresh the picture. Callers that wait during another caller's refresh share its answer."""
         await self._refresh(compared=True)
 
     async def _refresh(self, *, compared: bool) -> None:
@@ -115,7 +116,7 @@ class MetadataCache:
             self._refreshes += 1
 
     async def _fetch(self, names: frozenset[str]) -> None:
-        """Take the picture of these topics, without topics that do not exist."""
+        """Fetch the picture of these topics, without topics that do not exist."""
         existing = names
         while True:
             try:
@@ -142,10 +143,10 @@ class MetadataCache:
             self._take(_picture_of(answer, names, asked, now))
 
     async def _ask_another(self) -> None:
-        """Take another broker's picture if it is newer, when the present one is wrong or old.
+        """Use another broker's picture if it is newer than the current picture.
 
-        A broker that is cut off from coordination, but not from the client, answers with an old picture for ever; and a
-        client that reads from it sees no error, only no new records.
+        A broker that is cut off from coordination but not from the client returns an old picture forever. A client that
+        reads from this broker sees no error, but receives no new records.
         """
         before = self.picture
         names = frozenset(before.topics)
@@ -194,7 +195,7 @@ def _picture_of(answer: Answer, names: frozenset[str], asked: frozenset[str], no
         addresses={
             broker.id: broker.address.rstrip("/") for broker in metadata.brokers if broker.address is not None
         },
-        # Without names the cluster answers with every topic: only those wanted are kept.
+        # Without names the cluster answers with every topic, and only the requested topics are kept.
         topics={topic.name: topic for topic in metadata.topics if topic.name in names},
         asked=asked,
         etag=answer.etag,
@@ -213,17 +214,17 @@ SETTING = "auto.create.topics.enable"
 
 
 async def creates_topics(transport: Transport, metadata: MetadataCache) -> bool:
-    """Whether the cluster creates topics by itself; raises `UnreachableError` when no broker answers."""
+    """Return whether the cluster creates topics automatically; raises `UnreachableError` when no broker answers."""
     return await transport.retry(_setting, transport, metadata)
 
 
 async def create_topic(transport: Transport, topic: str) -> None:
-    """Create a topic with the cluster's defaults, or find that it is there."""
+    """Create a topic with the cluster's defaults, unless the topic exists."""
     await transport.call(json_call("POST", "/v1/topics", f"create topic {topic}", body={"name": topic}))
 
 
 async def _setting(transport: Transport, metadata: MetadataCache) -> bool:
-    """Ask a broker at its own address: no other knows what it was started with."""
+    """Return the setting of the first broker that answers; a broker only knows its own startup settings."""
     failures: dict[str, str] = {}
     for broker, address in sorted(metadata.picture.addresses.items()):
         asked = json_call("GET", f"/v1/brokers/{broker}/config", f"describe broker {broker}")
@@ -234,6 +235,6 @@ async def _setting(transport: Transport, metadata: MetadataCache) -> bool:
             continue
         config = decoded(answer, ConfigDescription, asked.subject).config
         return str(config[SETTING].value).lower() == "true"
-    # Brokers that have just come, or lost their leases, are not in the picture yet.
+    # Brokers that have just started, or lost their leases, are not in the picture yet.
     await metadata.refresh()
     raise UnreachableError("ask a broker whether it creates topics", failures, sent=False)

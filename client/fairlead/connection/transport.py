@@ -1,7 +1,7 @@
 """HTTP/2 to the brokers: one attempt at one broker, or a call that any broker may answer, with retries.
 
-Used by every room that talks to the cluster; knows pyreqwest, whose exceptions stop here. An answer of 400 or
-more becomes the typed error of its problem. Must not know what the calls mean.
+Used by every room that talks to the cluster. Wraps pyreqwest, whose exceptions do not leave this module. An answer with
+status 400 or higher becomes the typed error of its problem. Must not know the meaning of the calls.
 """
 
 from __future__ import annotations
@@ -42,21 +42,22 @@ T = TypeVar("T")
 STREAM_WINDOW_BYTES: Final = 16 * MIB
 CONNECTION_WINDOW_BYTES: Final = 64 * MIB
 FRAME_BYTES: Final = 1 * MIB
-"""HTTP/2's defaults (64 KiB windows, 16 KiB frames) are three to five times slower."""
+"""Flow-control windows and frame size; the defaults of HTTP/2 (64 KiB, 16 KiB) are three to five times slower."""
 
 KEEP_ALIVE_INTERVAL: Final = timedelta(seconds=20)
 KEEP_ALIVE_TIMEOUT: Final = timedelta(seconds=10)
-"""A broker whose machine vanished is noticed by pings, also under a parked fetch."""
+"""Ping interval and timeout, which detect a broker whose machine has failed, also during a waiting fetch."""
 
 ANSWER_MARGIN_SECONDS: Final = 5.0
-"""The client waits this much longer than the time it asked the broker to keep to, so that the broker's own
-typed answer wins over a bare timeout."""
+"""Seconds that the client waits longer than the timeout sent to the broker, so that the broker's typed answer arrives
+before the client's own timeout."""
 
 SILENT_SECONDS: Final = 10.0
-"""A broker that gave no answer is asked after all others for so long: to try an address in vain may take seconds."""
+"""Seconds for which a broker that did not answer is asked after all others, because a failed attempt may take
+seconds."""
 
 SECOND_OPINION_SECONDS: Final = 1.0
-"""How long another broker may take to say what it knows; the first one's answer waits for it."""
+"""Timeout of the request to a second broker, by which the first broker's answer may be delayed."""
 
 NO_BROKER: Final = f"Something else than a broker answers there, or a proxy before one: {WANTED}."
 PEER_LISTENER: Final = f"That is the listener on which brokers call each other: {WANTED}."
@@ -66,7 +67,7 @@ Query: TypeAlias = Mapping[str, str | int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One HTTP request, wherever it is sent. `subject` is how messages call it."""
+    """One HTTP request, independent of its receiver. `subject` names the request in error messages."""
 
     method: str
     path: str
@@ -75,12 +76,12 @@ class Call:
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None
     timeout_seconds: float | None = None
-    """How long the broker may take; None is the connection's request timeout."""
+    """Seconds that the broker may take; None for the connection's request timeout."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A good answer: below 400, its body read whole. `body` is a view that keeps the bytes alive."""
+    """A successful answer: status below 400, complete body. `body` is a view that keeps the bytes alive."""
 
     status: int
     body: memoryview
@@ -89,9 +90,9 @@ class Answer:
 
 
 class Transport:
-    """All connections of one client. Opened by `async with`; one connection a broker carries all its streams.
+    """All connections of one client. Opened by `async with`; one connection per broker carries all its streams.
 
-    `owner`: what errors call that client, whose user knows of no transport.
+    `owner` is the name of the client in error messages, since its user does not know the transport.
     """
 
     def __init__(self, settings: ConnectionSettings, owner: str = "connection") -> None:
@@ -99,14 +100,14 @@ class Transport:
         self._owner = owner
         self._client: pyreqwest.client.Client | None = None
         self._first = 0
-        """Place of the address that is asked first."""
+        """Index of the address that is asked first."""
         self._second = 0
         """Index of the broker that gave the last second opinion."""
         self._silent_until: dict[str, float] = {}
         self._unclear: set[str] = set()
-        """Addresses with a listener that did not answer, or not in HTTP/2."""
+        """Addresses whose listener did not answer, or did not answer in HTTP/2."""
         self.known_brokers: tuple[str, ...] = ()
-        """Addresses from the metadata: asked after the bootstrap addresses failed."""
+        """Broker addresses from the metadata, asked after the bootstrap addresses."""
 
     async def __aenter__(self) -> Self:
         if self._client is not None:
@@ -115,7 +116,7 @@ class Transport:
         try:
             self._client = _client(self.settings)
         except RuntimeError as error:
-            # The threads of the HTTP client are not in a fork of a process that has had clients.
+            # A forked process lacks the HTTP client's threads of a parent process that has had clients.
             if "fork" not in str(error):
                 raise
             allowed = "in a process that was spawned, or in a fork of one that has opened no client before"
@@ -128,13 +129,13 @@ class Transport:
         await self.close()
 
     async def close(self) -> None:
-        """Close every connection; calls under way fail."""
+        """Close every connection; calls in flight fail."""
         client, self._client = self._client, None
         if client is not None:
             await client.close()
 
     async def send(self, call: Call, broker: str) -> Answer:
-        """Send once to the broker that must answer itself.
+        """Send a call once to a broker, which must answer it without forwarding.
 
         Raises `UnreachableError` without an answer, and the typed `ClusterError` for a problem.
         """
@@ -160,7 +161,7 @@ class Transport:
         except pyreqwest.exceptions.RequestError as error:
             if _is_unclear(error):
                 self._unclear.add(broker)
-            # Pings give a connection up before the time of a call is over.
+            # Pings may close a connection before the timeout of the call.
             waited = min(timeout, clock.monotonic() - began)
             raise _unreachable(call.subject, broker, error, waited) from error
         if response.status >= 400:
@@ -168,17 +169,17 @@ class Transport:
         return Answer(response.status, body, response.get_header("etag"), broker)
 
     async def call(self, call: Call) -> Answer:
-        """Send to any broker, and again by the problem's kind until `retry_timeout`.
+        """Send a call to any broker and retry retryable problems until `retry_timeout`.
 
-        Only for calls that may be repeated: reads, and writes that mean the same twice.
+        Only for calls that may be repeated: reads and idempotent writes.
         """
         return await self.retry(self.send_to_any, call)
 
     async def retry(self, attempt: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Make attempts, with pauses, until one succeeds or `retry_timeout` ends; then raise its last error.
+        """Repeat attempts, with pauses, until one succeeds or `retry_timeout` ends; raise the last error.
 
-        A problem is tried again if its kind says so, no answer always. Where something else than a broker seems to be
-        at an address, the last error tells what.
+        A problem is retried if its kind allows it; a missing answer is always retried. If something other than a broker
+        seems to listen at an address, the last error describes it.
         """
         deadline = clock.monotonic() + self.settings.retry_timeout_seconds
         attempts = 0
@@ -195,33 +196,33 @@ class Transport:
             await asyncio.sleep(pause)  # noqa: TID251 - the pause before a retry, at the edge
 
     async def _look_at(self, error: UnreachableError) -> None:
-        """Add to an error what listens at the addresses that gave no answer."""
+        """Add to an error a description of the listeners at addresses without a clear answer."""
         unclear = self._unclear & error.attempts.keys()
         self._unclear -= unclear
         for broker, told in (await told_of(unclear)).items():
             error.attempts[broker] += f"; {told}"
 
     def _pause_before_retry(self, error: ClusterError | UnreachableError, attempts: int) -> float | None:
-        """Return how long to wait before the next attempt; None if there is none to make."""
+        """Return the seconds before the next attempt; None if the error is not retried."""
         advice = None
         if isinstance(error, ClusterError):
-            # The call carries the id of a topic that is gone: asking again does not bring it back.
+            # The call carries the id of a deleted topic, so a retry cannot succeed.
             if not error.retryable or isinstance(error, TopicRecreatedError):
                 return None
             advice = error.retry_after_seconds
         return self.settings.backoff.seconds(attempts, clock.chance(), advice)
 
     async def send_to_any(self, call: Call) -> Answer:
-        """Ask each address once until one answers, beginning with the address of the last answer.
+        """Send a call to each address once until one answers, starting with the address of the last answer.
 
-        A broker forwards calls for the controller. After a retryable refusal the next call begins with another address:
-        a broker that is cut off from the others refuses until it is back.
+        A broker forwards calls for the controller. After a retryable refusal the next call starts with another address:
+        a broker that is cut off from the others refuses until it is connected again.
         """
         addresses = self._addresses
         first = self._first % len(addresses)
         failures: dict[str, str] = {}
         sent = False
-        # Sorting keeps the order of equal addresses.
+        # The stable sort moves silent brokers to the end and keeps the order of the others.
         for broker in sorted(addresses[first:] + addresses[:first], key=self._is_silent):
             try:
                 answer = await self._send(call, broker, call.headers)
@@ -239,7 +240,7 @@ class Transport:
         raise UnreachableError(call.subject, failures, sent=sent)
 
     async def second_opinion(self, call: Call, first: str) -> Answer | None:
-        """Ask a broker other than the first, each time another one; None where it has no good answer soon."""
+        """Send a call to a broker other than `first`, in rotation; return None without a timely, successful answer."""
         others = [broker for broker in self._addresses if broker != first and not self._is_silent(broker)]
         if not others:
             return None
@@ -255,10 +256,10 @@ class Transport:
         return None
 
     def prefer(self, broker: str) -> None:
-        """Begin the next call with this address."""
+        """Start the next call with this address."""
         self._silent_until.pop(broker, None)
         addresses = self._addresses
-        # What is known of brokers may have changed while this one answered.
+        # The list of brokers may have changed while the broker answered.
         self._first = addresses.index(broker) if broker in addresses else 0
 
     @property
@@ -277,7 +278,7 @@ def json_call(
     query: Query | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Call:
-    """Return a call that carries JSON, or nothing; `headers` are those beyond what JSON needs."""
+    """Return a call with a JSON body or no body; `headers` are added to the headers for JSON."""
     encoded = None if body is None else msgspec.json.encode(body)
     content = {} if encoded is None else {"content-type": JSON}
     return Call(
@@ -305,7 +306,7 @@ def _client(settings: ConnectionSettings) -> pyreqwest.client.Client:
         .brotli(False)
         .zstd(False)
         .deflate(False)
-        # A proxy of the environment between an SDK and its brokers would break HTTP/2 without TLS.
+        # A proxy set in the environment, between SDK and brokers, would break HTTP/2 without TLS.
         .no_proxy()
         .user_agent("fairlead-python")
         .build()
@@ -315,9 +316,9 @@ def _client(settings: ConnectionSettings) -> pyreqwest.client.Client:
 def _unreachable(
     subject: str, broker: str, error: pyreqwest.exceptions.RequestError, waited_seconds: float
 ) -> UnreachableError:
-    # A timeout of the whole request is raised as ConnectTimeoutError too, however far the request came, and a
-    # connection that broke while an answer was awaited as ConnectError: only one that was never made proves that
-    # nothing was sent.
+    # A timeout of the whole request is raised as ConnectTimeoutError too, at any stage of the request. A connection
+    # that broke during the wait for the answer is raised as ConnectError. Only a connection that was never established
+    # proves that nothing was sent.
     sent = not isinstance(error, pyreqwest.exceptions.ConnectError) or not _was_never_connected(error)
     if isinstance(error, pyreqwest.exceptions.RequestTimeoutError):
         return UnreachableError(
@@ -332,7 +333,7 @@ def _was_never_connected(error: pyreqwest.exceptions.RequestError) -> bool:
 
 
 def _is_unclear(error: pyreqwest.exceptions.RequestError) -> bool:
-    """Return whether another service may listen there: silence, another protocol than HTTP/2, or no TLS."""
+    """Return whether another service may listen at the address: no answer, no HTTP/2, or no TLS."""
     causes = _causes_of(error)
     if isinstance(error, pyreqwest.exceptions.RequestTimeoutError):
         return bool(causes)
@@ -341,7 +342,7 @@ def _is_unclear(error: pyreqwest.exceptions.RequestError) -> bool:
 
 
 def _cause_of(error: pyreqwest.exceptions.RequestError) -> str:
-    """Return the innermost cause, which is what a person can act on ("Connection refused")."""
+    """Return the innermost cause, on which an operator can act ("Connection refused")."""
     return f"{type(error).__name__}: {[error.message, *_causes_of(error)][-1]}"
 
 
@@ -356,7 +357,7 @@ def _refusal(response: Response, body: memoryview, subject: str, broker: str) ->
         document = {}
     is_ours = isinstance(document.get("code"), str)
     if not is_ours:
-        # A proxy, or another server altogether.
+        # The answer came from a proxy or another server.
         document = {
             "status": response.status,
             "detail": f"status {response.status} without a problem document",
@@ -370,7 +371,7 @@ def _refusal(response: Response, body: memoryview, subject: str, broker: str) ->
 
 
 def _seconds(retry_after: str) -> float | None:
-    """Read `Retry-After` in seconds; its other form, a date, is not worth a clock."""
+    """Return `Retry-After` in seconds; None for its other form, a date, which would need a clock."""
     try:
         return float(retry_after)
     except ValueError:
@@ -378,7 +379,7 @@ def _seconds(retry_after: str) -> float | None:
 
 
 def decoded(answer: Answer, type_: type[T], subject: str) -> T:
-    """Return an answer's document; one that cannot be read is the server's fault, or none of a broker."""
+    """Return an answer's document; raises the typed error of `internal` if it cannot be decoded."""
     try:
         return msgspec.json.decode(answer.body, type=type_)
     except msgspec.MsgspecError as error:

@@ -1,4 +1,4 @@
-"""Describes the listener at an address that does not answer as a broker does: the wrong port, or the wrong scheme.
+"""Describes the listener at an address that does not answer like a broker: a wrong port or a wrong scheme.
 
 Called by the transport when it gives up. Opens one plain connection and one with TLS, which carry no data of the
 program. Must not know the failed call.
@@ -14,10 +14,10 @@ from typing import Final
 from urllib.parse import urlsplit
 
 LOOK_SECONDS_MAX: Final = 1.0
-"""Time that the error may be delayed by."""
+"""Maximum delay of the error in seconds."""
 
 GREETING: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\x04\0\0\0\0\0"
-"""How a client of HTTP/2 begins, and its settings, of which there are none."""
+"""Connection preface of an HTTP/2 client, followed by an empty SETTINGS frame."""
 SETTINGS_FRAME: Final = 4
 FRAME_TYPE_AT: Final = 3
 

@@ -1,15 +1,15 @@
-"""What can go wrong for a user of the client, ordered by the next move.
+"""Errors of the client, ordered by the next step of the caller.
 
 Every exception that leaves the client is a `FairleadError`:
 
     FairleadError
     ├── ClusterError             the cluster refused; one class per kind (the next move) and per code
     │   ├── RetryError           the same request may succeed later
-    │   ├── RefreshError         learn the metadata again, then retry
+    │   ├── RefreshError         refresh the metadata, then retry
     │   ├── FixError             the request is wrong and stays wrong
-    │   ├── FencedError          a newer process took over: stop
-    │   ├── DataLossError        records counted on are gone: a person or a policy decides
-    │   └── BugError             the server failed as it should not: report it
+    │   ├── FencedError          a newer process has taken over: stop
+    │   ├── DataLossError        expected records are gone: an operator or a policy decides
+    │   └── BugError             the server failed unexpectedly: report it
     ├── UnreachableError         no answer from any broker
     ├── DeliveryTimeoutError     records not acknowledged in time
     ├── ProcessingTimeoutError   a batch took too long: the member has left its group
@@ -18,8 +18,8 @@ Every exception that leaves the client is a `FairleadError`:
     ├── RecordError              a record cannot be sent as it is (also a TypeError)
     └── ClosedError              the producer, consumer or admin is closed
 
-The producer and the consumer retry the first two kinds by themselves until their deadlines. Below the kinds
-stands one class per code (`TopicNotFoundError`): catch a kind to act, a code to be exact. Codes are API,
+The producer and the consumer retry the first two kinds themselves until their deadlines. Each kind has one subclass per
+code (`TopicNotFoundError`): catch a kind to act on it, or a code for one specific error. Codes are part of the API,
 messages are not.
 """
 

@@ -1,7 +1,7 @@
 """One exception class for every code of the problem catalogue.
 
-Read by `kinds.error_of`, which finds the class of a code here; users import them from `fairlead.errors`. A test
-holds this list and the catalogue together.
+`kinds.error_of` finds the class of a code here; users import the classes from `fairlead.errors`. A test compares this
+list with the catalogue.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ class LogTruncatedError(DataLossError, code="log_truncated"):
 
     @property
     def safe_offset(self) -> int:
-        """Where to go on: everything before it is as the reader has seen it."""
+        """Offset at which to continue: all records before it are as the reader has seen them."""
         offset = self.data.get("end_offset")
         assert isinstance(offset, int), "the problem tells where the logs part"
         return offset

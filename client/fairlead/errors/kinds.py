@@ -1,6 +1,6 @@
-"""The classes by the next move, and the errors that need no cluster.
+"""Error classes by kind, and the errors that are raised without the cluster.
 
-The whole tree stands in the package docstring. Used by every room of the client; must not know any single code.
+The package docstring has the whole tree. Used by every room of the client; must not know any single code.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from fairlead_api.problems import JSON, ProblemError, ProblemKind, SideEffect
 
 
 class FairleadError(Exception):
-    """Root of everything that the client raises on purpose."""
+    """Base class of all errors that the client raises."""
 
 
 class ClusterError(FairleadError):
-    """The cluster refused: what was tried, what the problem is, where it was answered.
+    """The cluster refused a request: the attempted action, the problem, and the broker that answered.
 
-    Without a class of its own (a code of a newer server) a problem is raised as the class of its kind.
+    A problem without its own class (a code of a newer server) is raised as the class of its kind.
     """
 
     code_of_class: ClassVar[str | None] = None
@@ -46,7 +46,7 @@ class ClusterError(FairleadError):
         return f"{self.subject}: {self.detail} ({self.code}{where}). {self.next_step}"
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Travel between processes with the problem, which travels as its document."""
+        """Support pickling; the problem is pickled as its document."""
         return _revive, (self.problem, self.subject, self.broker, self._advice)
 
     @property
@@ -56,7 +56,7 @@ class ClusterError(FairleadError):
 
     @property
     def kind(self) -> ProblemKind:
-        """The next move."""
+        """Kind of the problem, which decides the next step."""
         return self.problem.kind
 
     @property
@@ -66,12 +66,12 @@ class ClusterError(FairleadError):
 
     @property
     def detail(self) -> str:
-        """What happened this time, with its subject and numbers."""
+        """Description of this occurrence, with its subject and numbers."""
         return self.problem.detail
 
     @property
     def next_step(self) -> str:
-        """What to do next: the advice of this error, or the next step of its code."""
+        """Recommended next step: the advice of this error, or the next step of its code."""
         return self.problem.definition.next_step if self._advice is None else self._advice
 
     @property
@@ -86,12 +86,12 @@ class ClusterError(FairleadError):
 
     @property
     def side_effect(self) -> SideEffect:
-        """Whether the refused request may have changed something all the same."""
+        """Whether the refused request may have had an effect nevertheless."""
         return self.problem.side_effect
 
     @property
     def retry_after_seconds(self) -> float | None:
-        """How long the server asks to wait."""
+        """Seconds that the server asks the client to wait; None if it asks for no pause."""
         return self.problem.retry_after_seconds
 
 
@@ -100,7 +100,7 @@ class RetryError(ClusterError):
 
 
 class RefreshError(ClusterError):
-    """The client's picture of the cluster was old; it has refreshed and retried until its deadline."""
+    """The client's picture of the cluster was old; the client has refreshed it and retried until its deadline."""
 
 
 class FixError(ClusterError):
@@ -108,15 +108,15 @@ class FixError(ClusterError):
 
 
 class FencedError(ClusterError):
-    """A newer process took this identity over: stop."""
+    """A newer process has taken over this identity: stop."""
 
 
 class DataLossError(ClusterError):
-    """Records that were counted on are gone or cannot be proven: a person or a policy decides."""
+    """Expected records are gone or cannot be verified: an operator or a policy decides."""
 
 
 class BugError(ClusterError):
-    """The server failed as it should not: report it."""
+    """The server failed unexpectedly: report it."""
 
 
 _CLASS_OF_KIND: Final[Mapping[ProblemKind, type[ClusterError]]] = {
@@ -130,7 +130,7 @@ _CLASS_OF_KIND: Final[Mapping[ProblemKind, type[ClusterError]]] = {
 
 
 class UnreachableError(FairleadError):
-    """No answer: connections refused, broken or too slow. `attempts` tells each address and its cause."""
+    """No answer: connections refused, broken or too slow. `attempts` has the cause for each address."""
 
     def __init__(self, subject: str, attempts: Mapping[str, str], *, sent: bool) -> None:
         self.subject = subject
@@ -139,7 +139,7 @@ class UnreachableError(FairleadError):
         super().__init__(subject, self.attempts)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Travel between processes."""
+        """Support pickling."""
         sent = self.side_effect is SideEffect.MAYBE
         return partial(UnreachableError, sent=sent), (self.subject, self.attempts)
 
@@ -171,7 +171,7 @@ class DeliveryTimeoutError(FairleadError):
         super().__init__(subject, record_count, waited_seconds, attempts, side_effect)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Travel between processes, with the last refusal."""
+        """Support pickling, with the last refusal as the cause."""
         named = partial(
             DeliveryTimeoutError,
             record_count=self.record_count,
@@ -206,7 +206,7 @@ class ProcessingTimeoutError(FairleadError):
         super().__init__(group, limit_seconds, partition, position)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Travel between processes."""
+        """Support pickling."""
         named = partial(
             ProcessingTimeoutError,
             limit_seconds=self.limit_seconds,
@@ -230,7 +230,7 @@ class ProcessingTimeoutError(FairleadError):
 
 
 class NoCommittedOffsetError(FairleadError):
-    """A partition has no committed offset, and `start="none"` says that this is an error."""
+    """A partition has no committed offset, which is an error with `start="none"`."""
 
     def __init__(self, group: str, partition: str) -> None:
         self.group = group
@@ -258,14 +258,14 @@ class SettingError(FairleadError, ValueError):
 
 
 def second_start() -> SettingError:
-    """Return the refusal to open what is open: what runs for it would be left behind."""
+    """Return the error of a second `start`, which would leave the running tasks behind."""
     return SettingError(
         "start", "called while it is open", "once: by `with` or `async with`, or by hand with `close`"
     )
 
 
 class RecordError(FairleadError, TypeError):
-    """A record cannot be sent as it is: which field, what was given, what is allowed."""
+    """A record cannot be sent as it is: the field, the given value, and what is allowed."""
 
     def __init__(self, topic: str, field: str, given: str, allowed: str) -> None:
         self.topic = topic
@@ -290,9 +290,9 @@ class ClosedError(FairleadError):
 def error_of(
     problem: ProblemError, *, subject: str, broker: str | None = None, advice: str | None = None
 ) -> ClusterError:
-    """Return the typed error of a problem: the class of its code, else of its kind.
+    """Return the typed error of a problem, in the class of its code or else of its kind.
 
-    `advice` replaces the next step of the code, where the catalogue addresses another caller.
+    `advice` replaces the next step of the code if the catalogue addresses another caller.
     """
     known = ClusterError.by_code.get(problem.code)
     chosen = known if known is not None else _CLASS_OF_KIND[problem.kind]

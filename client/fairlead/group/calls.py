@@ -1,7 +1,7 @@
-"""The calls of one member about its group, sent to the broker that coordinates it.
+"""Calls of one member to the broker that coordinates its group.
 
-Every call is one attempt: the machine of the member decides the step after a refusal. Any broker names the coordinator
-(`not_coordinator`), which is cached until it does not answer. Must not know the use of the answers.
+Every call is one attempt: the state machine of the member decides what follows a refusal. Any broker names the
+coordinator (`not_coordinator`), which is cached until it fails to answer. Must not know how the answers are used.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from fairlead_api.bodies.group_requests import CommitRequest, HeartbeatRequest, 
 from fairlead_api.problems import JSON, ProblemError
 
 HOPS_MAX: Final = 3
-"""Brokers asked in one attempt: two of them can each name the other while the group moves."""
+"""Maximum number of brokers asked in one attempt: while a group moves, two brokers can name each other."""
 
 
 class GroupCalls:
-    """What a member asks of its coordinator. `heartbeat_seconds_max`: how long an answer may take."""
+    """Calls of a member to its coordinator. `heartbeat_seconds_max` is the timeout of a heartbeat."""
 
     def __init__(
         self, transport: Transport, group: str, member_id: str, *, heartbeat_seconds_max: float
@@ -40,7 +40,7 @@ class GroupCalls:
         self.member_id = member_id
 
     async def heartbeat(self, request: HeartbeatRequest) -> HeartbeatAnswer:
-        """Send a heartbeat or a join. A broker that takes too long counts as one that does not answer."""
+        """Send a heartbeat or a join. A broker that exceeds the timeout counts as unreachable."""
         call = json_call("PUT", self._member_path, f"heartbeat in {self._subject}", body=request)
         try:
             async with asyncio.timeout(self._heartbeat_seconds_max):

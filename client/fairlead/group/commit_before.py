@@ -1,7 +1,7 @@
-"""Commits each batch before it is handed out: `commit="before"` of a member of a group.
+"""Commits each batch of a group member before the batch is handed out: `commit="before"`.
 
-Called by the consumer at each take. The batch is held back while its commit runs; a take that is cancelled leaves it,
-and the next take continues with it. Must not know the calls that commit.
+Called by the consumer at each take. The batch is held back while its commit runs. A cancelled take leaves the batch
+held back, and the next take continues with it. Must not know the calls that commit.
 """
 
 from __future__ import annotations
@@ -61,22 +61,24 @@ class CommitBefore:
             self.held = None
 
     def drop(self) -> Unseen | None:
-        """Drop the held-back batch: it is not handed out from here on.
+        """Drop the held-back batch, which is then never handed out.
 
-        Returns the commit to take back, if the member owned the partition all the time.
+        Returns the commit to take back, if the member has owned the partition without interruption.
         """
         held, self.held = self.held, None
         owned = None if held is None else self._owned_hand(held)
         return None if held is None or owned is None else self._go_back(held, owned)
 
     def _is_ready(self, held: HeldBack) -> bool:
-        """Return whether a batch whose commit has ended is handed out now; otherwise its partition goes back."""
+        """Return whether a batch is handed out now after its commit; otherwise move its partition back."""
         owned, error = self._owned_hand(held), held.committed.result()
         if owned is not None and error is None and not held.is_taken_back:
-            # Also of a partition in revocation: the batch was committed, so no other member gets it.
+            # A batch of a partition in revocation is handed out too: the batch is committed, so no other member gets
+            # it.
             if not owned.paused:
                 return True
-            # The batch is committed and its partition paused: the member that reads the partition next gets the batch.
+            # The batch is committed but its partition is paused: the commit is taken back for the partition's next
+            # reader.
             before = self._session.begin_take_back(self._go_back(held, owned))
             self.held = HeldBack(held.batch, before, is_taken_back=True)
             return False
@@ -89,7 +91,7 @@ class CommitBefore:
         return False
 
     def _go_back(self, held: HeldBack, owned: Cursor) -> Unseen:
-        """Set a partition's position before the held-back batch."""
+        """Move a partition's position back before the held-back batch."""
         reader = self._reading.reader
         self._reading.prefetch.seek(owned, reader.hand_offset, reader.hand_epoch)
         return Unseen(owned, reader.hand_offset, reader.hand_epoch, held.batch.next_offset)

@@ -1,7 +1,8 @@
-"""Commits the offsets of a member: one commit at a time, under the member's epoch, again if the epoch was stale.
+"""Commits the offsets of a member, one commit at a time, under the member's epoch; retries if the epoch was stale.
 
-Two commits of one client could overtake each other on HTTP/2, and the older one would win, so a lock separates them.
-Called by the consumer and by the release of partitions. Must not know callbacks; it can only request a heartbeat.
+A lock serialises commits, because two commits of one client could overtake each other on HTTP/2 and the older commit
+would win. Called by the consumer and by the release of partitions. Must not know callbacks, and can only request a
+heartbeat.
 """
 
 from __future__ import annotations
@@ -37,19 +38,19 @@ _LOG: Final = logging.getLogger("fairlead")
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """A batch that was to be committed before it is handed out, and never will be handed out."""
+    """A batch, or the rest of one, that was to be committed before it is handed out, and is never handed out."""
 
     cursor: Cursor
-    """Its partition."""
+    """Cursor of the batch's partition."""
     offset: int
     """Position before the batch; a seek may have moved it since."""
     leader_epoch: int | None
     next_offset: int
-    """Behind the batch: what its commit said."""
+    """Offset after the batch, which its commit has stored."""
 
 
 class OffsetCommitter:
-    """What was committed, what could be, and the way there. `heard` waits for the next heartbeat's outcome."""
+    """Committer of a member's offsets. `heard` waits for the next heartbeat's outcome."""
 
     def __init__(
         self,
@@ -70,27 +71,27 @@ class OffsetCommitter:
         self._committed: dict[TopicPartition, int] = {}
 
     def took(self, cursor: Cursor) -> None:
-        """Take note that a partition begins where it need not be committed again."""
+        """Record the start position of a partition as already committed."""
         self._committed[cursor.topic_partition] = cursor.position
 
     def forget(self, places: Iterable[TopicPartition]) -> None:
-        """Forget partitions that were given up."""
+        """Forget the committed offsets of partitions."""
         for place in places:
             self._committed.pop(place, None)
 
     def processed(self, places: Iterable[TopicPartition] | None = None) -> list[OffsetCommit]:
-        """Return what was processed and not committed yet, of these partitions or of all."""
+        """Return the processed but uncommitted offsets of these partitions, or of all partitions."""
         return self._moved(places, self._reader.processed)
 
     def handed_out(self) -> list[OffsetCommit]:
-        """Return the positions after all that was handed out and not committed yet."""
+        """Return the uncommitted offsets after all records handed out."""
         return self._moved(None, self._reader.handed_out)
 
     async def commit(self, offsets: Iterable[OffsetCommit]) -> None:
-        """Commit offsets of partitions that the member has, trying again until `retry_timeout`.
+        """Commit offsets of the member's partitions, with retries until `retry_timeout`.
 
-        Raises the error of the first refused partition, after the others are stored; `MemberFencedError` and its like
-        mean that another member owns the partition now.
+        Raises the error of the first refused partition after the other offsets are stored. A fencing error such as
+        `MemberFencedError` means that another member owns the partition now.
         """
         left, cursors = self._with_cursors(offsets)
         deadline = clock.monotonic() + self._settings.retry_timeout_seconds
@@ -98,10 +99,11 @@ class OffsetCommitter:
             await self._commit(left, cursors, deadline)
 
     async def commit_processed(self, places: Iterable[TopicPartition] | None = None) -> None:
-        """Commit the processed records; log a refusal, after which the records will be read again."""
+        """Commit the processed records; log a refusal, after which the records may be read again."""
         try:
             async with self._lock:
-                # Only now: the commit before this one may have been of the same, or of what is gone since.
+                # The offsets are read under the lock: the previous commit may have stored them, or partitions may be
+                # gone since.
                 left, cursors = self._with_cursors(self.processed(places))
                 deadline = clock.monotonic() + self._settings.retry_timeout_seconds
                 await self._commit(left, cursors, deadline)
@@ -113,15 +115,16 @@ class OffsetCommitter:
     async def take_back(self, unseen: Unseen) -> None:
         """Commit the position before a batch that was never handed out; log a refusal.
 
-        Only under the same ownership as the first commit: another owner in between may have handed out records after
-        that position.
+        The commit is sent only under the same ownership as the first commit: another owner in between may have handed
+        out records after the position.
         """
         cursor, place = unseen.cursor, unseen.cursor.topic_partition
         deadline = clock.monotonic() + self._settings.retry_timeout_seconds
         try:
             async with self._lock:
-                # Only now: the batch's own commit may have been under way. What failed, or what the program has
-                # committed since, stays; where there was no answer, the batch may have been committed.
+                # The check is made under the lock, since the batch's own commit may have been in flight. After a failed
+                # commit, or a later commit by the program, nothing is taken back. A batch whose commit got no answer
+                # may be committed.
                 if self._committed.get(place, unseen.next_offset) == unseen.next_offset:
                     entry = _entry(cursor, unseen.offset, unseen.leader_epoch)
                     await self._commit({place: entry}, {place: cursor}, deadline)
@@ -131,7 +134,7 @@ class OffsetCommitter:
             _LOG.warning("%s A batch that was committed and not handed out may be skipped.", error)
 
     async def take_rests_back(self, places: Iterable[TopicPartition]) -> None:
-        """Take the commits of batches back as far as their readers, who stopped inside of them, have not seen them."""
+        """Take back the commits of partly read batches to the first record that was not handed out."""
         cursors = [self._prefetch.cursors[place] for place in places if place in self._prefetch.cursors]
         for cursor in cursors:
             if cursor.rest_until is not None:
@@ -150,7 +153,7 @@ class OffsetCommitter:
         cursors: Mapping[TopicPartition, Cursor | None],
         deadline: float,
     ) -> None:
-        """Commit under the lock; `cursors` are those from which the offsets were read."""
+        """Commit offsets while the lock is held; `cursors` are the cursors from which the offsets were read."""
         attempts = 0
         lost: FairleadError | None = None
         while True:
@@ -186,9 +189,10 @@ class OffsetCommitter:
     def _drop_lost(
         self, cursors: Mapping[TopicPartition, Cursor | None], left: dict[TopicPartition, OffsetCommit]
     ) -> FairleadError | None:
-        """Return the offsets without partitions that were revoked since their offset was read, even if they are back.
+        """Drop the offsets of partitions revoked since the offset was read, even if assigned again; return the error.
 
-        Another member may have owned such a partition in between and committed more: an attempt now would undo that.
+        Another member may have owned the partition in between and committed a later offset, which this commit would
+        undo.
         """
         now = self._prefetch.cursors
         lost = [place for place in left if cursors[place] is None or now.get(place) is not cursors[place]]
@@ -197,14 +201,14 @@ class OffsetCommitter:
         return _no_member(min(lost), self._calls.member_id) if lost else None
 
     async def _attempt(self, left: dict[TopicPartition, OffsetCommit]) -> FairleadError | None:
-        """Commit what is left and keep what is to be tried again; returns why."""
+        """Send one commit of `left`, remove the stored offsets from `left`, and return the error of the others."""
         epoch = self._member.epoch
         if epoch == 0:
             return _no_member(min(left), self._calls.member_id)
         try:
             errors = await self._calls.commit(epoch, list(left.values()))
         except (FairleadError, asyncio.CancelledError) as error:
-            # It may have been stored all the same.
+            # The commit may have been stored despite the error.
             self.forget(left)
             if isinstance(error, ClosedError | asyncio.CancelledError):
                 raise
@@ -225,7 +229,7 @@ class OffsetCommitter:
                 self._reader.committed(self._prefetch.cursors[place], entry.offset)
 
     async def _until_heard(self, deadline: float) -> None:
-        """Wait for a heartbeat: the coordinator is ahead, and its answer says where."""
+        """Wait for the next heartbeat, whose answer has the coordinator's newer epoch."""
         try:
             async with asyncio.timeout(max(deadline - clock.monotonic(), 0)):
                 await self._heard()
@@ -233,7 +237,7 @@ class OffsetCommitter:
             pass
 
     def _pause(self, error: FairleadError, attempts: int) -> float | None:
-        """Return how long to wait before the next attempt; None if there is none to make."""
+        """Return the seconds before the next attempt; None if the commit is not retried."""
         advice = None
         if isinstance(error, ClusterError):
             if isinstance(error, StaleMemberEpochError):

@@ -1,6 +1,6 @@
-"""Events and actions of a group member's machine (`member`).
+"""Events and actions of a group member's state machine (`member`).
 
-Events are facts that the shell reports with their time; actions are orders that the shell carries out in the given
+Events are facts that the session reports with their time; actions are orders that the session carries out in the given
 order. Values only.
 """
 
@@ -16,17 +16,17 @@ from fairlead_api.bodies.group_answers import HeartbeatAnswer
 from fairlead_api.bodies.group_requests import HeartbeatRequest
 
 Partitions: TypeAlias = Mapping[TopicPartition, str]
-"""Partitions by name, each with the id of its topic: one that was created again is another topic."""
+"""Topic ids of partitions, by partition; a recreated topic has another id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Woken:
-    """The deadline of the member has passed, or the shell asks for the next actions."""
+    """The deadline of the member has passed, or the session asks for the next actions."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatAnswered:
-    """The coordinator answered the heartbeat of this number."""
+    """The coordinator answered the heartbeat with this number."""
 
     number: int
     answer: HeartbeatAnswer
@@ -34,7 +34,7 @@ class HeartbeatAnswered:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatRefused:
-    """The heartbeat of this number was refused or got no answer. `chance`: a number in [0, 1) for the pause."""
+    """The heartbeat with this number was refused or got no answer. `chance` in [0, 1) randomises the pause."""
 
     number: int
     error: FairleadError
@@ -43,38 +43,38 @@ class HeartbeatRefused:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatWanted:
-    """A commit was refused for its epoch: the coordinator knows a newer one."""
+    """A commit was refused for its epoch, because the coordinator has a newer epoch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """What a `Revoke` named was finished, committed and is not read any more."""
+    """The partitions of a `Revoke` are finished, committed and no longer read."""
 
     round: int
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What an `Assign` named is being read."""
+    """The partitions of an `Assign` are being read."""
 
     round: int
 
 
 @dataclass(frozen=True, slots=True)
 class Overdue:
-    """The next batch was not taken in time: others should have the partitions."""
+    """The program did not take the next batch in time: other members should get the partitions."""
 
     error: FairleadError
 
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """Batches are taken again after `Overdue`."""
+    """The program takes batches again after `Overdue`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """Everything was committed; the member leaves for good."""
+    """All processed records are committed, and the member leaves permanently."""
 
 
 Event: TypeAlias = (
@@ -92,7 +92,7 @@ Event: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class SendHeartbeat:
-    """Send it, and report the outcome under the same number; there is never more than one that counts."""
+    """Send a heartbeat and report its outcome under the same number; at most one heartbeat counts at a time."""
 
     number: int
     request: HeartbeatRequest
@@ -100,7 +100,7 @@ class SendHeartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Revoke:
-    """Stop reading these, finish and commit what was read, then report `Released`. The group waits for it."""
+    """Stop reading partitions, finish and commit their records, then report `Released`, for which the group waits."""
 
     round: int
     partitions: Partitions
@@ -108,7 +108,7 @@ class Revoke:
 
 @dataclass(frozen=True, slots=True)
 class Assign:
-    """Read these from where the group left them, then report `Taken`. The first one may be of no partitions."""
+    """Read partitions from their committed offsets, then report `Taken`. The first `Assign` may have no partitions."""
 
     round: int
     partitions: Partitions
@@ -116,7 +116,7 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Stop reading these at once and commit nothing: others may own them already."""
+    """Stop reading partitions at once and commit nothing: other members may own them already."""
 
     partitions: Partitions
     error: FairleadError
@@ -129,14 +129,14 @@ class Leave:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """The member has ended: raise the reason in the next read."""
+    """The member has failed: raise the error in the next read."""
 
     error: FairleadError
 
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """Heartbeats fail since so many seconds; None: they succeed again. For the log."""
+    """Log that heartbeats have failed for `seconds`, or that they succeed again if `error` is None."""
 
     error: FairleadError | None
     seconds: float

@@ -1,18 +1,19 @@
-"""A member of a consumer group as a machine: what the coordinator says goes in, what to do comes out.
+"""State machine of a consumer group member: outcomes of heartbeats go in, actions come out.
 
-Pure: `group_session` sends what is ordered here and reports what became of it; time and chance are arguments. The
-member is the client's half of KIP-848: it tells the coordinator what it still works on, gives up what is taken from it
-before it says so, and takes what it is given.
+Pure: `session` carries out the actions and reports their outcomes; time and chance are arguments. The member is the
+client side of KIP-848: it reports the partitions that it owns to the coordinator, releases a revoked partition before
+it reports the release, and takes the partitions that it is assigned.
 
-    JOINING ──answer──> STABLE <──> RECONCILING        (a partition to give up or to take)
+    JOINING ──answer──> STABLE <──> RECONCILING        (a partition to release or to take)
        ^                   │ fenced, overdue
-       └───────────────────┘                           LEFT (overdue, closed), FAILED (refused for good)
+       └───────────────────┘                           LEFT (overdue, closed), FAILED (refused permanently)
 
 Four rules prevent two readers of one partition:
-- one heartbeat is under way at a time, and only the answer to the last one counts: a late or repeated one is dropped;
-- after a heartbeat without a good answer the next one is whole, so that a lost answer is given again;
-- a partition is reported as owned from the order to read it until it was released;
-- a fenced member drops all partitions at once, and joins again with epoch 0.
+- One heartbeat is in flight at a time, and only the answer to the last heartbeat counts: a late or repeated answer is
+  dropped.
+- After a failed heartbeat, the next heartbeat has all fields, so that the coordinator repeats a lost answer.
+- A partition is reported as owned from the order to read it until its release.
+- A fenced member drops all partitions at once and joins again with epoch 0.
 """
 
 from __future__ import annotations
@@ -60,15 +61,15 @@ from fairlead_api.bodies.group_answers import AssignedPartitions, HeartbeatAnswe
 from fairlead_api.bodies.group_requests import HeartbeatRequest, OwnedPartitions
 
 INSTANCE_WAIT_SECONDS: Final = 15.0
-"""How long a static member that joins waits for its place, at most a session: a holder that crashed gives it up after
-two missed heartbeats, and one that lives keeps it."""
+"""Seconds that a joining static member waits for its place, at most a session timeout. A crashed holder of the place
+loses it after two missed heartbeats; a live holder keeps it."""
 
 TOLD_AGAIN_SECONDS: Final = 30.0
-"""Interval of log lines while heartbeats keep failing, in place of one at every attempt."""
+"""Seconds between log lines while heartbeats keep failing, instead of one line per attempt."""
 
 
 class MemberState(StrEnum):
-    """Where a member stands, as its consumer shows it."""
+    """State of a member, as its consumer shows it."""
 
     JOINING = "joining"
     RECONCILING = "reconciling"
@@ -79,7 +80,7 @@ class MemberState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """What a member tells of itself whenever it tells everything."""
+    """Subscription and settings that a member sends in a heartbeat with all fields."""
 
     topics: tuple[str, ...] = ()
     topic_pattern: str | None = None
@@ -91,28 +92,28 @@ class Subscription:
 
 
 class GroupMember:
-    """The machine. `step` is its only door; everything else is to be read."""
+    """State machine of a member. Only `step` changes its state; all other members are for reading."""
 
     def __init__(self, subscription: Subscription, backoff: Backoff, now: float) -> None:
         self._subscription = subscription
         self._backoff = backoff
         self.epoch = 0
-        """The epoch under which commits are made; 0 while the member is none."""
+        """Member epoch for commits; 0 while the member is not in the group."""
         self.held: dict[TopicPartition, str] = {}
-        """What the member works on: reported as owned until it was released."""
+        """Partitions that the member works on, reported as owned until their release."""
         self.failing_since: float | None = None
-        """When the heartbeats began to fail, without a good one since."""
+        """Time since which all heartbeats have failed; None while they succeed."""
         self.last_error: FairleadError | None = None
         self.heartbeats_answered = 0
         self._target: dict[TopicPartition, str] | None = None
         self._number = 0
         self._under_way = False
         self._wanted = False
-        """Another heartbeat is wanted as soon as the one under way has its answer."""
+        """Whether another heartbeat is sent right after the answer to the heartbeat in flight."""
         self._whole = True
         self._sent_owned: dict[TopicPartition, str] = {}
         self._known_owned: dict[TopicPartition, str] | None = None
-        """Partitions that the coordinator last confirmed as owned; None: they must be sent again."""
+        """Partitions that the coordinator last confirmed as owned; None if they must be sent again."""
         self._sent_at = now
         self._failures = 0
         self._told_at = 0.0
@@ -126,7 +127,7 @@ class GroupMember:
 
     @property
     def state(self) -> MemberState:
-        """Where the member stands."""
+        """State of the member."""
         if self._failed:
             return MemberState.FAILED
         if self._away:
@@ -137,25 +138,25 @@ class GroupMember:
 
     @property
     def is_joining(self) -> bool:
-        """Whether a join is on its way: a leave that overtakes it would leave a ghost that holds partitions."""
+        """Whether a join is in flight; a leave that overtakes the join would leave a dead member with partitions."""
         return self._under_way and self.epoch == 0
 
     @property
     def round(self) -> int:
-        """The number of the last order to revoke or to assign; an order of another one is out of date."""
+        """Number of the last order to revoke or to assign; an order with another number is out of date."""
         return self._round
 
     @property
     def deadline(self) -> float | None:
-        """When the next `Woken` is due; None while an answer is awaited or nothing more is to come."""
+        """Time of the next `Woken`; None while an answer is pending or if no more heartbeats follow."""
         return None if self._under_way else self._beat_at
 
     def is_assigned(self, place: TopicPartition, topic_id: str) -> bool:
-        """Whether the newest answer still gives a partition to the member."""
+        """Return whether the newest answer still assigns a partition to the member."""
         return self._target is not None and self._target.get(place) == topic_id
 
     def step(self, event: Event, now: float) -> list[Action]:
-        """Take one event in and return what to do about it, in this order."""
+        """Apply one event and return the resulting actions in order."""
         actions: list[Action] = []
         match event:
             case HeartbeatAnswered() | HeartbeatRefused():
@@ -163,12 +164,12 @@ class GroupMember:
                     self._under_way = False
                     self._heard(event, now, actions)
             case Released() | Taken():
-                # An answer of an earlier round is out of date: all partitions were dropped since.
+                # A report of an earlier round is out of date: all partitions were dropped since.
                 if event.round == self._round and self._reconciling:
                     self._moved(event, now, actions)
             case HeartbeatWanted():
-                # The epoch may be the previous one: together with the owned partitions it means a lost answer, not a
-                # fence.
+                # The heartbeat may carry the previous epoch. Together with the owned partitions, the previous epoch
+                # means a lost answer and does not fence the member.
                 self._known_owned = None
                 self._hurry(now)
             case Overdue(error):
@@ -187,7 +188,7 @@ class GroupMember:
         return self._revoking is not None or self._taking
 
     def _heard(self, event: HeartbeatAnswered | HeartbeatRefused, now: float, actions: list[Action]) -> None:
-        """Take the outcome of the heartbeat under way; late and repeated ones do not come here."""
+        """Apply the outcome of the heartbeat in flight; late and repeated outcomes were dropped before."""
         if isinstance(event, HeartbeatAnswered):
             self._answered(event.answer, now, actions)
         else:
@@ -199,7 +200,7 @@ class GroupMember:
             for place in self._revoking:
                 del self.held[place]
             self._revoking = None
-            # Others wait for it.
+            # Other members wait for the released partitions.
             self._hurry(now)
         else:
             self._taking = False
@@ -245,13 +246,13 @@ class GroupMember:
         if is_fenced(error):
             self._drop(error, actions)
             if joined:
-                # Nothing to wait for: the coordinator answers, and knows this member no longer.
+                # No back-off is needed: the coordinator answers but no longer knows this member.
                 self._beat_at = now
                 return
         self._fails(error, now, actions)
 
     def _is_final(self, error: FairleadError, now: float) -> bool:
-        """Whether no later heartbeat could succeed: a wrong request, or another one that has the static id."""
+        """Return whether no later heartbeat can succeed: the request is wrong, or another member has the static id."""
         if isinstance(error, InstanceFencedError):
             since = now if self.failing_since is None else self.failing_since
             wait = min(INSTANCE_WAIT_SECONDS, self._subscription.session_timeout_ms / 1000)
@@ -270,7 +271,7 @@ class GroupMember:
             actions.append(Tell(error, now - self.failing_since))
 
     def _reconcile(self, actions: list[Action]) -> None:
-        """Order the next step towards the assignment: what must go first, one step at a time."""
+        """Order the next step towards the assignment: revocations first, one step at a time."""
         if self._target is None or self._reconciling:
             return
         gone = _without(self.held, self._target)
@@ -286,19 +287,19 @@ class GroupMember:
             actions.append(Assign(self._round, new))
 
     def _drop(self, error: FairleadError, actions: list[Action]) -> None:
-        """Forget the membership and everything that it gave."""
+        """Reset the membership and drop all its partitions."""
         dropped, self.held = self.held, {}
         self.epoch = 0
         self._target = self._revoking = self._known_owned = None
         self._taking = self._greeted = False
         self._whole = True
-        # What was ordered before is out of date.
+        # Earlier orders are out of date.
         self._round += 1
         if dropped:
             actions.append(Drop(dropped, error))
 
     def _leave(self, error: FairleadError | None, actions: list[Action]) -> None:
-        """End the membership; the answer to a heartbeat under way is ignored."""
+        """Leave the group; the answer to a heartbeat in flight is ignored."""
         if self._away or self._failed:
             return
         self._away = True
@@ -306,13 +307,13 @@ class GroupMember:
         self._beat_at = None
         if error is not None:
             self._drop(error, actions)
-        # Also without an answer to a join: the coordinator may have received it.
+        # The leave is sent even if a join has no answer: the coordinator may have received the join.
         actions.append(Leave())
         self.held = {}
         self.epoch = 0
 
     def _hurry(self, now: float) -> None:
-        """Send a heartbeat now, or right after the answer to the one under way."""
+        """Send a heartbeat now, or right after the answer to the heartbeat in flight."""
         if self._under_way:
             self._wanted = True
         elif self._beat_at is not None and self.failing_since is None:
@@ -360,7 +361,7 @@ def _named(assignment: Iterable[AssignedPartitions]) -> dict[TopicPartition, str
 
 
 def _without(these: Partitions, those: Partitions) -> dict[TopicPartition, str]:
-    """Return what is in these and not in those; a partition of a topic that was created again is another one."""
+    """Return the partitions in `these` but not in `those`; a partition of a recreated topic counts as another one."""
     return {place: topic_id for place, topic_id in these.items() if those.get(place) != topic_id}
 
 

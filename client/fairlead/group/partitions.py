@@ -1,8 +1,8 @@
-"""Releases and takes partitions by the orders of the group, one order after the other, with callbacks and commits.
+"""Releases and takes partitions as the group orders, one order at a time, with callbacks and commits.
 
-The worker of `session`. A revoked partition is withheld at once, waits for the batch in hand, is passed to
-`on_revoked`, committed, and only then reported as released; an assigned one is read from its committed offset, after
-`on_assigned`. Partitions that stay are not touched. Must not know heartbeats.
+Worker of `session`. A revoked partition is withheld at once. After its batch in hand is finished, the partition is
+passed to `on_revoked`, committed, and only then reported as released. An assigned partition is read from its committed
+offset, after `on_assigned`. Partitions that stay assigned are not touched. Must not know heartbeats.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ _LOG: Final = logging.getLogger("fairlead")
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Give everything up for good; `done` is set when it is."""
+    """Release all partitions permanently; `done` is set when they are released."""
 
     done: asyncio.Event
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What a consumer reads with, as far as its group needs it."""
+    """Parts of a consumer that its group needs."""
 
     prefetch: Prefetch
     reader: BatchReader
     metadata: MetadataCache
     lookup: OffsetLookup
     wake: Callable[[], None]
-    """Wake the fetcher and the waiting read."""
+    """Function that wakes the fetcher and the waiting read."""
 
 
 class GroupPartitions:
-    """The partitions of one member. `report` takes the outcome of an order, `failed` what a callback raised."""
+    """Partitions of one member. `report` receives the outcome of an order, `failed` the exception of a callback."""
 
     def __init__(
         self,
@@ -80,14 +80,15 @@ class GroupPartitions:
         self._failed = failed
         self._orders: asyncio.Queue[Revoke | Assign | Drop | Finish] = asyncio.Queue()
         self._told: set[TopicPartition] = set()
-        """What `on_assigned` was called for, and `on_revoked` not yet."""
+        """Partitions that were passed to `on_assigned` and not yet to `on_revoked`."""
         self._seen: dict[str, int] | None = None
-        """Partitions of each topic when it was first looked at: those it grew later are read from their beginning."""
+        """Partition count of each topic when it was first seen; partitions added later are read from their
+        beginning."""
         self._closing = False
         self._moved = asyncio.Event()
 
     def order(self, action: Revoke | Assign | Drop) -> None:
-        """Queue an order. Records of revoked partitions are not handed out from here on; dropped ones go at once."""
+        """Queue an order; revoked partitions are withheld and dropped partitions are removed at once."""
         if isinstance(action, Revoke):
             for cursor in self._cursors(action.partitions):
                 cursor.withheld = True
@@ -101,7 +102,7 @@ class GroupPartitions:
         self._moved.set()
 
     async def finish(self, worker: asyncio.Task[None]) -> None:
-        """Give everything up: callback and commit, and no order after it."""
+        """Release all partitions with callback and commit; no later order is carried out."""
         self._closing = True
         done = asyncio.Event()
         self._orders.put_nowait(Finish(done))
@@ -113,7 +114,7 @@ class GroupPartitions:
             waiting.cancel()
 
     async def run(self) -> None:
-        """Carry orders out until cancelled."""
+        """Carry out orders until cancelled."""
         while True:
             match await self._orders.get():
                 case Revoke() as action:
@@ -167,7 +168,7 @@ class GroupPartitions:
         for cursor in cursors:
             if cursor.topic_partition not in fresh:
                 self._committer.took(cursor)
-        # What a newer answer has taken away again was never there.
+        # Partitions that a newer answer has revoked again are not passed to the callback.
         came = {cursor.topic_partition for cursor in cursors}
         self._told.update(came)
         if came or not action.partitions:
@@ -178,12 +179,12 @@ class GroupPartitions:
             cursor.withheld = False
         self._reading.wake()
         if fresh and self._settings.commit is not CommitMode.MANUAL:
-            # Or a crash before the first commit would begin at another end of the log than this time.
+            # Without this commit, a restart after a crash could begin at a later end of the log.
             await self._committer.commit_processed(fresh)
         self._report(Taken(action.round))
 
     async def _placed_at_last(self, action: Assign) -> tuple[set[TopicPartition], list[Cursor]] | None:
-        """Make attempts until one succeeds; None if the order is out of date before."""
+        """Place partitions, with retries; return None if the order becomes out of date before."""
         attempts = 0
         while self._is_current(action):
             try:
@@ -192,7 +193,7 @@ class GroupPartitions:
                 raise
             except FairleadError as error:
                 attempts += 1
-                _LOG.warning("%s Trying again to begin %d partitions.", error, len(action.partitions))
+                _LOG.warning("%s Retrying the start of %d partitions.", error, len(action.partitions))
                 pause = self._backoff.seconds(attempts, clock.chance())
                 await asyncio.sleep(pause)  # noqa: TID251 - the pause before a retry, at the edge
             else:
@@ -200,8 +201,8 @@ class GroupPartitions:
         return None
 
     async def _placed(self, action: Assign) -> tuple[set[TopicPartition], list[Cursor]]:
-        """Return where each partition begins, and which of them begin at an end that should be committed."""
-        # What a newer answer has taken away again must not hold the others back, if its topic is gone.
+        """Return the partitions whose start offset should be committed, and the cursors of all partitions."""
+        # A partition that a newer answer has revoked must not delay the others if its topic is deleted.
         places = {
             place: topic_id
             for place, topic_id in action.partitions.items()
@@ -230,7 +231,7 @@ class GroupPartitions:
         metadata = self._reading.metadata
         names = {place.topic for place in places}
         if self._seen is None:
-            # The first look reports the present state of the named topics, also the missing ones.
+            # The first refresh records the current state of the named topics, including missing topics.
             metadata.want(names.union(self._settings.topics))
             await metadata.refresh()
             shown = metadata.picture.topics
@@ -246,7 +247,7 @@ class GroupPartitions:
             self._seen.setdefault(name, len(topic.partitions))
 
     async def _started(self, places: Mapping[TopicPartition, str]) -> list[Cursor]:
-        """Return cursors of partitions that the group never committed, where its policy begins."""
+        """Return cursors at the start policy's offsets for partitions without a committed offset."""
         start = self._settings.start
         if start is OffsetPolicy.ERROR:
             cursors = [_cursor(place, topic_id, 0, None) for place, topic_id in places.items()]
@@ -301,25 +302,25 @@ def _is_unknown(place: TopicPartition, topic_id: str, topic: TopicMetadata) -> b
 
 def _cursor(place: TopicPartition, topic_id: str, offset: int, last_epoch: int | None) -> Cursor:
     cursor = Cursor(place.topic, topic_id, place.partition, offset, last_epoch)
-    # Nothing is fetched before the callback had its say.
+    # Nothing is fetched before the callback has returned.
     cursor.withheld = True
     return cursor
 
 
 class GroupTopics:
-    """The topics that a member names, and which of them are known to be missing."""
+    """Topics that a member subscribes to by name, and the topics known to be missing."""
 
     def __init__(self, settings: GroupSettings, metadata: MetadataCache, transport: Transport) -> None:
         self._settings = settings
         self._metadata = metadata
         self._transport = transport
         self._told: set[str] = set()
-        """Missing when last asked for, and told; forgotten when they are there."""
+        """Topics that were reported as missing; a topic is removed when it exists."""
 
     async def look(self, assigned: Iterable[str]) -> None:
-        """Warn of named topics that do not exist, each once until it is there; `assigned` are topics that do.
+        """Warn of each named topic that does not exist, once until it exists; `assigned` are existing topics.
 
-        Asks the cluster only about what neither the assignment nor the client's picture has.
+        Asks the cluster only about topics that are neither assigned nor in the client's picture.
         """
         there = {*assigned, *self._metadata.picture.topics}
         self._told -= there
@@ -330,10 +331,10 @@ class GroupTopics:
         try:
             await self._transport.retry(self._metadata.refresh)
         except FairleadError:
-            # Heartbeats tell of a cluster that does not answer; the next assignment asks again.
+            # The heartbeats report a cluster that does not answer; the next assignment repeats the check.
             return
         picture = self._metadata.picture
-        # A change that another look has reported is not reported again.
+        # A topic that a concurrent check has reported is not reported again.
         missing = (unclear & picture.asked) - picture.topics.keys() - self._told
         if missing:
             self._told |= missing

@@ -1,7 +1,8 @@
-"""A consumer's membership of its group: heartbeats in a task of their own, and all work beside reading.
+"""Membership of a consumer in its group: heartbeats in a separate task, and all group work except reading.
 
-A shell around `member`: it sends the machine's orders, reports their outcomes, and hands partitions to `partitions`.
-Errors for the reader wait here. Only `begin_take` and `end_take` run in the reader's task, once a batch.
+The session carries out the actions of the state machine `member`, reports their outcomes, and passes partition orders
+to `partitions`. It keeps errors for the reader's next take. Only `begin_take` and `end_take` run in the reader's task,
+once per batch.
 """
 
 from __future__ import annotations
@@ -52,25 +53,25 @@ from fairlead_api.bodies.group_requests import HeartbeatRequest
 _LOG: Final = logging.getLogger("fairlead")
 
 HEARTBEAT_SECONDS_MIN: Final = 1.0
-"""A heartbeat's answer is waited for a third of the session, and never less than this."""
+"""Minimum timeout of a heartbeat, which is otherwise a third of the session timeout."""
 JOIN_SECONDS_MAX: Final = 2.0
-"""How long a consumer that is closed waits for the outcome of its join before it leaves."""
+"""Seconds that a closing consumer waits for the outcome of its join before it leaves."""
 _NO_MEMBER: Final = (MemberState.LEFT, MemberState.FAILED)
 """States in which no heartbeat is sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Membership:
-    """How a consumer stands in its group, as it knows it."""
+    """State of a consumer in its group, as far as the consumer knows."""
 
     group: str
     member_id: str
     member_epoch: int
-    """0 while it is no member."""
+    """Epoch of the member; 0 while the consumer is not a member."""
     state: MemberState
     heartbeat_failing_seconds: float | None
-    """Since when no heartbeat succeeded; None while they do. Beyond the session timeout the group may have given the
-    partitions to others."""
+    """Seconds since heartbeats began to fail; None while they succeed. After the session timeout, the group may have
+    assigned the partitions to other members."""
     heartbeat_error: FairleadError | None
 
 
@@ -113,19 +114,19 @@ class GroupSession:
         self._topics = GroupTopics(settings, reading.metadata, transport)
         self._awake = asyncio.Event()
         self._worker: asyncio.Task[None] | None = None
-        """The task that carries out what moves; None before the first turn of the loop."""
+        """Task that carries out partition orders; None before the session's main task has started."""
         self._hearing: list[asyncio.Future[None]] = []
         self._failures: deque[BaseException] = deque()
         self._end: FairleadError | None = None
-        """Why the membership ended for good; raised at every take."""
+        """Error that ended the membership permanently, raised at every take; None before."""
         self._away_since: float | None = clock.monotonic()
-        """Since when the reader is busy with something else than taking a batch; None while it waits for one."""
+        """Time since which the reader has not waited for a batch; None while the reader waits for a batch."""
         self._seen_offset: int | None = None
-        """The record that it had when that was last looked at, if it takes them one by one."""
+        """Offset of the reader's record at the last progress check, if the reader takes records one by one."""
 
     @property
     def membership(self) -> Membership:
-        """How the consumer stands in its group now."""
+        """Current state of the consumer in its group."""
         member = self._member
         failing = member.failing_since
         return Membership(
@@ -143,7 +144,7 @@ class GroupSession:
         return self._settings.commit is CommitMode.BEFORE
 
     async def committed(self) -> dict[TopicPartition, int]:
-        """Ask once for the committed offsets of the group; none before its first member has joined."""
+        """Return the group's committed offsets in one attempt; empty before the first member has joined."""
         try:
             found = await self._calls.committed()
         except GroupNotFoundError:
@@ -151,13 +152,13 @@ class GroupSession:
         return {TopicPartition(entry.topic, entry.partition): entry.offset for entry in found}
 
     def start(self) -> None:
-        """Join, in tasks of this object's own; `close` ends them."""
+        """Join the group in background tasks, which `close` stops."""
         loop = asyncio.get_running_loop()
         self._task = loop.create_task(self._run(), name=f"fairlead group {self._settings.group}")
         self._task.add_done_callback(self._ended)
 
     def begin_take(self, *, finished: bool = True) -> None:
-        """Begin a take: the batch in hand is `finished`. Raises waiting errors first."""
+        """Begin a take; with `finished`, the batch in hand is finished. Raises pending errors."""
         self._away_since = None
         if finished:
             self.finished()
@@ -169,11 +170,11 @@ class GroupSession:
         self._partitions.moved()
 
     def end_take(self) -> None:
-        """End a take: the reader is busy with a batch, or with other work."""
+        """Mark the end of a take: the reader is busy with a batch or with other work."""
         self._away_since, self._seen_offset = clock.monotonic(), None
 
     def raise_failure(self) -> None:
-        """Raise what a callback raised, a deadline that passed, or why the membership ended."""
+        """Raise a pending error: a callback's exception, a missed deadline, or the end of the membership."""
         if self._member.state is MemberState.LEFT and not self._failures:
             self._feed(Resumed())
         if self._failures:
@@ -182,15 +183,15 @@ class GroupSession:
             raise self._end.with_traceback(None)
 
     def begin_commit(self) -> asyncio.Future[FairleadError | None]:
-        """Commit all records handed out, in a task of this object, so that a cancelled caller does not stop it."""
+        """Commit all records handed out in a background task, which a cancelled caller does not stop."""
         return self._begin(lambda: self.committer.commit(self.committer.handed_out()))
 
     def begin_take_back(self, unseen: Unseen) -> asyncio.Future[FairleadError | None]:
-        """Take a commit back likewise; see `OffsetCommitter.take_back`."""
+        """Take a commit back in a background task; see `OffsetCommitter.take_back`."""
         return self._begin(lambda: self.committer.take_back(unseen))
 
     def check_closable(self) -> None:
-        """Raise `SettingError` in a callback: closing waits for callbacks, and would wait for itself."""
+        """Raise `SettingError` if called by a callback: closing waits for callbacks and would wait for itself."""
         if self._worker is not None and asyncio.current_task() is self._worker:
             raise closed_by_callback()
 
@@ -203,7 +204,7 @@ class GroupSession:
         worker = self._worker
         try:
             if unseen is not None and not self._task.done():
-                # While it is in hand its partition does not go.
+                # The partition is not released while its batch is in hand.
                 await self.committer.take_back(unseen)
             if processed or self.commits_before:
                 self._reader.finished()
@@ -213,13 +214,13 @@ class GroupSession:
         finally:
             self._task.cancel()
             await asyncio.wait([self._task])
-        # A leaving consumer need not hear that it was too slow; exceptions of its own callbacks are still raised.
+        # A processing timeout is not raised on close; exceptions of callbacks are still raised.
         told = [failure for failure in self._failures if not isinstance(failure, ProcessingTimeoutError)]
         if told:
             raise told[0]
 
     async def _leave_at_last(self) -> None:
-        """Send one leave; a coordinator that does not receive it notices at the end of the session."""
+        """Send one leave; a coordinator that does not receive it removes the member when the session expires."""
         if self._member.is_joining:
             with suppress(TimeoutError):
                 async with asyncio.timeout(JOIN_SECONDS_MAX):
@@ -242,7 +243,7 @@ class GroupSession:
 
     async def _sleep(self) -> None:
         now = clock.monotonic()
-        # A reader that is waiting now may take a batch in a moment, without a word to this task.
+        # A reader that waits now may take a batch at any moment without waking this task.
         deadline = (self._away_since or now) + self._settings.processing_seconds_max
         if self._member.deadline is not None:
             deadline = min(deadline, self._member.deadline)
@@ -260,10 +261,10 @@ class GroupSession:
             return
         record = self._reader.record
         if record is not None and record.offset != self._seen_offset:
-            # It takes record after record of a large batch.
+            # The reader makes progress: it takes the records of a large batch one by one.
             self._away_since, self._seen_offset = clock.monotonic(), record.offset
             return
-        # Told again only after another span, should the reader never come back.
+        # If the reader never returns, the next timeout is reported only after another interval.
         self._away_since = clock.monotonic()
         if self._member.state in _NO_MEMBER:
             return
@@ -298,7 +299,7 @@ class GroupSession:
                 self._tasks.create_task(self._topics.look(topics), name="topics of the group")
             case Drop(partitions, error):
                 _LOG.warning(
-                    "group %s: %d partitions are dropped, and what was not committed of them is read again: %s",
+                    "group %s: %d partitions are dropped, and their uncommitted records are read again: %s",
                     self._settings.group, len(partitions), error,
                 )  # fmt: skip
                 self._partitions.order(action)
@@ -333,7 +334,7 @@ class GroupSession:
         await outcome
 
     def _outcome(self) -> asyncio.Future[None]:
-        """Return what is done when the next heartbeat has ended, well or not."""
+        """Return a future that completes with the next heartbeat, successful or not."""
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._hearing.append(waiting)
         return waiting
@@ -343,7 +344,7 @@ class GroupSession:
             await self._calls.leave(static=self._settings.instance_id is not None)
         except (FairleadError, TimeoutError) as error:
             _LOG.info(
-                "group %s: leaving was not heard and shows when the session ends: %s",
+                "group %s: the leave got no answer, and the member is removed when the session ends: %s",
                 self._settings.group,
                 error,
             )
@@ -363,7 +364,7 @@ class GroupSession:
         except FairleadError as refused:
             error = refused
             if is_fenced(refused) and self._member.state not in _NO_MEMBER:
-                # What is still read of a membership that is gone would be refused again and again.
+                # A heartbeat ends the lost membership; otherwise all later commits would be refused too.
                 await self._heard()
         finally:
             outcome.set_result(error)
@@ -374,7 +375,7 @@ class GroupSession:
             await self.committer.commit_processed()
 
     def _tell_standstill(self, seconds: float) -> None:
-        """Warn of a program that blocks the loop: the group will remove the member, and its log must show why."""
+        """Log a program that blocks the event loop, which can make the group remove the member."""
         session = self._settings.session_timeout_seconds
         if seconds >= session / 3:
             _LOG.warning(
@@ -389,7 +390,7 @@ class GroupSession:
             _LOG.info("group %s: heartbeats succeed again, after %.1f s", group, seconds)
         elif seconds < session:
             _LOG.warning(
-                "group %s: the heartbeat does not succeed since %.1f s, the session ends after %g s: %s",
+                "group %s: no heartbeat has succeeded for %.1f s, and the session ends after %g s: %s",
                 group, seconds, session, error,
             )  # fmt: skip
         else:
@@ -410,5 +411,5 @@ class GroupSession:
 
 
 def closed_by_callback() -> SettingError:
-    """Return what refuses to close a consumer in a callback, which closing would wait for."""
+    """Return the error for closing a consumer in a callback, for which closing would wait."""
     return SettingError("close", "called by a callback", "outside of on_assigned and on_revoked")

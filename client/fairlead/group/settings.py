@@ -1,4 +1,4 @@
-"""Typed settings of a consumer in a group: how it joins, when it commits, how long it may be silent.
+"""Typed settings of a consumer in a group: subscription, commits and timeouts.
 
 Built once by `Consumer`; every value is checked here. Must not know how a setting is used.
 """
@@ -43,26 +43,26 @@ _UNSAID: Final[Mapping[str, object]] = {
     "session_timeout": "45s",
     "rebalance_timeout": "5m",
 }
-"""What `Consumer` passes on where nothing is said; None for the settings that are not here."""
+"""Default values of `Consumer`'s group arguments; None for arguments that are not listed."""
 
 RebalanceCallback: TypeAlias = Callable[[frozenset[TopicPartition]], Awaitable[None] | None]
-"""Told the partitions that came or go; plain or async."""
+"""Plain or async function that receives the assigned or revoked partitions."""
 
 
 class CommitMode(StrEnum):
-    """When offsets are committed, which decides what a crash does to the batch in hand."""
+    """Commit mode, which decides whether a crash repeats or loses the batch in hand."""
 
     AFTER = "after"
-    """After a batch was processed, which it is when the next one is taken: at least once."""
+    """Commits follow the processing of a batch, which is complete when the next batch is taken: at least once."""
     BEFORE = "before"
-    """Before a batch is handed out: at most once."""
+    """Commits precede the handing out of a batch: at most once."""
     MANUAL = "manual"
-    """By `commit` alone."""
+    """Commits are made only by `commit`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSettings:
-    """How a consumer is a member of its group."""
+    """Settings of a consumer as a member of its group."""
 
     group: str
     topics: tuple[str, ...] = ()
@@ -71,13 +71,13 @@ class GroupSettings:
     """Start of a partition without a committed offset; the policy `error` is called `none` here."""
     commit: CommitMode = CommitMode.AFTER
     commit_interval_seconds: float = 5.0
-    """How often processed batches are committed with `after`; what is in between is read again after a crash."""
+    """Interval of commits with `after`; records processed since the last commit are read again after a crash."""
     processing_seconds_max: float = PROCESSING_SECONDS_DEFAULT
-    """Between two batches; beyond it the member leaves. Heartbeats go on while a batch is processed."""
+    """Maximum time between two takes, after which the member leaves. Heartbeats continue while a batch is processed."""
     session_timeout_seconds: float = 45.0
-    """Unheard for so long a member is out."""
+    """Time without a heartbeat after which the group removes the member."""
     rebalance_timeout_seconds: float = 300.0
-    """How long the group waits for a member to give up a partition."""
+    """Time that the group waits for a member to release a partition."""
     instance_id: str | None = None
     """Static membership: the partitions are kept for a consumer with this id that starts within the session timeout."""
     rack: str | None = None
@@ -124,7 +124,7 @@ class GroupSettings:
 
     @property
     def subscription(self) -> Subscription:
-        """What the member tells the coordinator of itself."""
+        """Subscription that the member sends to the coordinator."""
         return Subscription(
             topics=self.topics,
             topic_pattern=self.pattern,
@@ -153,7 +153,7 @@ def group_settings_of(
     on_assigned: RebalanceCallback | None,
     on_revoked: RebalanceCallback | None,
 ) -> GroupSettings | None:
-    """Return the settings of a consumer's arguments; None where it has no group."""
+    """Return the group settings from a consumer's arguments; None without a group."""
     if group is None:
         if topics is not None or pattern is not None:
             raise SettingError("group", None, "a name with topics or pattern; without a group use assign")
@@ -190,7 +190,7 @@ def commit_mode_of(value: CommitMode | str) -> CommitMode:
 
 
 def _check_unsaid(**given: object) -> None:
-    """Refuse what means something only in a group, and would be ignored, where a consumer has none."""
+    """Refuse group arguments of a consumer without a group, where they would be ignored."""
     for name, value in given.items():
         if value != _UNSAID.get(name):
             hint = "; assign takes a start of its own" if name == "start" else ""

@@ -1,14 +1,16 @@
 """Gathers records into batches, numbers them, and decides which batches may be sent now.
 
-The producer appends, the sender drains. Pure and synchronous: time is an argument, `drain` returns the batches to send
-and `next_deadline` the time of the next call; no loop, no network, no clock. Rules:
+The producer appends records and the sender drains batches. Pure and synchronous, without event loop, network or clock:
+time is an argument, `drain` returns the partitions whose first batch may be sent, and `next_deadline` returns the time
+of the next call. Rules:
 
-- A partition's batches leave in the order of their appends. HTTP/2 streams overtake each other, so without sequences
-  at most one batch of a partition is unfinished; with sequences at most five, which the broker puts in order. The limit
-  counts from the oldest unfinished batch, whether it is under way or waits to be sent again.
-- A batch leaves when it is full, when it has lingered, or at a flush or close.
-- A batch that is too large for its topic is cut, and its pieces leave in its place.
-- `buffer_bytes` bounds the payload that is not acknowledged; a `send` without space waits outside.
+- The batches of a partition are sent in the order of their appends. HTTP/2 streams overtake each other: without
+  sequences, at most one batch of a partition is unfinished. With sequences, at most five batches are unfinished, and
+  the broker orders them. The limit counts from the oldest unfinished batch, whether that batch is in flight or waits
+  for a retry.
+- A batch is sent when it is full, when its linger time has passed, or at a flush or close.
+- A batch that is too large for its topic is cut, and its pieces are sent in its place.
+- `buffer_bytes` bounds the unacknowledged payload. A `send` without space waits in the producer.
 """
 
 from __future__ import annotations
@@ -35,8 +37,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BATCHES_UNFINISHED_MAX: Final = 5
-"""A partition remembers so many batches of a producer. A sixth would make it forget the first, whose repeat it could
-then not recognise."""
+"""Number of batches that a partition remembers of a producer. A sixth unfinished batch would displace the first, and
+the broker could no longer recognise a retry of the first batch."""
 
 _NUMBER: Final = attrgetter("number")
 
@@ -44,9 +46,9 @@ _NUMBER: Final = attrgetter("number")
 class Accumulator:
     """All partition queues of a producer under one memory bound.
 
-    `room` is the payload that may still be appended. The producer's `send` reads and lowers it in place, since
-    a call a record would cost as much as the append itself. `identity` is the newest one of an idempotent producer:
-    the sender sets it, queues take it when they need one.
+    `room` is the number of payload bytes that may still be appended. The producer's `send` reads and lowers `room`
+    directly, since a call per record would cost as much as the append itself. `identity` is the newest identity of an
+    idempotent producer: the sender sets it, and queues adopt it when they need a new identity.
     """
 
     __slots__ = (
@@ -76,7 +78,7 @@ class Accumulator:
         return tuple(self._unfinished)
 
     def open_batch(self, queue: PartitionQueue, now: float) -> RecordsBatch:
-        """Open a batch of a partition, closing the one before it."""
+        """Open a batch of a partition and close the previous batch."""
         queue.close_open()
         batch = RecordsBatch(queue, now)
         queue.open = batch
@@ -84,7 +86,7 @@ class Accumulator:
         return batch
 
     def append_columns(self, queue: PartitionQueue, columns: pa.RecordBatch, now: float) -> ColumnsBatch:
-        """Append a piece of a table as a closed batch, after the records sent before it; room is taken already."""
+        """Append a piece of a table as a closed batch after the earlier records; its room is already reserved."""
         batch = ColumnsBatch(queue, columns, now)
         queue.close_open()
         queue.closed.append(batch)
@@ -96,14 +98,14 @@ class Accumulator:
         self._active[batch.queue] = None
 
     def close_all(self) -> None:
-        """Close every open batch: nothing lingers any more. The place of `flush`."""
+        """Close every open batch before its linger time ends, as `flush` does."""
         for queue in self._active:
             queue.close_open()
 
     def drain(self, now: float) -> list[PartitionQueue]:
-        """Return the partitions whose first batch may be sent now, the longest waiting first.
+        """Return the partitions whose first batch may be sent now, longest waiting first.
 
-        The batch stays in its queue until `start` takes it: the sender may lack a leader or a free request.
+        The batch stays in its queue until `start` removes it, because the sender may lack a leader or a free request.
         """
         ready = []
         for queue in self._active:
@@ -132,11 +134,11 @@ class Accumulator:
         return _sent_through(queue, first) - in_flight[0].number >= self._unfinished_max
 
     def identity_wanted(self) -> bool:
-        """Whether a queue waits for an identity that is not allocated yet."""
+        """Return whether a queue waits for an identity that is not allocated yet."""
         return self._idempotence and any(self._waiting_for_identity())
 
     def renewals(self) -> list[Renewal]:
-        """Return why queues wait for another identity than the newest."""
+        """Return the renewals of the queues for which the newest identity is not enough."""
         return [queue.sequences.renewal for queue in self._waiting_for_identity() if queue.sequences.renewal]
 
     def _waiting_for_identity(self) -> Iterator[PartitionQueue]:
@@ -147,7 +149,7 @@ class Accumulator:
                     yield queue
 
     def start(self, queue: PartitionQueue) -> PendingBatch:
-        """Take the first closed batch of a partition into flight."""
+        """Move the first closed batch of a partition to the batches in flight and return it."""
         assert self._may_start(queue), f"{queue.topic}-{queue.partition} has too many unfinished requests"
         batch = queue.closed[0]
         if batch.nbytes > queue.sizes.fitting_bytes and batch.record_count > 1 and not batch.attempts:
@@ -157,13 +159,13 @@ class Accumulator:
         batch.attempts += 1
         batch.leads = not queue.in_flight or queue.in_flight[0].number > batch.number
         insort(queue.in_flight, batch, key=_NUMBER)
-        # Behind the others, so that a partition with much to send cannot starve them.
+        # The partition moves to the end, so that a partition with many batches cannot starve the others.
         del self._active[queue]
         self._active[queue] = None
         return batch
 
     def _stamp(self, batch: PendingBatch) -> None:
-        """Give a batch its sequence; after a break those behind it lose theirs."""
+        """Assign a sequence to a batch; after a break, clear the sequences of the later batches."""
         if not self._idempotence:
             return
         queue = batch.queue
@@ -179,7 +181,7 @@ class Accumulator:
             batch.stamp = queue.sequences.stamp(batch.record_count)
 
     def retry(self, batch: PendingBatch, at: float) -> None:
-        """Put an unacknowledged batch back before everything behind it; not before time `at`."""
+        """Requeue an unacknowledged batch in the order of numbers, to be sent again at time `at` at the earliest."""
         queue = batch.queue
         queue.in_flight.remove(batch)
         queue.retry_at = max(queue.retry_at, at)
@@ -189,7 +191,7 @@ class Accumulator:
         queue.closed.insert(place, batch)
 
     def cut(self, batch: PendingBatch, limit_bytes: int) -> bool:
-        """Put a batch that is too large for its topic back in pieces, to be sent next; False where none would fit."""
+        """Requeue a batch that is too large for its topic in pieces; return False if no piece could fit."""
         encoded_bytes = 0 if batch.encoded is None else batch.encoded.nbytes
         fitting = fitting_bytes(batch.nbytes, encoded_bytes, limit_bytes)
         if fitting is None or batch.record_count == 1:
@@ -207,11 +209,11 @@ class Accumulator:
             self._watch(piece)
 
     def seeks_leaders(self) -> bool:
-        """Whether a partition waits for another leader after a failure of its last one."""
+        """Return whether a partition waits for a new leader after its last leader failed."""
         return any(queue.left_by is not None for queue in self._active)
 
     def hurry(self, leader_of: Callable[[str, int], str | None], now: float) -> None:
-        """End the back-off of partitions with another leader, since it was meant for the old one."""
+        """End the back-off of partitions that have a new leader: the back-off applied to the previous leader."""
         for queue in self._active:
             if queue.left_by is not None and leader_of(queue.topic, queue.partition) not in (
                 None,
@@ -221,7 +223,7 @@ class Accumulator:
                 queue.retry_at = min(queue.retry_at, now)
 
     def finish(self, batch: PendingBatch) -> None:
-        """Forget a batch that is acknowledged and give its room back."""
+        """Remove an acknowledged batch and free its room."""
         batch.queue.sequences.acknowledged(batch.number)
         batch.queue.left_by = None
         if batch.stamp is not None:
@@ -229,7 +231,7 @@ class Accumulator:
         self._forget(batch)
 
     def give_up(self, batch: PendingBatch, cause: FairleadError) -> None:
-        """Forget a batch that failed for good, wherever it stands, and give its room back."""
+        """Remove a permanently failed batch, waiting or in flight, and free its room."""
         doubtful = batch.side_effect is SideEffect.MAYBE
         batch.queue.sequences.given_up(
             batch.number, batch.stamp, batch.record_count, cause, doubtful=doubtful
@@ -248,7 +250,7 @@ class Accumulator:
             self._active.pop(queue, None)
 
     def doubtful(self, queue: PartitionQueue) -> list[PendingBatch]:
-        """Return the waiting batches that must not be sent under a new identity: they may be stored."""
+        """Return the waiting batches that may be stored and must not be sent under a new identity."""
         renewal = queue.sequences.renewal
         if renewal is None or not renewal.doubtful:
             return []
@@ -259,7 +261,7 @@ class Accumulator:
         ]
 
     def expire(self, now: float) -> list[PendingBatch]:
-        """Take out the batches that waited beyond `delivery_timeout`; those in flight end by their answer."""
+        """Remove and return waiting batches past their `delivery_timeout`; batches in flight await their answer."""
         expired: list[PendingBatch] = []
         for queue in self._active:
             while (batch := _first(queue)) is not None and self._expires_at(batch) <= now:
@@ -268,7 +270,7 @@ class Accumulator:
         return expired
 
     def take_all(self) -> list[PendingBatch]:
-        """Take out every batch that is not in flight: the producer gives up."""
+        """Remove and return every batch that is not in flight, because the producer gives up."""
         self.close_all()
         taken: list[PendingBatch] = []
         for queue in self._active:
@@ -277,7 +279,7 @@ class Accumulator:
         return taken
 
     def take_unidentified(self) -> list[PendingBatch]:
-        """Take out every batch that waits for an identity: there will be none."""
+        """Remove and return every batch that waits for an identity, because no identity can be allocated."""
         taken: list[PendingBatch] = []
         for queue in list(self._waiting_for_identity()):
             queue.close_open()
@@ -286,7 +288,7 @@ class Accumulator:
         return taken
 
     def next_deadline(self, now: float) -> float | None:
-        """Return when `drain` or `expire` will have something new to say, if nothing else happens."""
+        """Return the next time at which `drain` or `expire` has a new result; None if there is no such time."""
         return min(self._deadlines(now), default=None)
 
     def _deadlines(self, now: float) -> Iterator[float]:
@@ -297,17 +299,17 @@ class Accumulator:
             yield self._expires_at(first)
             lingered_at = now if queue.closed else self._lingered_at(first)
             ready_at = max(lingered_at, queue.retry_at)
-            # What is ready already waits for an answer or a free request, and is asked for again then.
+            # A batch that is ready now waits for an answer or a free request, after which the sender drains again.
             if ready_at > now and not self._is_full(queue, first):
                 yield ready_at
 
     def encodable(self) -> PendingBatch | None:
-        """Return a closed batch worth encoding while the requests before it are under way."""
+        """Return a closed batch to encode while earlier batches of its partition are in flight; None without one."""
         for queue in self._active:
             if queue.closed and queue.in_flight:
                 first = queue.closed[0]
                 if first.nbytes > queue.sizes.fitting_bytes or first.side_effect is SideEffect.MAYBE:
-                    # It is cut before it is sent, or perhaps not sent at all.
+                    # The batch will be cut before it is sent, or may not be sent at all.
                     continue
                 if first.encoded is None and not (self._idempotence and queue.sequences.renews(first.number)):
                     self._stamp(first)
@@ -315,11 +317,11 @@ class Accumulator:
         return None
 
     def seconds_left(self, batches: Sequence[PendingBatch], now: float) -> float:
-        """Return how long the batch that has longest may still take until its delivery timeout."""
+        """Return the seconds until the latest delivery timeout of the batches."""
         return max(map(self._expires_at, batches)) - now
 
     def is_expired(self, batch: PendingBatch, at: float) -> bool:
-        """Whether a batch would be beyond its delivery timeout at a time."""
+        """Return whether a batch is past its delivery timeout at time `at`."""
         return self._expires_at(batch) <= at
 
     def _lingered_at(self, batch: PendingBatch) -> float:
@@ -330,10 +332,11 @@ class Accumulator:
 
 
 def _is_tried(batch: PendingBatch) -> bool:
-    """Whether those behind a batch under way wait for its outcome.
+    """Return whether later batches wait for the outcome of a batch in flight.
 
-    Larger than what fits, it is likely to be refused, and a broker would hold each of them for it for a second. Or it
-    is a piece of a batch that may be stored: if that one is, the piece is refused and the others must not be sent.
+    A batch larger than the size that fits is likely to be refused, and a broker would hold each later batch for a
+    second. A piece of a batch that may be stored is refused if that batch is stored, and the later pieces must then not
+    be sent.
     """
     if batch.nbytes > batch.queue.sizes.fitting_bytes:
         return True
@@ -341,9 +344,9 @@ def _is_tried(batch: PendingBatch) -> bool:
 
 
 def _clear_up(piece: PendingBatch) -> None:
-    """Know from a piece that is stored that the batch from which it was cut is not, and never will be.
+    """Clear the doubt about the other pieces: a stored piece proves that the cut batch itself is never stored.
 
-    It says nothing about another piece of that batch that may be stored itself and was cut again.
+    A stored piece proves nothing about another piece of that batch that may be stored itself and was cut again.
     """
     rest = piece.rest
     while rest is not None and (rest.attempts or rest.side_effect is SideEffect.MAYBE):
@@ -353,7 +356,7 @@ def _clear_up(piece: PendingBatch) -> None:
 
 
 def _may_resume(queue: PartitionQueue) -> bool:
-    """Whether batches behind a break may keep their identity, as far as is known: none of them may be stored."""
+    """Return whether the batches after a break may keep their identity, because none of them can be stored."""
     renewal = queue.sequences.renewal
     if renewal is None or renewal.resume_at is None:
         return False
@@ -361,9 +364,10 @@ def _may_resume(queue: PartitionQueue) -> bool:
 
 
 def _sent_through(queue: PartitionQueue, first: PendingBatch) -> int:
-    """Return the last batch that would be sent if the first that waits is: behind a piece others were sent before it.
+    """Return the number of the last batch that the broker may store once the first waiting batch is sent.
 
-    They can be stored as soon as it is, and would make the partition forget those before it.
+    Batches after a piece may have been sent before the piece. The broker can store them right after the piece, and the
+    partition would then forget the batches before it.
     """
     number, under_way, waiting = first.number, {batch.number for batch in queue.in_flight}, 1
     while True:

@@ -1,7 +1,7 @@
-"""What `send` returns: a cheap view of a batch that can be awaited.
+"""Deliveries, the results of `send`: cheap views of a batch that can be awaited.
 
-Made by the producer, one for each record or piece of a table. Holds its batch and its index in it, and waits through a
-future that exists only during the wait; cancelling the waiter cancels nothing else.
+The producer creates a delivery for each record or piece of a table. A delivery refers to its batch and to its index in
+the batch. It waits through a future that exists only during the wait, so cancelling the waiter cancels nothing else.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class RecordMetadata:
     timestamp_us: int
     """The record's create time in microseconds since 1970, UTC."""
     append_time_us: int
-    """When the leader appended it, microseconds since 1970, UTC; -1 with acks=0."""
+    """Time of the leader's append in microseconds since 1970, UTC; -1 with acks=0."""
     leader_epoch: int
 
     @property
@@ -49,11 +49,13 @@ class BatchMetadata:
     base_offset: int
     record_count: int
     append_time_us: int
-    """When the leader appended it, microseconds since 1970, UTC; -1 with acks=0. Of a piece in parts: its last part."""
+    """Time of the leader's append in microseconds since 1970, UTC; -1 with acks=0. For a piece stored in parts, the
+    time of the last part."""
     leader_epoch: int
-    """Leader epoch of that append."""
+    """Leader epoch of the append."""
     last_of_parts: int | None = None
-    """Offset of the last record where it was stored in parts: records of others may stand between them."""
+    """Offset of the last record if the piece was stored in parts, with records of other producers possibly in between;
+    otherwise None."""
 
     @property
     def last_offset(self) -> int:
@@ -64,7 +66,7 @@ class BatchMetadata:
 
 
 async def outcome(batch: PendingBatch) -> None:
-    """Wait until the outcome of a batch, and of all that is cut off from it, is known, without touching it."""
+    """Wait for the outcomes of a batch and of the pieces cut off from it, without raising or marking a failure."""
     part: PendingBatch | None = batch
     while part is not None:
         while not part.done:
@@ -87,8 +89,8 @@ def _release(waiter: asyncio.Future[None]) -> None:
 class Delivery(msgspec.Struct, eq=False, gc=False):
     """The acknowledgement of one record: `await` it for the `RecordMetadata` or the error.
 
-    A struct outside the garbage collector's watch, since one is made for every record: a plain class costs three
-    times as much. It is part of no cycle.
+    The garbage collector does not track this struct, which is part of no reference cycle. The producer creates a
+    delivery for every record, and a plain class would cost three times as much.
     """
 
     _batch: RecordsBatch
@@ -115,7 +117,7 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
         )
 
     def _place(self) -> tuple[RecordsBatch, int]:
-        """Return the batch that holds the record, and its place there: what was cut off stands in another one."""
+        """Return the batch that contains the record and the index there; a cut moves records to another batch."""
         batch, index = self._batch, self._index
         while index >= (count := batch.record_count):
             assert isinstance(batch.rest, RecordsBatch), "a record stands in its batch or in what was cut off"
@@ -144,7 +146,7 @@ class BatchDelivery:
 
     @property
     def record_count(self) -> int:
-        """Records of the piece."""
+        """Number of records in the piece."""
         return self._record_count
 
     def __await__(self) -> Generator[object, None, BatchMetadata]:
@@ -166,7 +168,7 @@ class BatchDelivery:
         )
 
     def _parts(self) -> Iterator[PendingBatch]:
-        """Return the batch, and those with what was cut off from it."""
+        """Yield the batch and the pieces cut off from it."""
         part: PendingBatch | None = self._batch
         while part is not None:
             yield part
@@ -185,14 +187,14 @@ class BatchDelivery:
 def _result_of(batch: PendingBatch, delivery: int) -> Acknowledgement:
     if batch.error is not None:
         batch.failures_seen.add(delivery)
-        # One error for thousands of deliveries: without this it would grow a traceback with each.
+        # Thousands of deliveries may raise the same error object, whose traceback would grow with each raise.
         raise batch.error.with_traceback(None)
     assert batch.result is not None, "a finished batch has a result or an error"
     return batch.result
 
 
 def partly(error: FairleadError, failed: Sequence[PendingBatch], count: int) -> FairleadError:
-    """Return the failure of a piece of a table that was sent in parts: some of them may be stored, or are."""
+    """Return the failure of a table piece that was sent in parts, some of which are or may be stored."""
     lost = sum(part.record_count for part in failed)
     doubtful = sum(part.record_count for part in failed if part.side_effect is SideEffect.MAYBE)
     if lost == count and not doubtful:
@@ -221,12 +223,12 @@ def _late(error: DeliveryTimeoutError, count: int, told: str) -> DeliveryTimeout
 
 
 def doubted(error: FairleadError, subject: str) -> FairleadError:
-    """Return a failure for a batch one of whose attempts may have been stored, whatever its last one came to."""
+    """Return the failure of a batch that an earlier attempt may have stored; see `in_doubt`."""
     return in_doubt(error, subject, "an attempt before had no definite answer: the records may be stored")
 
 
 def in_doubt(error: FairleadError, subject: str, told: str) -> FairleadError:
-    """Return a failure with side effect `maybe` and its reason; other batches keep the failure that they share."""
+    """Return a copy of a failure with side effect `maybe` and a reason; other batches may share the original."""
     if isinstance(error, ClusterError):
         document = error.problem.to_document()
         document |= {"detail": f"{error.detail}; {told}", "side_effect": SideEffect.MAYBE.value}

@@ -1,8 +1,8 @@
-"""How much payload the batches of a topic may have, learnt from the refusals of batches that are too large.
+"""Payload limits of a topic's batches, learnt from the refusals of batches that are too large.
 
 Used by the queues of the accumulator, by batches that are cut, and by the sender. A refusal names the limit, and the
-bytes of the batch show the compression of its payload, so an estimate is enough: a piece that is still too large is
-refused and cut again. Pure.
+encoded size of the batch shows how well its payload compresses. An estimate is enough: a piece that is still too large
+is refused and cut again. Pure.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from collections.abc import Iterable
 from typing import Final
 
 BATCH_BYTES_MIN: Final = 240
-"""Size of the smallest batch of any codec: below such a limit cutting does not help."""
+"""Size of the smallest batch of any codec; cutting a batch cannot satisfy a lower limit."""
 
 OVERHEAD_BYTES: Final = 640
-"""What a batch of one empty record has without compression: header, metadata, padding."""
+"""Size of a batch of one empty record without compression: header, metadata, padding."""
 
 MARGIN: Final = 0.9
-"""Records are not all alike: some pieces take more than the whole did on average."""
+"""Safety factor of the estimate: a piece may need more encoded bytes per payload byte than the whole batch."""
 
 
 UNLIMITED: Final = sys.maxsize
-"""Payload of a batch while no refusal has told that there is a limit."""
+"""Payload limit of a batch until a refusal reports a limit."""
 
 
 class BatchSizes:
-    """How much payload the batches of one topic may have."""
+    """Payload limits of the batches of one topic."""
 
     __slots__ = ("_batch_bytes", "batch_bytes", "fitting_bytes")
 
@@ -34,24 +34,24 @@ class BatchSizes:
         self.batch_bytes = self._batch_bytes = batch_bytes
         """Payload at which a batch of records is full."""
         self.fitting_bytes = UNLIMITED
-        """Payload that the topic accepts, as far as its refusals have shown."""
+        """Largest payload that the topic accepts, as far as its refusals show."""
 
     def fit(self, payload_bytes: int) -> None:
-        """Make batches no larger from here on."""
+        """Limit later batches to a payload."""
         self.fitting_bytes = min(self.fitting_bytes, payload_bytes)
         self.batch_bytes = min(self._batch_bytes, self.fitting_bytes)
 
     def forget(self) -> None:
-        """Try full batches again: the limit may have been raised."""
+        """Remove the learnt limit, because the topic's limit may have been raised."""
         self.fitting_bytes = UNLIMITED
         self.batch_bytes = self._batch_bytes
 
 
 def fitting_bytes(payload_bytes: int, encoded_bytes: int, limit_bytes: int) -> int | None:
-    """Return the payload of a batch that keeps a limit on encoded bytes, as far as one that does not can tell.
+    """Estimate the payload that keeps a limit on encoded bytes, from a batch that exceeds the limit.
 
-    Half of it where the two say nothing: the limit may be on something else, or as small as what every batch has. None
-    where no batch is small enough.
+    Returns half of the payload if the two sizes allow no estimate: the limit may apply to something else, or may be
+    close to the overhead of every batch. Returns None if no batch is small enough.
     """
     if limit_bytes < BATCH_BYTES_MIN:
         return None
@@ -62,7 +62,7 @@ def fitting_bytes(payload_bytes: int, encoded_bytes: int, limit_bytes: int) -> i
 
 
 def cuts(sizes: Iterable[int], bytes_max: int) -> list[int]:
-    """Return where to cut records of these sizes so that each piece has at most so many bytes, or one record."""
+    """Return the indexes at which to cut records so that each piece has at most `bytes_max` bytes, or one record."""
     places: list[int] = []
     piece_bytes = 0
     for place, size in enumerate(sizes):

@@ -1,25 +1,25 @@
-"""A batch on its way to the cluster, the queue of its partition, and the sequences of the queue.
+"""Batches that wait for their outcome, the queue of a partition, and the sequences of the queue.
 
-A batch is open, closed, encoded, sent, and then acknowledged or failed. The accumulator makes it, the sender encodes
-and answers it, deliveries watch it. Pure: time and outcome are arguments, and a waiting delivery leaves a listener. One
-outcome for the whole batch is what makes a delivery cheap: a delivery is a view of its batch and an index, never a
-future of its own. A batch that its topic refuses for its size is cut: it keeps its first records, and `rest` leads to
-the next piece.
+A batch is open, closed, encoded, sent, and finally acknowledged or failed. The accumulator creates batches, the sender
+encodes and settles them, and deliveries watch them. Pure: time and outcome are arguments, and a waiting delivery
+registers a listener. A delivery is cheap because the whole batch has one outcome: a delivery is a batch and an index,
+without a future of its own. A batch that its topic refuses for its size is cut: the batch keeps its first records, and
+`rest` is the next piece.
 
-A broker stores each batch of an idempotent producer once and in order by its sequence numbers (`PartitionSequences`).
-A batch keeps its producer id, epoch and first sequence over all its attempts, so that the broker recognises a repeat.
-These events end an identity:
+A broker stores each batch of an idempotent producer once and in order by its sequence numbers (`PartitionSequences`). A
+batch keeps its producer id, epoch and first sequence over all its attempts, so that the broker recognises a retry.
+These events break the sequence of batches:
 
-- A batch failed and is certainly not stored: the broker can never expect the batches after it. If the broker refused
-  all of them too, numbering continues where the failed batch began. If one of them may still be on its way, numbering
-  begins at sequence 0 of the next epoch, which fences it.
-- A batch failed and its outcome is unknown: the outcome of the next batch decides. An acknowledgement proves that both
-  are stored; a refusal is a gap, as above.
+- A batch failed and is certainly not stored: the broker will never accept the batches after it. If the broker refused
+  all later batches too, numbering continues at the first sequence of the failed batch. If a later batch may still be in
+  flight, numbering restarts at sequence 0 of the next epoch, which fences that batch.
+- A batch failed and its outcome is unknown: the outcome of the next batch decides. An acknowledgement of the next batch
+  proves that both batches are stored; a refusal is a gap, as above.
 - The partition has forgotten the producer (a day without a batch): the producer gets a new id.
 
 A new identity begins when every batch before the break has its outcome.
 
-One file because a batch names its queue, and a queue holds its batches and their sequences, which change together.
+One file because batches, queues and sequences refer to each other and change together.
 """
 
 from __future__ import annotations
@@ -51,24 +51,25 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 RECORD_OVERHEAD_BYTES: Final = 16
-"""What a record costs beside key and value: offsets of two columns and its timestamp. A header costs as much."""
+"""Bytes that a record needs in addition to its key and value: offsets of two columns and the timestamp. A header needs
+as many."""
 
 
 SEQUENCE_MAX: Final = 2**31 - 1
-"""The sequence behind this one is 0."""
+"""Highest sequence; the next sequence is 0."""
 
 SEQUENCE_CODES: Final = frozenset({"out_of_order_sequence", "unknown_producer"})
-"""Refusals that say that the batch before is missing."""
+"""Codes of the refusals that report a missing earlier batch."""
 
 
 def headers_bytes(headers: Headers) -> int:
-    """Return what headers cost."""
+    """Return the payload bytes of headers."""
     return sum(len(name) + len(value or b"") + RECORD_OVERHEAD_BYTES for name, value in headers)
 
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgement:
-    """Where the leader put a batch. With acks=0 nothing is known: base offset -1."""
+    """Offset, append time and leader epoch of a stored batch. With acks=0 they are unknown: -1."""
 
     base_offset: int
     append_time_us: int
@@ -81,10 +82,10 @@ UNKNOWN_PLACE: Final = Acknowledgement(base_offset=-1, append_time_us=-1, leader
 
 
 class PendingBatch:
-    """What records and columns have in common: place, times, attempts, outcome.
+    """Base of record batches and column batches: place, times, attempts, outcome.
 
-    `stamp` is the producer's identity and first sequence, the same on every attempt: a repeat is recognised by it.
-    Without idempotence every batch goes without. `number` counts the batches of a queue.
+    `stamp` is the producer's identity and the first sequence. Every attempt sends the same stamp, so that the broker
+    recognises a retry; without idempotence the stamp is None. `number` counts the batches of a queue.
     """
 
     __slots__ = (
@@ -112,21 +113,21 @@ class PendingBatch:
         self.number = queue.next_number()
         self.created_at = now
         self.nbytes = 0
-        """Payload that it holds: room of the buffer, unless it was cut."""
+        """Payload bytes of the batch, equal to its buffer room unless the batch was cut."""
         self._room_bytes: int | None = None
         self.attempts = 0
         self.leads = True
-        """Whether every batch before it had its outcome when it was last sent."""
+        """Whether all earlier batches had their outcomes when this batch was last sent."""
         self.side_effect = SideEffect.NONE
         self.doubt: object = None
-        """Stands for the attempts of the batch that it was cut from, where one of them may be stored."""
+        """Token shared by the pieces of a batch one of whose attempts may be stored; None without such an attempt."""
         self.last_error: FairleadError | None = None
         self.stamp: ProducerStamp | None = None
         self.encoded: EncodedBatch | None = None
         self.result: Acknowledgement | None = None
         self.error: FairleadError | None = None
         self.rest: PendingBatch | None = None
-        """The records that were cut off, in a batch that is sent behind this one."""
+        """Batch of the records that were cut off, sent after this batch; None if nothing was cut off."""
         self.failures_seen: set[int] = set()
         self.listeners: list[Callable[[], None]] = []
 
@@ -147,22 +148,22 @@ class PendingBatch:
 
     @property
     def subject(self) -> str:
-        """How messages call the batch."""
+        """Name of the batch in error messages."""
         return f"produce to {self.topic}-{self.partition}"
 
     @property
     def record_count(self) -> int:
-        """Records of the batch."""
+        """Number of records in the batch."""
         raise NotImplementedError
 
     @property
     def room_bytes(self) -> int:
-        """Room of the buffer that comes back with its outcome."""
+        """Buffer room in bytes that is freed when the batch has its outcome."""
         return self.nbytes if self._room_bytes is None else self._room_bytes
 
     @property
     def delivery_count(self) -> int:
-        """Deliveries that watch the batch: one a record, or one for a piece of a table."""
+        """Number of deliveries that watch the batch: one per record, or one for a piece of a table."""
         return 1
 
     def columns(self) -> pa.RecordBatch:
@@ -170,21 +171,21 @@ class PendingBatch:
         raise NotImplementedError
 
     def encode(self, codec: Codec) -> EncodedBatch:
-        """Return the wire form, made once: every attempt sends the same bytes."""
+        """Return the wire form, encoded once: every attempt sends the same bytes."""
         if self.encoded is None:
             self.encoded = encode(self.columns(), codec, self.stamp)
         return self.encoded
 
     def unstamp(self) -> None:
-        """Forget sequence and bytes: nothing that was sent so far is or will be stored."""
+        """Clear the stamp and the encoded bytes, because no earlier attempt is or will be stored."""
         self.stamp = None
         self.encoded = None
 
     def cut(self, bytes_max: int) -> Sequence[PendingBatch]:
-        """Keep the first records and return the others in batches of at most so much payload each, or of one record.
+        """Keep the first records and return the others in batches of at most `bytes_max` payload, or of one record.
 
-        The pieces are new batches, never sent; their records keep their sequences. Waiting deliveries are notified, and
-        find the piece with their record.
+        The pieces are new batches that were never sent; their records keep their sequences. Waiting deliveries are
+        notified and find the piece that contains their record.
         """
         room_bytes = self.room_bytes
         if self.side_effect is SideEffect.MAYBE and self.attempts:
@@ -196,7 +197,7 @@ class PendingBatch:
             piece.rest, before.rest = before.rest, piece
             piece.created_at, piece.last_error = self.created_at, self.last_error
             piece.side_effect, piece.doubt = self.side_effect, self.doubt
-            # Slices of a table weigh more than the whole; the room that is given back is what was taken.
+            # The slices of a table are together larger than the table, but only the reserved room is freed.
             piece._room_bytes = min(piece.nbytes, room_bytes)  # noqa: SLF001 - one of its own kind
             room_bytes -= piece._room_bytes  # noqa: SLF001 - as above
             if self.stamp is not None:
@@ -210,11 +211,11 @@ class PendingBatch:
         return pieces
 
     def _cut_off(self, bytes_max: int) -> Sequence[Self]:
-        """Give up all but the first records; there are two at least."""
+        """Keep the first records and return the others as batches; the batch has at least two records."""
         raise NotImplementedError
 
     def _weight(self) -> int:
-        """Return the payload of the records that it holds."""
+        """Return the payload bytes of the batch's records."""
         raise NotImplementedError
 
     def acknowledge(self, result: Acknowledgement) -> None:
@@ -238,7 +239,7 @@ class PendingBatch:
             listener()
 
     def release(self) -> None:
-        """Let the payload go: a delivery kept for long must not keep it."""
+        """Release the payload, so that a long-lived delivery does not keep it in memory."""
 
     @property
     def failure_is_seen(self) -> bool:
@@ -247,7 +248,7 @@ class PendingBatch:
 
 
 class RecordsBatch(PendingBatch):
-    """Records gathered one by one by `send`; the producer appends to the lists directly."""
+    """Batch of the records of single `send` calls; the producer appends to the lists directly."""
 
     __slots__ = ("headers", "keys", "times_ns", "values")
 
@@ -255,13 +256,14 @@ class RecordsBatch(PendingBatch):
         super().__init__(queue, now)
         self.values: list[bytes | None] = []
         self.keys: list[bytes | None] = []
-        """As many as there are up to the last record that has one."""
+        """Keys up to the last record that has a key."""
         self.times_ns: list[int] = []
-        """Create times in nanoseconds since 1970: as the clock tells them, divided a batch at once."""
+        """Create times in nanoseconds since 1970, as the clock returns them; converted to microseconds a whole batch at
+        a time."""
         self.headers: dict[int, Headers] = {}
 
     def describe(self, index: int, key: bytes | None, headers: Headers | None) -> None:
-        """Give the newest record what not every record has; those before it without a key are caught up with."""
+        """Set key and headers of the newest record, and fill the missing keys of earlier records with None."""
         if key is not None:
             keys = self.keys
             if len(keys) < index:
@@ -271,18 +273,18 @@ class RecordsBatch(PendingBatch):
             self.headers[index] = headers
 
     def _padded_keys(self) -> list[bytes | None] | None:
-        """Return a key for each record; None where no record has one."""
+        """Return a key or None for each record; None if no record has a key."""
         missing = len(self.values) - len(self.keys)
         return [*self.keys, *([None] * missing)] if self.keys else None
 
     @property
     def record_count(self) -> int:
-        """Records so far; their times outlive the payload."""
+        """Number of records so far; their times outlive the payload."""
         return len(self.times_ns)
 
     @property
     def delivery_count(self) -> int:
-        """One a record."""
+        """Number of deliveries: one per record."""
         return len(self.times_ns)
 
     def timestamp_us(self, index: int) -> int:
@@ -293,11 +295,11 @@ class RecordsBatch(PendingBatch):
         try:
             return np.array(self.times_ns, np.int64) // 1000
         except OverflowError:
-            # Times of their own beyond the year 2262 are no nanoseconds in 64 bits.
+            # Timestamps set by the program after the year 2262 do not fit into 64 bits as nanoseconds.
             return np.array([time_ns // 1000 for time_ns in self.times_ns], np.int64)
 
     def encode(self, codec: Codec) -> EncodedBatch:
-        """Return the wire form, made once; straight from the lists where no record has headers."""
+        """Return the wire form, encoded once; directly from the lists if no record has headers."""
         if self.encoded is None and not self.headers:
             self.encoded = encode_records(
                 self.values, self._padded_keys(), self._timestamps_us(), codec, self.stamp
@@ -318,7 +320,7 @@ class RecordsBatch(PendingBatch):
         )
 
     def _cut_off(self, bytes_max: int) -> Sequence[Self]:
-        """Cut the lists where the pieces are full, in the middle if none is."""
+        """Cut the lists at the limits of the pieces, or in the middle if all records fit into one piece."""
         count = self.record_count
         bounds = [*(cuts(self._sizes(), bytes_max) or [count // 2]), count]
         pieces = [self._slice(start, stop) for start, stop in pairwise(bounds)]
@@ -339,25 +341,25 @@ class RecordsBatch(PendingBatch):
         return piece
 
     def _weight(self) -> int:
-        """Return what all records add to the payload."""
+        """Return the payload bytes of all records."""
         return sum(self._sizes())
 
     def _sizes(self) -> Iterator[int]:
-        """Return what each record adds to the payload."""
+        """Yield the payload bytes of each record."""
         keys = self._padded_keys() or [None] * len(self.values)
         for index, (value, key) in enumerate(zip(self.values, keys, strict=True)):
             size = RECORD_OVERHEAD_BYTES + len(value or b"") + len(key or b"")
             yield size + headers_bytes(self.headers[index]) if index in self.headers else size
 
     def release(self) -> None:
-        """Keep the timestamps, which the deliveries tell."""
+        """Release the payload but keep the timestamps, which deliveries return."""
         self.values = []
         self.keys = []
         self.headers = {}
 
 
 class ColumnsBatch(PendingBatch):
-    """A piece of a table, already of the fixed schema."""
+    """Batch of a piece of a table, already in the fixed schema."""
 
     __slots__ = ("_columns", "_record_count")
 
@@ -369,7 +371,7 @@ class ColumnsBatch(PendingBatch):
 
     @property
     def record_count(self) -> int:
-        """Rows of the piece."""
+        """Number of rows in the piece."""
         return self._record_count
 
     def columns(self) -> pa.RecordBatch:
@@ -392,7 +394,7 @@ class ColumnsBatch(PendingBatch):
         return self.columns().nbytes
 
     def release(self) -> None:
-        """Let the table go."""
+        """Release the table."""
         self._columns = None
 
 
@@ -404,27 +406,27 @@ class ProducerIdentity:
     epoch: int
 
     def next_epoch(self) -> ProducerIdentity:
-        """Return the identity that fences this one."""
+        """Return the identity with the next epoch, which fences this identity."""
         return ProducerIdentity(self.producer_id, self.epoch + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """Why the batches of a partition need a new identity, and from where on."""
+    """Reason why the later batches of a partition need a new identity."""
 
     after: int
-    """Number of the last batch that belongs to the old one."""
+    """Number of the last batch that keeps the old identity."""
     cause: FairleadError
     new_id: bool
-    """Whether a new id is needed, or the next epoch of the old one is enough."""
+    """Whether a new producer id is needed; otherwise the next epoch of the old id is enough."""
     doubtful: bool
-    """Whether batches behind whose attempts had no definite answer may be stored: they are not sent again."""
+    """Whether later batches without a definite answer may be stored, so that they are not sent again."""
     resume_at: int | None = None
-    """Sequence at which the old identity may go on, unless a batch behind may still be on its way; None if one may."""
+    """Sequence at which the old identity may continue; None if a later batch may still be in flight."""
 
 
 class PartitionSequences:
-    """The sequences of one partition. A batch is identified by its number in the queue, which grows by one each."""
+    """Sequences of one partition. A batch is identified by its number in the queue, which grows by one per batch."""
 
     __slots__ = ("_gaps", "_next", "identity", "renewal")
 
@@ -433,41 +435,41 @@ class PartitionSequences:
         self.renewal: Renewal | None = None
         self._next = 0
         self._gaps: list[int] = []
-        """Batches that were given up and may be stored; a later acknowledgement says that they are."""
+        """Numbers of the failed batches that may be stored; a later acknowledgement proves that they are stored."""
 
     def renews(self, number: int) -> bool:
-        """Whether a batch waits for a new identity."""
+        """Return whether a batch waits for a new identity."""
         return self.identity is None or (self.renewal is not None and number > self.renewal.after)
 
     def begin(self, identity: ProducerIdentity) -> None:
-        """Go on under a new identity; nothing of the old one is unfinished."""
+        """Continue under a new identity; no batch of the old identity is unfinished."""
         self.identity = identity
         self.renewal = None
         self._next = 0
         self._gaps.clear()
 
     def resume(self) -> None:
-        """Go on as the same where the batch that broke off began; all behind it are refused."""
+        """Continue under the old identity at the failed batch's first sequence; all later batches were refused."""
         assert self.renewal is not None, "there is no break"
         assert self.renewal.resume_at is not None, "a batch may be on its way"
         self._next = self.renewal.resume_at
         self.renewal = None
 
     def stamp(self, record_count: int) -> ProducerStamp:
-        """Return what the next batch carries."""
+        """Return the stamp of the next batch and advance the sequence."""
         assert self.identity is not None, "batches are stamped once there is an identity"
         stamp = ProducerStamp(self.identity.producer_id, self.identity.epoch, self._next)
         self._next = advanced(self._next, record_count)
         return stamp
 
     def move(self, number: int, places: int) -> None:
-        """Follow the batches behind one that was cut to their new numbers."""
+        """Update the numbers of the batches after a batch that was cut."""
         self._gaps = [gap + places if gap > number else gap for gap in self._gaps]
         if self.renewal is not None and self.renewal.after > number:
             self.renewal = replace(self.renewal, after=self.renewal.after + places)
 
     def acknowledged(self, number: int) -> None:
-        """A batch is stored, so everything before it is."""
+        """Record that a batch is stored, and with it all earlier batches."""
         if self._gaps:
             self._gaps = [gap for gap in self._gaps if gap > number]
 
@@ -480,7 +482,7 @@ class PartitionSequences:
         *,
         doubtful: bool,
     ) -> None:
-        """A batch failed for good; `doubtful` if it may be stored."""
+        """Record the permanent failure of a batch; `doubtful` if the batch may be stored."""
         if stamp is None:
             return
         if self.renews(number):
@@ -489,7 +491,7 @@ class PartitionSequences:
         elif doubtful:
             self._gaps.append(number)
         elif self._next == advanced(stamp.base_sequence, record_count):
-            # The last one that was stamped: its sequences are free again.
+            # The failed batch was the last to be stamped, so its sequences are free again.
             self._next = stamp.base_sequence
         else:
             self._break(number, stamp, cause)
@@ -502,9 +504,9 @@ class PartitionSequences:
         self.renewal = Renewal(number, cause, new_id=False, doubtful=False, resume_at=resume_at)
 
     def refused(self, number: int, error: ClusterError) -> bool:
-        """Note that the broker misses earlier batches although all of them are finished.
+        """Record that the broker lacks earlier batches although all of them are finished.
 
-        Returns whether that is new: acknowledged records are missing.
+        Returns whether acknowledged records are missing, which no earlier failure explains.
         """
         gap = any(missing < number for missing in self._gaps)
         unknown = error.code == "unknown_producer"
@@ -513,15 +515,15 @@ class PartitionSequences:
 
 
 def advanced(sequence: int, records: int) -> int:
-    """Return the sequence so many records further."""
+    """Return the sequence after a number of records."""
     return (sequence + records) & SEQUENCE_MAX
 
 
 class PartitionQueue:
-    """The batches of one partition: the open one, the closed ones, the unfinished ones, and their sequences.
+    """Open batch, closed batches and batches in flight of one partition, and their sequences.
 
-    Closed and unfinished ones stand in the order of their numbers, whatever was sent again. A producer has one
-    queue for a partition all its life, or two would give out the same sequences.
+    Closed batches and batches in flight are sorted by number, also after retries. A producer keeps one queue per
+    partition for its whole life, because two queues would assign the same sequences.
     """
 
     __slots__ = (
@@ -544,15 +546,15 @@ class PartitionQueue:
         self.topic_id: str | None = None
         """Id of the topic when a record was last routed here; a recreated topic has another id."""
         self.sizes = BatchSizes() if sizes is None else sizes
-        """Those of the topic, which all its queues share."""
+        """Payload limits of the topic, which all its queues share."""
         self.open: RecordsBatch | None = None
         self.closed: deque[PendingBatch] = deque()
         self.in_flight: list[PendingBatch] = []
         self.sequences = PartitionSequences()
         self.retry_at = 0.0
-        """Not drained before this time: the back-off after a refusal."""
+        """Time before which the queue is not drained: the back-off after a refusal."""
         self.left_by: str | None = None
-        """Address of the leader that did not answer, or leads no more; None while there is no doubt."""
+        """Address of the last leader if it did not answer or no longer leads; otherwise None."""
         self._numbers = 0
 
     def next_number(self) -> int:
@@ -561,7 +563,7 @@ class PartitionQueue:
         return self._numbers
 
     def place_behind(self, batch: PendingBatch, pieces: Sequence[PendingBatch]) -> None:
-        """Give the pieces of a waiting batch the places behind it; the last numbers were taken for them."""
+        """Insert the pieces of a waiting batch right after it, and renumber them and all later batches."""
         count = len(pieces)
         for later in (*self.in_flight, *self.closed, *([self.open] if self.open else ())):
             if later.number > batch.number:
@@ -578,14 +580,14 @@ class PartitionQueue:
         return self.open is None and not self.closed
 
     def close_open(self) -> None:
-        """Let the open batch grow no more."""
+        """Close the open batch, if there is one."""
         if self.open is not None:
             self.closed.append(self.open)
             self.open = None
 
 
 def bytes_of(given: object, topic: str, field: str) -> bytes | None:
-    """Return a key or a value as bytes of its own; raises `RecordError` for text and all else."""
+    """Return a key or a value as immutable bytes; raises `RecordError` for text and other types."""
     if given is None:
         return None
     if isinstance(given, bytes | bytearray | memoryview):
@@ -595,7 +597,7 @@ def bytes_of(given: object, topic: str, field: str) -> bytes | None:
 
 
 def headers_of(given: Headers, topic: str) -> Headers:
-    """Return headers that stay as they are; raises `RecordError` for what is no list of (text, bytes)."""
+    """Return headers as an immutable tuple; raises `RecordError` for anything but (text, bytes) pairs."""
     headers = tuple(given)
     for header in headers:
         if not (isinstance(header, tuple) and len(header) == 2 and isinstance(header[0], str)):

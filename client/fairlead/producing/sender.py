@@ -1,10 +1,10 @@
-"""Carries batches from the accumulator to the leaders and their outcomes back.
+"""Sends the batches of the accumulator to the leaders and settles their outcomes.
 
-One task of the producer runs `Sender.run`: it drains the batches that may be sent, starts a request for each leader,
-settles the outcomes by the kind of the problem, and sleeps until a deadline or a wake-up. The accumulator decides about
-batches, `_settle` about outcomes; the rest is waiting. The functions before the class turn batches into the request
-`POST /v1/produce` and its answer into outcomes, without I/O. Must not know the public API. One file because a request,
-its answer and the settling of its batches are read together.
+One task of the producer runs `Sender.run`: the task drains the batches that may be sent, starts a request for each
+leader, settles the outcomes by the kind of the problem, and sleeps until a deadline or a wake-up. The accumulator
+decides which batches are sent, and `_settle` handles their outcomes. The functions before the class turn batches into
+the request `POST /v1/produce` and its answer into outcomes, without I/O. Must not know the public API. One file because
+a request, its answer and the settling of its batches belong together.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def produce_call(
         parts += encode_frame(meta, batch.encode(codec).parts)
     return Call(
         method="POST",
-        # Both values need no escaping; a builder of queries takes longer for them than for all the rest of a request.
+        # Neither value needs escaping, and a query builder would take longer than the rest of the request.
         path=f"/v1/produce?acks={acks.value}&timeout_ms={round(timeout_seconds * 1000)}",
         subject=_subject(batches),
         headers={"content-type": FRAMES, "accept": JSON},
@@ -89,10 +89,10 @@ def produce_call(
 def outcomes_of(
     answer: Answer, batches: Sequence[PendingBatch], topic_ids: Mapping[str, str], acks: Acks
 ) -> list[Acknowledgement | ClusterError]:
-    """Return the outcome of each batch in their order.
+    """Return the outcomes of the batches, in the same order.
 
-    A batch that the answer does not mention failed as `internal`: never taken for stored. With acks=0 a body comes only
-    when a batch was refused.
+    A batch that the answer does not mention fails with `internal` and never counts as stored. With acks=0, an answer
+    has a body only if a batch was refused.
     """
     if acks is Acks.NONE and not answer.body:
         return [UNKNOWN_PLACE] * len(batches)
@@ -132,9 +132,10 @@ def _subject(batches: Sequence[PendingBatch]) -> str:
 
 
 async def take_identity(transport: Transport, name: str | None) -> ProducerIdentity:
-    """Return a new producer id, or the next epoch of a name. Asked again, it is another one: nothing is lost by that.
+    """Return a new producer id, or the next epoch of a producer name.
 
-    Raises the errors of `Transport.call`.
+    A repeated call allocates another identity, and the unused identity does no harm. Raises the errors of
+    `Transport.call`.
     """
     subject = "producer id" if name is None else f"producer {name}"
     call = json_call("POST", "/v1/producers", subject, body=AllocateProducerRequest(name=name))
@@ -145,24 +146,24 @@ async def take_identity(transport: Transport, name: str | None) -> ProducerIdent
 
 THREAD_COMPRESSED_BYTES: Final = 64 * KIB
 THREAD_PLAIN_BYTES: Final = 8 * MIB
-"""Above these a batch is encoded in a thread. Handing over costs about 100 µs: compressing 64 KiB takes longer,
-copying and checking an uncompressed MiB does not."""
+"""Batch sizes from which a batch is encoded in a thread. The handover to a thread costs about 100 µs: compressing 64
+KiB takes longer, copying and checking an uncompressed MiB does not."""
 ONE_RECORD: Final = {
     BatchTooLargeError: "`max.message.bytes` of the topic",
     BodyTooLargeError: "`request_body_bytes_max` of the brokers",
 }
-"""What to raise for a record that is too large by itself, by its refusal."""
+"""Setting to raise for a single record that is too large, by the error of the refusal."""
 REQUEST_SECONDS_MIN: Final = 1.0
 """Minimum request timeout, even if a batch expires sooner: storing takes a moment."""
 SEARCH_SECONDS: Final = 0.15
-"""Between two looks at the metadata while a partition waits for another leader."""
+"""Seconds between two metadata refreshes while a partition waits for a new leader."""
 
 
 class Sender:
-    """The shell around one accumulator.
+    """Task that sends the batches of one accumulator.
 
-    `on_settled` is called after every outcome, `on_picture` after every refresh of the metadata, `on_halted` when
-    nothing more can be sent, with the reason.
+    `on_settled` is called after every outcome, `on_picture` after every refresh of the metadata, and `on_halted` with
+    the reason when nothing more can be sent.
     """
 
     def __init__(
@@ -182,7 +183,8 @@ class Sender:
         self._tracing = ProducerTracing.at_hand()
         self._settings = settings
         self._request_bytes_max = settings.request_bytes_max
-        """Less once a broker has refused a request as too large, until the metadata is taken again."""
+        """Maximum payload of a request; lowered after a broker refuses a request as too large, until the next metadata
+        refresh."""
         self._backoff = transport.settings.backoff
         self._on_settled = on_settled
         self._on_picture = on_picture
@@ -197,11 +199,12 @@ class Sender:
         self._search_at = 0.0
         self._drained_at = 0.0
         self._sleeps_until: float | None = None
-        """None while it is awake: before it sleeps it asks for every deadline."""
+        """Time at which the sleeping sender wakes; None while the sender is awake, which reads every deadline before it
+        sleeps."""
         self._identity_error: FairleadError | None = None
 
     def wake(self) -> None:
-        """Wake the sender: a new batch, free buffer space, or the end."""
+        """Wake the sender after a new batch, freed buffer space, or a stop."""
         self._awake.set()
 
     def wake_before(self, due: float) -> None:
@@ -210,12 +213,12 @@ class Sender:
             self.wake()
 
     def stop(self) -> None:
-        """End `run` once every batch has its outcome."""
+        """Stop `run` once every batch has its outcome."""
         self._stopping = True
         self.wake()
 
     async def run(self) -> None:
-        """Send until stopped; cancelled, it leaves batches without an outcome to its owner."""
+        """Send until stopped; after a cancellation, batches without an outcome are left to the caller."""
         async with asyncio.TaskGroup() as tasks:
             while not (self._stopping and not self._accumulator.unfinished):
                 self._awake.clear()
@@ -233,7 +236,8 @@ class Sender:
                     task.cancel()
 
     async def _sleep(self) -> None:
-        # As of the last look: what became due since then would be seen by neither, and wait for its expiry.
+        # The deadline is computed as of the last drain: a batch that became due since then would otherwise be missed
+        # until it expires.
         deadline = self._accumulator.next_deadline(self._drained_at)
         now = clock.monotonic()
         if deadline is not None and self._refresh is None and self._accumulator.seeks_leaders():
@@ -248,7 +252,7 @@ class Sender:
             self._sleeps_until = None
 
     def _dispatch(self, tasks: asyncio.TaskGroup) -> bool:
-        """Start requests for whatever may leave now, one batch a partition; say whether there may be more."""
+        """Start requests for the batches that may be sent now, one per partition; return whether more may follow."""
         by_leader: defaultdict[str, list[PartitionQueue]] = defaultdict(list)
         picture = self._metadata.picture
         leaderless = dropped = False
@@ -273,7 +277,7 @@ class Sender:
         return dropped or any(started)
 
     def _dispatch_to(self, leader: str, queues: Sequence[PartitionQueue], tasks: asyncio.TaskGroup) -> bool:
-        """Start requests to a broker until it has enough of them; say whether any was started."""
+        """Start requests to a broker up to its limit of requests in flight; return whether any was started."""
         batches: list[PendingBatch] = []
         size = 0
         started = False
@@ -295,7 +299,7 @@ class Sender:
         tasks.create_task(self._request(leader, batches, tasks), name=f"produce to {leader}")
 
     async def _request(self, leader: str, batches: list[PendingBatch], tasks: asyncio.TaskGroup) -> None:
-        """Run one request to its end and settle every batch that it carried."""
+        """Send one request and settle every batch that it carries."""
         try:
             encoded = [batch for batch in batches if await self._encode(batch)]
             outcomes = await self._exchange(leader, encoded) if encoded else []
@@ -310,18 +314,18 @@ class Sender:
                     if _leaves(outcome):
                         batch.queue.left_by = leader
         for batch in encoded:
-            # Whatever became of it: what waits behind a break must not be sent again if it may be stored.
+            # After any outcome, waiting batches after a break that may be stored must not be sent again.
             self._drop_doubtful(batch.queue)
         self.wake()
 
     def _send_fewer_at_once(self, batches: Sequence[PendingBatch], refusal: BodyTooLargeError) -> None:
-        """Send the batches of a request that is too large for a broker again, in several ones."""
+        """Retry the batches of a request that is too large for a broker, in several smaller requests."""
         payload_bytes = sum(batch.nbytes for batch in batches)
         encoded_bytes = sum(batch.encoded.nbytes for batch in batches if batch.encoded is not None)
         fitting = fitting_bytes(payload_bytes, encoded_bytes, _limit_of(refusal)) or 1
         self._request_bytes_max = min(self._request_bytes_max, fitting)
         for batch in batches:
-            # The request was not even read.
+            # The broker did not read the request, so the attempt does not count.
             batch.attempts -= 1
             self._accumulator.retry(batch, 0.0)
 
@@ -351,7 +355,7 @@ class Sender:
             return [error_of(problem, subject=batch.subject, broker=leader) for batch in batches]
 
     def _seconds_for(self, batches: Sequence[PendingBatch]) -> float:
-        """Return how long a broker may take, so that its own answer comes before the batches must fail without one."""
+        """Return the request timeout, short enough that the broker's answer arrives before the batches expire."""
         left = self._accumulator.seconds_left(batches, clock.monotonic())
         return min(self._transport.settings.request_timeout_seconds, max(left, REQUEST_SECONDS_MIN))
 
@@ -362,7 +366,7 @@ class Sender:
             return await self._transport.send(replace(call, headers={**call.headers, **carried}), leader)
 
     async def _encode(self, batch: PendingBatch) -> bool:
-        """Encode a batch; one that cannot be encoded fails alone."""
+        """Encode a batch; if it cannot be encoded, fail the batch and return False."""
         codec = self._settings.codec
         limit = THREAD_PLAIN_BYTES if codec is Codec.NONE else THREAD_COMPRESSED_BYTES
         try:
@@ -376,15 +380,15 @@ class Sender:
         return True
 
     async def _encode_ahead(self) -> None:
-        """Encode the batches behind unfinished requests, until something more urgent comes up."""
+        """Encode batches that wait for requests in flight, until the sender is woken."""
         while not self._awake.is_set() and (batch := self._accumulator.encodable()) is not None:
             await self._encode(batch)
-            await asyncio.sleep(0)  # noqa: TID251 - lets answers in between two batches, waits for nothing
+            await asyncio.sleep(0)  # noqa: TID251 - yields to answers between two batches, waits for nothing
 
     def _settle(self, batch: PendingBatch, outcome: Acknowledgement | FairleadError) -> bool:
-        """Acknowledge, retry or fail; say whether the metadata should be taken again."""
+        """Acknowledge, retry or fail a batch; return whether the metadata should be refreshed."""
         if isinstance(outcome, Acknowledgement):
-            # A duplicate too: an earlier attempt was stored, and this is where.
+            # A duplicate is acknowledged too: the acknowledgement has the offset of the earlier, stored attempt.
             self._accumulator.finish(batch)
             batch.acknowledge(outcome)
             self._on_settled(batch)
@@ -407,12 +411,12 @@ class Sender:
             return False
         advice = outcome.retry_after_seconds if isinstance(outcome, ClusterError) else None
         self._retry(batch, advice)
-        # A leader that is cut off from the others does not know that it is none any more: its time just runs out.
+        # A leader that is cut off from the other brokers does not know that it lost leadership: its requests time out.
         in_doubt = isinstance(outcome, ClusterError) and outcome.side_effect is SideEffect.MAYBE
         return in_doubt or _leaves(outcome)
 
     def _settle_too_large(self, batch: PendingBatch, outcome: BatchTooLargeError | BodyTooLargeError) -> None:
-        """Send the records in smaller batches; one that is too large by itself fails alone."""
+        """Retry the records in smaller batches; a single record that is too large fails alone."""
         if batch.record_count == 1:
             advice = f"One record alone is that large: make it smaller, or raise {ONE_RECORD[type(outcome)]}."
             error = error_of(outcome.problem, subject=batch.subject, broker=outcome.broker, advice=advice)
@@ -421,11 +425,11 @@ class Sender:
             self._drop(batch, outcome)
 
     def _settle_out_of_order(self, batch: PendingBatch, outcome: ClusterError) -> None:
-        """Send a batch again after the batch that the broker missed, or renew the identity if that one is given up."""
+        """Retry a batch after the missing earlier batch, or renew the identity if the earlier batch has failed."""
         sequences = batch.queue.sequences
         lost = batch.leads and not sequences.renews(batch.number) and sequences.refused(batch.number, outcome)
         if lost:
-            # All earlier batches were acknowledged and are missing: the first batch after them reports the loss.
+            # All earlier batches were acknowledged but are missing: the first batch after them reports the loss.
             self._drop(batch, outcome)
         else:
             self._retry(batch)
@@ -450,7 +454,7 @@ class Sender:
         return isinstance(error, UnreachableError) or (isinstance(error, ClusterError) and error.retryable)
 
     def _drop(self, batch: PendingBatch, error: FairleadError) -> None:
-        """Give a batch its bad outcome, wherever it stands."""
+        """Fail a batch, waiting or in flight."""
         if batch.side_effect is SideEffect.MAYBE and getattr(error, "side_effect", None) is SideEffect.NONE:
             error = doubted(error, batch.subject)
         self._accumulator.give_up(batch, error)
@@ -458,12 +462,13 @@ class Sender:
         self._on_settled(batch)
 
     def _renew(self, tasks: asyncio.TaskGroup) -> None:
-        """Get an identity for the partitions that need another one."""
+        """Renew the identity for the partitions that need a new identity."""
         if self._identifying is not None or self._halted is not None:
             return
         identity, renewals = self._accumulator.identity, self._accumulator.renewals()
         if identity is not None and self._settings.name is not None:
-            # Only the start of a producer may take the next epoch of its name: this one could fence its successor.
+            # Only a starting producer may take the next epoch of its name: a running producer could fence its
+            # successor.
             self._halt(renewals[0].cause)
         elif identity is not None and not any(renewal.new_id for renewal in renewals):
             self._accumulator.identity = identity.next_epoch()
@@ -483,7 +488,7 @@ class Sender:
             self.wake()
 
     async def _no_identity(self, error: FairleadError) -> None:
-        """Batches go on waiting for what may come, and fail by what will not."""
+        """Keep the batches waiting after a retryable error; fail them after any other error."""
         if isinstance(error, UnreachableError) or (isinstance(error, ClusterError) and error.retryable):
             self._identity_error = error
             await asyncio.sleep(self._backoff.seconds(1, clock.chance()))  # noqa: TID251 - before the next attempt
@@ -492,7 +497,7 @@ class Sender:
             self._drop(batch, error)
 
     def _halt(self, error: FairleadError) -> None:
-        """Send nothing more: what waits fails now, what is under way with its answer."""
+        """Stop sending: waiting batches fail now, and batches in flight are settled by their answers."""
         self._halted = error
         self._on_halted(error)
 
@@ -538,7 +543,7 @@ class Sender:
         except ClosedError:
             raise
         except FairleadError as error:
-            # Batches go on waiting and tell this cause when they expire.
+            # Batches keep waiting and report this cause when they expire.
             self._refresh_error = error
         finally:
             self._refresh = None
@@ -547,20 +552,20 @@ class Sender:
 
 
 def _leaves(outcome: Acknowledgement | FairleadError) -> bool:
-    """Whether a leader did not answer, or says that it is none: another one is looked for until there is one."""
+    """Return whether a leader did not answer or no longer leads, so that a new leader must be found."""
     return not isinstance(outcome, ClusterError) or outcome.kind is ProblemKind.REFRESH
 
 
 def _limit_of(refusal: ClusterError) -> int:
-    """Return the limit that a refusal tells; where it tells none, one that says nothing about the batch."""
+    """Return the limit that a refusal reports; `sys.maxsize` if it reports none."""
     limit = refusal.data.get("limit_bytes")
     return limit if isinstance(limit, int) else sys.maxsize
 
 
 def _fewer(queue: PartitionQueue, picture: Picture) -> int | None:
-    """Return the partition count of a topic that was created again without this partition.
+    """Return the partition count of a topic that was recreated without this partition; otherwise None.
 
-    The same topic never loses a partition: a picture without it is an older one.
+    A topic never loses a partition: a picture of the same topic without the partition is out of date.
     """
     found = picture.topics.get(queue.topic)
     if found is None or found.topic_id == queue.topic_id or queue.partition < len(found.partitions):

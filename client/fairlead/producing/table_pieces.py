@@ -1,4 +1,4 @@
-"""Cuts a table into pieces that are each one batch of one partition.
+"""Cuts a table into pieces, each of which is one batch of one partition.
 
 Called by `send_batch`. Pure and vectorised: keys are hashed as columns, rows of a partition keep their order.
 """
@@ -18,14 +18,14 @@ from fairlead_api.batch.batches import canonical, split
 from fairlead_api.batch.partitioning import partitions_for_keys
 
 NO_KEY: Final = -1
-"""The partition of a piece without keys: the producer's turn to choose."""
+"""Partition of a piece without keys, for which the producer chooses the partition."""
 
 SLICE_BYTES: Final = 32 * MIB
-"""A table is cast, hashed and sorted in slices of this size, so that a large one does not stand twice in memory."""
+"""Size of the slices in which a table is cast, hashed and sorted, so that a large table is not in memory twice."""
 
 
 def table_of(data: object, topic: str) -> pa.Table | pa.RecordBatch:
-    """Return the table that `data` is; raises `RecordError` for a frame, a list or anything else."""
+    """Return `data` if it is a table; raises `RecordError` for a frame, a list or anything else."""
     if isinstance(data, pa.Table | pa.RecordBatch):
         return data
     kind = f"{type(data).__module__}.{type(data).__name__}".removeprefix("builtins.")
@@ -44,7 +44,7 @@ def slices(data: pa.Table | pa.RecordBatch) -> Iterator[pa.Table | pa.RecordBatc
 def pieces(
     data: pa.Table | pa.RecordBatch, partition_count: int, bytes_max: int, default_timestamp_us: int
 ) -> list[tuple[int, pa.RecordBatch]]:
-    """Return (partition or `NO_KEY`, batch) for all rows, each at most `bytes_max` but for single larger rows.
+    """Return pairs of partition or `NO_KEY` and batch for all rows; only a single larger row exceeds `bytes_max`.
 
     Raises `ProblemError` `invalid_record` naming the column that cannot be sent.
     """
@@ -69,8 +69,8 @@ def _by_partition(columns: pa.RecordBatch, partition_count: int) -> Iterator[tup
         yield NO_KEY, columns
         return
     partitions = partitions_for_keys(cast("pa.BinaryArray", keys), partition_count)
-    # Stable, so that records of one partition stay in the order of the table; numpy sorts 16-bit numbers by radix,
-    # six times faster, and a topic has at most 10,000 partitions.
+    # The sort is stable, so that the records of a partition keep the order of the table. numpy sorts 16-bit numbers by
+    # radix, six times faster, and a topic has at most 10,000 partitions.
     order = np.argsort(partitions.astype(np.int16), kind="stable")
     ends = np.cumsum(np.bincount(partitions - NO_KEY, minlength=partition_count - NO_KEY)).tolist()
     for partition, (start, end) in enumerate(pairwise([0, *ends]), start=NO_KEY):

@@ -1,7 +1,7 @@
-"""The position of a consumer in each partition, and the batches fetched ahead of it.
+"""Positions of a consumer in its partitions, and the batches that were fetched ahead.
 
-Pure: the fetcher asks `due` for the next fetches and reports their results, the consumer takes entries out; time is an
-argument. A seek starts a new generation of its cursor, so that answers for the old one are dropped.
+Pure: the fetcher calls `due` for the next fetches and reports their results, the consumer takes entries out, and time
+is an argument. A seek starts a new life of its cursor, so that answers to earlier fetches are dropped.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from fairlead_api.problems import ProblemError
 EPOCH_AT: Final = 12
 """Position of the leader epoch in a stored batch; see docs/reference/record-batch.md."""
 NO_OFFSET: Final = -1
-"""Below every offset."""
+"""Number below every offset."""
 _EPOCH: Final = struct.Struct("<i")
 
 EndOffsets: TypeAlias = Mapping[TopicPartition, int]
-"""For each partition the offset before which to stop."""
+"""Offset before which reading stops, by partition."""
 
 
 class Cursor:
-    """One assigned partition."""
+    """Position and fetch state of one assigned partition."""
 
     __slots__ = (
         "attempts",
@@ -62,17 +62,17 @@ class Cursor:
         self.partition = partition
         self.life = 0
         self.leader_epoch: int | None = None
-        """The highest leader epoch seen of this partition: an older leader must not answer."""
+        """Highest leader epoch seen of this partition; an older leader must not answer."""
         self.high_watermark: int | None = None
         self.log_start_offset: int | None = None
         self.paused = False
-        """Whether its reader wants nothing of it for now."""
+        """Whether the reader has paused the partition."""
         self.withheld = False
-        """Whether its group is assigning or revoking it: no record is fetched or handed out until that is done."""
+        """Whether the group is assigning or revoking the partition; until then no record is fetched or handed out."""
         self.seek(offset, last_epoch)
 
     def seek(self, offset: int, last_epoch: int | None = None) -> None:
-        """Restart at an offset; earlier fetched batches, failures and answers no longer count.
+        """Move to an offset and discard earlier fetched batches, failures and answers.
 
         `last_epoch`: leader epoch of the record before the offset, if the reader has seen it.
         """
@@ -82,11 +82,12 @@ class Cursor:
         self.position_epoch = last_epoch
         """Leader epoch of the last batch before the position."""
         self.rest_until: int | None = None
-        """The end of the batch in which the position is, where a reader took records one by one and stopped there."""
+        """End offset of the batch in which the position is, if a reader of single records stopped there; otherwise
+        None."""
         self.fetch_offset = offset
-        """Offset of the next fetch: the position and what is buffered behind it."""
+        """Offset of the next fetch, after the position and all buffered batches."""
         self.last_epoch = last_epoch
-        """Leader epoch of the last batch before the next fetch: how a leader tells that its log is another one."""
+        """Leader epoch of the last batch before the next fetch, by which a leader detects that its log has diverged."""
         self.buffered_bytes = 0
         self.in_flight = False
         self.retry_at = 0.0
@@ -95,22 +96,22 @@ class Cursor:
         self.error_is_told = False
 
     def saw_leader_epoch(self, epoch: int) -> None:
-        """Take note of a leader epoch; it never goes back."""
+        """Raise the known leader epoch, which never decreases."""
         self.leader_epoch = epoch if self.leader_epoch is None else max(self.leader_epoch, epoch)
 
     @property
     def is_read(self) -> bool:
-        """Whether it is to be fetched and handed out."""
+        """Whether the partition is fetched and its records are handed out."""
         return not self.paused and not self.withheld
 
     @property
     def is_behind(self) -> bool:
-        """Whether the last answer said that there is more."""
+        """Whether the last answer reported more records after the fetch offset."""
         return self.high_watermark is not None and self.fetch_offset < self.high_watermark
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """The partition by name."""
+        """Topic name and index of the partition."""
         return TopicPartition(self.topic, self.partition)
 
     def __str__(self) -> str:
@@ -119,30 +120,30 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fetched:
-    """One partition's part of an answer: whole batches, or none where only the position moved on."""
+    """Part of an answer for one partition: whole batches, or none if only the position advances."""
 
     cursor: Cursor
     life: int
     data: memoryview
     start_offset: int
-    """The asked offset: records below it are not handed out."""
+    """Requested offset; records below it are not handed out."""
     next_offset: int
     last_epoch: int | None
     """Leader epoch of the last batch before the next offset."""
     start_epoch: int | None = None
-    """Leader epoch of the last batch before the asked offset."""
+    """Leader epoch of the last batch before the requested offset."""
 
     @property
     def is_stale(self) -> bool:
-        """Whether a seek or a new assignment came since."""
+        """Whether a seek or a new assignment has invalidated the entry."""
         return self.life != self.cursor.life
 
 
 class Prefetch:
-    """All cursors of a consumer and the buffer between its fetcher and its reader.
+    """Cursors of a consumer, and the buffer between its fetcher and its reader.
 
-    `stops` gives partitions an end: the offset at which no fetch of the partition begins any more. A partition without
-    a stop has no end.
+    `stops` has the end offsets of partitions, from which nothing more is fetched. A partition without a stop has no
+    end.
     """
 
     def __init__(self, settings: ConsumerSettings, stops: EndOffsets | None = None) -> None:
@@ -152,17 +153,18 @@ class Prefetch:
         self._buffered_bytes = 0
         self.cursors: dict[TopicPartition, Cursor] = {}
         self.until: EndOffsets | None = None
-        """What the reader reads, if not everything: nothing else is fetched."""
+        """End offsets of the partitions that the reader reads, and only these are fetched; None if it reads all
+        partitions."""
 
     def wanted(self, cursor: Cursor) -> bool:
-        """Whether a partition is to be fetched and handed out now."""
+        """Return whether a partition is fetched and handed out now."""
         until = self.until
         return cursor.is_read and (
             until is None or cursor.position < until.get(cursor.topic_partition, NO_OFFSET)
         )
 
     def restart(self, *, keeps_cursors: bool) -> None:
-        """Drop all fetched batches and answers under way, and all cursors unless they are kept at their positions."""
+        """Drop all fetched batches and pending answers, and all cursors unless they keep their positions."""
         self.until = None
         if not keeps_cursors:
             self.assign(())
@@ -178,13 +180,13 @@ class Prefetch:
         self._drop_stale()
 
     def add(self, cursors: Iterable[Cursor]) -> None:
-        """Take partitions in beside the others."""
+        """Add partitions to the assignment."""
         for cursor in cursors:
             assert cursor.topic_partition not in self.cursors, f"{cursor} has another reader here"
             self.cursors[cursor.topic_partition] = cursor
 
     def remove(self, places: Iterable[TopicPartition]) -> None:
-        """Forget partitions and what was fetched of them; the others go on."""
+        """Remove partitions from the assignment and drop their fetched batches."""
         for place in places:
             cursor = self.cursors.pop(place, None)
             if cursor is not None:
@@ -197,7 +199,7 @@ class Prefetch:
         self._drop_stale()
 
     def due(self, now: float) -> list[Cursor]:
-        """Return the cursors that should be fetched now, the longest waiting first."""
+        """Return the cursors that should be fetched now, longest waiting first."""
         if self._buffered_bytes >= self._settings.prefetch_bytes:
             return []
         share = self._settings.prefetch_bytes // max(len(self.cursors), 1)
@@ -214,14 +216,14 @@ class Prefetch:
         ]
 
     def next_deadline(self, now: float) -> float | None:
-        """Return when a cursor's back-off ends."""
+        """Return the time at which the next back-off of a cursor ends; None without one."""
         waiting = (
             cursor.retry_at for cursor in self.cursors.values() if cursor.retry_at > now and cursor.is_read
         )
         return min(waiting, default=None)
 
     def arrived(self, cursor: Cursor, life: int, data: memoryview, next_offset: int) -> None:
-        """Take a part of an answer in."""
+        """Buffer a partition's part of an answer."""
         if cursor.life != life:
             return
         cursor.in_flight = False
@@ -238,7 +240,7 @@ class Prefetch:
         self._buffered_bytes += len(data)
 
     def skipped(self, cursor: Cursor, offset: int, last_epoch: int | None) -> None:
-        """Go on elsewhere, behind what was fetched: the position moves there once the reader has had that."""
+        """Continue fetching at another offset; the position moves there after the buffered batches were read."""
         cursor.in_flight = False
         nothing = memoryview(b"")
         self._buffer.append(
@@ -254,24 +256,24 @@ class Prefetch:
         return stop is not None and cursor.fetch_offset >= stop
 
     def _ask_last(self, cursor: Cursor) -> None:
-        """Put a partition that was given data behind the others: brokers fill an answer in the order asked (KIP-74)."""
+        """Move a partition that received data to the end: brokers fill an answer in the requested order (KIP-74)."""
         self.cursors[cursor.topic_partition] = self.cursors.pop(cursor.topic_partition)
 
     def delayed(self, cursor: Cursor, life: int, retry_at: float) -> None:
-        """Ask again for a partition, not before `retry_at`."""
+        """Schedule the next fetch of a partition for `retry_at` at the earliest."""
         if cursor.life == life:
             cursor.in_flight = False
             cursor.attempts += 1
             cursor.retry_at = retry_at
 
     def failed(self, cursor: Cursor, life: int, error: FairleadError) -> None:
-        """Stop a partition until a seek; the reader gets the error after the batches fetched before it."""
+        """Stop fetching a partition until a seek; the reader gets the error after the batches fetched before."""
         if cursor.life == life:
             cursor.in_flight = False
             cursor.error = error
 
     def take(self, wanted: Callable[[Cursor], bool]) -> Fetched | None:
-        """Return the oldest entry of a wanted partition and leave the others."""
+        """Remove and return the oldest entry of a wanted partition; None without one."""
         for index, fetched in enumerate(self._buffer):
             if wanted(fetched.cursor):
                 del self._buffer[index]
@@ -279,9 +281,10 @@ class Prefetch:
         return None
 
     def make_room(self) -> bool:
-        """Forget what fills the buffer, if all of it is of partitions that are not wanted and another one is.
+        """Drop buffered entries if unwanted partitions fill the buffer and a wanted partition needs room.
 
-        It is fetched again when it is wanted. What is on its way follows what is buffered, so that stays.
+        Dropped entries are fetched again when their partition is wanted. Entries of a partition with a fetch in flight
+        stay, because the answer continues them.
         """
         if self._buffered_bytes < self._settings.prefetch_bytes:
             return False
@@ -293,7 +296,7 @@ class Prefetch:
                 forgotten.setdefault(fetched.cursor, fetched)
         for cursor, first in forgotten.items():
             cursor.fetch_offset, cursor.last_epoch = first.start_offset, first.start_epoch
-            # What failed behind it fails again.
+            # An error that followed the dropped entries will occur again.
             cursor.error = None
             self._buffered_bytes -= cursor.buffered_bytes
             cursor.buffered_bytes = 0
@@ -301,7 +304,7 @@ class Prefetch:
         return bool(forgotten)
 
     def release(self, fetched: Fetched) -> None:
-        """Give the room of an entry back once it was read."""
+        """Free the buffer room of an entry that was read."""
         if not fetched.is_stale:
             fetched.cursor.buffered_bytes -= len(fetched.data)
         self._buffered_bytes -= len(fetched.data)
@@ -320,7 +323,7 @@ class Prefetch:
 
 
 def _last_epoch(data: memoryview, before: int | None) -> int | None:
-    """Return the leader epoch of the last whole batch; damage is found when the data is read."""
+    """Return the leader epoch of the last whole batch; damaged data is detected when it is read."""
     at, epoch = 0, before
     while len(data) - at >= HEADER_BYTES:
         try:

@@ -1,8 +1,8 @@
-"""Keeps the prefetch buffer of a consumer full: one task, a few long polls to each leader.
+"""Keeps the prefetch buffer of a consumer full with one task and a few long polls to each leader.
 
-Answers are only cut into their partitions here; checksums and Arrow wait for the reader, so that the next
-request is on its way while the last answer is decoded. A parked poll never holds others back: partitions that
-become due while it waits go into a request of their own. Must not know the public API.
+The fetcher only splits answers by partition. The reader verifies checksums and decodes to Arrow, so that the next
+request is in flight while the last answer is decoded. A waiting long poll never delays other partitions: partitions
+that become due in the meantime are fetched by a separate request. Must not know the public API.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from fairlead_api.problems import ProblemError, ProblemKind
 _LOG: Final = logging.getLogger("fairlead")
 
 RESET_CODES: Final = frozenset({"offset_out_of_range", "offset_expired"})
-"""The offset is not in the log: the consumer's policy decides."""
+"""Codes of refusals of an offset outside of the log, which the consumer's offset policy handles."""
 
 
 class _FrameMeta(msgspec.Struct):
-    """Head of a fetch frame, with data or with a problem."""
+    """Metadata of a fetch frame with data or with a problem."""
 
     topic_id: str
     partition: int
@@ -59,7 +59,7 @@ _LivesByPartition = dict[tuple[str, int], tuple[Cursor, int]]
 
 
 class Fetcher:
-    """The shell around one prefetch buffer. `on_arrival` is called whenever the reader may find something new."""
+    """Task that fills one prefetch buffer. `on_arrival` is called whenever the reader may find something new."""
 
     def __init__(
         self,
@@ -82,18 +82,18 @@ class Fetcher:
         self._on_arrival = on_arrival
         self._on_picture = on_picture
         self._waits_for_topics = waits_for_topics
-        """Whether a topic that is not there is waited for: a group knows better than one broker's picture, and takes
-        the partitions of a topic that is gone away by itself."""
+        """Whether the fetcher waits for a missing topic. A group is better informed than the picture of one broker, and
+        revokes the partitions of a deleted topic itself."""
         self._awake = asyncio.Event()
         self._looked_at = 0.0
         self._in_flight: defaultdict[str, int] = defaultdict(int)
         self._refresh: asyncio.Task[None] | None = None
         self._trouble: FairleadError | None = None
-        """The refusal that is being retried; told once to the log, since a reader only sees that nothing comes."""
+        """Error that is being retried; logged once, since a reader only sees that no records arrive."""
 
     @property
     def trouble(self) -> FairleadError | None:
-        """The refusal that is being retried; None while fetches succeed."""
+        """The error that is being retried; None while fetches succeed."""
         return self._trouble
 
     def wake(self) -> None:
@@ -109,7 +109,8 @@ class Fetcher:
                 await self._sleep()
 
     async def _sleep(self) -> None:
-        # As of the last look: a back-off that ended since then would be seen by neither, and never end.
+        # The deadline is computed as of the last dispatch: a back-off that ended since then would otherwise be missed
+        # forever.
         deadline = self._prefetch.next_deadline(self._looked_at)
         now = clock.monotonic()
         try:
@@ -149,10 +150,11 @@ class Fetcher:
             self._start_refresh(tasks)
 
     def _shares(self, leader: str, cursors: Sequence[Cursor]) -> Sequence[Sequence[Cursor]]:
-        """Return the cursors by the request that asks for them: two where nothing is under way and much is to come.
+        """Return the cursors grouped by request: two requests if none is in flight and several partitions are behind.
 
-        The broker then reads for one of them while the other is on its way. An answer that came is asked for again
-        by one request, or there would be more and more; a long poll stays one.
+        With two requests, the broker reads for one request while the answer to the other is in transit. The partitions
+        of an answer are fetched again by one request, since the number of requests would grow otherwise. A long poll is
+        not split.
         """
         settings = self._settings
         if self._in_flight[leader] or settings.requests_in_flight_max < 2 or settings.fetch_bytes_min > 1:
@@ -222,7 +224,7 @@ class Fetcher:
     async def _take(
         self, answer: Answer, lives: _LivesByPartition, leader: str, tasks: asyncio.TaskGroup
     ) -> None:
-        """Hand each partition's part to the buffer; partitions without a part are asked again."""
+        """Buffer each partition's part of an answer; partitions without a part are fetched again."""
         missing = dict(lives)
         if answer.body:
             for frame in iterate_frames(answer.body):
@@ -256,7 +258,7 @@ class Fetcher:
             self._trouble = None
 
     def _refused(self, cursor: Cursor, life: int, error: FairleadError, tasks: asyncio.TaskGroup) -> None:
-        """Retry, reset or stop one partition, by the kind of its problem."""
+        """Retry, reset or stop one partition, depending on the kind of its problem."""
         if isinstance(error, ClusterError) and error.code in RESET_CODES:
             self._out_of_range(cursor, life, error, tasks)
             return
@@ -285,21 +287,21 @@ class Fetcher:
             tasks.create_task(self._reset(cursor, life, policy, tasks), name=f"reset {cursor}")
 
     async def _reset(self, cursor: Cursor, life: int, policy: ResetPolicy, tasks: asyncio.TaskGroup) -> None:
-        """Move a cursor to the offset of the policy; it stays in flight, so that no other task fetches it."""
+        """Move a cursor to the offset of the policy; the cursor stays in flight, so that no other task fetches it."""
         place = cursor.topic_partition
         try:
             found = await self._lookup.reset(place, policy, cursor.leader_epoch)
         except ClosedError:
             raise
         except FairleadError as error:
-            # What passes by itself is waited for as by a fetch, which finds the offset out of range again.
+            # A retryable error is retried by a fetch, which finds the offset out of range again.
             self._refused(cursor, life, error, tasks)
             self.wake()
             return
         if cursor.life == life:
             if found.leader_epoch is not None:
                 cursor.saw_leader_epoch(found.leader_epoch)
-            # The record before it is none that was read: its leader vouches for what stands there.
+            # The record before the new offset was not read, so the epoch of the answering leader is used for it.
             self._prefetch.skipped(cursor, found.offset, found.leader_epoch)
             self._on_arrival()
             self.wake()

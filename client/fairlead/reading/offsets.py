@@ -1,7 +1,7 @@
-"""Where the log of a partition begins, ends and passes a time, asked from the leaders.
+"""Offsets at which a partition's log begins, ends or reaches a time, looked up from the leaders.
 
-Used by consumer (seek, stop, reset) and admin. One call a leader carries all its partitions; a refusal that says
-so is tried again with a new picture of the cluster.
+Used by consumer (seek, stop, reset) and admin. One call per leader carries all its partitions. A retryable refusal is
+retried with a new picture of the cluster.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from fairlead_api.problems import JSON, ProblemError
 from fairlead_api.timestamps import YEAR_1_US, format_timestamp, parse_timestamp_us
 
 Position: TypeAlias = Literal["earliest", "latest"] | datetime | int
-"""An end of the log, or a time: an aware datetime, or microseconds since 1970 in these functions alone."""
+"""An end of the log, or a time: an aware datetime, or microseconds since 1970 in this module only."""
 
 LOOKUP_PATH: Final = "/v1/offsets:lookup"
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetAndTimestamp:
-    """The first record at or after a time. For `earliest` and `latest` without a time."""
+    """Offset and time of the first record at or after a time; for `earliest` and `latest`, the time is None."""
 
     offset: int
     timestamp_us: int | None
@@ -47,12 +47,12 @@ class OffsetAndTimestamp:
 
     @property
     def timestamp(self) -> datetime | None:
-        """The record's time."""
+        """Timestamp of the record; None for `earliest` and `latest`."""
         return None if self.timestamp_us is None else datetime_of(self.timestamp_us)
 
 
 class OffsetLookup:
-    """Asks leaders for offsets."""
+    """Lookup of offsets at the leaders."""
 
     def __init__(self, transport: Transport, metadata: MetadataCache) -> None:
         self._transport = transport
@@ -61,17 +61,17 @@ class OffsetLookup:
     async def lookup(
         self, wanted: Mapping[TopicPartition, Position], epochs: Mapping[TopicPartition, int] | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return the offset of each position; None where no record is at or after the time.
+        """Return the offset of each position; None if no record is at or after the time.
 
-        `epochs`: the highest leader epochs that the caller has seen; no leader of an older one answers. Raises the
-        typed error of the first partition that could not be asked until `retry_timeout`.
+        `epochs` has the highest leader epochs that the caller has seen; a leader with an older epoch refuses. Raises
+        the typed error of a partition whose lookup did not succeed within `retry_timeout`.
         """
         found: dict[TopicPartition, OffsetAndTimestamp | None] = {}
         await self._transport.retry(self._ask, wanted, found, epochs or {})
         return found
 
     async def offsets(self, wanted: Mapping[TopicPartition, Position]) -> dict[TopicPartition, int]:
-        """Return where each position is; a time after the last record means the end. Raises like `lookup`."""
+        """Return the offset of each position; a time after the last record means the log end. Raises like `lookup`."""
         return {place: answer.offset for place, answer in (await self._places(wanted)).items()}
 
     async def reset(
@@ -84,7 +84,7 @@ class OffsetLookup:
     async def reset_offsets(
         self, places: Iterable[TopicPartition], policy: ResetPolicy
     ) -> dict[TopicPartition, int]:
-        """Return where the policy, which is none that means an error, puts these partitions."""
+        """Return the offsets that a policy selects for partitions; the policy must not be `error`."""
         return await self.offsets(dict.fromkeys(places, _position_of(policy)))
 
     async def _places(
@@ -102,7 +102,7 @@ class OffsetLookup:
         found: dict[TopicPartition, OffsetAndTimestamp | None],
         epochs: Mapping[TopicPartition, int],
     ) -> None:
-        """Fill `found` from one round over the leaders; raises an error after the others have answered."""
+        """Fill `found` with the answers of the leaders; raises an error after all leaders were asked."""
         missing = {place: position for place, position in wanted.items() if place not in found}
         error: ClusterError | UnreachableError | None = None
         for leader, places in (await self._by_leader(missing)).items():
@@ -119,7 +119,8 @@ class OffsetLookup:
                     error = error_of(problem, subject=f"offsets of {place}", broker=leader)
         if error is not None:
             if isinstance(error, UnreachableError) or error.retryable:
-                # Also where the leader asks for patience: one that is cut off from the cluster never comes to an end.
+                # Refresh even if the leader only asks for a retry: a leader that is cut off from the cluster would do
+                # so forever.
                 await self._metadata.refresh()
             raise error
 
@@ -160,16 +161,16 @@ class OffsetLookup:
         return decoded(answer, OffsetsLookupAnswer, call.subject).partitions
 
     def _known_epoch(self, place: TopicPartition) -> int:
-        """The leader epoch by which the leader was found."""
+        """Return the leader epoch of a partition in the current picture."""
         return self._metadata.picture.topics[place.topic].partitions[place.partition].leader_epoch
 
 
 async def topics_with(
     metadata: MetadataCache, places: Iterable[TopicPartition], names: Iterable[str] = ()
 ) -> Mapping[str, TopicMetadata]:
-    """Return the topics of these partitions, and others by name.
+    """Return the topics of these partitions and the named topics.
 
-    A partition that the picture lacks may be new, so the picture is taken again before `PartitionNotFoundError` is
+    A partition that the picture lacks may be new, so the metadata is refreshed before `PartitionNotFoundError` is
     raised.
     """
     places = list(places)
@@ -190,7 +191,7 @@ def _has(topics: Mapping[str, TopicMetadata], place: TopicPartition) -> bool:
 
 def _position_of(policy: ResetPolicy) -> Position:
     if isinstance(policy, timedelta):
-        # Of all times that can be asked for none is earlier: as long ago as that is everything.
+        # A duration that reaches back before the year 1, the earliest valid time, means the whole log.
         return max(clock.now_us() - policy // timedelta(microseconds=1), YEAR_1_US)
     assert policy is not OffsetPolicy.ERROR, "an error is raised, not looked up"
     return "earliest" if policy is OffsetPolicy.EARLIEST else "latest"

@@ -1,7 +1,7 @@
 """The partitions that a consumer reads, by name: assignment, positions, pauses.
 
-Held by `Consumer`, which asks the leaders for offsets and wakes the fetcher. Synchronous: everything here is about
-cursors that are there. Must not know groups, nor how batches are fetched.
+Used by `Consumer`, which looks up offsets at the leaders and wakes the fetcher. `AssignedPartitions` is synchronous and
+works on existing cursors. Must not know groups, nor how batches are fetched.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fairlead.topic_partition import TopicPartition
 
 
 class AssignedPartitions:
-    """The assigned partitions of one consumer, over all its starts."""
+    """Assigned partitions of one consumer, kept when the consumer is started again."""
 
     def __init__(self, prefetch: Prefetch, reader: BatchReader) -> None:
         self._prefetch = prefetch
@@ -47,17 +47,17 @@ class AssignedPartitions:
         return cursor
 
     def cursors(self, partitions: Iterable[TopicPartition]) -> list[Cursor]:
-        """Return the cursors of these partitions; without partitions the cursors of all."""
+        """Return the cursors of these partitions, or of all assigned partitions if none is given."""
         return [self.cursor(place) for place in partitions] or list(self._prefetch.cursors.values())
 
     def choose(self, cursors: Iterable[Cursor], topics: Mapping[str, str]) -> None:
-        """Replace the assignment; `topics` are read as a whole, and their new partitions from the beginning."""
+        """Replace the assignment; `topics` are read as a whole, including new partitions from their beginning."""
         self._prefetch.assign(cursors)
         self._topics = dict(topics)
         self.is_chosen = True
 
     def grow(self, picture: Picture) -> None:
-        """Assign the partitions that a topic that is read as a whole has grown, from their beginning."""
+        """Assign the new partitions of topics that are read as a whole, from their beginning."""
         for name, topic_id in self._topics.items():
             found = picture.topics.get(name)
             if found is None or found.topic_id != topic_id:
@@ -68,11 +68,11 @@ class AssignedPartitions:
                     self._prefetch.add([Cursor(name, topic_id, index, 0)])
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Continue a partition at an offset; a batch of it in hand counts as processed."""
+        """Move a partition to an offset; its batch in hand counts as processed."""
         cursor = self.cursor(partition)
         self._prefetch.seek(cursor, offset)
         if self._reader.hand is cursor:
-            # The new position counts, not the batch that the program leaves.
+            # The new position counts, not the end of the batch in hand.
             self._reader.finished()
 
 
@@ -90,7 +90,7 @@ def places_of(partitions: Iterable[object]) -> list[TopicPartition]:
 async def offsets_of(
     lookup: OffsetLookup, wanted: Mapping[TopicPartition, Position]
 ) -> dict[TopicPartition, int]:
-    """Return the offset of each position: a number as it is, ends and times as the leaders answer them."""
+    """Return the offset of each position: numbers unchanged, log ends and times as answered by the leaders."""
     asked: dict[TopicPartition, Position] = {}
     offsets: dict[TopicPartition, int] = {}
     for place, position in wanted.items():

@@ -1,7 +1,7 @@
-"""Takes batches out of the prefetch buffer, one at a time, and knows which one is in its reader's hands.
+"""Takes batches out of the prefetch buffer, one at a time, and tracks the batch that was handed out last.
 
-Called by the consumer; what was fetched is checked and opened here. Synchronous: waiting is the consumer's. Must not
-know groups, only that some partitions are not read for now.
+Called by the consumer. Verifies and opens the fetched batches. Synchronous: the consumer does the waiting. Must not
+know groups, only that some partitions are not read at the moment.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ READ_AGAIN: Final = (
     "way. If it happens again, they have changed on the broker's disk: a read of that offset as JSON has the broker "
     "verify them, and `log_damaged` then tells the range; `fairlead partition digest` tells which replica it is."
 )
-"""Advice for a reader: the catalogue's advice for a wrong checksum is for the producer of the batch."""
+"""Advice for the reader of a damaged batch; the catalogue's advice for a wrong checksum addresses the producer."""
 
 
 class BatchReader:
-    """The reader's side of the buffer. `wake` is called when there is room to fetch again."""
+    """Reading side of the prefetch buffer. `wake` is called when the buffer has room for another fetch."""
 
     def __init__(self, prefetch: Prefetch, wake: Callable[[], None]) -> None:
         self._prefetch = prefetch
         self._wake = wake
         self._reading: tuple[Fetched, Iterator[ConsumerBatch]] | None = None
         self.hand: Cursor | None = None
-        """The partition of the batch that was handed out last."""
+        """Cursor of the batch that was handed out last; None once the batch is processed."""
         self.hand_offset = 0
-        """Position of that partition before the batch."""
+        """Position of the `hand` partition before the batch."""
         self.hand_epoch: int | None = None
         self.record: Record | None = None
-        """The record of that batch that its reader has, where it takes them one by one and has not had them all."""
+        """Last record taken from the batch, if the reader takes records one by one and has not taken them all."""
         self._hand_life = 0
         self._hand_committed = 0
-        """As far as that batch was committed, which its reader may do by itself."""
+        """Offset up to which the program itself has committed the batch in hand."""
 
     def next(self, until: EndOffsets | None) -> ConsumerBatch | None:
-        """Return the next batch of what was fetched, moving its position; None while there is nothing.
+        """Return the next fetched batch and move the position; None if no batch is buffered.
 
-        Raises the typed error of a batch that is damaged; its partition goes on after a seek.
+        Raises the typed error of a damaged batch; its partition continues after a seek.
         """
         self._give_rest_back()
         if until is not self._prefetch.until:
@@ -70,17 +70,17 @@ class BatchReader:
         return None
 
     def finished(self) -> None:
-        """Mark the last batch handed out as processed, or its first records."""
+        """Mark the last batch, or the records that were taken from it, as processed."""
         self._give_rest_back()
         self.hand = None
 
     @property
     def is_at_record(self) -> bool:
-        """Whether the records behind the one in hand come next: not after a seek, nor while they are paused."""
+        """Whether the next record follows the record in hand: not after a seek, nor while its partition is paused."""
         return self.record is not None and not (self.hand is not None and self.hand.paused)
 
     def processed(self, cursor: Cursor) -> tuple[int, int | None]:
-        """Return the offset before which everything was processed, and the leader epoch of the last batch before."""
+        """Return the offset before which all records are processed, and the leader epoch of the batch before it."""
         if cursor is not self.hand:
             return cursor.position, cursor.position_epoch
         record = self._record_of(cursor)
@@ -88,22 +88,22 @@ class BatchReader:
         return offset, self.hand_epoch if offset <= self.hand_offset else cursor.position_epoch
 
     def committed(self, cursor: Cursor, offset: int) -> None:
-        """Take note of a commit: what the program says of the batch in hand is not taken back by itself."""
+        """Record a commit by the program, so that no automatic commit of the batch in hand goes back behind it."""
         if cursor is self.hand:
             self._hand_committed = offset
 
     def handed_out(self, cursor: Cursor) -> tuple[int, int | None]:
-        """Return likewise the offset behind everything that was handed out."""
+        """Return the offset after all records handed out, and the leader epoch of the last batch before it."""
         record = self._record_of(cursor) if cursor is self.hand else None
         return cursor.position if record is None else record.offset + 1, cursor.position_epoch
 
     def unread(self, until: EndOffsets) -> bool:
-        """Whether a partition that is still assigned has not reached its end."""
+        """Return whether an assigned partition has not reached its end offset."""
         cursors = self._prefetch.cursors
         return any(place in cursors and cursors[place].position < stop for place, stop in until.items())
 
     def failure(self) -> FairleadError | None:
-        """Return the error of a partition once, and again only when no partition is left to read."""
+        """Return the error of each partition once, and again only if no partition is left to read."""
         failed = [cursor for cursor in self._prefetch.failures() if self._prefetch.wanted(cursor)]
         told = [cursor for cursor in failed if cursor.error_is_told]
         new = next((cursor for cursor in failed if not cursor.error_is_told), None)
@@ -130,7 +130,7 @@ class BatchReader:
         return batch
 
     def _record_of(self, cursor: Cursor) -> Record | None:
-        """Return the record in hand, unless its partition was moved or lost since, or other batches were taken."""
+        """Return the record in hand; None if its partition was moved or lost since, or other batches were taken."""
         record = self.record
         if record is None or cursor.life != self._hand_life:
             return None
@@ -138,7 +138,7 @@ class BatchReader:
         return record if is_of_hand and self.hand_offset <= record.offset < cursor.position else None
 
     def _give_rest_back(self) -> None:
-        """Read the records again that a reader who stopped inside of a batch has not had."""
+        """Move the position back to the first record not taken, if the reader stopped inside a batch."""
         cursor = self.hand
         record = None if cursor is None else self._record_of(cursor)
         self.record = None
@@ -153,7 +153,7 @@ class BatchReader:
         return None if fetched is None else (fetched, batches_in(fetched))
 
     def _finish_reading(self, fetched: Fetched) -> None:
-        """Leave an entry that was read to its end; it may move the position past what was not handed out."""
+        """Release an entry that was read completely; the position may move past records that are not handed out."""
         self._reading = None
         fetched.cursor.position = fetched.next_offset
         fetched.cursor.position_epoch = fetched.last_epoch
@@ -161,24 +161,24 @@ class BatchReader:
         self._wake()
 
     def _stop_reading(self, fetched: Fetched) -> None:
-        """Leave an entry in its middle: after a seek, or when its partition is not wanted any more."""
+        """Release a partly read entry, after a seek or if its partition is no longer wanted."""
         self._reading = None
         self._prefetch.release(fetched)
         if not fetched.is_stale:
             cursor = fetched.cursor
-            # The epoch goes along: a leader whose log is another one must be able to tell.
+            # The epoch is kept, so that a leader whose log has diverged can detect it.
             self._prefetch.seek(cursor, cursor.position, cursor.position_epoch)
         self._wake()
 
     def _stop_damaged(self, fetched: Fetched, error: FairleadError) -> None:
-        """Leave an entry that cannot be read; its partition goes on after a seek, never past the damage by itself."""
+        """Release a damaged entry; its partition continues after a seek, never past the damage automatically."""
         self._stop_reading(fetched)
         self._prefetch.failed(fetched.cursor, fetched.cursor.life, error)
         fetched.cursor.error_is_told = True
 
 
 def batches_in(fetched: Fetched) -> Iterator[ConsumerBatch]:
-    """Yield the batches of an entry, each after its checksums were proven; control batches are left out.
+    """Yield the batches of an entry after verifying their checksums; control batches are skipped.
 
     Raises the typed `CrcMismatchError` or `MalformedBatchError` that names the partition and the offset.
     """
@@ -186,7 +186,8 @@ def batches_in(fetched: Fetched) -> Iterator[ConsumerBatch]:
     at = 0
     try:
         for at, header in iterate_headers(data):
-            # First: a flipped bit may call it older than what was asked for, or a control batch.
+            # The checksums come first: a flipped bit may make a batch look older than the requested offset, or like a
+            # control batch.
             check_checksums(data, at, header)
             if header.next_offset <= start or header.is_control:
                 continue

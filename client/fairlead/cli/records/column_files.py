@@ -1,7 +1,7 @@
 """Parquet and Arrow files that `produce --file` can load, batch by batch.
 
-A file of records has them as they are: a binary column `value`, and where they are wanted `key` (binary) and
-`headers`. Any other file is a table whose rows become JSON objects, like those of a CSV file. Knows nothing of brokers.
+A file of records has a binary column `value`, and optionally `key` (binary) and `headers`. Any other file is a table
+whose rows become JSON objects, like the rows of a CSV file. Must not know brokers.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _FILE_MAGIC = b"ARROW1"
 
 
 class ColumnFileError(UsageError):
-    """A file that is not what its name says, or ends too early; the message says what was found."""
+    """The content of a file does not match its name, or is truncated; the message describes the content."""
 
 
 def column_batches(path: Path, bytes_max: int) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """Yield the rows of a file in order, about `bytes_max` of them at a time, each with the bytes of the file they use.
+    """Yield the rows of a file in batches of about `bytes_max`, each with the number of file bytes that it used.
 
     Raises:
-        ColumnFileError: the content is no Parquet and no Arrow file or stream, or is damaged.
+        ColumnFileError: the content is neither a Parquet file nor an Arrow file or stream, or is damaged.
     """
     size, before = path.stat().st_size, 0
     try:
@@ -42,15 +42,15 @@ def column_batches(path: Path, bytes_max: int) -> Iterator[tuple[pa.RecordBatch,
 
 
 def holds_records(schema: pa.Schema) -> bool:
-    """Return whether a file holds records rather than the rows of a table."""
+    """Return whether a file contains records rather than the rows of a table."""
     return "value" in schema.names and _is_binary(schema.field("value").type)
 
 
 def as_records(batch: pa.RecordBatch, key_column: str | None) -> pa.RecordBatch:
-    """The columns of records out of a batch that holds them; `key_column` is the key where it is named.
+    """Return the record columns of a batch of records; `key_column`, if given, is the column of the key.
 
     Raises:
-        ColumnFileError: a column is not of its type.
+        ColumnFileError: a column has a wrong type.
     """
     wanted = {"key": key_column or "key", "value": "value", "headers": "headers"}
     found = {}
@@ -70,7 +70,7 @@ def _is_binary(kind: pa.DataType) -> bool:
 
 
 def _shares(path: Path, bytes_max: int) -> Iterator[tuple[pa.RecordBatch, float]]:
-    """The batches of a file of either kind, each with the share of the file that is read by then."""
+    """Yield the batches of a Parquet or Arrow file, each with the share of the file that was read so far."""
     if path.suffix.lower() == ".parquet":
         yield from _parquet_shares(path, bytes_max)
         return
@@ -91,7 +91,7 @@ def _shares(path: Path, bytes_max: int) -> Iterator[tuple[pa.RecordBatch, float]
 
 def _parquet_shares(path: Path, bytes_max: int) -> Iterator[tuple[pa.RecordBatch, float]]:
     with pq.ParquetFile(path) as file:
-        # Sizes of groups are those before they were packed.
+        # The sizes of row groups are their uncompressed sizes.
         unpacked = sum(file.metadata.row_group(each).total_byte_size for each in range(file.num_row_groups))
         rows_in_all = file.metadata.num_rows
         done = 0
@@ -101,7 +101,7 @@ def _parquet_shares(path: Path, bytes_max: int) -> Iterator[tuple[pa.RecordBatch
 
 
 def _sliced(batch: pa.RecordBatch, bytes_max: int) -> Iterator[pa.RecordBatch]:
-    # A writer that put everything into one batch shall not have it sent as one.
+    # A file that consists of a single large batch must not be sent as one batch.
     rows = max(1, bytes_max * batch.num_rows // max(1, batch.nbytes))
     for start in range(0, batch.num_rows, rows):
         yield batch.slice(start, rows)

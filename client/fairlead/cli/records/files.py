@@ -1,7 +1,7 @@
 """Files that `produce --file` can load: CSV and NDJSON, plain, gzipped or zipped, and Parquet and Arrow.
 
-Reads a file block by block into Arrow batches with the columns `key` and `value`, and tells how many bytes
-of the file each block used, for the progress bar. Knows nothing of brokers.
+Reads a file block by block into Arrow batches with the columns `key` and `value`, and reports how many bytes of the
+file each block used, for the progress bar. Must not know brokers.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from fairlead_api.bodies.json_bodies import number_beyond
 BLOCK_BYTES = 4 * 1024 * 1024  # large enough for a full record batch, small enough for a smooth progress bar
 LINE_FORMATS = (".csv", ".ndjson", ".jsonl")
 FORMATS = (*LINE_FORMATS, *COLUMN_FORMATS)
-# RuntimeError is what zipfile raises for a member that needs a password, UnicodeDecodeError what Arrow raises for
-# names of columns that are no UTF-8.
+# zipfile raises RuntimeError for a member that needs a password, and Arrow raises UnicodeDecodeError for column names
+# that are not UTF-8.
 _UNREADABLE = (OSError, EOFError, RuntimeError, UnicodeDecodeError, zlib.error, zipfile.BadZipFile)
 
 
@@ -56,18 +56,18 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class TableFile:
-    """A file to load: `format` is one of FORMATS, `size_bytes` the size of its content unpacked if known."""
+    """A file to load: `format` is one of FORMATS, `size_bytes` the uncompressed size of its content, if known."""
 
     path: Path
     format: str
     size_bytes: int | None
 
     def blocks(self, key_column: str | None, line_bytes_max: int = BLOCK_BYTES) -> Iterator[Block]:
-        """The file's records in order; the key is the text of `key_column`, or null without one.
+        """Yield the file's records in order; the key is the text of `key_column`, or null without a key column.
 
         Raises:
-            FileError: the content is damaged or not of the format, has no such column, or has a line of more
-                than `line_bytes_max`; after the records before the line that is wrong were handed out.
+            FileError: the content is damaged or does not match the format, lacks the column, or has a line of more than
+                `line_bytes_max`. The records before the invalid line are yielded first.
         """
         if self.format in COLUMN_FORMATS:
             yield from _column_blocks(self, key_column)
@@ -80,12 +80,13 @@ class TableFile:
 
 
 def table_file(path: Path) -> TableFile:
-    """What `path` is, by its name: `.parquet`, `.arrow`, `.arrows` (a stream), `.csv`, `.ndjson` or `.jsonl`.
+    """Return the file at `path`, with its format according to the suffix of its name.
 
-    The last three may be followed by `.gz` or `.zip`.
+    Suffixes are `.parquet`, `.arrow`, `.arrows` (a stream), `.csv`, `.ndjson` and `.jsonl`. The last three may be
+    followed by `.gz` or `.zip`.
 
     Raises:
-        FileError: no such file, or a name that says nothing of the format.
+        FileError: the file does not exist, or its name has no known suffix.
     """
     if not path.is_file():
         msg = f"there is no file {path}"
@@ -118,7 +119,7 @@ def _only_member(path: Path, archive: zipfile.ZipFile) -> zipfile.ZipInfo:
 
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
-    """Turn what Python says of a file that is damaged, or cannot be read, into a FileError that names it."""
+    """Convert the exceptions of a damaged or unreadable file to a FileError that names the file."""
     try:
         yield
     except _UNREADABLE as error:
@@ -140,7 +141,7 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _csv_blocks(file: TableFile, stream: IO[bytes], key_column: str | None) -> Iterator[Block]:
-    # One thread: only then does a refusal tell the number of the row. The rows become JSON in Arrow as before.
+    # A single thread is used, because only then does an error contain the number of the row.
     options = pa_csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False)
     rows_read, read_before, schema = 0, 0, None
     try:
@@ -167,8 +168,8 @@ def _rows_before(
 ) -> Sequence[pa.RecordBatch]:
     """Return the rows between the rows read so far and the invalid row: Arrow refuses whole blocks.
 
-    `schema` is that of the rows that were read, without any the types are inferred as they would have been.
-    Arrow counts the header as row 1 and empty lines not at all.
+    `schema` is the schema of the rows that were read; without it, the types are inferred. Arrow counts the header as
+    row 1 and does not count empty lines.
     """
     found = _ROW_NUMBER.search(told)
     if found is None:
@@ -255,7 +256,7 @@ def _ndjson_blocks(
 
 
 def _some_lines(stream: IO[bytes], line_bytes_max: int) -> list[bytes]:
-    """About BLOCK_BYTES of lines; of a line beyond the limit only as much as shows that it is."""
+    """Return about BLOCK_BYTES of lines; a line beyond the limit is only read far enough to be detected."""
     lines: list[bytes] = []
     left = BLOCK_BYTES
     while left > 0 and (line := stream.readline(line_bytes_max + 3)):
@@ -271,7 +272,7 @@ def _ndjson_key(file: TableFile, line_number: int, line: bytes, key_column: str 
     if not line.strip():
         return None
     try:
-        msgspec.json.decode(line)  # the other decoder looks at no text and no number that it keeps
+        msgspec.json.decode(line)  # checks texts and numbers, which the other decoder keeps unread
         members = _OBJECT.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         number = number_beyond(line)

@@ -19,17 +19,17 @@ _SHORT_ESCAPES = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\t", "\\t"), ("
 
 
 class RowsError(ValueError):
-    """A column whose content JSON cannot have; the message names it and what to do."""
+    """A column has content that JSON cannot represent; the message names the column and a remedy."""
 
 
 def rows_as_json(rows: pa.RecordBatch) -> pa.Array:
-    """One JSON object a row, as a binary array: names in column order, nulls written as null.
+    """Return one JSON object per row as a binary array: names in column order, nulls written as null.
 
-    Numbers and booleans keep their type; NaN and infinities, which JSON has not, become null; lists and structures
-    become arrays and objects; everything else is written as text.
+    Numbers and booleans keep their type. NaN and infinities, which JSON lacks, become null. Lists and structures become
+    arrays and objects. All other values are written as text.
 
     Raises:
-        RowsError: a column of bytes that are not UTF-8, or two columns of one name.
+        RowsError: a column has bytes that are not UTF-8, or two columns have the same name.
     """
     names = rows.schema.names
     if len(set(names)) < len(names):
@@ -70,7 +70,7 @@ def _column_as_json(name: str, column: pa.Array) -> pa.Array:
 
 
 def _cell_as_json(cell: object) -> str:
-    """One cell of a nested column: what JSON has no type for is text, as it is in columns of their own."""
+    """Return a cell of a nested column as JSON; values without a JSON type become text, as in flat columns."""
     finite = _without_nan(cell)
     return json.dumps(finite, ensure_ascii=False, separators=(",", ":"), default=_as_text)
 
@@ -93,7 +93,7 @@ def _quoted(text: pa.Array) -> pa.Array:
     for raw, escaped in _SHORT_ESCAPES:
         text = pc.replace_substring(text, raw, escaped)
     if pc.any(pc.match_substring_regex(text, _NEEDS_CARE)).as_py():
-        # Rare enough to be done one by one: control characters that have no short escape.
+        # Control characters without a short escape are rare enough to be escaped one by one.
         text = pa.array(
             [
                 None if cell is None else "".join(_escaped(letter) for letter in cell)
@@ -106,8 +106,8 @@ def _quoted(text: pa.Array) -> pa.Array:
 
 
 def _joined(*pieces: pa.Array | pa.Scalar) -> pa.Array:
-    """The pieces of each row one after another; scalars stand in every row."""
-    # The stubs know arrays alone or scalars alone, not both in one call.
+    """Return the concatenated pieces of each row; scalars are repeated in every row."""
+    # The type stubs accept only arrays or only scalars, not both in one call.
     join: Callable[..., pa.Array] = pc.binary_join_element_wise
     return join(*pieces, pa.scalar(""))
 

@@ -1,7 +1,7 @@
-"""Lines of standard input as records: read as they come, taken apart, bounded.
+"""Lines of standard input as records: read as they arrive, parsed, and limited in length.
 
-Used by `produce`. A line that cannot be a record ends the reading, after the records before it were handed
-out, so that a caller can store those and name the line. Knows nothing of brokers.
+Used by `produce`. An invalid line stops the reading after the records before it were yielded, so that a caller can
+store these records and name the line. Must not know brokers.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from fairlead.cli.records.record_format import FormatError, parser, shown
 from fairlead_api.bodies.json_bodies import number_beyond
 
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
-READ_BYTES = 1024 * 1024  # one read; a terminal or a slow pipe gives what it has, line by line
-BESIDE_A_LINE_BYTES = len(BYTE_ORDER_MARK + b"\r")  # what is held with a line and is no part of it
+READ_BYTES = 1024 * 1024  # of one read; a terminal or a slow pipe returns what it has, line by line
+BESIDE_A_LINE_BYTES = len(BYTE_ORDER_MARK + b"\r")  # buffered with a line without being part of it
 
 Pair = tuple[bytes | None, bytes | None]
 LineParser = Callable[[bytes], Pair]
 
 
 class LineBuffer:
-    """Cuts bytes into lines and keeps the start of the line whose end has not come yet."""
+    """Buffer that splits bytes into lines and keeps the start of an incomplete line."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -46,7 +46,7 @@ class LineBuffer:
         return [line.removesuffix(b"\r") for line in lines]
 
     def take(self) -> bytes:
-        """Return what is held and hold nothing."""
+        """Return the buffered bytes and clear the buffer."""
         held = b"".join(self._parts)
         self._parts.clear()
         self.held_bytes = 0
@@ -54,10 +54,10 @@ class LineBuffer:
 
 
 def line_parser(key: str | None, line_format: str | None, key_separator: str | None) -> LineParser:
-    """Return the function that makes (key, value) of a line, by the one option of these that is given.
+    """Return the function that splits a line into (key, value), according to the option that is given.
 
     Raises:
-        FormatError: two of them, or a format that cannot be understood.
+        FormatError: several options are given, or the format is invalid.
     """
     given = [option for option in (key, line_format, key_separator) if option is not None]
     if len(given) > 1:
@@ -68,13 +68,13 @@ def line_parser(key: str | None, line_format: str | None, key_separator: str | N
     if key_separator:
         escaped = key_separator.replace("%", "%%").replace("\\", "\\\\")
         return parser(f"%k{escaped}%v")
-    # The bytes as they were typed, which need not be text.
+    # The key has the bytes that were typed, which need not be text.
     constant = None if key is None else os.fsencode(key)
     return lambda line: (constant, line)
 
 
 def decoding(parse: LineParser, encoding: Encoding) -> LineParser:
-    """Return `parse` with key and value taken from base64, or checked as JSON, where the encoding says so."""
+    """Return `parse` with key and value decoded from base64 or checked as JSON, depending on the encoding."""
     if encoding is Encoding.UTF8:
         return parse
     decode = _from_base64 if encoding is Encoding.BASE64 else _checked_json
@@ -89,7 +89,7 @@ def decoding(parse: LineParser, encoding: Encoding) -> LineParser:
 def _from_base64(text: bytes) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
-    except ValueError as error:  # binascii.Error is one; what is not ASCII is a plain one
+    except ValueError as error:  # binascii.Error is one; text that is not ASCII raises a plain one
         msg = f"'{shown(text)}' is not base64 ({error})"
         raise FormatError(msg) from error
 
@@ -109,12 +109,12 @@ def _checked_json(text: bytes) -> bytes:
 async def read_records(
     data: AsyncIterator[bytes], parse: LineParser, line_bytes_max: int
 ) -> AsyncIterator[pa.RecordBatch]:
-    """Hand out the records of the lines in `data`, as many at a time as there are.
+    """Yield the records of the lines in `data`, as many at a time as have arrived.
 
-    A byte order mark before a first line that is text is no part of it.
+    A byte order mark before a first line of text is removed.
 
     Raises:
-        FormatError: a line that does not parse or is longer than `line_bytes_max`; the message has its number.
+        FormatError: a line does not parse or is longer than `line_bytes_max`; the message has the line number.
     """
     buffer, done = LineBuffer(), 0
     async for piece in data:
@@ -140,7 +140,7 @@ async def read_records(
 def _parsed(
     lines: Sequence[bytes], parse: LineParser, line_bytes_max: int
 ) -> tuple[list[Pair], FormatError | None]:
-    """Return what the lines are up to the first that is wrong, and what is wrong with that one."""
+    """Return the records of the lines before the first invalid line, and the error of the invalid line."""
     pairs: list[Pair] = []
     try:
         for line in lines:
@@ -166,9 +166,9 @@ def _columns(pairs: Sequence[Pair]) -> pa.RecordBatch:
 
 
 async def standard_input() -> AsyncIterator[bytes]:
-    """Bytes of standard input, as they come.
+    """Yield the bytes of standard input as they arrive.
 
-    No thread waits in a read: it could not be interrupted, and Ctrl-C would hang until the next line.
+    No thread waits in a read, because the read could not be interrupted and Ctrl-C would hang until the next line.
     """
     descriptor = sys.stdin.fileno()
     while True:
@@ -184,7 +184,7 @@ async def _readable(descriptor: int) -> None:
     try:
         loop.add_reader(descriptor, readable.set)
     except PermissionError:
-        return  # a regular file: the kernel always has its bytes, and watches none
+        return  # a regular file is always readable, and the kernel does not watch it
     try:
         await readable.wait()
     finally:
@@ -192,7 +192,7 @@ async def _readable(descriptor: int) -> None:
 
 
 def without_mark(first_line: bytes) -> bytes:
-    """Return the first line of a text without the mark; of what is no UTF-8 the same bytes are a part."""
+    """Return the first line without a byte order mark; in a line that is not UTF-8, these bytes are kept."""
     rest = first_line.removeprefix(BYTE_ORDER_MARK)
     try:
         rest.decode()

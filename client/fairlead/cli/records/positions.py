@@ -1,8 +1,8 @@
-"""Where `consume -o` begins and ends: text to a range, and a range to offsets.
+"""The range of `consume -o`: its first and last position, parsed from text.
 
-`start` and `end` (`earliest` and `latest`, as the SDK and `group reset` have them, are the same), `N` (an offset), `-N`
-(the last N of each partition), `@time`, `@time:time`; a time is RFC 3339 or milliseconds since 1970. Parsing is pure;
-resolving asks the cluster through an admin client.
+`start` and `end` (or `earliest` and `latest`, as in the SDK and `group reset`), `N` (an offset), `-N` (the last N of
+each partition), `@time`, `@time:time`; a time is RFC 3339 or milliseconds since 1970. Pure: `consume` resolves the
+range to offsets.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from fairlead_api.problems import ProblemError
 from fairlead_api.timestamps import parse_timestamp_us
 
 DIGITS_MAX: Final = 100
-"""Digits of a number: more than any offset has, and few enough for Python."""
+"""Maximum digits of a number: more than any offset has, and within the limit of Python."""
 ALLOWED = "start (or earliest), end (or latest), an offset, -N for the last N, @time or @time:time"
 
 
 class PositionError(UsageError):
-    """A position that cannot be understood; the message names it and what is allowed."""
+    """A position is invalid; the message names the position and what is allowed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """One edge of a range: a kind and, where the kind needs one, a number."""
+    """One end of a range: a kind and, if the kind needs one, a number."""
 
     kind: Literal["earliest", "latest", "offset", "last", "time"]
     number: int = 0
@@ -35,17 +35,17 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class ReadRange:
-    """From where to where to read; without a stop reading goes on for ever."""
+    """Range of records to read; without `stop`, reading never ends."""
 
     start: Position
     stop: Position | None = None
 
 
 def read_range(text: str) -> ReadRange:
-    """The range that `text` names.
+    """Return the range that `text` names.
 
     Raises:
-        PositionError: it names none.
+        PositionError: `text` is invalid.
     """
     if text in ("start", "earliest"):
         return ReadRange(Position("earliest"))
@@ -64,7 +64,7 @@ def _time_range(text: str) -> ReadRange:
     whole = _time(text[1:])
     if whole is not None:
         return ReadRange(whole)
-    # RFC 3339 itself contains colons, so the colon that divides is the one with a time on either side.
+    # RFC 3339 itself contains colons: the dividing colon is the first colon with a valid time on either side.
     for at, letter in enumerate(text):
         if letter == ":":
             first, second = _time(text[1:at]), _time(text[at + 1 :])
@@ -82,10 +82,10 @@ def _forward(text: str, first: Position, second: Position) -> ReadRange:
 
 
 def moment(text: str) -> datetime:
-    """The time that `text` names: RFC 3339, or milliseconds since 1970.
+    """Return the time that `text` names: RFC 3339, or milliseconds since 1970.
 
     Raises:
-        PositionError: it names none.
+        PositionError: `text` is invalid.
     """
     found = _time(text)
     if found is None:

@@ -1,8 +1,8 @@
-r"""The percent format of `-f`: how a record stands as text, for printing and for parsing.
+r"""The percent format of `-f`, which describes records as text, for printing and for parsing.
 
-`%t` topic, `%p` partition, `%o` offset, `%k` key, `%v` value, `%h` headers, `%d` timestamp (RFC 3339),
-`%%` a percent sign; `\n`, `\t`, `\r`, `\0`, `\\` as usual. Used by `consume` to print and by `produce`
-to take lines apart (there only `%k` and `%v` have a meaning). Pure: strings and bytes in and out.
+`%t` topic, `%p` partition, `%o` offset, `%k` key, `%v` value, `%h` headers, `%d` timestamp (RFC 3339), `%%` a percent
+sign; `\n`, `\t`, `\r`, `\0`, `\\` as usual. Used by `consume` to print and by `produce` to parse lines (where only `%k`
+and `%v` have a meaning). Pure: strings and bytes in and out.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _TOKEN = re.compile(r"%(?P<verb>.?)|\\(?P<escape>.?)|(?P<text>[^%\\]+)", re.DOTA
 
 
 class FormatError(UsageError):
-    """A format that cannot be understood; the message names what is wrong and what is allowed."""
+    """A format is invalid; the message names the mistake and what is allowed."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrintedRecord:
-    """What a format can show of a record; key and value are bytes already in the chosen encoding."""
+    """Fields of a record that a format can print; key and value are already in the chosen encoding."""
 
     topic: str
     partition: int
@@ -47,14 +47,14 @@ _VERBS: dict[str, Callable[[PrintedRecord], bytes]] = {
 
 
 def shown(text: bytes, letters_max: int = 80) -> str:
-    """Return bytes as a message shows them: as text where they are text, and not more than fits a line."""
+    """Return bytes as text for a message, with escapes for other bytes, shortened to fit a line."""
     whole = text[: 4 * letters_max].decode(errors="backslashreplace")
     plain = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in whole)
     return plain if len(plain) <= letters_max else plain[:letters_max] + "..."
 
 
 def _pieces(template: str, verbs: str) -> Iterator[tuple[bool, str]]:
-    """The template as (is a verb, text) pairs, escapes resolved."""
+    """Yield the template as (is a verb, text) pairs, with escapes resolved."""
     for token in _TOKEN.finditer(template):
         verb, escape, text = token.group("verb", "escape", "text")
         if text is not None:
@@ -75,7 +75,7 @@ def _pieces(template: str, verbs: str) -> Iterator[tuple[bool, str]]:
 
 
 def printer(template: str) -> Callable[[PrintedRecord], bytes]:
-    """A function that lays out a record as `template` says.
+    """Return a function that formats a record according to `template`.
 
     Raises:
         FormatError: an unknown verb or escape.
@@ -92,9 +92,9 @@ def _constant(text: bytes) -> Callable[[PrintedRecord], bytes]:
 
 
 def parser(template: str) -> Callable[[bytes], tuple[bytes | None, bytes | None]]:
-    """A function that takes one line apart into (key, value) as `template` says.
+    """Return a function that splits a line into (key, value) according to `template`.
 
-    The trailing line break of the template, if it has one, stands for the end of the line.
+    A trailing line break in the template stands for the end of the line.
 
     Raises:
         FormatError: an unknown verb or escape, no `%v`, a verb twice, or two verbs with nothing between.

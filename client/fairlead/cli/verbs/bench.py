@@ -1,6 +1,6 @@
-"""`fairlead bench`: what a cluster does with one producer, one consumer, or one record at a time.
+"""`fairlead bench`: measures a cluster with one producer, one consumer, or one record at a time.
 
-Each measures the SDK and the cluster together, as a program would meet them, from this machine.
+Each command measures SDK and cluster together, as a program would experience them, from this machine.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from fairlead.producing.delivery import BatchDelivery
 app = typer.Typer(no_args_is_help=True, help="Measure producing, consuming and latency on a topic.")
 
 IN_FLIGHT_BATCHES = 64
-"""Sent and not acknowledged: enough to keep every partition busy, few enough that latencies mean something."""
+"""Maximum number of unacknowledged batches: enough to keep every partition busy, few enough for meaningful
+latencies."""
 
 Records = Annotated[int, typer.Option("-n", "--records", min=1, help="How many records.")]
 RecordSize = Annotated[int, typer.Option("-s", "--size", min=1, help="Bytes of each record's value.")]
@@ -72,7 +73,7 @@ async def _produce(
     waiting: deque[tuple[float, list[BatchDelivery]]] = deque()
 
     async def settle(left: int) -> None:
-        """Wait for acknowledgements until so many batches are left."""
+        """Wait for acknowledgements until at most `left` batches are unacknowledged."""
         while len(waiting) > left:
             sent_at, deliveries = waiting.popleft()
             for delivery in deliveries:
@@ -188,11 +189,11 @@ async def _receive(
 async def _until(time: float) -> None:
     pause = time - clock.monotonic()
     if pause > 0:
-        await asyncio.sleep(pause)  # noqa: TID251 - the pace is what is asked for
+        await asyncio.sleep(pause)  # noqa: TID251 - the requested pace
 
 
 def _values(records: int, size: int) -> pa.RecordBatch:
-    """Random bytes, which no codec makes smaller."""
+    """Return records of random bytes, which no codec can compress."""
     data = clock.random_bytes(records * size)
     values = [data[at * size : (at + 1) * size] for at in range(records)]
     return pa.RecordBatch.from_arrays([pa.array(values, pa.binary())], names=["value"])

@@ -1,4 +1,4 @@
-"""What a benchmark counts and shows: records, bytes and latencies, live on a terminal and summed up at the end.
+"""Figures of a benchmark: records, bytes and latencies, shown live on a terminal and summarised at the end.
 
 Used by `bench`. Must not know what is measured.
 """
@@ -32,7 +32,7 @@ class Figures:
     records: int = 0
     nbytes: int = 0
     latencies_ms: list[float] = field(default_factory=list)
-    """One a batch, or one a record where that is what is measured."""
+    """Latencies of batches, or of records if single records are measured."""
     _began: float = 0.0
     _ended: float = 0.0
     _shown_at: float = 0.0
@@ -55,7 +55,7 @@ class Figures:
 
     @contextmanager
     def shown(self) -> Iterator[None]:
-        """Show the counts while they grow, where a person looks."""
+        """Show the counts live if standard error is a terminal."""
         if not sys.stderr.isatty():
             yield
             return
@@ -70,7 +70,7 @@ class Figures:
                 self._live = None
 
     def summary(self) -> dict[str, float | int | str]:
-        """The whole run, with units in the names."""
+        """Return the figures of the whole run, with units in the names."""
         seconds = max(self._ended - self._began, 1e-9)
         found: dict[str, float | int | str] = {
             "what": self.what,

@@ -181,7 +181,7 @@ async def _config(admin: Admin, described: BrokerDescription) -> dict[str, Confi
     try:
         return await admin.broker_config(described.id)
     except BrokerNotFoundError:
-        # Of a broker that is gone only what was set on it is kept, and nothing was.
+        # A broker that is gone keeps only the settings made on it, and this broker has none.
         return {}
 
 
@@ -200,5 +200,5 @@ def _load(metadata: Metadata) -> tuple[Counter[int], Counter[int]]:
 
 
 def _state(broker: BrokerDescription) -> str:
-    """Return the state; that a broker which is emptied gets nothing new goes without saying."""
+    """Return the state; `cordoned` is omitted for a draining broker, which never gets new replicas."""
     return "running, cordoned" if broker.cordoned and broker.state == "running" else broker.state

@@ -1,4 +1,4 @@
-"""`fairlead cluster`: what the cluster is made of, and how it is configured."""
+"""`fairlead cluster`: the brokers, the health and the configuration of the cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fairlead completion`: the script by which a shell completes commands and options."""
+"""`fairlead completion`: the script that completes commands and options in a shell."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 
 class Shell(StrEnum):
-    """Shells that are served."""
+    """Supported shells."""
 
     BASH = "bash"
     ZSH = "zsh"

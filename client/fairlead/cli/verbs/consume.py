@@ -1,4 +1,4 @@
-"""`fairlead consume`: records to standard output; joins no group unless told so."""
+"""`fairlead consume`: prints records on standard output; joins a group only with `-g`."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def _as_json(record: PrintedRecord, encoding: Encoding) -> bytes:
 
 
 def _json_bytes(data: bytes | None, encoding: Encoding) -> str:
-    """Bytes as JSON holds them: text, base64, or the JSON document that they are, as it was written."""
+    """Return bytes as JSON: as text, as base64, or as the unchanged JSON document that they contain."""
     if data is None:
         return "null"
     if encoding is Encoding.BASE64:
@@ -195,7 +195,7 @@ async def _print_as_member(
 
 
 async def _seek(consumer: Consumer, whole: ReadRange, exit_at_end: bool) -> dict[TopicPartition, int] | None:
-    """Move every partition to the start of the range; answers where each ends, or None for never."""
+    """Move every partition to the start of the range; return the end offsets, or None for an endless range."""
     ends = await consumer.end_offsets()
     for place in consumer.assignment:
         first = consumer.position(place)
@@ -209,7 +209,7 @@ async def _seek(consumer: Consumer, whole: ReadRange, exit_at_end: bool) -> dict
             case Position("time", timestamp_us):
                 await consumer.seek(place, datetime_of(timestamp_us))
             case _:
-                pass  # earliest: where the assignment put it
+                pass  # earliest: the position after the assignment
     if whole.stop is not None:
         stop = datetime_of(whole.stop.number)
         found = await consumer.offsets_for_times(dict.fromkeys(consumer.assignment, stop))

@@ -222,12 +222,12 @@ def delete(
 
 
 def _cell(assignment: Sequence[AssignedPartitions]) -> str:
-    """Partitions as one cell, in the form that `--topic` takes."""
+    """Return partitions as one cell, in the form that `--topic` accepts."""
     return " ".join(f"{each.topic}:{','.join(map(str, each.partitions))}" for each in assignment) or "-"
 
 
 def _tell_problems(rows: Sequence[PartitionLag | ResetOffset], code: ExitCode) -> None:
-    """Name each partition that could not be served, and end with `code` if there is one: part is not all."""
+    """Print the problem of each failed partition, and exit with `code` if there is one."""
     failed = [row for row in rows if row.problem]
     for row in failed:
         assert row.problem, "only rows with a problem"
@@ -250,14 +250,14 @@ _PARTITION: Final = re.compile(r"[0-9]{1,9}")
 
 
 class ResetTargetError(ValueError):
-    """A position or a topic that cannot be understood; the message names it and what is allowed."""
+    """A position or a topic is invalid; the message names it and what is allowed."""
 
 
 def reset_target(text: str) -> Target:
     """Return the position that `text` names.
 
     Raises:
-        ResetTargetError: it names none.
+        ResetTargetError: `text` names no position.
     """
     if text == "earliest":
         return "earliest"
@@ -286,10 +286,10 @@ def _timestamp(time: str, text: str) -> int | str:
 
 
 def reset_topics(texts: Iterable[str]) -> list[str | ResetPartition] | None:
-    """Return what `TOPIC` and `TOPIC:P,P` name, each once; None for nothing, which means all of the group.
+    """Return the topics and partitions of `TOPIC` and `TOPIC:P,P`, each once; None means all of the group.
 
     Raises:
-        ResetTargetError: a name that no topic can have, or a partition that is no number.
+        ResetTargetError: a topic name is invalid, or a partition is not a number.
     """
     chosen: dict[tuple[str, int | None], str | ResetPartition] = {}
     for text in texts:

@@ -1,6 +1,6 @@
-"""`fairlead consume -g`: a member of a group that commits what it has printed, and nothing else.
+"""`fairlead consume -g`: a member of a group that commits exactly the records that it has printed.
 
-Used by `consume`. Knows nothing of how a record is printed.
+Used by `consume`. Must not know how a record is printed.
 """
 
 from __future__ import annotations
@@ -19,16 +19,18 @@ from fairlead.group.member import is_fenced
 from fairlead_api.bodies.group_answers import AssignedPartitions
 
 COMMIT_SECONDS: Final = 1.0
-"""What was printed is committed so often; a kill prints the records of this time again, a Ctrl-C none."""
+"""Seconds between commits of printed records. After a kill, the records of this time are printed again; after Ctrl-C,
+none are."""
 LOOK_SECONDS: Final = 0.2
-"""Interval, with an end to stop at, of looking whether other members have read the rest."""
+"""Seconds between checks for the end, if the reading stops at an end."""
 
 Printer = Callable[[ConsumerBatch, int | None], int]
-"""Prints a batch, or as many of its first records; returns the offset after the last one."""
+"""Function that prints a batch, or a number of its first records, and returns the offset after the last printed
+record."""
 
 
 class GroupReading:
-    """One member's reading, from joining to leaving. Open it with `run`."""
+    """Reading of one member, from joining to leaving. Start it with `run`."""
 
     def __init__(
         self,
@@ -43,7 +45,7 @@ class GroupReading:
             group=group,
             topics=[topic],
             start=start,
-            # What is printed decides, not what was taken: `-n` may end in the middle of a batch.
+            # Printed records are committed, not taken batches: `-n` may end in the middle of a batch.
             commit="manual",
             on_assigned=self._assigned,
             on_revoked=self._revoked,
@@ -58,12 +60,13 @@ class GroupReading:
         """Printed positions that are not committed yet."""
 
     async def run(self, *, count: int | None, exit_at_end: bool) -> None:
-        """Print until told to stop: after `count` records, or at the ends that were seen when partitions came.
+        """Print until `count` records are printed, or until the ends that were seen at the assignment.
 
         Raises `TopicNotFoundError`.
         """
         async with self._admin:
-            # A group waits for missing topics; at a prompt it is a misspelt name, and the command does not join.
+            # A group waits for missing topics; on a command line a missing topic is a misspelt name, and the command
+            # does not join.
             await self._admin.describe_topic(self._topic)
             async with self._consumer:
                 try:
@@ -89,7 +92,7 @@ class GroupReading:
         return None if left is None else left - sum(offset < following for offset in batch.offsets)
 
     async def _is_at_end(self) -> bool:
-        """Whether everything that is this member's was read; what that is, the group knows once it is stable."""
+        """Return whether this member has read all its partitions, which are known once the group is stable."""
         if self._consumer.membership.state != "stable" or any(
             self._consumer.position(place) < self._ends.get(place, 0) for place in self._consumer.assignment
         ):
@@ -107,7 +110,7 @@ class GroupReading:
         ends = await self._consumer.end_offsets()
         for place in partitions:
             self._ends.setdefault(place, ends[place])
-            # Committed even if nothing comes: the group goes on from here next time.
+            # The position is committed even without records, so that the group continues here next time.
             self._printed.setdefault(place, self._consumer.position(place))
 
     async def _revoked(self, partitions: frozenset[TopicPartition]) -> None:
@@ -122,7 +125,7 @@ class GroupReading:
         except ClusterError as error:
             if not is_fenced(error):
                 raise
-            # The member joins again; the new owner prints again what was printed since the last commit.
+            # The member joins again; the new owner prints the records since the last commit again.
             typer.echo(f"not committed: {error}", err=True)
         if lost:
             message = f"the group gave away {', '.join(lost)} before what was printed was committed"

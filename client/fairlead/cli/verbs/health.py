@@ -1,6 +1,6 @@
-"""What ails a cluster, worked out from its metadata and its brokers.
+"""Health of a cluster, computed from its metadata and its brokers.
 
-For `fairlead cluster health` and `fairlead broker`. Values in, values out.
+Used by `fairlead cluster health` and `fairlead broker`. Values in, values out.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ NAMED_MAX = 5
 
 
 class Ailing(msgspec.Struct, frozen=True):
-    """A partition that lacks something."""
+    """A partition that lacks a leader or replicas."""
 
     topic: str
     partition: int
@@ -28,29 +28,29 @@ class Ailing(msgspec.Struct, frozen=True):
 
 
 class Drain(msgspec.Struct, frozen=True):
-    """A broker that is being emptied."""
+    """A broker that is being drained."""
 
     broker: int
     replicas: int
-    """How many it keeps still."""
+    """Number of replicas that the broker still has."""
     immovable: list[str]
 
 
 class Health(msgspec.Struct, frozen=True):
-    """What an operator looks at first."""
+    """Summary of the cluster's health."""
 
     healthy: bool
-    """A controller, and every partition with a leader and all its replicas."""
+    """Whether there is a controller, and every partition has a leader and all its replicas."""
     controller: int | None
     brokers: int
-    """Registered ones."""
+    """Number of registered brokers, without those that are gone."""
     gone: list[int]
     draining: list[int]
     cordoned: list[int]
     partitions: int
     without_leader: int
     under_min_isr: int
-    """Nothing is acknowledged with acks=all there."""
+    """Number of partitions that acknowledge nothing with acks=all."""
     under_replicated: int
     moving: int
     ailing: list[Ailing]
@@ -58,7 +58,7 @@ class Health(msgspec.Struct, frozen=True):
 
 
 def health_of(metadata: Metadata, brokers: Sequence[BrokerDescription]) -> Health:
-    """Return what the cluster lacks."""
+    """Return the health of the cluster."""
     partitions = [(topic.name, each) for topic in metadata.topics for each in topic.partitions]
     ailing = [_ailing(topic, each) for topic, each in partitions if _lacks_something(each)]
     gone = [each.id for each in brokers if each.state == "gone"]
@@ -85,7 +85,7 @@ def health_of(metadata: Metadata, brokers: Sequence[BrokerDescription]) -> Healt
 
 
 def stuck(broker: int, immovable: Sequence[str]) -> str:
-    """Say why a drain cannot end, and what helps."""
+    """Return the reason why a drain cannot end, and the remedies."""
     named = ", ".join(immovable[:NAMED_MAX]) + (", ..." if len(immovable) > NAMED_MAX else "")
     return (
         f"the drain of broker {broker} cannot end: no other broker can be given {named}; start another broker, "

@@ -26,7 +26,7 @@ Partition = Annotated[int, typer.Argument(metavar="PARTITION", min=0, help="Numb
 
 
 class Kind(StrEnum):
-    """Which election."""
+    """Kind of election."""
 
     PREFERRED = "preferred"
     UNCLEAN = "unclean"
@@ -102,11 +102,11 @@ def _or_dash(number: int | None) -> str:
 
 
 def _share(progress: ReplicaProgress) -> str:
-    """Return how much of the leader's bytes a replica has."""
+    """Return the percentage of the leader's bytes that a replica has."""
     if progress.copied_bytes is None or progress.total_bytes is None:
         return "-"
     share = progress.copied_bytes / progress.total_bytes if progress.total_bytes else 1.0
-    # Both grow while they are asked, one after the other.
+    # Both numbers grow between the two requests for them.
     return f"{min(100, int(100 * share))}%"
 
 

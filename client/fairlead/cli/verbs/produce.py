@@ -27,11 +27,11 @@ from fairlead.cli.session import RETRY_TIMEOUT, fail_usage, is_terminal, run
 from fairlead.errors import FairleadError
 
 CHUNKS_IN_FLIGHT = 4  # read ahead of the acknowledgements, so that reading and sending overlap
-BATCH_BYTES_MAX = 64 * 1024 * 1024  # what a batch may open to, however well it packs
+BATCH_BYTES_MAX = 64 * 1024 * 1024  # maximum uncompressed size of a batch, however well it compresses
 NOTHING = pa.RecordBatch.from_arrays([pa.nulls(0, pa.binary())], names=["value"])
 
 Source = Callable[[int], AsyncIterator[pa.RecordBatch]]
-"""Records to send, given how many bytes one line may have."""
+"""Function that yields the records to send, given the maximum bytes of one line."""
 
 
 class Compression(StrEnum):
@@ -43,7 +43,7 @@ class Compression(StrEnum):
 
 
 class Acknowledgement(StrEnum):
-    """What is waited for."""
+    """Acknowledgement to wait for."""
 
     NONE = "0"
     LEADER = "1"
@@ -52,7 +52,7 @@ class Acknowledgement(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where and how the records go."""
+    """Destination and settings of the records."""
 
     bootstrap: str
     topic: str
@@ -60,7 +60,7 @@ class Target:
     acks: str
     compression: str
     told: Literal["words", "json"] | None
-    """How it is printed where records are stored."""
+    """Form in which the place of stored records is printed; None prints nothing."""
 
 
 def produce(
@@ -136,7 +136,7 @@ def _send_lines(target: Target, parse: LineParser, headers: list[tuple[str, byte
     lines = _send(
         target, lambda line_bytes_max: read_records(standard_input(), parse, line_bytes_max), headers
     )
-    # At a terminal each line was seen stored, so any end is orderly.
+    # At a terminal each line is acknowledged before the next, so that any end is orderly.
     run(lines, is_endless=sys.stdin.isatty())
 
 
@@ -180,7 +180,7 @@ async def _load(target: Target, path: Path, key_column: str | None, headers: lis
 
 
 class Acknowledgements:
-    """What was sent and is not acknowledged yet, and how many records are."""
+    """Deliveries that are not yet acknowledged, and the number of acknowledged records."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -189,7 +189,7 @@ class Acknowledgements:
 
     @property
     def told(self) -> str:
-        """How many records arrived, in the word that the chosen acknowledgement allows."""
+        """Number of records that arrived, called `sent` or `stored` depending on the acknowledgement."""
         word = "sent" if self._target.acks == Acknowledgement.NONE else "stored"
         return f"{self.records} record{'s are' if self.records != 1 else ' is'} {word}"
 
@@ -265,7 +265,7 @@ async def _settle_rest(acknowledgements: Acknowledgements) -> None:
 
 
 async def _open(producer: Producer, target: Target) -> int:
-    """Find the topic, or let the cluster create it, before anything is read; answers how long a line may be."""
+    """Find the topic, or create it, before anything is read; return the maximum length of a line."""
     await producer.send_batch(target.topic, NOTHING, target.partition)
     if target.compression != Compression.NONE:
         return BATCH_BYTES_MAX

@@ -1,4 +1,4 @@
-"""`fairlead top`: how fast topics grow and how far groups are behind, again and again."""
+"""`fairlead top`: the rates of topics and the lag of groups, updated at an interval."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GROUP_COLUMNS = ("GROUP", "COORDINATOR", "LAG", "LAG SECONDS")
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What the cluster said at one time."""
+    """State of the cluster at one time."""
 
     at: float
     partitions: Mapping[str, int]
@@ -105,7 +105,7 @@ async def _watch(admin: Admin, interval: float, tables: int | None) -> None:
             try:
                 now = await _look(admin)
             except FairleadError as error:
-                # Brokers stop and return, which is when a person watches: the last figures stay until then.
+                # Brokers may stop and return while a person watches: the last figures stay until they return.
                 live.update(_with_trouble(picture, error), refresh=True)
             else:
                 picture = _picture(_topic_rows(before, now), now.groups)
@@ -142,7 +142,7 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Renderab
 
 
 async def _look(admin: Admin) -> _Look:
-    """Ask for the ends of all logs in one call a broker, and for the lag of each group."""
+    """Return the ends of all logs, with one call per broker, and the lag of each group."""
     topics = (await admin.metadata()).topics
     starts, ends = await _ends(
         admin,
@@ -155,7 +155,7 @@ async def _look(admin: Admin) -> _Look:
     )
     groups = []
     for group in await admin.list_groups():
-        # One that was deleted since, or that moves, is left out for a look.
+        # A group that was deleted since, or that moves, is left out once.
         with suppress(ClusterError):
             lag = await admin.group_lag(group.group)
             groups.append((group.group, group.coordinator, lag.total_records, round(lag.max_seconds, 1)))
@@ -167,7 +167,7 @@ async def _look(admin: Admin) -> _Look:
 async def _ends(
     admin: Admin, places: Sequence[TopicPartition]
 ) -> tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:
-    """Return where logs begin and end, but for topics that were deleted since they were listed."""
+    """Return the start and end offsets of logs, without topics that were deleted since they were listed."""
     while True:
         try:
             starts = await admin.offsets_for(dict.fromkeys(places, "earliest"))
@@ -193,5 +193,5 @@ def _topic_rows(before: _Look, now: _Look) -> list[tuple[str, int, int, int]]:
         kept[place.topic] += end - now.starts.get(place, end)
     rates = {name: round(records / seconds) if seconds else 0 for name, records in grown.items()}
     rows = [(name, count, rates[name], kept[name]) for name, count in now.partitions.items()]
-    # The busiest first.
+    # The busiest topics come first.
     return sorted(rows, key=lambda row: (-row[2], row[0]))
