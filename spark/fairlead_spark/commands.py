@@ -35,7 +35,7 @@ PipelineName = Annotated[
     str,
     typer.Argument(
         metavar="NAME",
-        help="Name of the pipeline, of `fairlead job list`; or a file of your own, ending in .py.",
+        help="Name of the pipeline, of `fairlead job list`; or a file ending in .py.",
     ),
 ]
 Options = Annotated[
@@ -62,20 +62,20 @@ Checkpoint = Annotated[
     str | None,
     typer.Option(
         metavar="DIR",
-        help="Folder from which the job goes on after a stop, one for each job.",
+        help="Folder from which the job continues after a stop; every job needs its own.",
         show_default="a temporary one: every run starts from the beginning",
     ),
 ]
-Once = Annotated[bool, typer.Option("--once", help="Work off what is there now, and end.")]
+Once = Annotated[bool, typer.Option("--once", help="Process all present records, and end.")]
 Seconds = Annotated[
-    float | None, typer.Option(min=0, help="End after so many seconds.", show_default="at Ctrl-C")
+    float | None, typer.Option(min=0, help="End after this number of seconds.", show_default="at Ctrl-C")
 ]
 Every = Annotated[str, typer.Option(metavar="INTERVAL", help="How often to look for records.")]
 Group = Annotated[
     str | None,
     typer.Option(
         metavar="GROUP",
-        help="Consumer group as which the progress is seen, for `fairlead group lag`; empty: none.",
+        help="Consumer group for the published progress, for `fairlead group lag`; empty: none.",
         show_default="job-NAME",
     ),
 ]
@@ -189,7 +189,7 @@ def _run(job: Job, master: str | None, conf: Mapping[str, str]) -> JobSummary:
                 return run.run()
     except (Py4JError, ConnectionError) as error:
         # A signal to the whole process group also stops the JVM; the checkpoint makes this safe.
-        message = f"Spark's own process has ended, or does not answer: {error!r}"
+        message = f"the Spark process has ended or does not answer: {error!r}"
         raise JobFailed(message) from error
 
 
@@ -199,7 +199,7 @@ def _stopped_by_signals(run: JobRun) -> Iterator[None]:
     kinds = (signal.SIGINT, signal.SIGTERM)
 
     def stop(_number: int, _frame: FrameType | None) -> None:
-        _tell("stopping after this batch; once more breaks it off")
+        _tell("stopping after this batch; a second signal cancels it")
         for kind in kinds:
             signal.signal(kind, signal.SIG_DFL)
         run.stop()

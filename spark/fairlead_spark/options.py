@@ -76,36 +76,36 @@ class Option:
 READ_OPTIONS: Final = (
     Option(
         "bootstrap",
-        "`http://HOST:PORT`, several by comma",
+        "`http://HOST:PORT`, separated by commas",
         f"the environment's `{BOOTSTRAP_VARIABLE}`, else `{DEFAULT_BOOTSTRAP}`",
-        "brokers to ask first; any one alive is enough",
+        "bootstrap brokers; one live broker is enough",
     ),
-    Option("subscribe", "topics, several by comma", "", "reads all partitions of these topics"),
+    Option("subscribe", "topics, separated by commas", "", "reads all partitions of these topics"),
     Option(
         "subscribePattern",
-        "a regular expression of Python",
+        "a Python regular expression",
         "",
-        "reads all topics whose whole name matches, a stream also topics that are created later",
+        "reads all topics whose whole name matches; a stream includes topics that are created later",
     ),
     Option("assign", ASSIGN_FORM, "", "reads these partitions"),
     Option(
         "startingOffsets",
         f"`earliest`, `latest` (stream), or {OFFSETS_FORM}; JSON names every partition",
         "`earliest` (batch), `latest` (stream)",
-        "where the read begins; a stream that has a checkpoint goes on from there instead",
+        "start of the read; a stream with a checkpoint continues from the checkpoint instead",
     ),
     Option(
         "startingTimestamp",
         "milliseconds since 1970, UTC",
         "",
-        "begins at the first record at or after this time, in place of `startingOffsets`; where there is none, at the "
-        "end",
+        "begins at the first record at or after this time, in place of `startingOffsets`; without such a record, at "
+        "the end",
     ),
     Option(
         "endingOffsets",
         f"`latest`, or {OFFSETS_FORM}",
         "`latest`",
-        "where the read ends: before this offset",
+        "end of the read: the first offset that is not read",
         "batch",
     ),
     Option(
@@ -119,49 +119,49 @@ READ_OPTIONS: Final = (
         "maxOffsetsPerTrigger",
         "a whole number above 0",
         "no limit",
-        "the most records of one trigger, shared out over partitions as they are behind",
+        "maximum number of records of one trigger, shared between the partitions",
         "stream",
     ),
     Option(
         "minPartitions",
         "a whole number above 0",
-        "as many tasks as cores of the driver, fewer where there are fewer partitions or little to read",
-        "the least tasks of a read; partitions are cut where there are fewer",
+        "one task for each core of the driver, fewer with fewer partitions or little to read",
+        "minimum number of tasks of a read; partitions are split if there are fewer of them",
     ),
-    Option("maxPartitions", "a whole number above 0", "no limit", "the most tasks of a read"),
+    Option("maxPartitions", "a whole number above 0", "no limit", "maximum number of tasks of a read"),
     Option(
         "failOnDataLoss",
         "`true`, `false`",
         "`true`",
-        "whether the query fails when records that it counted on are gone, or warns and goes on",
+        "whether the query fails when expected records are missing, or logs a warning and continues",
     ),
     Option("includeHeaders", "`true`, `false`", "`false`", "adds the column `headers`"),
     Option(
         "columns",
-        f"names by comma out of {', '.join(f'`{name}`' for name in columns.BY_NAME)}",
+        f"names separated by commas, out of {', '.join(f'`{name}`' for name in columns.BY_NAME)}",
         "all but `headers`",
-        "the columns of the read, in this order: what is not named is not sent to Spark",
+        "columns of the read, in this order; other columns are not sent to Spark",
     ),
     Option(
         "pushdown",
         "`true`, `false`",
         "`false`",
-        "filters on `topic`, `partition`, `offset` and `timestamp` leave out what need not be read; does nothing in "
-        "Spark 4, and needs `spark.sql.python.filterPushdown.enabled=true`",
+        "restricts the read by filters on `topic`, `partition`, `offset` and `timestamp`; has no effect in Spark 4, "
+        "and needs `spark.sql.python.filterPushdown.enabled=true`",
         "batch",
     ),
     Option(
         "groupId",
         "a group's name",
         "",
-        "publishes how far the query is as this group's offsets, when Spark commits a trigger",
+        "publishes the position of the query as this group's offsets when Spark commits a trigger",
         "stream",
     ),
     Option(
         "retryTimeout",
         'a duration such as `"60s"`',
         '`"60s"`',
-        "how long brokers that do not answer are tried again before the query fails",
+        "time for which a call is retried while no broker answers, before the query fails",
     ),
 )
 
@@ -294,7 +294,7 @@ def _take_selection(options: Mapping[str, str]) -> Selection:
             " and ".join(given) or "subscribe", [options[name] for name in given] or None, allowed
         )
     name = given[0]
-    forms = {"subscribe": "topics, several by comma", "subscribePattern": "a regular expression of Python"}
+    forms = {"subscribe": "topics, separated by commas", "subscribePattern": "a Python regular expression"}
     return _parsed(options, name, parsers[name], forms.get(name, ASSIGN_FORM))
 
 

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(900)
 START = datetime(2026, 11, 22, 8, tzinfo=UTC)
 SOURCES = ("web-1", "web-2", "worker")
-NO_NUMBER = "field value is no finite number"
+NO_NUMBER = "field value is not a finite number"
 RUBBISH = {
     b"rubbish": "no JSON object with the fields",
     b'{"source": "web-1", "level": "info"}': "no field at",
     b'{"source": "web-1", "at": "2026-11-22T08:00:00Z"}': "neither level nor metric",
-    b'{"source": "web-1", "at": "2026-11-22T08:00:00Z", "metric": "load"}': "a metric, and no field value",
+    b'{"source": "web-1", "at": "2026-11-22T08:00:00Z", "metric": "load"}': "a metric without the field value",
     # No window of Spark's holds the first time, and the second one is meant as milliseconds.
     b'{"source": "web-1", "at": 9223372036854, "level": "info"}': "field at is not in the years 1 to 9999",
     b'{"source": "web-1", "at": 1763798400000, "level": "info"}': "field at is not in the years 1 to 9999",

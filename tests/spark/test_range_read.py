@@ -86,7 +86,7 @@ def test_a_task_whose_brokers_vanish_ends_in_time(topic: str) -> None:
 
     assert f"{topic}-" in str(told.value)
     assert "option retryTimeout" in str(told.value)
-    assert f"came for {RETRY_SECONDS:g} s" in str(told.value)
+    assert f"arrived for {RETRY_SECONDS:g} s" in str(told.value)
     assert RETRY_SECONDS <= seconds < 10 * RETRY_SECONDS
 
 

@@ -179,7 +179,7 @@ def _check_lists(path: str, words: Mapping[str, Any]) -> None:
 
 def _check_named(where: str, names: tuple[str, ...], value: object) -> None:
     if not isinstance(value, list):
-        why = f"{where} is no list"
+        why = f"{where} is not a list"
         raise TemplateRefused(why)
     for place, entry in enumerate(value):
         if not isinstance(entry, Mapping) or entry.get(names[0]) is None:

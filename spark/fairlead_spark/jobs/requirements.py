@@ -98,11 +98,11 @@ def _check_java() -> None:
     path, release = java()
     wanted = f"Spark needs Java {JAVA_OLDEST} or newer"
     if path is None:
-        message = f"{wanted}, and there is no java in PATH; install it, or let JAVA_HOME name it"
+        message = f"{wanted}, and there is no java in PATH; install it or set JAVA_HOME"
         raise RequirementMissing(message)
     if release is None:
-        message = f"{wanted}, and {path} does not run; JAVA_HOME or PATH should name one that does"
+        message = f"{wanted}, and {path} does not run; set JAVA_HOME or PATH to one that runs"
         raise RequirementMissing(message)
     if java_release(release) < JAVA_OLDEST:
-        message = f"{wanted}, and {path} is {release}; JAVA_HOME can name another one"
+        message = f"{wanted}, and {path} is {release}; set JAVA_HOME to another one"
         raise RequirementMissing(message)

@@ -140,4 +140,4 @@ def cause_of(failure: PySparkException) -> str:
     lines = [line.strip() for line in str(failure).splitlines() if line.strip()]
     raised = [line for line in lines if line.partition(":")[0].split(".")[-1].endswith(_PYTHON_ERROR)]
     own = [line for line in raised if "Py4J" not in line and not line.startswith(("org.", "java.", "at "))]
-    return own[-1] if own else lines[0] if lines else "Spark does not say why"
+    return own[-1] if own else lines[0] if lines else "Spark gives no reason"

@@ -79,11 +79,11 @@ def columns_of(schema: Mapping[str, Any], partition_by: Sequence[str]) -> Column
     folded = [name.lower() for name in types]
     twice = sorted({name for name in folded if folded.count(name) > 1})
     if twice or len(types) != len(delta["fields"]):
-        message = f"the frame has several columns named {', '.join(twice) or 'alike'}; Delta does not tell case apart"
+        message = f"the frame has several columns named {', '.join(twice) or 'alike'}; Delta ignores case"
         raise SchemaMismatch(message)
     for name in partition_by:
         if name not in types:
-            message = f"partitionBy names {name!r}, which the frame has not; it has {', '.join(types)}"
+            message = f"partitionBy names {name!r}, which the frame does not have; it has {', '.join(types)}"
             raise SchemaMismatch(message)
         if types[name] not in PARTITION_TYPES:
             message = (
@@ -92,7 +92,7 @@ def columns_of(schema: Mapping[str, Any], partition_by: Sequence[str]) -> Column
             )
             raise SchemaMismatch(message)
     if len(set(partition_by)) == len(types):
-        message = "partitionBy names every column of the frame, so nothing is left for the files"
+        message = "partitionBy names every column of the frame, so no column is left for the files"
         raise SchemaMismatch(message)
     return Columns(delta)
 
@@ -106,7 +106,7 @@ def check_fits(table: DeltaTable, columns: Columns, partition_by: Sequence[str])
     where = f"table {table.table_uri}"
     for name in metadata.configuration:
         if name.startswith("delta.constraints.") or name == "delta.columnMapping.mode":
-            message = f"{where} has the property {name}, which this writer does not keep"
+            message = f"{where} has the property {name}, which this writer does not support"
             raise SchemaMismatch(message)
     there = json.loads(table.schema().to_json())
     if found := differences(columns.delta, there):
@@ -168,7 +168,7 @@ def differences(frame: Mapping[str, Any], table: Mapping[str, Any]) -> list[str]
         elif not field["nullable"]:
             found.append(f"column {name} of the table may not be null, which this writer does not check")
         elif rules := [key for key in field["metadata"] if key.startswith(RULES_OF_COLUMNS)]:
-            found.append(f"column {name} of the table has {rules[0]}, which this writer does not keep")
+            found.append(f"column {name} of the table has {rules[0]}, which this writer does not support")
     return found
 
 

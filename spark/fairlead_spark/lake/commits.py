@@ -102,7 +102,8 @@ class BatchCommit:
             else:
                 return Outcome.COMMITTED
         message = (
-            f"{len(failures)} commits to {self.options.path} met other writers; the last: {failures[-1]}"
+            f"{len(failures)} commits to {self.options.path} conflicted with other writers; "
+            f"the last: {failures[-1]}"
         )
         raise LakeCommitFailed(message) from failures[-1]
 
@@ -117,8 +118,8 @@ class BatchCommit:
             if self.is_stream and version is not None and version > self.application[1]:
                 message = (
                     f"{self.options.path} has micro-batch {version} of this query, and this is {self.application[1]}: "
-                    "the checkpoint is older than the table, so what this batch holds may be in it or not; begin with "
-                    "a new checkpoint, from where the table ends"
+                    "the checkpoint is older than the table, so it is unknown whether it has the records of this "
+                    "batch; start with a new checkpoint at the end of the table"
                 )
                 raise LakeCommitFailed(message)
             return version is not None and version >= self.application[1]

@@ -17,28 +17,28 @@ STORAGE_PREFIX = "storage."
 PATH_FORM = "an absolute folder, or a URI such as s3://BUCKET/TABLE"
 
 LAKE_OPTIONS: Final = (
-    Option("path", PATH_FORM, "", "where the table is; the first commit makes it"),
+    Option("path", PATH_FORM, "", "location of the table; the first commit creates it"),
     Option(
         "partitionBy",
-        "columns of the frame, several by comma",
+        "columns of the frame, separated by commas",
         "none",
-        "the columns whose values make partitions; a table keeps those it was made with",
+        "partition columns; an existing table keeps its own",
     ),
     Option(
-        "compression", ", ".join(f"`{codec}`" for codec in COMPRESSIONS), "`zstd`", "how files are compressed"
+        "compression", ", ".join(f"`{codec}`" for codec in COMPRESSIONS), "`zstd`", "compression of the files"
     ),
     Option(
         f"{STORAGE_PREFIX}NAME",
-        "what deltalake takes for the store, as `storage.AWS_REGION`",
+        "an option of deltalake for the store, such as `storage.AWS_REGION`",
         "the environment",
-        "an option of the object store, for the log and the files alike",
+        "an option of the object store, for both log and files",
     ),
-    Option("txnAppId", "a name", "", "a batch write's own, to recognise its repetition", "batch"),
+    Option("txnAppId", "a name", "", "id of a batch write, by which its repetition is recognised", "batch"),
     Option(
         "txnVersion",
         "a whole number, which grows with every write",
         "",
-        "the write of `txnAppId`; one that the table has already is passed over",
+        "version of the write of `txnAppId`; a version that the table already has is skipped",
         "batch",
     ),
 )

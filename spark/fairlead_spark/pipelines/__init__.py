@@ -54,9 +54,7 @@ class PipelineOption:
         return self.default is None
 
 
-BOOTSTRAP = PipelineOption(
-    "bootstrap", "Brokers to start from, URLs with commas between them.", DEFAULT_BOOTSTRAP
-)
+BOOTSTRAP = PipelineOption("bootstrap", "Bootstrap brokers, URLs separated by commas.", DEFAULT_BOOTSTRAP)
 """Option of every pipeline; the variable FAIRLEAD_BOOTSTRAP overrides the default."""
 
 
@@ -169,7 +167,7 @@ def _of_file(path: Path) -> Pipeline:
         raise PipelineError(message) from error
     pipeline = getattr(module, "PIPELINE", None)
     if not isinstance(pipeline, Pipeline):
-        message = f"{path} holds no pipeline: it needs PIPELINE = fairlead_spark.pipelines.Pipeline(...)"
+        message = f"{path} has no pipeline: it needs PIPELINE = fairlead_spark.pipelines.Pipeline(...)"
         raise PipelineError(message)
     with suppress(ImportError):
         from pyspark import cloudpickle

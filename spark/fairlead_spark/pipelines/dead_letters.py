@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 DEAD_LETTERS = PipelineOption(
     "deadLetters",
-    "Topic for records that do not parse; empty: that of the input with .dead-letters behind it.",
+    "Topic for records that do not parse; empty: the name of the input with the suffix .dead-letters.",
 )
 SUFFIX = ".dead-letters"
 OBSERVATION = "input"
@@ -68,7 +68,7 @@ def parse_json(column: str, ddl: str, *, required: Sequence[str] = ()) -> tuple[
             reason = reason.when(~inside, f"field {field.name} is not in the years 1 to 9999")
         elif isinstance(field.dataType, DoubleType | FloatType):
             finite = sql.abs(parsed[field.name]) < sql.lit(float("inf"))
-            reason = reason.when(~finite, f"field {field.name} is no finite number")
+            reason = reason.when(~finite, f"field {field.name} is not a finite number")
     return parsed, reason
 
 

@@ -73,7 +73,7 @@ PIPELINE = Pipeline(
         ),
         PipelineOption("output", "Topic of the windows.", "flight-windows"),
         PipelineOption("window", "Length of a window.", "1 hour"),
-        PipelineOption("watermark", "How long flights may come after later ones.", "2 hours"),
+        PipelineOption("watermark", "Maximum lateness of flights.", "2 hours"),
         *READING,
     ),
     writer=writer,

@@ -28,7 +28,7 @@ def parsed_entry() -> tuple[Column, Column]:
     entry, reason = parse_json("value", ENTRY, required=("source", "at"))
     neither = sql.when(entry["level"].isNull() & entry["metric"].isNull(), "neither level nor metric")
     unmeasured = neither.when(
-        entry["metric"].isNotNull() & entry["value"].isNull(), "a metric, and no field value"
+        entry["metric"].isNotNull() & entry["value"].isNull(), "a metric without the field value"
     )
     return entry, sql.coalesce(reason, unmeasured)
 
@@ -83,7 +83,7 @@ PIPELINE = Pipeline(
         PipelineOption("input", "Topic of log lines and measurements, JSON objects.", "logs"),
         PipelineOption("output", "Topic of the windows.", "log-windows"),
         PipelineOption("window", "Length of a window.", "1 minute"),
-        PipelineOption("watermark", "How long entries may come after later ones.", "5 minutes"),
+        PipelineOption("watermark", "Maximum lateness of entries.", "5 minutes"),
         *READING,
     ),
     writer=writer,

@@ -87,11 +87,9 @@ PIPELINE = Pipeline(
     name=NAME,
     summary="Topics of one cluster copied to another, with keys, partitions, headers and timestamps.",
     options=(
-        PipelineOption("topics", "Topics to copy, names with commas between them.", None),
-        PipelineOption(
-            "target", "Brokers of the cluster that gets the copies, URLs with commas between.", None
-        ),
-        PipelineOption("prefix", "In front of the names of the copies."),
+        PipelineOption("topics", "Topics to copy, names separated by commas.", None),
+        PipelineOption("target", "Brokers of the target cluster, URLs separated by commas.", None),
+        PipelineOption("prefix", "Prefix of the names of the copies."),
         STARTING_OFFSETS,
         MAX_OFFSETS,
     ),

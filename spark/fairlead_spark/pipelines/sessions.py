@@ -64,8 +64,8 @@ PIPELINE = Pipeline(
     options=(
         PipelineOption("input", "Topic of clicks, JSON objects with user, page and at.", "clicks"),
         PipelineOption("output", "Topic of the sessions.", "sessions"),
-        PipelineOption("gap", "A session ends when its user is silent for so long.", "30 minutes"),
-        PipelineOption("watermark", "How long clicks may come after later ones.", "10 minutes"),
+        PipelineOption("gap", "Inactivity of a user that ends a session.", "30 minutes"),
+        PipelineOption("watermark", "Maximum lateness of clicks.", "10 minutes"),
         *READING,
     ),
     writer=writer,

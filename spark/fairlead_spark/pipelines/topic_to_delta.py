@@ -60,7 +60,7 @@ def store_options(text: str) -> dict[str, str]:
             # Values are secrets, and a part between commas may be half of a secret.
             message = (
                 f"pipeline {NAME} has option storage, whose part {number} is not NAME=VALUE; "
-                "it must be NAME=VALUE with commas between"
+                "it must be NAME=VALUE pairs separated by commas"
             )
             raise PipelineOptionError(message)
         found[f"storage.{name}"] = value
@@ -99,17 +99,17 @@ PIPELINE = Pipeline(
     name=NAME,
     summary="Topics into a Delta table, each record exactly once, partitioned by day.",
     options=(
-        PipelineOption("topics", "Topics to read, names with commas between them.", None),
+        PipelineOption("topics", "Topics to read, names separated by commas.", None),
         PipelineOption(
-            "path", "Where the table is: an absolute folder, or a URI such as s3://BUCKET/TABLE.", None
+            "path", "Location of the table: an absolute folder, or a URI such as s3://BUCKET/TABLE.", None
         ),
         PipelineOption(
             "text", "true: key and value are text, with U+FFFD for what is not UTF-8; false: bytes.", "false"
         ),
-        PipelineOption("headers", "true: the headers of records are a column too.", "false"),
+        PipelineOption("headers", "true: the table also has a column with the headers of records.", "false"),
         PipelineOption(
             "storage",
-            "Options of the object store, NAME=VALUE with commas between; secrets better by the environment.",
+            "Options of the object store, NAME=VALUE pairs separated by commas; secrets are safer in the environment.",
         ),
         STARTING_OFFSETS,
         MAX_OFFSETS,

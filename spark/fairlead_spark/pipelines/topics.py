@@ -14,12 +14,14 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 STARTING_OFFSETS = PipelineOption(
-    "startingOffsets", "Where the first run begins: earliest, latest, or offsets as JSON.", "earliest"
+    "startingOffsets", "Start of the first run: earliest, latest, or offsets as JSON.", "earliest"
 )
-MAX_OFFSETS = PipelineOption("maxOffsetsPerTrigger", "At most so many records in one batch; empty: no limit.")
+MAX_OFFSETS = PipelineOption(
+    "maxOffsetsPerTrigger", "Maximum number of records in one batch; empty: no limit."
+)
 MIN_PARTITIONS = PipelineOption(
     "minPartitions",
-    "At least so many tasks a batch, such as the cores of all executors; empty: as many as the driver has cores.",
+    "Minimum number of tasks of a batch, such as the cores of all executors; empty: the cores of the driver.",
 )
 PLACED = "key,value,topic,partition,offset"
 """Columns that a pipeline with dead letters needs."""

@@ -22,11 +22,11 @@ COLUMNS: Final = (
     Column("topic", "STRING", "name of the topic"),
     Column("partition", "INT", "index of the partition"),
     Column("offset", "BIGINT", "position in the partition"),
-    Column("timestamp", "TIMESTAMP", "create time, or append time where the topic says so; microseconds"),
-    Column("timestampType", "INT", "0 for create time, 1 for append time"),
     Column(
-        "headers", "ARRAY<STRUCT<key: STRING, value: BINARY>>", "headers in their order; null without any"
+        "timestamp", "TIMESTAMP", "create time, or append time if the topic is configured so; microseconds"
     ),
+    Column("timestampType", "INT", "0 for create time, 1 for append time"),
+    Column("headers", "ARRAY<STRUCT<key: STRING, value: BINARY>>", "headers in order; null without headers"),
 )
 BY_NAME: Final = {column.name: column for column in COLUMNS}
 HEADERS: Final = "headers"

@@ -13,14 +13,14 @@ from enum import Enum
 class LossKind(Enum):
     """Reason for missing records, and the reaction of the query with `failOnDataLoss=false`."""
 
-    LOG_START = ("records were deleted before they were read", "reads on from the first record that is there")
+    LOG_START = ("records were deleted before they were read", "continues from the first available record")
     TOPIC_RECREATED = (
         "the topic was deleted and created again",
         "reads the new topic from its beginning",
     )
-    TOPIC_GONE = ("the topic does not exist any more, or is not read any more", "goes on without it")
+    TOPIC_GONE = ("the topic no longer exists, or is no longer read", "continues without it")
     LOG_TRUNCATED = (
-        "the log lost its end, as after an unclean election",
+        "the end of the log was lost, as after an unclean election",
         "continues where the log diverges from the log that was read",
     )
 

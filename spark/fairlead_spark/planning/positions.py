@@ -93,7 +93,7 @@ def parse_pattern(text: str) -> SubscribePattern:
     try:
         re.compile(text)
     except re.error as error:
-        _wrong(f"is no regular expression: {error}")
+        _wrong(f"is not a regular expression: {error}")
     return SubscribePattern(text)
 
 
@@ -103,10 +103,10 @@ def parse_assign(text: str) -> Assign:
     partitions: dict[str, tuple[int, ...]] = {}
     for topic, indexes in sorted(document.items()):
         if not isinstance(indexes, list) or not indexes:
-            _wrong(f"has {json.dumps(indexes)} for {topic}, which is no list of partitions")
+            _wrong(f"has {json.dumps(indexes)} for {topic}, which is not a list of partitions")
         for index in indexes:
             if type(index) is not int or index < 0:
-                _wrong(f"has {json.dumps(index)} for {topic}, which is no partition")
+                _wrong(f"has {json.dumps(index)} for {topic}, which is not a partition")
         partitions[topic] = tuple(sorted(set(indexes)))
     if not partitions:
         _wrong("names no partition")
@@ -142,9 +142,9 @@ def _json_object(text: str) -> dict[str, object]:
     try:
         document = json.loads(text)
     except ValueError as error:
-        _wrong(f"is no JSON: {error}")
+        _wrong(f"is not JSON: {error}")
     if not isinstance(document, dict):
-        _wrong(f"is {json.dumps(document)}, which is no JSON object")
+        _wrong(f"is {json.dumps(document)}, which is not a JSON object")
     return document
 
 

@@ -116,4 +116,4 @@ def truncated(name: str, partition: int, offset: int, end: int) -> Loss:
 
 def _gone(topic: TopicOffsets) -> str:
     places = ", ".join(f"{index}:{place.offset}" for index, place in sorted(topic.partitions.items()))
-    return f"the query stood at partition:offset {places}"
+    return f"the query was at partition:offset {places}"

@@ -56,13 +56,11 @@ def columns_of(schema: StructType, topic: str | None) -> SinkColumns:
         if part in LOG_COLUMNS:
             continue
         if part in found:
-            message = (
-                f"column {field.name} is there twice (names are compared without case); keep one of them"
-            )
+            message = f"column {field.name} is duplicated (names are compared without case); keep one of them"
             raise SchemaError(message)
         if part not in ALLOWED:
             message = (
-                f"column {field.name} of type {given} is no part of a record; allowed: {_allowed()}. Select these, "
+                f"column {field.name} of type {given} is not part of a record; allowed: {_allowed()}. Select these, "
                 "for example to_json(struct(*)) AS value"
             )
             raise SchemaError(message)
@@ -75,7 +73,7 @@ def columns_of(schema: StructType, topic: str | None) -> SinkColumns:
         message = f"column value (binary or string) is missing; the columns are: {names}"
         raise SchemaError(message)
     if topic is None and "topic" not in found:
-        message = "it is not said to which topic: set the option topic, or have a column topic of type string"
+        message = "no topic is given: set the option topic, or have a column topic of type string"
         raise SchemaError(message)
     return SinkColumns(
         record=tuple((part, found[part]) for part in RECORD_COLUMNS if part in found),

@@ -69,8 +69,8 @@ def _distinct(names: pa.ChunkedArray, column: str) -> list[str]:
     except UnicodeDecodeError as error:
         row, name = next((row, name) for row, name in enumerate(_raw(names), start=1) if _is_no_text(name))
         message = (
-            f"column {column} is {name!r} in row {row} of {len(names)}, which is no UTF-8 text; allowed: the name of a "
-            "topic"
+            f"column {column} is {name!r} in row {row} of {len(names)}, which is not UTF-8 text; allowed: the name of "
+            "a topic"
         )
         raise SchemaError(message) from error
 
@@ -87,7 +87,7 @@ def _check_header_names(table: pa.Table, column: str) -> None:
             (row, name) for row, name in zip(rows, _raw(names), strict=True) if _is_no_text(name)
         )
         message = (
-            f"column {column} has a header called {name!r} in row {row} of {table.num_rows}, which is no UTF-8 "
+            f"column {column} has a header called {name!r} in row {row} of {table.num_rows}, which is not UTF-8 "
             "text; allowed: names that are text, values of any bytes"
         )
         raise SchemaError(message) from error

@@ -27,29 +27,29 @@ from fairlead_spark.options import (
 WRITE_OPTIONS: Final = (
     Option(
         "bootstrap",
-        "`http://HOST:PORT`, several by comma",
+        "`http://HOST:PORT`, separated by commas",
         f"the environment's `{BOOTSTRAP_VARIABLE}`, else the address of a broker on this machine",
-        "brokers to ask first; any one alive is enough",
+        "bootstrap brokers; one live broker is enough",
     ),
-    Option("topic", "a topic's name", "", "where every row goes; without it the column `topic` says where"),
+    Option("topic", "a topic's name", "", "topic of every row; without it, the column `topic` is used"),
     Option(
         "acks",
         "`all`, `1`, `0`",
         "`all`",
-        "replicas that must have a record before its task is done: every in-sync one, the leader, none",
+        "replicas that must have a record before its task succeeds: all in-sync replicas, the leader, none",
     ),
-    Option("compression", "`none`, `lz4`, `zstd`", "`none`", "how batches are sent and stored"),
+    Option("compression", "`none`, `lz4`, `zstd`", "`none`", "compression of sent and stored batches"),
     Option(
         "idempotent",
         "`true`, `false`",
         "`true` with `acks=all`",
-        "whether a batch that is sent again within a task is stored once",
+        "whether a batch that a task sends repeatedly is stored once",
     ),
     Option(
         "deliveryTimeout",
         'a duration such as `"2m"`',
         '`"2m"`',
-        "how long a batch is tried before its task fails",
+        "time for which a batch is retried before its task fails",
     ),
     Option(
         "batchBytes",

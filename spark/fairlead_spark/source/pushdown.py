@@ -71,7 +71,7 @@ def reader_of(options: ReadOptions) -> BatchReader:
     """Return a reader with filter support if Spark separates reads, else a plain reader."""
     if KEEPS_READS_APART:
         return PushdownReader(options)
-    _LOG.warning("pushdown=true does nothing with this release of Spark; bound the read by offsets or times")
+    _LOG.warning("pushdown=true has no effect in this release of Spark; bound the read by offsets or times")
     return BatchReader(options)
 
 

@@ -142,8 +142,10 @@ class RangeRead:
         if not cut:
             seconds = self._connection.transport.settings.retry_timeout_seconds
             unread = ", ".join(f"{cursor} from {cursor.position}" for cursor in self._unread())
-            why = self._fetcher.trouble or "no refusal either"
-            message = f"nothing of {unread} came for {seconds:g} s (option retryTimeout); last refusal: {why}"
+            why = self._fetcher.trouble or "none"
+            message = (
+                f"no records of {unread} arrived for {seconds:g} s (option retryTimeout); last refusal: {why}"
+            )
             raise UnreachableError(message, {}, sent=False) from self._fetcher.trouble
 
     async def _ends(self) -> dict[TopicPartition, int]:

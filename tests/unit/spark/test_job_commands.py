@@ -83,7 +83,7 @@ def test_wrong_command_line(arguments: list[str], words: str, capsys: pytest.Cap
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("x = 1", "holds no pipeline: it needs PIPELINE"),
+        ("x = 1", "has no pipeline: it needs PIPELINE"),
         ("import nothing_of_that_name", "ModuleNotFoundError"),
     ],
 )

@@ -56,7 +56,7 @@ def test_a_log_that_ends_earlier_is_a_loss_with_numbers() -> None:
 
     assert plan.ranges == []
     assert [str(loss) for loss in plan.losses] == [
-        "a-0: the log lost its end, as after an unclean election: the query has read up to offset 9, "
+        "a-0: the end of the log was lost, as after an unclean election: the query has read up to offset 9, "
         "and the log ends at 4"
     ]
 
@@ -73,7 +73,7 @@ def test_the_error_of_losses_says_each_and_what_to_do() -> None:
     """Every loss with its place, and what failOnDataLoss=false would do instead."""
     losses = [
         Loss(LossKind.LOG_START, "a", 1, "offset 3 is below log start 8"),
-        Loss(LossKind.TOPIC_GONE, "b", detail="the query stood at 0:1"),
+        Loss(LossKind.TOPIC_GONE, "b", detail="the query was at 0:1"),
     ]
 
     with pytest.raises(DataLoss) as raised:
@@ -82,7 +82,7 @@ def test_the_error_of_losses_says_each_and_what_to_do() -> None:
     assert "a-1: records were deleted before they were read: offset 3 is below log start 8; b: the" in str(
         raised.value
     )
-    assert "failOnDataLoss=false the query reads on from the first record that is there and goes on" in str(
+    assert "failOnDataLoss=false the query continues from the first available record and continues" in str(
         raised.value
     )
 

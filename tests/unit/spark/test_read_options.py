@@ -107,7 +107,7 @@ def test_columns_are_those_named() -> None:
         (BASE | {"columns": "key,KEY"}, "columns", "each once"),
         (BASE | {"columns": " "}, "columns", "each once"),
         (BASE | {"columns": "key", "includeHeaders": "true"}, "includeHeaders", "headers among the columns"),
-        ({"subscribePattern": "("}, "subscribePattern", "a regular expression of Python"),
+        ({"subscribePattern": "("}, "subscribePattern", "a Python regular expression"),
     ],
 )
 def test_wrong_options_are_named_with_what_is_allowed(given: dict[str, str], name: str, words: str) -> None:

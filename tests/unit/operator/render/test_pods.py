@@ -103,8 +103,8 @@ def test_what_a_pod_is_known_by_stays() -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ({"containers": {"broker": {}}}, "spec.containers is no list"),
-        ({"containers": None}, "spec.containers is no list"),
+        ({"containers": {"broker": {}}}, "spec.containers is not a list"),
+        ({"containers": None}, "spec.containers is not a list"),
         ({"containers": [{"image": "x"}]}, r"spec.containers\[0\] has no name"),
         ({"containers": [{"name": "broker", "env": ["A=B"]}]}, r"spec.containers\[0\].env\[0\] has no name"),
         ({"volumes": [{"name": None}]}, r"spec.volumes\[0\] has no name"),
@@ -118,7 +118,7 @@ def test_what_a_pod_is_known_by_stays() -> None:
             r"spec.topologySpreadConstraints\[0\].whenUnsatisfiable is neither text nor a number",
         ),
         ({"initContainers": [{"name": "a", "volumeMounts": [{}]}]}, r"volumeMounts\[0\] has no mountPath"),
-        ({"strange": {"volumes": 7}}, "spec.strange.volumes is no list"),
+        ({"strange": {"volumes": 7}}, "spec.strange.volumes is not a list"),
     ],
 )
 def test_a_template_without_form_is_refused_by_its_field(spec: dict[str, Any], message: str) -> None:

@@ -188,7 +188,9 @@ def test_a_commit_that_never_gets_through_says_so(tmp_path: Path, monkeypatch: p
         raise CommitFailedError("another writer")
 
     monkeypatch.setattr(DeltaTable, "create_write_transaction", refuse)
-    with pytest.raises(LakeCommitFailed, match=f"20 commits to {tmp_path} met other writers.*another writer"):
+    with pytest.raises(
+        LakeCommitFailed, match=f"20 commits to {tmp_path} conflicted with other writers.*another writer"
+    ):
         commit(tmp_path, files, 1)
 
     assert (tmp_path / files[0].path).exists()
@@ -252,7 +254,7 @@ def test_a_frame_that_does_not_fit_is_refused(tmp_path: Path, table: dict[str, A
             "a.element is interval",
         ),
         ([field("a", "long"), field("A", "long")], [], "several columns named a"),
-        ([field("a", "long")], ["b"], "partitionBy names 'b', which the frame has not; it has a"),
+        ([field("a", "long")], ["b"], "partitionBy names 'b', which the frame does not have; it has a"),
         (
             [field("a", "timestamp"), field("b", "long")],
             ["a"],

@@ -60,7 +60,7 @@ def test_a_wrong_option_is_named(options: dict[str, str], says: str) -> None:
     [
         ({"topics": ","}, "needs a name in the option topics"),
         ({"text": "maybe"}, "option text='maybe'; it must be true or false"),
-        ({"storage": "AWS_REGION"}, "it must be NAME=VALUE with commas between"),
+        ({"storage": "AWS_REGION"}, "it must be NAME=VALUE pairs separated by commas"),
     ],
 )
 def test_the_pipeline_refuses_before_spark_is_started(options: dict[str, str], says: str) -> None:

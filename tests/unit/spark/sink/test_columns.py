@@ -66,7 +66,7 @@ def test_the_columns_of_kafkas_sink_are_found_whatever_their_case() -> None:
             "t",
             "column carrier of type string is no",
         ),
-        ({"value": types.StringType(), "Value": types.StringType()}, "t", "column Value is there twice"),
+        ({"value": types.StringType(), "Value": types.StringType()}, "t", "column Value is duplicated"),
         ({"value": types.StringType()}, None, "set the option topic, or have a column topic"),
     ],
 )
