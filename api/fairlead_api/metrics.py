@@ -50,13 +50,13 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
     MetricDefinition(
         name="fairlead_build_info",
         kind=_GAUGE,
-        help="Always 1; the labels say which release runs.",
+        help="Always 1; the labels name the running release.",
         labels=("release", "python"),
     ),
     MetricDefinition(
         name="fairlead_produce_batches_total",
         kind=_COUNTER,
-        help="Batches that were asked to be stored, by outcome: ok or the code of the problem.",
+        help="Batches received in produce calls, by outcome: ok or the code of the problem.",
         labels=("code",),
     ),
     MetricDefinition(
@@ -68,101 +68,101 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
     MetricDefinition(
         name="fairlead_fetch_partitions_total",
         kind=_COUNTER,
-        help="Partitions that were asked to be read, by outcome: ok or the code of the problem.",
+        help="Partitions requested in fetch calls, by outcome: ok or the code of the problem.",
         labels=("code",),
     ),
     MetricDefinition(
         name="fairlead_fetch_read_seconds",
         kind=_HISTOGRAM,
-        help="Time of reading what a fetch asks for from all its partitions, without its wait for records.",
+        help="Time in which a fetch reads from all its partitions, without its wait for records.",
         buckets=LATENCY_BUCKETS,
     ),
     MetricDefinition(
         name="fairlead_fetch_bytes_total",
         kind=_COUNTER,
-        help="Bytes of batches answered to readers, as stored.",
+        help="Bytes of batches in fetch answers, as stored.",
         labels=("topic",),
     ),
     MetricDefinition(
         name="fairlead_records_total",
         kind=_COUNTER,
-        help="Records appended (direction in) and answered to readers (direction out).",
+        help="Records appended (direction in) and sent in fetch answers (direction out).",
         labels=("topic", "direction"),
     ),
     MetricDefinition(
         name="fairlead_request_duration_seconds",
         kind=_HISTOGRAM,
-        help="Time from the request's head to the end of its answer, long polls included.",
+        help="Time from the head of a request to the end of its answer, including long polls.",
         labels=("route", "status"),
         buckets=LATENCY_BUCKETS,
     ),
     MetricDefinition(
         name="fairlead_long_polls_waiting",
         kind=_GAUGE,
-        help="Fetches that wait for records now.",
+        help="Fetches that currently wait for records.",
     ),
     MetricDefinition(
         name="fairlead_held_bytes",
         kind=_GAUGE,
-        help="Memory that unfinished calls hold: bodies, batches to be appended, answers not yet taken.",
+        help="Memory of unfinished calls: bodies, batches to be appended, answers not yet read by clients.",
         labels=("of",),
     ),
     MetricDefinition(
         name="fairlead_produce_calls",
         kind=_GAUGE,
-        help="Produce calls under way now.",
+        help="Produce calls currently under way.",
     ),
     MetricDefinition(
         name="fairlead_admitted_produce_calls",
         kind=_GAUGE,
-        help="Produce calls that are let in at the moment; it falls when the event loop is late.",
+        help="Current limit of concurrent produce calls, which is lowered when the event loop is late.",
     ),
     MetricDefinition(
         name="fairlead_forwarded_requests_total",
         kind=_COUNTER,
-        help="Requests passed on to the leader or the controller, by route and by outcome: the status that it "
-        "answered, no_answer where it may have acted, not_sent where it certainly did not.",
+        help="Requests forwarded to other brokers, by route and outcome: the status of the answer, no_answer if the "
+        "request may have been processed, not_sent if it certainly was not.",
         labels=("route", "outcome"),
     ),
     MetricDefinition(
         name="fairlead_stalled_readers_total",
         kind=_COUNTER,
-        help="Connections closed because their readers took nothing of an answer.",
+        help="Connections closed because their clients stopped reading an answer.",
     ),
     MetricDefinition(
         name="fairlead_append_group_batches",
         kind=_HISTOGRAM,
-        help="Batches that one write to a partition carried.",
+        help="Batches in one write to a partition.",
         buckets=GROUP_BUCKETS,
     ),
     MetricDefinition(
         name="fairlead_coordination_seconds",
         kind=_HISTOGRAM,
-        help="Time that etcd or the embedded store took for one call, failed ones included.",
+        help="Time of a call to etcd or the embedded store, including failed calls.",
         labels=("call",),
         buckets=SYNC_BUCKETS,
     ),
     MetricDefinition(
         name="fairlead_duplicate_batches_total",
         kind=_COUNTER,
-        help="Batches of idempotent producers and keyed requests that were stored before and only answered again.",
+        help="Batches of idempotent producers and keyed requests that were already stored by an earlier attempt.",
         labels=("topic",),
     ),
     MetricDefinition(
         name="fairlead_held_batches",
         kind=_GAUGE,
-        help="Batches that overtook others of their producer and wait for them.",
+        help="Batches that arrived out of order and wait for earlier batches of their producer.",
     ),
     MetricDefinition(
         name="fairlead_append_fsync_seconds",
         kind=_HISTOGRAM,
-        help="Time of one round of syncs over all partitions written to.",
+        help="Time of one round of syncs over all written partitions.",
         buckets=SYNC_BUCKETS,
     ),
     MetricDefinition(
         name="fairlead_partition_log_start_offset",
         kind=_GAUGE,
-        help="Offset of the oldest record of the partition that is still there.",
+        help="Offset of the oldest available record of the partition.",
         labels=("topic", "partition"),
     ),
     MetricDefinition(
@@ -191,37 +191,37 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
     MetricDefinition(
         name="fairlead_under_replicated_partitions",
         kind=_GAUGE,
-        help="Partitions led here with fewer replicas in sync than they have replicas.",
+        help="Partitions led by this broker with fewer in-sync replicas than replicas.",
     ),
     MetricDefinition(
         name="fairlead_under_min_isr_partitions",
         kind=_GAUGE,
-        help="Partitions led here that take no acks=all: fewer replicas in sync than min.insync.replicas.",
+        help="Partitions led by this broker that refuse acks=all: fewer replicas in sync than min.insync.replicas.",
     ),
     MetricDefinition(
         name="fairlead_refused_replicas",
         kind=_GAUGE,
-        help="Replicas here that are neither led nor followed: unreadable, or of epochs without a leader.",
+        help="Replicas on this broker that are neither led nor followed: unreadable, or of epochs without a leader.",
     ),
     MetricDefinition(
         name="fairlead_quarantined_replicas",
         kind=_GAUGE,
-        help="Replicas here that are an older copy of what was counted on, and the only one: they serve nothing.",
+        help="Replicas on this broker that are the only copy left but an outdated one; they serve no requests.",
     ),
     MetricDefinition(
         name="fairlead_lost_leases_total",
         kind=_COUNTER,
-        help="Times that this broker lost its lease while it ran, and registered again.",
+        help="Number of times that this broker lost its lease while running and registered again.",
     ),
     MetricDefinition(
         name="fairlead_isr_shrinks_total",
         kind=_COUNTER,
-        help="Replicas that fell out of sync in partitions led here.",
+        help="Replicas removed from the in-sync replicas of partitions led by this broker.",
     ),
     MetricDefinition(
         name="fairlead_isr_expands_total",
         kind=_COUNTER,
-        help="Replicas that came into sync in partitions led here.",
+        help="Replicas added to the in-sync replicas of partitions led by this broker.",
     ),
     MetricDefinition(
         name="fairlead_partition_leader_epoch",
@@ -232,25 +232,25 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
     MetricDefinition(
         name="fairlead_partition_in_sync_replicas",
         kind=_GAUGE,
-        help="Replicas in sync of a partition led here, the leader included.",
+        help="In-sync replicas of a partition led by this broker, including the leader.",
         labels=("topic", "partition"),
     ),
     MetricDefinition(
         name="fairlead_partition_replica_lag_records",
         kind=_GAUGE,
-        help="Records by which the slowest follower of a partition led here lags behind the leader's end.",
+        help="Records by which the slowest follower of a partition led by this broker lags behind the leader.",
         labels=("topic", "partition"),
     ),
     MetricDefinition(
         name="fairlead_deleted_segments_total",
         kind=_COUNTER,
-        help="Segments that left the logs led here, by reason: time and size as configured, log_start as deleted.",
+        help="Segments deleted from logs led by this broker, by reason: time, size, or log_start for deleted records.",
         labels=("reason",),
     ),
     MetricDefinition(
         name="fairlead_deleted_bytes_total",
         kind=_COUNTER,
-        help="Bytes of those segments.",
+        help="Bytes of segments deleted from logs led by this broker, by reason.",
         labels=("reason",),
     ),
     MetricDefinition(
@@ -266,23 +266,23 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
     MetricDefinition(
         name="fairlead_controller_active",
         kind=_GAUGE,
-        help="1 on the broker that holds the controller's office, 0 on the others; the sum over the cluster is 1.",
+        help="1 on the broker that is the controller, 0 on other brokers; the sum over the cluster is 1.",
     ),
     MetricDefinition(
         name="fairlead_leader_elections_total",
         kind=_COUNTER,
-        help="Leaders that this broker has installed as the controller; unclean ones may have lost records.",
+        help="Leaders that this broker has elected as the controller; unclean elections may have lost records.",
         labels=("kind",),
     ),
     MetricDefinition(
         name="fairlead_leaderless_partitions",
         kind=_GAUGE,
-        help="Partitions that no broker can lead now, reported by the controller; 0 on other brokers.",
+        help="Partitions that no broker can lead at the moment, reported by the controller; 0 on other brokers.",
     ),
     MetricDefinition(
         name="fairlead_reassigning_partitions",
         kind=_GAUGE,
-        help="Partitions that are being moved to other brokers, told by the controller; 0 on the others.",
+        help="Partitions that are being moved to other brokers, reported by the controller; 0 on other brokers.",
     ),
     MetricDefinition(
         name="fairlead_coordinated_groups",
@@ -297,12 +297,12 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
     MetricDefinition(
         name="fairlead_group_rebalances_total",
         kind=_COUNTER,
-        help="Times that a group coordinated here started to reassign its partitions.",
+        help="Number of times that a group coordinated by this broker started to reassign its partitions.",
     ),
     MetricDefinition(
         name="fairlead_group_commit_seconds",
         kind=_HISTOGRAM,
-        help="Time from a commit of offsets to its being stored, the wait for the transaction before it included.",
+        help="Time from a commit of offsets until it is stored, including the wait for the previous transaction.",
         buckets=LATENCY_BUCKETS,
     ),
     MetricDefinition(
@@ -313,24 +313,24 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
     MetricDefinition(
         name="fairlead_group_lag_records",
         kind=_GAUGE,
-        help="Records between a group's committed offset and the high watermark, told by the group's coordinator.",
+        help="Records between a group's committed offset and the high watermark, reported by its coordinator.",
         labels=("group", "topic", "partition"),
     ),
     MetricDefinition(
         name="fairlead_group_lag_seconds",
         kind=_GAUGE,
-        help="Age of the record at a group's committed offset, 0 without lag; told likewise.",
+        help="Age of the record at a group's committed offset, 0 without lag; reported by the group's coordinator.",
         labels=("group", "topic", "partition"),
     ),
     MetricDefinition(
         name="fairlead_group_lag_hidden_partitions",
         kind=_GAUGE,
-        help="Partitions whose lag is not shown, because there are more than a broker shows series for.",
+        help="Partitions whose lag is not exported because the limit of series per broker is reached.",
     ),
     MetricDefinition(
         name="fairlead_storage_failed",
         kind=_GAUGE,
-        help="1 once a write or a sync of the data directory has failed: writes are refused until a restart.",
+        help="1 after a failed write or sync of the data directory; writes are refused until a restart.",
     ),
     MetricDefinition(
         name="fairlead_disk_free_bytes",
@@ -345,17 +345,17 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
     MetricDefinition(
         name="fairlead_memory_used_bytes",
         kind=_GAUGE,
-        help="Memory of the process that the system cannot take back: without mapped pages of segments.",
+        help="Memory of the process that the system cannot reclaim; without mapped pages of segments.",
     ),
     MetricDefinition(
         name="fairlead_memory_limit_bytes",
         kind=_GAUGE,
-        help="Memory that the process may use: the limit of its container, or all of the machine.",
+        help="Memory that the process may use: the limit of its container, or all memory of the machine.",
     ),
     MetricDefinition(
         name="fairlead_event_loop_lag_seconds",
         kind=_HISTOGRAM,
-        help="How late the event loop woke a timer: work that held the loop for too long.",
+        help="Delay with which the event loop wakes a timer, caused by work that blocks the loop.",
         buckets=LAG_BUCKETS,
     ),
 )
@@ -365,17 +365,17 @@ PROCESS_METRICS: Final[tuple[MetricDefinition, ...]] = (
     MetricDefinition(
         name="process_cpu_seconds_total",
         kind=_COUNTER,
-        help="Time that the process has spent on processors, of the user and of the system.",
+        help="Processor time of the process in user and system mode.",
     ),
     MetricDefinition(
         name="process_resident_memory_bytes",
         kind=_GAUGE,
-        help="Memory that the process holds, the mapped pages of segments included.",
+        help="Resident memory of the process, including mapped pages of segments.",
     ),
     MetricDefinition(
         name="process_virtual_memory_bytes",
         kind=_GAUGE,
-        help="Addresses that the process has reserved.",
+        help="Virtual memory of the process.",
     ),
     MetricDefinition(
         name="process_open_fds",
@@ -390,7 +390,7 @@ PROCESS_METRICS: Final[tuple[MetricDefinition, ...]] = (
     MetricDefinition(
         name="process_start_time_seconds",
         kind=_GAUGE,
-        help="When the process was started, in seconds since 1970.",
+        help="Start time of the process, in seconds since 1970.",
     ),
 )
 """Metrics that Prometheus' client libraries expose for every process under these names, on Linux."""

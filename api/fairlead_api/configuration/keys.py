@@ -137,7 +137,7 @@ _BUILT: Final = (
         -1,
         LONG_MAX,
         "ms",
-        "Age of its newest record at which a whole closed segment is deleted, the oldest first; -1 keeps it for ever.",
+        "Age of its newest record at which a closed segment is deleted, the oldest segment first; -1 for no limit.",
     ),
     _number(
         "retention.bytes",
@@ -145,8 +145,8 @@ _BUILT: Final = (
         -1,
         LONG_MAX,
         "bytes",
-        "Size of a partition that stays at least: its oldest closed segments are deleted while the rest is not "
-        "smaller; -1 has no limit.",
+        "Minimum size of a partition after deletion: its oldest closed segments are deleted as long as the remaining "
+        "segments are not smaller; -1 for no limit.",
     ),
     _number(
         "file.delete.delay.ms",
@@ -154,7 +154,7 @@ _BUILT: Final = (
         0,
         LONG_MAX,
         "ms",
-        "Time for which the files of deleted segments stay, for readers that are inside.",
+        "Time for which the files of deleted segments are kept for reads in progress.",
     ),
     _number(
         "segment.index.bytes",
@@ -170,7 +170,7 @@ _BUILT: Final = (
         0,
         INT_MAX,
         "bytes",
-        "Bytes of log between two entries of the offset index; smaller finds offsets faster and costs "
+        "Bytes of log between two entries of the offset index; a smaller value finds offsets faster and costs "
         "memory.",
     ),
     _number(
@@ -179,7 +179,7 @@ _BUILT: Final = (
         0,
         64 * MIB,
         "bytes",
-        "Largest record batch as stored, after compression. A batch may open to 64 MiB at most. Kafka's "
+        "Largest record batch as stored, after compression. A decompressed batch has at most 64 MiB. Kafka's "
         "default is 1 MiB; columnar batches are larger.",
     ),
     _choice(
@@ -187,7 +187,7 @@ _BUILT: Final = (
         "CreateTime",
         ("CreateTime", "LogAppendTime"),
         (),
-        "Whether a record's time is the producer's or the leader's at the append.",
+        "Whether the timestamp of a record is set by the producer or by the leader at the append.",
     ),
     _number(
         "message.timestamp.before.max.ms",
@@ -195,7 +195,7 @@ _BUILT: Final = (
         0,
         LONG_MAX,
         "ms",
-        "How far a record's time may lie before the broker's clock. Not applied with LogAppendTime.",
+        "Maximum distance of a record's timestamp before the broker's clock. Not applied with LogAppendTime.",
     ),
     _number(
         "message.timestamp.after.max.ms",
@@ -203,15 +203,15 @@ _BUILT: Final = (
         0,
         LONG_MAX,
         "ms",
-        "How far a record's time may lie after the broker's clock. Not applied with LogAppendTime.",
+        "Maximum distance of a record's timestamp after the broker's clock. Not applied with LogAppendTime.",
     ),
     _choice(
         "compression.type",
         "producer",
         ("producer", "uncompressed", "lz4", "zstd"),
         ("gzip", "snappy"),
-        "Codec that the SDK and the JSON path use when the producer names none; `producer` means "
-        "uncompressed there. Stored batches are never encoded again.",
+        "Codec that the SDK and JSON or Arrow produce calls use if the producer does not choose one; `producer` means "
+        "uncompressed for them. Stored batches are never re-encoded.",
     ),
     ConfigKey(
         name="min.insync.replicas",
@@ -220,8 +220,8 @@ _BUILT: Final = (
         minimum=1,
         maximum=INT_MAX,
         unit="replicas",
-        explanation="Replicas that must be in sync before the high watermark moves and acks=all is answered. Kafka's "
-        "default is 1.",
+        explanation="Number of replicas that must be in sync for the high watermark to advance and for acks=all. "
+        "Kafka's default is 1.",
         scopes=AGREED,
     ),
     _choice(
@@ -229,9 +229,8 @@ _BUILT: Final = (
         "synced",
         ("synced", "replicated"),
         (),
-        "What counts as stored: `synced` is on disk after fsync, so that an acknowledged record survives "
-        "the loss of power on all brokers; `replicated` is Kafka's promise, in the memory of all in-sync "
-        "replicas.",
+        "When a record counts as stored: `synced` means on disk after fsync, so that an acknowledged record survives "
+        "a power failure of all brokers; `replicated` is Kafka's guarantee, in the memory of all in-sync replicas.",
         AGREED,
     ),
     _number(
@@ -240,8 +239,8 @@ _BUILT: Final = (
         1,
         LONG_MAX,
         "records",
-        "Records after which the log is synced with durability=replicated; synced syncs before it "
-        "acknowledges.",
+        "Number of records after which the log is synced with durability=replicated; with durability=synced every "
+        "record is synced before its acknowledgement.",
     ),
     _number(
         "flush.ms",
@@ -249,14 +248,15 @@ _BUILT: Final = (
         0,
         LONG_MAX,
         "ms",
-        "Time after which the log is synced with durability=replicated; synced syncs before it acknowledges.",
+        "Time after which the log is synced with durability=replicated; with durability=synced every record is synced "
+        "before its acknowledgement.",
     ),
     _choice(
         "replication.mode",
         "isr",
         ("isr",),
         ("quorum",),
-        "How replicas agree: by the set of in-sync replicas, or by a write quorum.",
+        "Replication protocol: a set of in-sync replicas, or a write quorum.",
         AGREED,
     ),
     _choice(
@@ -264,15 +264,14 @@ _BUILT: Final = (
         "delete",
         ("delete",),
         ("compact", "compact,delete", "delete,compact"),
-        "What happens to old records: they are deleted, or compacted to the newest record of each key.",
+        "Handling of old records: they are deleted, or compacted to the newest record of each key.",
     ),
     _choice(
         "unclean.leader.election.enable",
         "false",
         ("true", "false"),
         (),
-        "Whether a replica outside the eligible ones may become leader, at the price of acknowledged "
-        "records.",
+        "Whether a replica that is not eligible may become leader, which can lose acknowledged records.",
         AGREED,
     ),
 )
@@ -284,7 +283,7 @@ _LATER: Final = (
         0,
         LONG_MAX,
         "ms",
-        "How long a tombstone stays readable in a compacted topic.",
+        "Time for which a tombstone remains readable in a compacted topic.",
     ),
     _number(
         "min.compaction.lag.ms",
@@ -292,7 +291,7 @@ _LATER: Final = (
         0,
         LONG_MAX,
         "ms",
-        "Time that a record stays uncompacted at least.",
+        "Minimum time before a record is compacted.",
     ),
     _number(
         "max.compaction.lag.ms",
@@ -300,7 +299,7 @@ _LATER: Final = (
         1,
         LONG_MAX,
         "ms",
-        "Time after which a record is compacted at the latest.",
+        "Maximum time after which a record is compacted.",
     ),
     ConfigKey(
         name="min.cleanable.dirty.ratio",
@@ -337,7 +336,7 @@ _OF_BROKERS: Final = (
         1,
         LONG_MAX,
         "ms",
-        "Time between two looks for segments whose retention is over.",
+        "Interval of the checks for segments that have exceeded their retention.",
     ),
     _number(
         "replica.lag.time.max.ms",
@@ -345,8 +344,8 @@ _OF_BROKERS: Final = (
         100,
         INT_MAX,
         "ms",
-        "Time for which a follower may not have caught up with its leader's end before it leaves the in-sync "
-        "replicas. Read by the leader.",
+        "Maximum time for which a follower may lag behind the end of its leader's log before it is removed from the "
+        "in-sync replicas. Used by the leader.",
     ),
 )
 
@@ -356,15 +355,15 @@ _OF_ONE_BROKER: Final = (
         "false",
         ("true", "false"),
         (),
-        "Whether the broker gets no new replicas. What it keeps it goes on keeping.",
+        "Whether the broker gets no new replicas; existing replicas stay on the broker.",
     ),
     _choice(
         "draining",
         "false",
         ("true", "false"),
         (),
-        "Whether the broker is being emptied: it gets no new replicas, its leaderships and then its replicas move to "
-        "other brokers.",
+        "Whether the broker is being drained: it gets no new replicas, and its leaderships and then its replicas are "
+        "moved to other brokers.",
     ),
 )
 
@@ -375,8 +374,8 @@ _AT_START: Final = (
         2_000,
         120_000,
         "ms",
-        "Time of silence after which others take over from a broker, rounded up to whole seconds. Kafka's default is "
-        "9 seconds.",
+        "Time without a heartbeat after which a broker counts as failed, rounded up to whole seconds. Kafka's default "
+        "is 9 seconds.",
     ),
     _number(
         "max.connections",
@@ -384,8 +383,8 @@ _AT_START: Final = (
         0,
         INT_MAX,
         "connections",
-        "Connections of the data listener at once; further ones wait. 0, the default, takes three quarters of the "
-        "limit of open files.",
+        "Maximum number of concurrent connections of the data listener; further connections wait. 0, the default, "
+        "means three quarters of the limit of open files.",
     ),
     _number(
         "num.io.threads",
@@ -393,7 +392,7 @@ _AT_START: Final = (
         1,
         64,
         "threads",
-        "Threads that append and read. Kafka's default is 8.",
+        "Number of threads that append to logs and read from logs. Kafka's default is 8.",
     ),
     _number(
         "num.recovery.threads.per.data.dir",
@@ -401,13 +400,18 @@ _AT_START: Final = (
         1,
         64,
         "threads",
-        "Partitions that are recovered in parallel at the start. Kafka's default is 2.",
+        "Number of partitions that are recovered in parallel at the start. Kafka's default is 2.",
     ),
 )
 
 _OF_THE_CLUSTER: Final = (
     _number(
-        "num.partitions", 1, 1, 10_000, "partitions", "Partitions of a topic whose creator names no number."
+        "num.partitions",
+        1,
+        1,
+        10_000,
+        "partitions",
+        "Number of partitions of a topic that is created without one.",
     ),
     ConfigKey(
         name="default.replication.factor",
@@ -416,14 +420,14 @@ _OF_THE_CLUSTER: Final = (
         minimum=1,
         maximum=32_767,
         unit="replicas",
-        explanation="Replication factor of a topic whose creator names none. Kafka's default is 1.",
+        explanation="Replication factor of a topic that is created without one. Kafka's default is 1.",
     ),
     _choice(
         "auto.leader.rebalance.enable",
         "true",
         ("true", "false"),
         (),
-        "Whether the controller gives partitions back to their preferred leaders, the first of their replicas.",
+        "Whether the controller moves leaderships back to the preferred leaders, the first replicas of partitions.",
     ),
     _number(
         "leader.imbalance.per.broker.percentage",
@@ -431,7 +435,7 @@ _OF_THE_CLUSTER: Final = (
         0,
         100,
         "percent",
-        "Share of the partitions that a broker should lead and does not lead, above which they are given back to it.",
+        "Share of a broker's preferred leaderships that are on other brokers, above which they are moved back.",
     ),
     _number(
         "leader.imbalance.check.interval.seconds",
@@ -439,7 +443,7 @@ _OF_THE_CLUSTER: Final = (
         1,
         INT_MAX,
         "s",
-        "Time between two looks for partitions that are not led by their preferred leader.",
+        "Interval of the checks for partitions that are not led by their preferred leader.",
     ),
     _number(
         "offsets.retention.minutes",
@@ -447,8 +451,8 @@ _OF_THE_CLUSTER: Final = (
         1,
         INT_MAX,
         "min",
-        "Time after which a committed offset of a group without members is forgotten, counted from the later of its "
-        "commit and the end of the last member.",
+        "Time after which a committed offset of a group without members is deleted, counted from the commit or from "
+        "the departure of the last member, whichever is later.",
     ),
     _number(
         "unclean.leader.election.delay.ms",
@@ -456,8 +460,8 @@ _OF_THE_CLUSTER: Final = (
         0,
         INT_MAX,
         "ms",
-        "Time that a partition which allows unclean elections waits for a complete replica before the replica "
-        "with the longest log among the live ones is elected.",
+        "Time that a partition with unclean elections allowed waits for a complete replica before the live replica "
+        "with the longest log is elected.",
     ),
 )
 

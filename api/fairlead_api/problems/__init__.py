@@ -158,8 +158,8 @@ def _definition_in(document: Mapping[str, JSON]) -> ProblemDefinition:
         status=status,
         title=_text(document.get("title"), f"Problem {code}"),
         kind=_kind_in(document, status),
-        explanation="A problem that this release does not know; a newer server sent it.",
-        next_step="Act by its kind.",
+        explanation="A problem of a newer broker that this release does not know.",
+        next_step="Act according to its kind.",
     )
 
 

@@ -23,8 +23,8 @@ CLUSTER_PROBLEMS: Final = (
         421,
         "Another broker leads the partition",
         REFRESH,
-        "This broker does not lead the partition and was asked not to forward. Nothing was appended.",
-        "Send the request to the address that the problem names, or learn the metadata again.",
+        "This broker does not lead the partition, and the request must not be forwarded. Nothing was appended.",
+        "Send the request to the address that the problem names, or fetch the metadata again.",
         data_members=(
             TOPIC,
             PARTITION,
@@ -37,7 +37,7 @@ CLUSTER_PROBLEMS: Final = (
         421,
         "Another broker coordinates the group",
         REFRESH,
-        "This broker does not coordinate the group and was asked not to forward.",
+        "This broker does not coordinate the group, and the request must not be forwarded.",
         "Send the request to the address that the problem names.",
         data_members=(
             DataMember("group", "name of the group"),
@@ -50,17 +50,17 @@ CLUSTER_PROBLEMS: Final = (
         429,
         "Too much at once",
         RETRY,
-        "The caller exceeded a quota, or a partition remembers as many idempotency keys as it may.",
-        "Wait for the time of `Retry-After`, then send the request again.",
+        "The caller exceeded a quota, or a partition has reached the limit of remembered idempotency keys.",
+        "Wait for the time in `Retry-After`, then send the request again.",
     ),
     ProblemDefinition(
         "log_damaged",
         500,
         "The stored records are damaged",
         ProblemKind.DATA_LOSS,
-        "Bytes on disk in the asked range fail their checksum and no other replica can supply them. Nothing "
-        "was dropped; the ranges before and after are served.",
-        "Restore the records from elsewhere, or read on at `next_good_offset`; an operator may accept the "
+        "Bytes on disk in the requested range do not match their checksum, and no other replica can supply them. "
+        "Nothing was dropped; the ranges before and after are served.",
+        "Restore the records from another source, or continue at `next_good_offset`; an operator may accept the "
         "damage.",
         data_members=(
             TOPIC,
@@ -74,17 +74,17 @@ CLUSTER_PROBLEMS: Final = (
         500,
         "The storage failed",
         BUG,
-        "A write or sync of the data directory failed. The directory takes no more writes until the broker "
-        "restarts; reads of what is acknowledged go on.",
-        "Look at the disk and the broker's log, then restart the broker.",
+        "A write or sync of the data directory failed. The directory accepts no more writes until the broker "
+        "restarts; acknowledged records can still be read.",
+        "Check the disk and the broker's log, then restart the broker.",
     ),
     ProblemDefinition(
         "internal",
         500,
         "The server failed unexpectedly",
         BUG,
-        "The broker met a condition that its authors did not foresee. Its log holds the trace.",
-        "Report it with the broker's log. Whether the request took effect follows from `side_effect`.",
+        "The broker failed with an unexpected error. Its log has the stack trace.",
+        "Report the failure with the broker's log. `side_effect` tells whether the request may have taken effect.",
         data_members=(DataMember("failure_id", "names the entry in the broker's log"),),
     ),
     ProblemDefinition(
@@ -92,13 +92,13 @@ CLUSTER_PROBLEMS: Final = (
         503,
         "Too few replicas are in sync",
         RETRY,
-        "Fewer replicas are in sync than `min.insync.replicas` asks for. Nothing was appended.",
-        "Retry with back-off; if it lasts, look for brokers that are down or slow.",
+        "Fewer replicas are in sync than `min.insync.replicas` requires. Nothing was appended.",
+        "Retry with back-off; if the problem persists, look for brokers that are down or slow.",
         data_members=(
             TOPIC,
             PARTITION,
             DataMember("in_sync", "number of replicas in sync"),
-            DataMember("required", "number that min.insync.replicas asks for"),
+            DataMember("required", "number that min.insync.replicas requires"),
         ),
     ),
     ProblemDefinition(
@@ -107,7 +107,7 @@ CLUSTER_PROBLEMS: Final = (
         "The partition has no leader",
         REFRESH,
         "No broker leads the partition now: an election is under way, or no eligible replica is alive.",
-        "Learn the metadata again and retry with back-off.",
+        "Fetch the metadata again and retry with back-off.",
         data_members=(TOPIC, PARTITION),
     ),
     ProblemDefinition(
@@ -115,8 +115,8 @@ CLUSTER_PROBLEMS: Final = (
         503,
         "The end offset is not known yet",
         RETRY,
-        "A new leader does not know yet how far the partition is replicated. It answers this rather than a "
-        "smaller number than before.",
+        "A new leader does not yet know the high watermark of the partition, and does not answer with a smaller "
+        "offset than before.",
         "Retry shortly.",
         data_members=(TOPIC, PARTITION),
     ),
@@ -125,8 +125,8 @@ CLUSTER_PROBLEMS: Final = (
         503,
         "The broker is stopping",
         RETRY,
-        "The broker takes no new work because it is being stopped or restarted. Nothing was appended.",
-        "Retry, best at another broker.",
+        "The broker accepts no new requests because it is being stopped or restarted. Nothing was appended.",
+        "Retry, preferably at another broker.",
     ),
     ProblemDefinition(
         "overloaded",
@@ -134,7 +134,7 @@ CLUSTER_PROBLEMS: Final = (
         "The broker is overloaded",
         RETRY,
         "Too many requests or bytes are waiting in this broker. Nothing was appended.",
-        "Retry with back-off, after the time of `Retry-After` if there is one.",
+        "Retry with back-off, after the time in `Retry-After` if it is present.",
     ),
     ProblemDefinition(
         "coordination_unavailable",
@@ -143,16 +143,16 @@ CLUSTER_PROBLEMS: Final = (
         RETRY,
         "The operation needs the coordination store, and the broker cannot reach it or cannot prove its "
         "lease.",
-        "Retry with back-off; if it lasts, look at the coordination store.",
+        "Retry with back-off; if the problem persists, check the coordination store.",
     ),
     ProblemDefinition(
         "leader_changed",
         503,
         "The leader changed while the request waited",
         REFRESH,
-        "The batch was appended by a leader that lost its office before the batch was known to be "
-        "replicated. It may be stored or not.",
-        "Learn the metadata again and send the same batch again; an idempotent producer makes that safe.",
+        "The batch was appended by a leader that lost its leadership before the replication of the batch was "
+        "confirmed. The batch may be stored or not.",
+        "Fetch the metadata again and send the same batch again; an idempotent producer makes this safe.",
         side_effect=MAYBE,
         data_members=(TOPIC, PARTITION),
     ),
@@ -161,9 +161,9 @@ CLUSTER_PROBLEMS: Final = (
         504,
         "The acknowledgement took too long",
         RETRY,
-        "The batch was appended, and its replication or sync did not finish within `timeout_ms`. It may be "
+        "The batch was appended, but its replication or sync did not finish within `timeout_ms`. It may be "
         "stored.",
-        "Send the same batch again; an idempotent producer makes that safe.",
+        "Send the same batch again; an idempotent producer makes this safe.",
         side_effect=MAYBE,
         data_members=(TOPIC, PARTITION),
     ),
@@ -172,9 +172,9 @@ CLUSTER_PROBLEMS: Final = (
         504,
         "Too few replicas stayed in sync",
         RETRY,
-        "The batch was appended, then the replicas in sync fell below `min.insync.replicas`. It may be "
+        "The batch was appended, but then the number of in-sync replicas fell below `min.insync.replicas`. It may be "
         "stored.",
-        "Send the same batch again; an idempotent producer makes that safe.",
+        "Send the same batch again; an idempotent producer makes this safe.",
         side_effect=MAYBE,
         data_members=(TOPIC, PARTITION),
     ),
@@ -183,8 +183,8 @@ CLUSTER_PROBLEMS: Final = (
         507,
         "The disk is full",
         RETRY,
-        "The data directory has no room for the batch. Nothing of it was stored; reads go on, and writes "
-        "recover by themselves once there is room.",
+        "The data directory has no space for the batch. No part of it was stored. Reads continue, and writes are "
+        "accepted again once there is space.",
         "Free or add disk space, then retry.",
     ),
 )

@@ -30,9 +30,9 @@ REQUEST_PROBLEMS: Final = (
         400,
         "The record batch is malformed",
         FIX,
-        "The bytes of a record batch break the rules of the format: a length, a count, a reserved bit or "
-        "the Arrow message inside does not fit the header. Nothing was stored.",
-        "Encode the batch as the record batch reference says; the detail names the first rule that failed.",
+        "The bytes of a record batch violate the rules of the format: a length, a count, a reserved bit or "
+        "the Arrow message does not match the header. Nothing was stored.",
+        "Encode the batch as described in the record batch reference; the detail names the first violated rule.",
     ),
     ProblemDefinition(
         "malformed_request",
@@ -41,7 +41,7 @@ REQUEST_PROBLEMS: Final = (
         FIX,
         "The body, a parameter or a header could not be read: broken JSON, a wrong type, a missing field, a "
         "value out of range, or frames whose lengths do not add up. Nothing was changed.",
-        "Correct the place that the detail names and send the request again.",
+        "Correct the part of the request that the detail names, and send the request again.",
         data_members=(PARAMETER, VALUE, ALLOWED),
     ),
     ProblemDefinition(
@@ -49,7 +49,7 @@ REQUEST_PROBLEMS: Final = (
         400,
         "The version is not supported",
         FIX,
-        "The request names an API version, frame version or batch format that this broker does not speak.",
+        "The request names an API version, frame version or batch format that this broker does not support.",
         "Choose one of the supported versions listed in the problem, or ask `GET /v1/versions`.",
         data_members=(PARAMETER, VALUE, SUPPORTED),
     ),
@@ -58,8 +58,8 @@ REQUEST_PROBLEMS: Final = (
         400,
         "The checksum does not match",
         FIX,
-        "A record batch arrived with other bytes than its checksum was computed over: it was damaged on the "
-        "way, or the sender computes the checksum over the wrong range. Nothing was stored.",
+        "The checksum of a received record batch does not match its bytes: the batch was damaged in transit, or the "
+        "sender computes the checksum over the wrong range. Nothing was stored.",
         "Send the batch again from its source. If it happens every time, check the range of the checksum: "
         "from byte 36 to the end of the batch.",
     ),
@@ -68,7 +68,7 @@ REQUEST_PROBLEMS: Final = (
         401,
         "The caller is not authenticated",
         FIX,
-        "The call needs an identity and carried none, or one that could not be proven.",
+        "The call requires an identity, but has none or one that could not be verified.",
         "Send valid credentials.",
     ),
     ProblemDefinition(
@@ -88,9 +88,9 @@ REQUEST_PROBLEMS: Final = (
         403,
         "A newer producer took over",
         FENCED,
-        "A producer with the same name and a higher epoch is active. This one may be a ghost of an earlier "
+        "A producer with the same name and a higher epoch is active. This producer may be left over from an earlier "
         "run.",
-        "Stop this producer. If both should run, give them different names.",
+        "Stop this producer. If both producers should run, give them different names.",
         data_members=(
             DataMember("producer_id", "id of the producer"),
             DataMember("producer_epoch", "the newer epoch"),
@@ -101,9 +101,9 @@ REQUEST_PROBLEMS: Final = (
         403,
         "The caller is not a broker of this cluster",
         FIX,
-        "The peer listener serves the brokers of its cluster alone, and the caller could not prove to be one: it "
-        "names another cluster, is not registered, or has not the secret of its registration.",
-        "Clients use the data listener. For a broker, look whether its peer addresses and its cluster are right.",
+        "The peer listener serves only the brokers of its cluster, and the caller could not be verified as one: it "
+        "names another cluster, is not registered, or does not have the secret of its registration.",
+        "Clients use the data listener. For a broker, check its peer addresses and its cluster.",
         data_members=(DataMember("broker", "the broker that the caller says it is"),),
     ),
     ProblemDefinition(
@@ -111,8 +111,8 @@ REQUEST_PROBLEMS: Final = (
         412,
         "That life of the broker is over",
         FENCED,
-        "A broker made a call with a broker epoch in which it is no longer registered.",
-        "None: brokers send this answer to each other, and the calling broker registers again by itself.",
+        "A broker made a call with a broker epoch that is no longer registered.",
+        "None: brokers send this answer to each other, and the calling broker registers again automatically.",
         data_members=(
             DataMember("broker", "the broker that called"),
             DataMember("broker_epoch", "the epoch in which it is registered"),
@@ -123,8 +123,8 @@ REQUEST_PROBLEMS: Final = (
         405,
         "The method is not allowed here",
         FIX,
-        "The path exists, but not with this HTTP method.",
-        "Use one of the methods of the `Allow` header.",
+        "The path exists, but does not support this HTTP method.",
+        "Use one of the methods in the `Allow` header.",
         data_members=(ALLOWED,),
     ),
     ProblemDefinition(
@@ -133,7 +133,7 @@ REQUEST_PROBLEMS: Final = (
         "No acceptable answer form",
         FIX,
         "The `Accept` header names no media type that this call can answer with.",
-        "Ask for one of the supported media types listed in the problem.",
+        "Request one of the supported media types listed in the problem.",
         data_members=(SUPPORTED,),
     ),
     ProblemDefinition(
@@ -142,7 +142,7 @@ REQUEST_PROBLEMS: Final = (
         "The record batch is too large",
         FIX,
         "The batch exceeds `max.message.bytes` of the topic as stored, the limit for its decompressed "
-        "size, or the number of records or headers that a batch may hold. A JSON or Arrow body to one "
+        "size, or the maximum number of records or headers in a batch. A JSON or Arrow body to one "
         "partition becomes exactly one batch and is never split.",
         "Send fewer records in a batch, or raise `max.message.bytes` of the topic.",
         data_members=(LIMIT_BYTES, LIMIT_RECORDS, LIMIT_HEADERS),
@@ -170,7 +170,7 @@ REQUEST_PROBLEMS: Final = (
         415,
         "The body's media type is not supported",
         FIX,
-        "The `Content-Type` of the request is none that this call understands.",
+        "This call does not support the `Content-Type` of the request.",
         "Use one of the supported media types listed in the problem.",
         data_members=(SUPPORTED,),
     ),
@@ -179,15 +179,15 @@ REQUEST_PROBLEMS: Final = (
         416,
         "The offset is beyond the log",
         FIX,
-        "The call asks for an offset above the end of the partition that may be read, or to delete records that are "
+        "The call requests an offset beyond the readable end of the partition, or the deletion of records that are "
         "not committed yet.",
-        "Continue at an offset between the two that the problem names, or at `earliest` or `latest`.",
+        "Continue at an offset between the two offsets in the problem, or at `earliest` or `latest`.",
         data_members=(
             TOPIC,
             PARTITION,
-            DataMember("offset", "offset that was asked for"),
+            DataMember("offset", "requested offset"),
             DataMember("log_start_offset", "first offset that can be read"),
-            DataMember("high_watermark", "end of what can be read"),
+            DataMember("high_watermark", "end of the readable records"),
         ),
     ),
     ProblemDefinition(
@@ -197,7 +197,7 @@ REQUEST_PROBLEMS: Final = (
         FIX,
         "The body was readable, but a record in it cannot be stored: a null where none is allowed, a "
         "timestamp outside the topic's window, a column of another type, or a value that its encoding "
-        "cannot hold. Nothing of the batch was stored.",
+        "cannot represent. No part of the batch was stored.",
         "Correct the record or column that the detail names.",
         data_members=(DataMember("record", "index of the record in the request, from 0"), PARAMETER, VALUE),
     ),
@@ -207,7 +207,7 @@ REQUEST_PROBLEMS: Final = (
         "The topic name is not allowed",
         FIX,
         "A topic name has 1 to 249 characters of a-z, A-Z, 0-9, '.', '_' and '-', is not '.' or '..', and "
-        "does not become the same metric name as an existing topic ('.' and '_' are one there).",
+        "does not become the same metric name as an existing topic ('.' and '_' are equal in metric names).",
         "Choose another name.",
         data_members=(TOPIC,),
     ),
@@ -226,7 +226,7 @@ REQUEST_PROBLEMS: Final = (
         422,
         "The pattern is not allowed",
         FIX,
-        "A subscription pattern is not a valid RE2 expression, or costs too much to match.",
+        "A subscription pattern is not a valid RE2 expression, or is too expensive to match.",
         "Correct the pattern; RE2 has no back references and no look-around. Repeat less, or name the topics.",
         data_members=(VALUE,),
     ),
@@ -235,8 +235,8 @@ REQUEST_PROBLEMS: Final = (
         422,
         "The group is too large",
         FIX,
-        "The group would exceed the limit of members or of partitions that one group can hold.",
-        "Use fewer members, or divide the topics over several groups.",
+        "The group would exceed the maximum number of members or partitions of a group.",
+        "Use fewer members, or divide the topics among several groups.",
         data_members=(DataMember("limit", "the limit that would be exceeded"),),
     ),
     ProblemDefinition(
@@ -245,7 +245,7 @@ REQUEST_PROBLEMS: Final = (
         "The configuration is not allowed",
         FIX,
         "A configuration key is unknown, its value has the wrong type or is out of range, the change is "
-        "impossible (partitions never shrink), or the behaviour behind it is not supported yet. Nothing was "
+        "impossible (the number of partitions never decreases), or the key is not supported yet. Nothing was "
         "changed.",
         "Correct the key or value that the detail names; the configuration reference lists every key.",
         data_members=(DataMember("key", "configuration key"), VALUE, ALLOWED),
@@ -256,7 +256,7 @@ REQUEST_PROBLEMS: Final = (
         "The option is unknown",
         FIX,
         "A query parameter or a field of the body has a name that this call does not know. Unknown names "
-        "are refused so that a typing error never silently means the default.",
+        "are refused so that a misspelled name is not silently ignored.",
         "Remove or correct the name; the problem lists the allowed ones.",
         data_members=(PARAMETER, VALUE, ALLOWED),
     ),
@@ -266,6 +266,6 @@ REQUEST_PROBLEMS: Final = (
         "The idempotency key was used for another body",
         FIX,
         "A request with the same `Idempotency-Key` and another body was stored within the last 24 hours.",
-        "Use a fresh key for every new request, and the same key only to repeat one.",
+        "Use a new key for every new request, and the same key only to retry a request.",
     ),
 )

@@ -44,7 +44,7 @@ STATE_PROBLEMS: Final = (
         "The group does not exist",
         FIX,
         "No consumer group has this name, neither members nor committed offsets.",
-        "Check the name; a group comes into being when its first member joins.",
+        "Check the name; a group is created when its first member joins.",
         data_members=(DataMember("group", "name of the group"),),
     ),
     ProblemDefinition(
@@ -52,7 +52,7 @@ STATE_PROBLEMS: Final = (
         404,
         "The member does not exist",
         FIX,
-        "The group has no such member: it left, or its session ran out.",
+        "The group has no member with this id: the member left, or its session expired.",
         "Join again with member epoch 0.",
         data_members=(DataMember("group", "name of the group"), DataMember("member_id", "id of the member")),
     ),
@@ -71,15 +71,15 @@ STATE_PROBLEMS: Final = (
         "The path does not exist",
         FIX,
         "No call of this listener has this path.",
-        "Check the path; `/openapi.json` lists all of them.",
+        "Check the path; `/openapi.json` lists all paths.",
     ),
     ProblemDefinition(
         "topic_exists",
         409,
         "The topic exists with another specification",
         FIX,
-        "A topic of this name exists and differs from what the request describes. (The same specification "
-        "again answers 200.)",
+        "A topic of this name exists with a specification that differs from the request. (An equal specification "
+        "is answered with 200.)",
         "Choose another name, or alter the existing topic.",
         data_members=(TOPIC,),
     ),
@@ -89,7 +89,7 @@ STATE_PROBLEMS: Final = (
         "The topic was deleted and created again",
         REFRESH,
         "The topic id sent with the request belongs to an earlier topic of the same name.",
-        "Learn the metadata again and decide whether the new topic is meant: its offsets start again at 0.",
+        "Fetch the metadata again and decide whether to use the new topic: its offsets start again at 0.",
         data_members=(TOPIC, EXPECTED, DataMember("actual", "id of the live topic")),
     ),
     ProblemDefinition(
@@ -97,9 +97,9 @@ STATE_PROBLEMS: Final = (
         409,
         "The sequence is out of order",
         FIX,
-        "A batch of an idempotent producer arrived ahead of one that is missing and did not come within a second, or "
-        "is older than the last five and no repeat of one of them. Nothing was appended.",
-        "Send the missing batch first. An SDK that meets this lost a batch: report it.",
+        "A batch of an idempotent producer arrived before an earlier batch, which did not follow within a second, or "
+        "the batch is older than the last five batches and not a retry of one of them. Nothing was appended.",
+        "Send the missing batch first. If an SDK gets this problem, it has lost a batch: report it.",
         data_members=(TOPIC, PARTITION, EXPECTED),
     ),
     ProblemDefinition(
@@ -107,7 +107,7 @@ STATE_PROBLEMS: Final = (
         409,
         "The group has members",
         FIX,
-        "The operation needs a group without members.",
+        "The operation requires a group without members.",
         "Stop the members of the group, or wait for their sessions to end.",
         data_members=(DataMember("group", "name of the group"),),
     ),
@@ -116,7 +116,7 @@ STATE_PROBLEMS: Final = (
         409,
         "The member was fenced",
         FENCED,
-        "The member's partitions were given to others, because it did not answer in time.",
+        "The member's partitions were assigned to other members because it did not send a heartbeat in time.",
         "Give up the partitions without committing and join again as a new member.",
         data_members=(DataMember("member_id", "id of the member"),),
     ),
@@ -126,7 +126,7 @@ STATE_PROBLEMS: Final = (
         "Another instance took the place",
         FENCED,
         "Another member joined under the same static instance id.",
-        "Stop this instance; every running instance needs an id of its own.",
+        "Stop this instance; every running instance needs its own id.",
         data_members=(DataMember("instance_id", "static instance id"),),
     ),
     ProblemDefinition(
@@ -143,19 +143,19 @@ STATE_PROBLEMS: Final = (
         409,
         "The restart is refused now",
         FIX,
-        "Restarting this broker now would leave partitions without enough replicas, or another broker "
-        "restarts.",
+        "A restart of this broker would leave partitions without enough replicas, or another broker is being "
+        "restarted.",
         "Wait until the partitions that the problem names are in sync again.",
-        data_members=(DataMember("partitions", "partitions that forbid the restart"),),
+        data_members=(DataMember("partitions", "partitions that prevent the restart"),),
     ),
     ProblemDefinition(
         "not_possible_now",
         409,
         "The operation is not possible as things are",
         FIX,
-        "The request is well-formed, but the state of brokers or replicas forbids it: a replica is not in sync, a "
-        "broker is still running, or a setting does not allow it. Nothing was changed.",
-        "Bring about what the problem's detail names, then ask again.",
+        "The request is well-formed, but the state of brokers or replicas does not allow it: a replica is not in sync, "
+        "a broker is still running, or a setting forbids it. Nothing was changed.",
+        "Establish the state that the problem's detail names, then retry.",
         data_members=(TOPIC, PARTITION, DataMember("broker", "id of the broker")),
     ),
     ProblemDefinition(
@@ -165,15 +165,15 @@ STATE_PROBLEMS: Final = (
         FIX,
         "The state that the request was based on changed before it was applied. Nothing was changed by this "
         "request.",
-        "Read the state again and decide again.",
+        "Read the new state and decide whether to send the request again.",
     ),
     ProblemDefinition(
         "stale_member_epoch",
         412,
         "The member epoch is stale",
         FENCED,
-        "The request carries a member epoch that is no longer the member's.",
-        "Stop using what was assigned under the old epoch; the next heartbeat tells the new one.",
+        "The member epoch in the request is no longer the current epoch of the member.",
+        "Stop using the partitions assigned in the old epoch; the answer to the next heartbeat has the new epoch.",
         data_members=(DataMember("member_epoch", "current epoch of the member"),),
     ),
     ProblemDefinition(
@@ -182,7 +182,7 @@ STATE_PROBLEMS: Final = (
         "The leader epoch is stale",
         REFRESH,
         "The partition has a newer leader epoch than the request names.",
-        "Learn the metadata again; a consumer validates its position, then goes on.",
+        "Fetch the metadata again; a consumer validates its position and then continues.",
         data_members=(TOPIC, PARTITION, LEADER_EPOCH),
     ),
     ProblemDefinition(
@@ -190,8 +190,8 @@ STATE_PROBLEMS: Final = (
         412,
         "The leader epoch is not known yet",
         REFRESH,
-        "The request names a newer leader epoch than this broker has learned.",
-        "Learn the metadata again and repeat the request shortly.",
+        "The request names a newer leader epoch than this broker knows.",
+        "Fetch the metadata again and retry shortly.",
         data_members=(TOPIC, PARTITION, LEADER_EPOCH),
     ),
     ProblemDefinition(
@@ -199,13 +199,13 @@ STATE_PROBLEMS: Final = (
         410,
         "The offset has expired",
         DATA_LOSS,
-        "The fetch asks for an offset below the start of the log: retention or delete-records removed those "
+        "The fetch requests an offset below the start of the log: retention or delete-records removed these "
         "records.",
         "Decide whether the gap matters, then continue at `log_start_offset` or `latest`.",
         data_members=(
             TOPIC,
             PARTITION,
-            DataMember("offset", "offset that was asked for"),
+            DataMember("offset", "requested offset"),
             DataMember("log_start_offset", "first offset that can be read"),
         ),
     ),
@@ -214,13 +214,13 @@ STATE_PROBLEMS: Final = (
         409,
         "The log was truncated",
         DATA_LOSS,
-        "Records that the reader has seen are not in the log of the current leader: an unclean election "
+        "Records that the consumer has seen are not in the log of the current leader: an unclean election "
         "lost them.",
         "Decide whether the loss matters, then continue at the end offset that the problem names.",
         data_members=(
             TOPIC,
             PARTITION,
-            DataMember("epoch", "largest leader epoch that is not above the epoch seen by the reader"),
+            DataMember("epoch", "largest leader epoch that is not above the epoch seen by the consumer"),
             DataMember("end_offset", "end offset of that epoch in the leader's log"),
         ),
     ),
@@ -229,9 +229,9 @@ STATE_PROBLEMS: Final = (
         409,
         "The producer is not known to the partition",
         DATA_LOSS,
-        "The partition holds no state of this producer id and epoch, so it cannot tell whether earlier "
+        "The partition has no state of this producer id and epoch and cannot determine whether earlier "
         "batches were stored. Nothing was appended by this request; earlier attempts may be stored.",
-        "Take a new producer id and treat the batches that were being retried as perhaps stored.",
+        "Allocate a new producer id and treat the retried batches as possibly stored.",
         data_members=(TOPIC, PARTITION, DataMember("producer_id", "id of the producer")),
     ),
 )

@@ -16,19 +16,20 @@ from fairlead_api.resources.condition_definitions import (
 INVALID_SPEC: Final = ConditionType(
     ConditionName.INVALID_SPEC,
     Polarity.BAD_WHEN_TRUE,
-    "The stored object passed the API server but cannot be read by this operator, as happens when the operator is "
-    "older than the custom resource definitions, or when a definition was changed by hand. Nothing is changed.",
+    "The stored object passed the API server but cannot be read by this operator, for example because the operator is "
+    "older than the custom resource definitions, or because a definition was changed by hand. The operator changes "
+    "nothing.",
     (
         Reason(
             "Unreadable",
             ("True",),
             "A field has a value that this release does not know.",
-            "Correct the field that the message names, or bring operator and definitions to one release.",
+            "Correct the field that the message names, or install operator and definitions of the same release.",
         ),
         Reason(
             "InvalidTemplate",
             ("True",),
-            "A template cannot be merged into the pods that the operator draws.",
+            "A template cannot be merged into the pods that the operator creates.",
             "Correct the template that the message names.",
             CLUSTER_ONLY,
         ),
@@ -38,13 +39,13 @@ INVALID_SPEC: Final = ConditionType(
 WARNING: Final = ConditionType(
     ConditionName.WARNING,
     Polarity.BAD_WHEN_TRUE,
-    "Something in the resource is left out or is unwise; the rest is applied.",
+    "A part of the resource is ignored or not recommended; the rest is applied.",
     (
         Reason(
             "ForbiddenConfig",
             ("True",),
-            "spec.config has keys that do not exist, are not supported yet or that the operator sets itself. "
-            "They are left out.",
+            "spec.config has keys that do not exist, that are not supported yet or that the operator sets itself. "
+            "They are ignored.",
             "Remove the keys that the message names, or correct them.",
             CLUSTER_ONLY,
         ),
@@ -58,38 +59,38 @@ WARNING: Final = ConditionType(
         Reason(
             "ObjectsRefused",
             ("True",),
-            "The API server refuses objects that the operator makes, or pods that their controllers make, as by a "
-            "quota or for a template that is not valid. The brokers that run are left as they are.",
+            "The API server refuses objects that the operator creates, or pods that their controllers create, for "
+            "example because of a quota or an invalid template. Running brokers are not changed.",
             "Read the refusal in the message and change the template, the quota or the namespace's labels.",
             CLUSTER_ONLY,
         ),
         Reason(
             "BrokersUnreachable",
             ("True",),
-            "Brokers are ready, but none answers the operator. Kubernetes' objects are kept up; configuration, "
-            "restarts and fewer brokers wait.",
-            "See whether the operator may reach the data port of the brokers (network policies, listeners).",
+            "Brokers are ready, but no broker answers the operator. The objects in Kubernetes are maintained; changes "
+            "of the configuration, restarts and the removal of brokers wait.",
+            "Check whether the operator may reach the data port of the brokers (network policies, listeners).",
             CLUSTER_ONLY,
         ),
         Reason(
             "SingleBroker",
             ("True",),
-            "There is one broker: every restart of it is an interruption, and its pod may be evicted at any time.",
-            "Nothing for a trial; three brokers for data that matters.",
+            "The cluster has one broker: every restart is an interruption, and its pod may be evicted at any time.",
+            "Nothing for a trial; use three brokers for important data.",
             CLUSTER_ONLY,
         ),
         Reason(
             "FormatNotSupported",
             ("True",),
-            "spec.formatVersion is newer than what the brokers' release writes. It is left out.",
-            "Upgrade the brokers first, then raise formatVersion.",
+            "spec.formatVersion is newer than the format that the brokers' release writes. It is ignored.",
+            "Upgrade the brokers first, then increase formatVersion.",
             CLUSTER_ONLY,
         ),
         Reason(
             "SeveralWarnings",
             ("True",),
-            "There is more than one warning; the message holds all of them.",
-            "See the message.",
+            "The resource has several warnings; the message contains all of them.",
+            "Read the message.",
         ),
         Reason(
             "UnmanagedKeys",
@@ -102,7 +103,7 @@ WARNING: Final = ConditionType(
             "MinInsyncReplicasTooLarge",
             ("True",),
             "The topic has fewer replicas than its min.insync.replicas: writes with acks=all are refused.",
-            "Raise spec.replicas or lower min.insync.replicas.",
+            "Increase spec.replicas or decrease min.insync.replicas.",
             TOPIC_ONLY,
         ),
     ),
@@ -111,14 +112,14 @@ WARNING: Final = ConditionType(
 RECONCILIATION_PAUSED: Final = ConditionType(
     ConditionName.RECONCILIATION_PAUSED,
     Polarity.NEUTRAL,
-    "The annotation fairlead.dev/paused keeps the operator from changing anything; observedGeneration stands still. "
-    "Deleting the object still works.",
+    "The annotation fairlead.dev/paused keeps the operator from changing anything; observedGeneration is not updated. "
+    "The object can still be deleted.",
     (
         Reason(
             "Annotation",
             ("True",),
             "The object has the annotation fairlead.dev/paused.",
-            "Remove the annotation when the work is to go on.",
+            "Remove the annotation to resume reconciliation.",
         ),
     ),
 )

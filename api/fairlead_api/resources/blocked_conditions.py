@@ -15,43 +15,43 @@ from fairlead_api.resources.condition_definitions import (
 ROLL_BLOCKED: Final = ConditionType(
     ConditionName.ROLL_BLOCKED,
     Polarity.BAD_WHEN_TRUE,
-    "Brokers are to be restarted, but the next one may not be yet. Everything else goes on.",
+    "Brokers must be restarted, but the restart of the next broker is not allowed yet. Other work continues.",
     (
         Reason(
             "PartitionsAtRisk",
             ("True",),
             "A restart would leave partitions with fewer in-sync replicas than min.insync.replicas.",
-            "Bring back the replicas that the message names. The roll goes on by itself.",
+            "Restore the replicas that the message names. The roll then continues automatically.",
         ),
         Reason(
             "BrokersNotReady",
             ("True",),
             "Another broker is not ready, or has not caught up since its own restart.",
-            "See to the broker that the message names.",
+            "Check the broker that the message names.",
         ),
         Reason(
             "BrokersUnreachable",
             ("True",),
-            "No broker answers the question whether one may be restarted.",
-            "See whether the operator may reach the data port of the brokers (network policies, listeners).",
+            "No broker answers the operator's request for the restart permit.",
+            "Check whether the operator may reach the data port of the brokers (network policies, listeners).",
         ),
         Reason(
             "PermitHeld",
             ("True",),
-            "The cluster-wide permit to restart is held by another restart, for example of a drained node.",
-            "Wait; an unused permit ends after five minutes.",
+            "Another restart, for example of a drained node, has the cluster-wide restart permit.",
+            "Wait; an unused permit expires after five minutes.",
         ),
         Reason(
             "RestartsSuspended",
             ("True",),
             "The annotation fairlead.dev/no-restarts keeps the operator from restarting brokers.",
-            "Remove the annotation when restarts are welcome.",
+            "Remove the annotation to allow restarts.",
         ),
         Reason(
             "PodFailing",
             ("True",),
-            "A restarted broker does not come up with the newest template; no other is restarted.",
-            "Look at the pod that the message names, then correct the Cluster: a failing pod is replaced at once.",
+            "A restarted broker does not start with the newest template; no other broker is restarted.",
+            "Check the pod that the message names, then correct the Cluster: a failing pod is replaced immediately.",
         ),
     ),
     CLUSTER_ONLY,
@@ -60,32 +60,32 @@ ROLL_BLOCKED: Final = ConditionType(
 SCALE_DOWN_BLOCKED: Final = ConditionType(
     ConditionName.SCALE_DOWN_BLOCKED,
     Polarity.BAD_WHEN_TRUE,
-    "Fewer brokers are asked for than the data allows; the number stays as it is. Everything else goes on.",
+    "The resource specifies fewer brokers than the data allows; no broker is removed. Other work continues.",
     (
         Reason(
             "ReplicationFactor",
             ("True",),
-            "A topic has more replicas than there would be brokers.",
-            "Lower the replicas of the topics that the message names, or raise the brokers again.",
+            "A topic has more replicas than the number of remaining brokers.",
+            "Decrease the replicas of the topics that the message names, or add brokers again.",
         ),
         Reason(
             "MinInSyncReplicas",
             ("True",),
-            "With so few brokers no restart would be possible without stopping writes: there have to be more "
-            "than min.insync.replicas of every topic.",
-            "Lower min.insync.replicas of the topics that the message names, or raise the brokers again.",
+            "With the remaining brokers, every restart would stop writes: the number of brokers must be greater than "
+            "min.insync.replicas of every topic.",
+            "Decrease min.insync.replicas of the topics that the message names, or add brokers again.",
         ),
         Reason(
             "DrainStuck",
             ("True",),
-            "Replicas cannot leave the broker, because no other one may take them.",
-            "See the message of the problem that the brokers answered; free disks or add brokers.",
+            "Replicas cannot be moved away from the broker, because no other broker can take them.",
+            "Read the problem of the brokers in the message; free disk space or add brokers.",
         ),
         Reason(
             "BrokersUnreachable",
             ("True",),
-            "No broker answers, so that nothing can be said about what the last one holds.",
-            "Wait until brokers answer, or see whether the operator may reach them.",
+            "No broker answers, so the operator does not know the replicas of the broker to be removed.",
+            "Wait until brokers answer, or check whether the operator may reach them.",
         ),
     ),
     CLUSTER_ONLY,
@@ -94,19 +94,19 @@ SCALE_DOWN_BLOCKED: Final = ConditionType(
 STORAGE_BLOCKED: Final = ConditionType(
     ConditionName.STORAGE_BLOCKED,
     Polarity.BAD_WHEN_TRUE,
-    "Volumes are to be made larger, but cannot be. Brokers go on with the volumes that they have.",
+    "Volumes must be enlarged, but cannot be. Brokers continue with their existing volumes.",
     (
         Reason(
             "ExpansionNotAllowed",
             ("True",),
             "The storage class does not allow expansion.",
-            "Set allowVolumeExpansion on the storage class if its driver can do it, or add a pool of another class and "
-            "empty this one.",
+            "Set allowVolumeExpansion on the storage class if its driver supports it, or add a pool with another class "
+            "and scale this pool to 0.",
         ),
         Reason(
             "ExpansionRefused",
             ("True",),
-            "The API server or the storage driver refused a claim's new size.",
+            "The API server or the storage driver refused the new size of a claim.",
             "Read the refusal in the message.",
         ),
     ),
@@ -116,23 +116,23 @@ STORAGE_BLOCKED: Final = ConditionType(
 ETCD_HEALTHY: Final = ConditionType(
     ConditionName.ETCD_HEALTHY,
     Polarity.GOOD_WHEN_TRUE,
-    "The etcd that holds the cluster's coordination answers and has a quorum.",
+    "The etcd with the cluster's coordination data answers and has a quorum.",
     (
         Reason("Healthy", ("True",), "Every member answers.", "Nothing."),
         Reason(
             "External",
             ("Unknown", "True"),
-            "The etcd is not the operator's: only its endpoints are asked for their health.",
+            "The operator does not run this etcd and only checks the health of its endpoints.",
             "Nothing.",
         ),
-        Reason("Starting", ("False", "Unknown"), "Members are coming up for the first time.", "Wait."),
+        Reason("Starting", ("False", "Unknown"), "Members are starting for the first time.", "Wait."),
         Reason(
             "MembersUnhealthy",
             ("False",),
-            "A member does not answer or has raised an alarm, but there is a quorum: nothing is lost. Where one does "
-            "not answer, a second failure would stop writes of coordination; where its store is full (`NOSPACE`), "
-            "they have stopped.",
-            "Look at the pod of the member that the message names; enlarge the volumes where stores are full.",
+            "A member does not answer or has raised an alarm, but etcd has a quorum, and no data is lost. If a member "
+            "does not answer, a second failure would stop writes of coordination data; if a store is full (`NOSPACE`), "
+            "writes have already stopped.",
+            "Check the pod of the member that the message names; enlarge the volumes of full stores.",
         ),
         Reason(
             "ChangingMembers",
@@ -144,8 +144,8 @@ ETCD_HEALTHY: Final = ConditionType(
             "RestartingMember",
             ("True", "False"),
             "The operator restarts one member, which status.etcd.restart names. True: the other members are a "
-            "majority and continue. False: it is the only member, and etcd is away until it is back.",
-            "Nothing. A member that is not back after five minutes counts as unhealthy.",
+            "majority and continue. False: it is the only member, and etcd is unavailable during the restart.",
+            "Nothing. A member whose restart takes longer than five minutes counts as unhealthy.",
         ),
         Reason(
             "MemberLost",
@@ -156,15 +156,15 @@ ETCD_HEALTHY: Final = ConditionType(
         Reason(
             "QuorumLost",
             ("False",),
-            "More than half of the members are gone. Brokers serve what they can without coordination; the operator "
+            "Too few members are left for a quorum. Brokers serve requests that need no coordination; the operator "
             "changes nothing, because any change could lose data.",
-            "Bring back the members' pods and volumes. If the volumes are gone for good, restore a snapshot of etcd.",
+            "Restore the members' pods and volumes. If the volumes are permanently lost, restore a snapshot of etcd.",
         ),
         Reason(
             "Unreachable",
             ("Unknown", "False"),
-            "The operator cannot ask etcd.",
-            "See whether the operator may reach the client port of etcd (network policies, secretName).",
+            "The operator cannot reach etcd.",
+            "Check whether the operator may reach the client port of etcd (network policies, secretName).",
         ),
     ),
     CLUSTER_ONLY,

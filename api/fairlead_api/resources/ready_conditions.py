@@ -19,64 +19,64 @@ NOT_RECONCILED_MESSAGE: Final = "no operator has looked at this object yet"
 READY: Final = ConditionType(
     ConditionName.READY,
     Polarity.GOOD_WHEN_TRUE,
-    "The object serves. A Cluster stays ready while brokers are restarted one at a time (then Progressing says so); "
-    "a Topic is ready when the cluster has it as its resource says.",
+    "The object serves. A Cluster stays ready while brokers are restarted one at a time (shown by Progressing); "
+    "a Topic is ready when the topic in the cluster matches the resource.",
     (
         Reason(
             NOT_RECONCILED,
             ("Unknown",),
-            "No operator has looked at the object yet. This is the default of the custom resource definition.",
-            "Wait a few seconds. If it stays, see whether the operator runs and watches this namespace "
+            "No operator has reconciled the object yet. This is the default of the custom resource definition.",
+            "Wait a few seconds. If the status persists, check whether the operator runs and watches this namespace "
             "(setting FAIRLEAD_OPERATOR_NAMESPACES).",
         ),
-        Reason("Available", ("True",), "It serves as the resource says.", "Nothing."),
+        Reason("Available", ("True",), "The object serves as specified by the resource.", "Nothing."),
         Reason(
             "InvalidSpec",
             ("False",),
-            "This operator cannot read the stored object and acts on nothing of it. See the condition InvalidSpec.",
+            "This operator cannot read the stored object and ignores it. See the condition InvalidSpec.",
             "Correct the field that the message names.",
         ),
         Reason(
             "Starting",
             ("False",),
-            "The cluster has never been ready: its brokers or its etcd are still coming up.",
-            "Wait. If it stays, look at the pods: `kubectl describe pod`, and at their events.",
+            "The cluster has never been ready: its brokers or its etcd are still starting.",
+            "Wait. If the status persists, check the pods with `kubectl describe pod`, and their events.",
             CLUSTER_ONLY,
         ),
         Reason(
             "BrokersNotReady",
             ("False",),
-            "More brokers are missing than one restart explains; partitions may be without leader.",
-            "Look at the pods that the message names, at their events and at their logs.",
+            "More brokers are missing than during a restart; partitions may have no leader.",
+            "Check the pods that the message names, their events and their logs.",
             CLUSTER_ONLY,
         ),
         Reason(
             "PodsRefused",
             ("False",),
-            "The API server refuses objects that the operator makes, or pods that their controllers make, for example "
-            "by a quota, by Pod Security or because a template is not valid.",
+            "The API server refuses objects that the operator creates, or pods that their controllers create, for "
+            "example because of a quota, Pod Security or an invalid template.",
             "Read the refusal in the message and change the template, the quota or the namespace's labels.",
             CLUSTER_ONLY,
         ),
         Reason(
             "ClusterNotFound",
             ("Unknown", "False"),
-            "The Cluster that clusterRef names does not exist. The topic is made as soon as it appears.",
-            "Make the Cluster, or delete the Topic and create it with the right clusterRef, which cannot be changed.",
+            "The Cluster that clusterRef names does not exist. The topic is created when the Cluster exists.",
+            "Create the Cluster, or delete the Topic and create it with the right clusterRef, which cannot be changed.",
             TOPIC_ONLY,
         ),
         Reason(
             "ClusterNotReady",
             ("Unknown", "False"),
             "The Cluster exists, but none of its brokers answers.",
-            "Nothing about the Topic. See the conditions of the Cluster.",
+            "Nothing for the Topic. See the conditions of the Cluster.",
             TOPIC_ONLY,
         ),
         Reason(
             "ClusterPaused",
             ("Unknown",),
             "The Cluster is paused by the annotation fairlead.dev/paused, and its Topics with it.",
-            "Remove the annotation from the Cluster when its work is to go on.",
+            "Remove the annotation from the Cluster to resume reconciliation.",
             TOPIC_ONLY,
         ),
         Reason(
@@ -89,14 +89,15 @@ READY: Final = ConditionType(
         Reason(
             "ResourceConflict",
             ("False",),
-            "Another Topic resource owns the topic of this name. The first one that claimed it keeps it.",
-            "Delete one of the two. When the owner goes (deletionPolicy Retain keeps the data), this one takes over.",
+            "Another Topic resource owns the topic of this name. The first resource that claimed the topic keeps it.",
+            "Delete one of the two resources. When the owner is deleted (deletionPolicy Retain keeps the data), the "
+            "other resource takes over.",
             TOPIC_ONLY,
         ),
         Reason(
             "InvalidConfig",
             ("False",),
-            "The cluster refuses a configuration key or its value; no other key of config is applied either.",
+            "The cluster refuses a configuration key or its value; no other key of config is applied.",
             "Correct the key that the message names; the reference of configuration keys lists what is allowed.",
             TOPIC_ONLY,
         ),
@@ -110,36 +111,36 @@ READY: Final = ConditionType(
         Reason(
             "PartitionsNotReducible",
             ("False",),
-            "The topic has more partitions than the resource asks for, for example because it was adopted.",
-            "Set spec.partitions to at least the number in the message; partitions are never taken away.",
+            "The topic has more partitions than the resource specifies, for example because it was adopted.",
+            "Set spec.partitions to at least the number in the message; partitions are never removed.",
             TOPIC_ONLY,
         ),
         Reason(
             "ReplicationFactorTooLarge",
             ("False",),
-            "The resource asks for more replicas than there are brokers that may hold one.",
-            "Lower spec.replicas, add brokers, or take back the cordon of one.",
+            "The resource specifies more replicas than there are brokers that may have a replica.",
+            "Decrease spec.replicas, add brokers, or uncordon a broker.",
             TOPIC_ONLY,
         ),
         Reason(
             "Reassigning",
             ("False",),
-            "Replicas are being moved until every partition has as many as the resource asks for.",
-            "Wait; status.reassignment counts the partitions that are left.",
+            "Replicas are being moved until every partition has the number of replicas in the resource.",
+            "Wait; status.reassignment has the number of partitions that are left.",
             TOPIC_ONLY,
         ),
         Reason(
             "Deleting",
             ("False",),
-            "The resource is being deleted, and its topic if deletionPolicy says so; brokers do not answer yet.",
+            "The resource is being deleted, and its topic too with deletionPolicy Delete; brokers do not answer yet.",
             "Nothing.",
             TOPIC_ONLY,
         ),
         Reason(
             "BrokersRefused",
             ("False",),
-            "The cluster refused the change for a reason that no other word here names.",
-            "Read the problem in the message; its code has a page among the problems.",
+            "The cluster refused the change with another problem.",
+            "Read the problem in the message; the reference has a page for its code.",
             TOPIC_ONLY,
         ),
     ),
@@ -148,14 +149,14 @@ READY: Final = ConditionType(
 PROGRESSING: Final = ConditionType(
     ConditionName.PROGRESSING,
     Polarity.NEUTRAL,
-    "The operator is changing something and is not done.",
+    "The operator is applying a change that is not complete yet.",
     (
-        Reason("UpToDate", ("False",), "Nothing is under way.", "Nothing."),
-        Reason("Creating", ("True",), "Objects are made for the first time.", "Nothing.", CLUSTER_ONLY),
+        Reason("UpToDate", ("False",), "No change is in progress.", "Nothing."),
+        Reason("Creating", ("True",), "Objects are created for the first time.", "Nothing.", CLUSTER_ONLY),
         Reason(
             "Rolling",
             ("True",),
-            "Brokers are restarted one at a time; status.roll names the one.",
+            "Brokers are restarted one at a time; status.roll names the current broker.",
             "Nothing.",
             CLUSTER_ONLY,
         ),
@@ -163,11 +164,11 @@ PROGRESSING: Final = ConditionType(
         Reason(
             "ScalingDown",
             ("True",),
-            "A broker is emptied before it goes; status.scaleDown counts the partitions that are left on it.",
-            "Nothing. Raising replicas again takes it back.",
+            "A broker is drained before it is removed; status.scaleDown has the number of partitions left on it.",
+            "Nothing. Increasing replicas again cancels the removal.",
             CLUSTER_ONLY,
         ),
-        Reason("ResizingStorage", ("True",), "Volumes are being made larger.", "Nothing.", CLUSTER_ONLY),
+        Reason("ResizingStorage", ("True",), "Volumes are being enlarged.", "Nothing.", CLUSTER_ONLY),
         Reason(
             "ChangingEtcd",
             ("True",),
@@ -178,7 +179,7 @@ PROGRESSING: Final = ConditionType(
         Reason(
             "Reassigning",
             ("True",),
-            "Replicas of the topic move; status.reassignment counts them.",
+            "Replicas of the topic are being moved; status.reassignment shows the progress.",
             "Nothing.",
             TOPIC_ONLY,
         ),

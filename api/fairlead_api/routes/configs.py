@@ -47,7 +47,7 @@ CONFIG_ROUTES: Final = (
         resource=Resource.CLUSTER,
         request=AlterConfigRequest,
         body_types=BODY_TYPES,
-        answers=_described("the configuration after the change; every broker follows within seconds"),
+        answers=_described("the configuration after the change; every broker applies it within seconds"),
         problems=_CHANGE_PROBLEMS,
     ),
     Route(
@@ -71,7 +71,7 @@ CONFIG_ROUTES: Final = (
         path_parameters=BROKER_PARAMETER,
         request=AlterConfigRequest,
         body_types=BODY_TYPES,
-        answers=_described("the configuration after the change; the broker follows within seconds"),
+        answers=_described("the configuration after the change; the broker applies it within seconds"),
         problems=("broker_not_found", *_CHANGE_PROBLEMS),
     ),
 )

@@ -29,19 +29,19 @@ _GROUP_PARAMETER: Final = {"group": "name of the group"}
 _MEMBER_PARAMETERS: Final = {**_GROUP_PARAMETER, "member": "id of the member, which it chooses itself"}
 _FORWARD_HEADER: Final = HeaderParameter(
     Header.FORWARD,
-    "`never`: answer `not_coordinator` with the coordinator's address rather than forward",
+    "`never`: answer `not_coordinator` with the coordinator's address instead of forwarding",
 )
 _STATIC: Final = QueryParameter(
     name="static",
     kind=ParameterKind.FLAG,
     default=False,
-    explanation="keep the place of a static member until its session ends",
+    explanation="keep the partitions of a static member until its session ends",
 )
 _DRY_RUN: Final = QueryParameter(
     name="dry_run",
     kind=ParameterKind.FLAG,
     default=False,
-    explanation="answer what would become of the offsets, and change nothing",
+    explanation="answer the offsets after the reset without changing them",
 )
 _COORDINATOR: Final = (
     "invalid_group_name",
@@ -75,7 +75,7 @@ GROUP_ROUTES: Final = (
         name="describe_group",
         method="GET",
         path=_GROUP,
-        summary="A group with its members and what they own",
+        summary="A group with its members and their partitions",
         operation=Operation.DESCRIBE,
         resource=Resource.GROUP,
         path_parameters=_GROUP_PARAMETER,
@@ -92,14 +92,14 @@ GROUP_ROUTES: Final = (
         resource=Resource.GROUP,
         path_parameters=_GROUP_PARAMETER,
         headers=(_FORWARD_HEADER,),
-        answers=(AnswerForm(status=204, explanation="nothing of it is left"),),
+        answers=(AnswerForm(status=204, explanation="the group and its offsets are deleted"),),
         problems=("group_not_found", "group_not_empty", *_COORDINATOR),
     ),
     Route(
         name="group_lag",
         method="GET",
         path=f"{_GROUP}/lag",
-        summary="How far a group is behind, in records and seconds",
+        summary="The lag of a group, in records and seconds",
         operation=Operation.DESCRIBE,
         resource=Resource.GROUP,
         path_parameters=_GROUP_PARAMETER,
@@ -118,7 +118,7 @@ GROUP_ROUTES: Final = (
         request=HeartbeatRequest,
         body_types=(JSON,),
         headers=(_FORWARD_HEADER,),
-        answers=(_json(HeartbeatAnswer, "the member's epoch, and its assignment where that changed"),),
+        answers=(_json(HeartbeatAnswer, "the member's epoch, and its assignment if it has changed"),),
         problems=(
             "invalid_topic_name",
             "invalid_pattern",
@@ -133,13 +133,15 @@ GROUP_ROUTES: Final = (
         name="leave_group",
         method="DELETE",
         path=_MEMBER,
-        summary="Leave a group: what the member owned goes to others at once",
+        summary="Leave a group; the member's partitions are assigned to other members immediately",
         operation=Operation.READ,
         resource=Resource.GROUP,
         path_parameters=_MEMBER_PARAMETERS,
         query=(_STATIC,),
         headers=(_FORWARD_HEADER,),
-        answers=(AnswerForm(status=204, explanation="the member is out, or away with `static`"),),
+        answers=(
+            AnswerForm(status=204, explanation="the member has left; with `static` its partitions are kept"),
+        ),
         problems=("member_not_found", *_COORDINATOR),
     ),
     Route(
@@ -152,14 +154,14 @@ GROUP_ROUTES: Final = (
         path_parameters=_GROUP_PARAMETER,
         query=(TOPICS,),
         headers=(_FORWARD_HEADER,),
-        answers=(_json(OffsetsAnswer, "the next offset to read of each partition that has one"),),
+        answers=(_json(OffsetsAnswer, "the committed offset of each partition that has one"),),
         problems=("invalid_topic_name", "topic_not_found", "group_not_found", *_COORDINATOR),
     ),
     Route(
         name="commit_offsets",
         method="PUT",
         path=f"{_GROUP}/offsets",
-        summary="Commit offsets, as a member under its epoch or as no member with -1",
+        summary="Commit offsets, as a member with its epoch or as a program outside the group with -1",
         operation=Operation.READ,
         resource=Resource.GROUP,
         path_parameters=_GROUP_PARAMETER,
@@ -167,8 +169,8 @@ GROUP_ROUTES: Final = (
         body_types=(JSON,),
         headers=(_FORWARD_HEADER,),
         answers=(
-            _json(CommitAnswer, "all were stored"),
-            _json(CommitAnswer, "entries with a `problem` were not stored, the others were", status=207),
+            _json(CommitAnswer, "all offsets were stored"),
+            _json(CommitAnswer, "entries with a `problem` were not stored, all others were", status=207),
         ),
         problems=(
             "group_not_empty",
@@ -183,13 +185,13 @@ GROUP_ROUTES: Final = (
         name="delete_offsets",
         method="DELETE",
         path=f"{_GROUP}/offsets",
-        summary="Forget committed offsets of a group without members",
+        summary="Delete committed offsets of a group without members",
         operation=Operation.DELETE,
         resource=Resource.GROUP,
         path_parameters=_GROUP_PARAMETER,
         query=(TOPICS,),
         headers=(_FORWARD_HEADER,),
-        answers=(_json(OffsetsAnswer, "the offsets that are forgotten, as they were"),),
+        answers=(_json(OffsetsAnswer, "the deleted offsets"),),
         problems=(
             "invalid_topic_name",
             "topic_not_found",
@@ -202,7 +204,7 @@ GROUP_ROUTES: Final = (
         name="reset_offsets",
         method="POST",
         path=f"{_GROUP}/offsets:reset",
-        summary="Set the committed offsets of a group without members to another place",
+        summary="Set the committed offsets of a group without members to another position",
         operation=Operation.READ,
         resource=Resource.GROUP,
         path_parameters=_GROUP_PARAMETER,
@@ -212,7 +214,7 @@ GROUP_ROUTES: Final = (
         headers=(_FORWARD_HEADER,),
         answers=(
             _json(ResetAnswer, "the offsets before and after"),
-            _json(ResetAnswer, "entries with a `problem` stay as they were", status=207),
+            _json(ResetAnswer, "entries with a `problem` are unchanged", status=207),
         ),
         problems=(
             "group_not_found",

@@ -49,26 +49,31 @@ def _broker_call(verb: str, summary: str, explanation: str) -> Route:
 
 
 OPERATION_ROUTES: Final = (
-    _broker_call("cordon", "Give a broker no new replicas", "it gets none from now on, also after a restart"),
-    _broker_call("uncordon", "Give a broker new replicas again", "it may get some again"),
+    _broker_call(
+        "cordon",
+        "Assign no new replicas to a broker",
+        "the broker gets no new replicas from now on, also after a restart",
+    ),
+    _broker_call("uncordon", "Allow new replicas on a broker again", "the broker may get new replicas"),
     _broker_call(
         "drain",
         "Move all leaderships and then all replicas off a broker",
         "the moves begin; `GET /v1/reassignments` shows them",
     ),
     _broker_call(
-        "undrain", "End the drain of a broker", "what is under way is finished, nothing more is moved"
+        "undrain", "End the drain of a broker", "moves in progress are completed, and no others are started"
     ),
     Route(
         name="request_restart",
         method="POST",
         path="/v1/brokers/{broker}:request-restart",
-        summary="Ask for the one permit of the cluster to restart a broker",
+        summary="Request the cluster's only permit to restart a broker",
         operation=Operation.ALTER,
         resource=Resource.CLUSTER,
         path_parameters=BROKER_PARAMETER,
         answers=_answered(
-            RestartPermitAnswer, "the broker may be restarted; no other broker gets the permit until then"
+            RestartPermitAnswer,
+            "the broker may be restarted; no other broker gets the permit until it has restarted",
         ),
         problems=("broker_not_found", "restart_refused", *_CHANGE),
     ),
@@ -76,11 +81,11 @@ OPERATION_ROUTES: Final = (
         name="unregister_broker",
         method="DELETE",
         path="/v1/brokers/{broker}",
-        summary="Forget a broker that is gone for good and keeps no replica",
+        summary="Remove a broker that is permanently gone and has no replicas",
         operation=Operation.DELETE,
         resource=Resource.CLUSTER,
         path_parameters=BROKER_PARAMETER,
-        answers=(AnswerForm(status=204, type=None, media_types=(), explanation="nothing of it is left"),),
+        answers=(AnswerForm(status=204, type=None, media_types=(), explanation="the broker is removed"),),
         problems=("broker_not_found", "not_possible_now", *_CHANGE),
     ),
     Route(
@@ -109,26 +114,26 @@ OPERATION_ROUTES: Final = (
         name="cancel_reassignment",
         method="DELETE",
         path=f"{_PARTITION}/reassignment",
-        summary="Take a move back: the partition stays where it was",
+        summary="Cancel a move; the partition keeps its previous replicas",
         operation=Operation.ALTER,
         resource=Resource.TOPIC,
         path_parameters=_PARTITION_PARAMETERS,
         headers=(TOPIC_ID_HEADER,),
-        answers=_answered(PartitionState, "no move is under way"),
+        answers=_answered(PartitionState, "no move is in progress"),
         problems=(*_TOPIC, "not_enough_replicas", "not_possible_now", *_CHANGE),
     ),
     Route(
         name="elect_leader",
         method="POST",
         path=f"{_PARTITION}:elect",
-        summary="Have a leader elected now",
+        summary="Elect a leader now",
         operation=Operation.ALTER,
         resource=Resource.TOPIC,
         path_parameters=_PARTITION_PARAMETERS,
         request=ElectRequest,
         body_types=(JSON,),
         headers=(TOPIC_ID_HEADER,),
-        answers=_answered(PartitionState, "the leader that was asked for leads"),
+        answers=_answered(PartitionState, "the requested leader is elected"),
         problems=(*_TOPIC, *_BODY, "no_leader", "not_possible_now", *_CHANGE),
     ),
     Route(
@@ -143,16 +148,16 @@ OPERATION_ROUTES: Final = (
             QueryParameter(
                 name="from",
                 kind=ParameterKind.INTEGER,
-                explanation="the first offset; without it where the partition begins",
+                explanation="the first offset, by default the log start",
             ),
             QueryParameter(
                 name="to",
                 kind=ParameterKind.INTEGER,
-                explanation="the offset behind the last one; without it the high watermark",
+                explanation="the offset after the last one, by default the high watermark",
             ),
         ),
         headers=(TOPIC_ID_HEADER, FORWARD_HEADER),
-        answers=_answered(PartitionDigest, "what each replica holds; also replicas that differ"),
+        answers=_answered(PartitionDigest, "the result of each replica; also if replicas differ"),
         problems=(
             *_TOPIC,
             "malformed_request",
@@ -168,7 +173,7 @@ OPERATION_ROUTES: Final = (
         name="list_reassignments",
         method="GET",
         path="/v1/reassignments",
-        summary="The moves of partitions that are under way",
+        summary="The moves of partitions in progress",
         operation=Operation.DESCRIBE,
         resource=Resource.CLUSTER,
         query=(LIMIT, AFTER),

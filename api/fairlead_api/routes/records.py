@@ -60,7 +60,7 @@ from fairlead_api.routes.topics import TOPIC_ID_HEADER, TOPIC_PARAMETER
 PARTITION_PARAMETERS: Final = {**TOPIC_PARAMETER, "partition": "index of the partition, from 0"}
 _NUMBER: Final = "^[0-9]{1,19}$"
 FORWARD_HEADER: Final = HeaderParameter(
-    Header.FORWARD, "`never`: answer `not_leader` with the leader's address rather than forward"
+    Header.FORWARD, "`never`: answer `not_leader` with the leader's address instead of forwarding"
 )
 LEADER_EPOCH_HEADER: Final = HeaderParameter(
     Header.LEADER_EPOCH, "highest leader epoch of the partition that the caller has seen", _NUMBER
@@ -74,15 +74,15 @@ PRODUCER_HEADERS: Final = (
     HeaderParameter(Header.PRODUCER_EPOCH, "epoch of the producer", _NUMBER),
     HeaderParameter(
         Header.BASE_SEQUENCE,
-        "sequence of the first record: 0 in a new epoch, then the one behind the batch before, 2^31 - 1 then 0",
+        "sequence of the first record: 0 in a new epoch, then the next after the previous batch; 0 follows 2^31 - 1",
         _NUMBER,
     ),
 )
 IDEMPOTENCY_KEY_HEADER: Final = HeaderParameter(
     Header.IDEMPOTENCY_KEY,
-    "1 to 64 visible ASCII characters that name this request: a repeat within 24 hours answers what the first one "
-    "stored; for JSON and Arrow bodies. Where the broker picks partitions, a repeat after partitions were added to "
-    "the topic may be stored again",
+    "1 to 64 visible ASCII characters that identify this request: a retry within 24 hours gets the result of the "
+    "first attempt; for JSON and Arrow bodies. If the broker selects partitions, a retry after partitions were added "
+    "to the topic may be stored again",
     "^[!-~]{1,64}$",
 )
 EVENT_HEADER: Final = HeaderParameter(
@@ -96,7 +96,7 @@ ACKS: Final = QueryParameter(
     kind=ParameterKind.CHOICE,
     default=Acks.ALL.value,
     choices=tuple(acks.value for acks in Acks),
-    explanation="what to wait for: `all` the high watermark, `1` the leader's append, `0` nothing",
+    explanation="condition for the answer: `all` the high watermark, `1` the leader's append, `0` only validation",
 )
 TIMEOUT_MS: Final = QueryParameter(
     name="timeout_ms",
@@ -105,21 +105,21 @@ TIMEOUT_MS: Final = QueryParameter(
     minimum=0,
     maximum=TIMEOUT_MS_MAX,
     unit="ms",
-    explanation="how long to wait for the acknowledgement",
+    explanation="maximum wait for the acknowledgement",
 )
 ENCODING: Final = QueryParameter(
     name="encoding",
     kind=ParameterKind.CHOICE,
     default=Encoding.UTF8.value,
     choices=tuple(encoding.value for encoding in Encoding),
-    explanation="how key and value stand in JSON",
+    explanation="representation of key and value in JSON",
 )
 OFFSET: Final = QueryParameter(
     name="offset",
     kind=ParameterKind.OFFSET,
     default=EARLIEST,
     excludes=("timestamp",),
-    explanation="where to read: a number, `earliest`, `latest`, or `-n` for n records before the end",
+    explanation="start offset: a number, `earliest`, `latest`, or `-n` for n records before the end",
 )
 FETCH_TIMESTAMP: Final = QueryParameter(
     name="timestamp",
@@ -129,7 +129,7 @@ FETCH_TIMESTAMP: Final = QueryParameter(
 OFFSETS_TIMESTAMP: Final = QueryParameter(
     name="timestamp",
     kind=ParameterKind.TIMESTAMP,
-    explanation="ask for the first record at or after this time (ms or RFC 3339)",
+    explanation="look up the first record at or after this time (ms or RFC 3339)",
 )
 MAX_BYTES: Final = QueryParameter(
     name="max_bytes",
@@ -137,7 +137,7 @@ MAX_BYTES: Final = QueryParameter(
     default=BYTES_DEFAULT,
     maximum=INT32_MAX,
     unit="bytes",
-    explanation="stop before the batch that would exceed this; never holds back the first batch",
+    explanation="maximum size of the batches; the first batch is answered even if it is larger",
 )
 MIN_BYTES: Final = QueryParameter(
     name="min_bytes",
@@ -145,7 +145,7 @@ MIN_BYTES: Final = QueryParameter(
     default=1,
     maximum=INT32_MAX,
     unit="bytes",
-    explanation="wait until so much is there",
+    explanation="minimum size to wait for",
 )
 MAX_WAIT_MS: Final = QueryParameter(
     name="max_wait_ms",
@@ -153,7 +153,7 @@ MAX_WAIT_MS: Final = QueryParameter(
     default=WAIT_MS_DEFAULT,
     maximum=WAIT_MS_MAX,
     unit="ms",
-    explanation="wait no longer than this",
+    explanation="maximum wait for `min_bytes`",
 )
 ISOLATION: Final = QueryParameter(
     name="isolation",
@@ -161,13 +161,13 @@ ISOLATION: Final = QueryParameter(
     default="read_uncommitted",
     choices=("read_uncommitted",),
     choices_later=("read_committed",),
-    explanation="which records to read; `read_committed` is not supported yet",
+    explanation="isolation level; `read_committed` is not supported yet",
 )
 LAST_EPOCH: Final = QueryParameter(
     name="last_epoch",
     kind=ParameterKind.INTEGER,
     maximum=INT32_MAX,
-    explanation="leader epoch of the last record read, to notice a truncated log",
+    explanation="leader epoch of the last record read, to detect a truncated log",
 )
 
 TAIL_FROM: Final = QueryParameter(
@@ -175,8 +175,8 @@ TAIL_FROM: Final = QueryParameter(
     kind=ParameterKind.CHOICE,
     default="latest",
     choices=("earliest", "latest"),
-    explanation="where to begin without `Last-Event-ID`; with it the partitions that it names begin there, and others, "
-    "which were added since, at their start",
+    explanation="start position without `Last-Event-ID`; with it, the partitions that it names continue at its "
+    "offsets, and partitions added since then begin at their start",
 )
 TAIL_SECONDS_MAX: Final = QueryParameter(
     name="max_seconds",
@@ -184,17 +184,17 @@ TAIL_SECONDS_MAX: Final = QueryParameter(
     minimum=1,
     maximum=86_400,
     unit="s",
-    explanation="end after so long; without it the answer ends with the client or the broker",
+    explanation="maximum duration; without it the answer ends when the client disconnects or the broker stops",
 )
 TAIL_RECORDS_MAX: Final = QueryParameter(
     name="max_records",
     kind=ParameterKind.INTEGER,
     minimum=1,
-    explanation="end after so many records",
+    explanation="maximum number of records",
 )
 LAST_EVENT_ID_HEADER: Final = HeaderParameter(
     Header.LAST_EVENT_ID,
-    "`partition:offset,...`, the id of the last event that was seen: read on behind it",
+    "`partition:offset,...`, the id of the last event that the client received, after which to continue",
     "^([0-9]+:[0-9]+(,[0-9]+:[0-9]+)*)?$",
 )
 
@@ -226,13 +226,13 @@ _READ_PROBLEMS: Final = (
     *_EPOCH_PROBLEMS, "invalid_config", "shutting_down", "storage_failed",
 )  # fmt: skip
 _LINES: Final = (
-    "; an NDJSON body is answered by a line for every few lines as they are stored or refused, and a last one that "
-    "sums up, whose `status` tells whether all were stored"
+    "; an NDJSON body is answered with a line for each group of lines that is stored or refused, and a last line with "
+    "totals, whose `status` tells whether all were stored"
 )
 _JSON_REQUESTS: Final = (list[JsonRecord], JsonValueProduceRequest, list[JsonValueRecord])
 _LINE_REQUESTS: Final = (JsonRecord, JsonValueRecord)
 _ACCEPTED: Final = AnswerForm(
-    status=202, explanation="with `acks=0`: valid, and no promise that it will be stored"
+    status=202, explanation="with `acks=0`: valid, without a guarantee that it will be stored"
 )
 
 
@@ -245,7 +245,7 @@ RECORD_ROUTES: Final = (
         name="produce_topic",
         method="POST",
         path="/v1/topics/{topic}/records",
-        summary="Produce records; the broker picks each record's partition by its key",
+        summary="Produce records; the broker selects the partition of each record by its key",
         operation=Operation.WRITE,
         resource=Resource.TOPIC,
         path_parameters=TOPIC_PARAMETER,
@@ -261,9 +261,9 @@ RECORD_ROUTES: Final = (
                 type=TopicProduceAnswer,
                 line_types=(ProducedLines, ProducedSummary),
                 media_types=(JSON, NDJSON),
-                explanation="all records were stored; one result a partition" + _LINES,
+                explanation="all records were stored; one result per partition" + _LINES,
             ),
-            _json(207, TopicProduceAnswer, "not all partitions were stored; one status a record"),
+            _json(207, TopicProduceAnswer, "not all partitions were stored; one status per record"),
             _ACCEPTED,
         ),
         problems=(
@@ -278,7 +278,7 @@ RECORD_ROUTES: Final = (
         name="produce_partition",
         method="POST",
         path="/v1/topics/{topic}/partitions/{partition}/records",
-        summary="Produce one batch to one partition, all of it or nothing",
+        summary="Produce one batch to one partition, atomically",
         operation=Operation.WRITE,
         resource=Resource.TOPIC,
         path_parameters=PARTITION_PARAMETERS,
@@ -328,7 +328,7 @@ RECORD_ROUTES: Final = (
         headers=(FORWARD_HEADER,),
         answers=(
             _json(200, ProduceAnswer, "all batches were stored"),
-            _json(207, ProduceAnswer, "not all were stored; a result or a problem a partition"),
+            _json(207, ProduceAnswer, "not all batches were stored; a result or a problem per partition"),
             _ACCEPTED,
         ),
         problems=(*_BODY_PROBLEMS, "unsupported_version", "shutting_down", "overloaded"),
@@ -358,9 +358,9 @@ RECORD_ROUTES: Final = (
                 type=JsonFetchAnswer,
                 media_types=(JSON, BATCHES, ARROW_STREAM),
                 headers=FETCH_HEADERS,
-                explanation="records from the offset; a binary answer may begin below it, readers drop those",
+                explanation="records from the offset; a binary answer may begin earlier, and clients skip the rest",
             ),
-            AnswerForm(status=204, headers=FETCH_HEADERS, explanation="the wait ended and there are none"),
+            AnswerForm(status=204, headers=FETCH_HEADERS, explanation="the wait ended without records"),
         ),
         problems=(*_PARTITION_PROBLEMS, "not_acceptable", *_READ_PROBLEMS),
     ),
@@ -378,7 +378,7 @@ RECORD_ROUTES: Final = (
             AnswerForm(
                 status=200,
                 media_types=(FRAMES,),
-                explanation="a frame a partition, in order of the request: batches or a problem",
+                explanation="a frame per partition, in order of the request: batches or a problem",
             ),
         ),
         problems=(
@@ -393,7 +393,7 @@ RECORD_ROUTES: Final = (
         name="tail_topic",
         method="GET",
         path="/v1/topics/{topic}/records",
-        summary="Follow all partitions of a topic, record by record, as records come",
+        summary="Tail all partitions of a topic and send each record as it arrives",
         operation=Operation.READ,
         resource=Resource.TOPIC,
         path_parameters=TOPIC_PARAMETER,
@@ -405,7 +405,7 @@ RECORD_ROUTES: Final = (
                 line_types=(FetchedRecord,),
                 media_types=(NDJSON, EVENT_STREAM),
                 headers=(Header.TOPIC_ID,),
-                explanation='a record a line or event; a later failure is the line or event `{"problem": ...}`',
+                explanation='a record per line or event; a later failure is the line or event `{"problem": ...}`',
             ),
         ),
         problems=(*_PARTITION_PROBLEMS, "not_acceptable", "shutting_down"),
@@ -414,7 +414,7 @@ RECORD_ROUTES: Final = (
         name="partition_offsets",
         method="GET",
         path="/v1/topics/{topic}/partitions/{partition}/offsets",
-        summary="Where the log of a partition begins and ends",
+        summary="The start and end offsets of a partition's log",
         operation=Operation.DESCRIBE,
         resource=Resource.TOPIC,
         path_parameters=PARTITION_PARAMETERS,
@@ -442,7 +442,7 @@ RECORD_ROUTES: Final = (
         request=DeleteRecordsRequest,
         body_types=(JSON,),
         headers=(TOPIC_ID_HEADER, FORWARD_HEADER, LEADER_EPOCH_HEADER),
-        answers=(_json(200, DeleteRecordsAnswer, "the partition begins there, also after a crash"),),
+        answers=(_json(200, DeleteRecordsAnswer, "the partition begins at this offset, also after a crash"),),
         problems=(
             *_PARTITION_PROBLEMS,
             *_EPOCH_PROBLEMS,
@@ -458,14 +458,20 @@ RECORD_ROUTES: Final = (
         name="accept_damage",
         method="POST",
         path="/v1/topics/{topic}/partitions/{partition}:accept-damage",
-        summary="Accept that the records of a damaged range are lost: readers pass it from then on",
+        summary="Accept the loss of the records in a damaged range, which consumers skip from then on",
         operation=Operation.DELETE,
         resource=Resource.TOPIC,
         path_parameters=PARTITION_PARAMETERS,
         request=AcceptDamageRequest,
         body_types=(JSON,),
         headers=(TOPIC_ID_HEADER, FORWARD_HEADER, LEADER_EPOCH_HEADER),
-        answers=(_json(200, AcceptDamageAnswer, "accepted, also after a crash; a second time as well"),),
+        answers=(
+            _json(
+                200,
+                AcceptDamageAnswer,
+                "accepted, also after a crash; a repeated request gets the same answer",
+            ),
+        ),
         problems=(
             *_PARTITION_PROBLEMS,
             *_EPOCH_PROBLEMS,
@@ -487,8 +493,10 @@ RECORD_ROUTES: Final = (
         body_types=(JSON,),
         headers=(FORWARD_HEADER,),
         answers=(
-            _json(200, OffsetsLookupAnswer, "an entry a partition, in order of the request"),
-            _json(207, OffsetsLookupAnswer, "some partitions could not be asked; their entries say why"),
+            _json(200, OffsetsLookupAnswer, "an entry per partition, in order of the request"),
+            _json(
+                207, OffsetsLookupAnswer, "some partitions could not be queried; their entries have a problem"
+            ),
         ),
         problems=(*_BODY_PROBLEMS, "invalid_topic_name", "shutting_down"),
     ),

@@ -27,7 +27,7 @@ PAGE_LIMIT_MAX: Final = 1000
 TOPIC_PARAMETER: Final = {"topic": "name of the topic"}
 TOPIC_ID_HEADER: Final = HeaderParameter(
     "Fairlead-Topic-Id",
-    "id that the topic must have; another live topic of that name answers `topic_recreated`",
+    "id that the topic must have; a topic of the name with another id answers `topic_recreated`",
     TOPIC_ID_PATTERN,
 )
 LIMIT: Final = QueryParameter(
@@ -36,24 +36,24 @@ LIMIT: Final = QueryParameter(
     default=PAGE_LIMIT_DEFAULT,
     minimum=1,
     maximum=PAGE_LIMIT_MAX,
-    explanation="entries of a page at most",
+    explanation="maximum number of entries in a page",
 )
 AFTER: Final = QueryParameter(
     name="after",
     kind=ParameterKind.TEXT,
     maximum=1024,
-    explanation="cursor of the page before, its `next`",
+    explanation="cursor of the previous page, its `next`",
 )
 DRY_RUN: Final = QueryParameter(
     name="dry_run",
     kind=ParameterKind.FLAG,
     default=False,
-    explanation="check and answer as if the topic was created, and create nothing",
+    explanation="check the request and answer without creating the topic",
 )
 TOPICS: Final = QueryParameter(
     name="topics",
     kind=ParameterKind.TOPIC_NAMES,
-    explanation="only these topics; without it all",
+    explanation="only these topics, by default all",
 )
 
 
@@ -68,7 +68,7 @@ TOPIC_ROUTES: Final = (
         name="versions",
         method="GET",
         path="/v1/versions",
-        summary="What this broker speaks and which cluster it belongs to",
+        summary="The versions that this broker supports, and its cluster",
         operation=Operation.DESCRIBE,
         resource=Resource.PUBLIC,
         answers=(_json(200, Versions, "versions, codecs and the cluster's id"),),
@@ -80,13 +80,13 @@ TOPIC_ROUTES: Final = (
         summary="The cluster: id, controller and brokers",
         operation=Operation.DESCRIBE,
         resource=Resource.CLUSTER,
-        answers=(_json(200, ClusterDescription, "the cluster as this broker sees it"),),
+        answers=(_json(200, ClusterDescription, "the state of the cluster known to this broker"),),
     ),
     Route(
         name="list_brokers",
         method="GET",
         path="/v1/brokers",
-        summary="The brokers, including brokers that are gone",
+        summary="The brokers, including brokers that are not running",
         operation=Operation.DESCRIBE,
         resource=Resource.CLUSTER,
         query=(LIMIT, AFTER),
@@ -96,14 +96,16 @@ TOPIC_ROUTES: Final = (
         name="metadata",
         method="GET",
         path="/v1/metadata",
-        summary="Where the partitions of topics live",
+        summary="The leaders and replicas of the partitions of topics",
         operation=Operation.DESCRIBE,
         resource=Resource.TOPIC,
         query=(TOPICS,),
         headers=(HeaderParameter("If-None-Match", "`ETag` of an earlier answer"),),
         answers=(
             _json(200, Metadata, "brokers, and topics with their partitions", ("ETag",)),
-            AnswerForm(status=304, explanation="nothing changed since the answer of that `ETag`"),
+            AnswerForm(
+                status=304, explanation="the metadata have not changed since the answer with this `ETag`"
+            ),
         ),
         problems=("topic_not_found", "invalid_topic_name"),
     ),
@@ -130,7 +132,9 @@ TOPIC_ROUTES: Final = (
         answers=(
             _json(201, TopicDescription, "the topic was created and is ready"),
             _json(
-                200, TopicDescription, "the topic exists with this very specification, or it was a dry run"
+                200,
+                TopicDescription,
+                "the topic exists with exactly this specification, or the call was a dry run",
             ),
         ),
         problems=(
@@ -187,7 +191,7 @@ TOPIC_ROUTES: Final = (
         resource=Resource.TOPIC,
         path_parameters=TOPIC_PARAMETER,
         headers=(TOPIC_ID_HEADER,),
-        answers=(AnswerForm(status=204, explanation="the topic is gone and its name is free"),),
+        answers=(AnswerForm(status=204, explanation="the topic is deleted and its name can be used again"),),
         problems=(
             "topic_not_found",
             "topic_recreated",
@@ -203,7 +207,7 @@ OPS_ROUTES: Final = (
         name="problem_page",
         method="GET",
         path="/problems/{code}",
-        summary="What a problem means and what to do about it",
+        summary="The meaning of a problem and the remedy",
         operation=Operation.DESCRIBE,
         resource=Resource.PUBLIC,
         path_parameters={"code": "code of the problem"},
@@ -223,12 +227,14 @@ OPS_ROUTES: Final = (
         name="docs",
         method="GET",
         path="/docs",
-        summary="This contract as a page to read",
+        summary="This contract as an HTML page",
         operation=Operation.DESCRIBE,
         resource=Resource.PUBLIC,
         answers=(
             AnswerForm(
-                status=200, media_types=(HTML,), explanation="the page; it needs nothing but this broker"
+                status=200,
+                media_types=(HTML,),
+                explanation="the page, which loads nothing from other servers",
             ),
         ),
     ),
@@ -251,7 +257,7 @@ OPS_ROUTES: Final = (
         operation=Operation.DESCRIBE,
         resource=Resource.PUBLIC,
         listener=Listener.OPS,
-        answers=(AnswerForm(status=200, media_types=(TEXT,), explanation="it is"),),
+        answers=(AnswerForm(status=200, media_types=(TEXT,), explanation="the process is alive"),),
     ),
     Route(
         name="readyz",
@@ -262,8 +268,12 @@ OPS_ROUTES: Final = (
         resource=Resource.PUBLIC,
         listener=Listener.OPS,
         answers=(
-            AnswerForm(status=200, media_types=(TEXT,), explanation="it serves"),
-            AnswerForm(status=503, media_types=(TEXT, PROBLEM), explanation="it recovers, stops or failed"),
+            AnswerForm(status=200, media_types=(TEXT,), explanation="the broker serves"),
+            AnswerForm(
+                status=503,
+                media_types=(TEXT, PROBLEM),
+                explanation="the broker recovers, is stopping or has failed",
+            ),
         ),
     ),
     Route(
