@@ -64,10 +64,10 @@ _HOMES = {
     "TopicPartition": "fairlead.topic_partition",
 }
 
-if not TYPE_CHECKING:  # type checkers would take any name for known
+if not TYPE_CHECKING:  # type checkers would accept any name
 
     def __getattr__(name: str) -> object:
-        """Import what is used for the first time."""
+        """Import a public name on its first use."""
         if name == "errors":
             return import_module("fairlead.errors")
         home = _HOMES.get(name)
@@ -78,5 +78,5 @@ if not TYPE_CHECKING:  # type checkers would take any name for known
         return found
 
     def __dir__() -> list[str]:
-        """Show what is public, imported or not."""
+        """Return the public names, imported or not."""
         return sorted({*globals(), *__all__})

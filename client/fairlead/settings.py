@@ -230,7 +230,7 @@ class Backoff:
     seconds_max: float
 
     def seconds(self, attempts: int, chance: float, advice_seconds: float | None = None) -> float:
-        """Return the pause after `attempts` failures; never below what the server advised."""
+        """Return the pause after `attempts` failures; never less than the pause that the server advised."""
         # Without the cap on the exponent a day of retries would overflow the float.
         full = min(self.seconds_initial * 2.0 ** min(max(attempts - 1, 0), 30), self.seconds_max)
         return max(full * (0.5 + chance / 2), advice_seconds or 0.0)

@@ -15,7 +15,7 @@ ConfigOption = Annotated[
 ]
 UnsetOption = Annotated[
     list[str] | None,
-    typer.Option("--unset", metavar="KEY", help="Go back to the default of a setting; repeat for more."),
+    typer.Option("--unset", metavar="KEY", help="Reset a setting to its default; repeat for more."),
 ]
 
 

@@ -46,9 +46,9 @@ EXTRA_VERBS = {
         "Move the coordination of a single broker from its data directory to etcd.",
     ),
     ("dev", "up"): ("broker", "Run a whole local cluster in one process."),
-    ("job", "info"): ("spark", "Tell the versions of what jobs need, and why Spark cannot use a format."),
+    ("job", "info"): ("spark", "Print the versions that jobs need, and why Spark cannot use a format."),
     ("job", "list"): ("spark", "List the pipelines that can be run, or the options of one."),
-    ("job", "run"): ("spark", "Run a pipeline on Spark until it has worked off everything, or Ctrl-C."),
+    ("job", "run"): ("spark", "Run a pipeline on Spark until all its input is processed, or Ctrl-C."),
     ("operator", "start"): ("operator", "Run the Kubernetes operator until it is stopped."),
 }
 GROUP_HELP = {
@@ -60,16 +60,16 @@ GROUP_HELP = {
 
 # The help of each command, equal to the help in its module; it is shown without importing the module.
 COMMANDS = {
-    "produce": "Write records: each line of standard input is one, or each row of --file.",
-    "consume": "Print the records of a topic as they come, the values one a line; Ctrl-C ends.",
+    "produce": "Write records: one per line of standard input, or one per row of --file.",
+    "consume": "Print the records of a topic as they arrive, one value per line; Ctrl-C stops.",
     "version": "Print the release of this program.",
     "topic": "Create, list, describe, change and delete topics.",
     "group": "List, describe, measure, reset and delete consumer groups.",
-    "broker": "Run brokers, look at them, cordon and drain them.",
-    "partition": "Move partitions between brokers, have leaders elected, accept damage.",
-    "cluster": "Look at the cluster and configure it.",
+    "broker": "Run, inspect, cordon and drain brokers.",
+    "partition": "Move partitions between brokers, elect leaders, accept damage.",
+    "cluster": "Inspect and configure the cluster.",
     "bench": "Measure producing, consuming and latency on a topic.",
-    "top": "Watch the rates of topics and the lag of groups; Ctrl-C ends.",
+    "top": "Watch the rates of topics and the lag of groups; Ctrl-C stops.",
     "profile": "Name clusters, and choose the default cluster of commands.",
     "completion": "Print the script that completes commands and options in a shell.",
 }

@@ -50,9 +50,9 @@ Bootstrap = Annotated[
 ]
 BOOTSTRAP_DEFAULT = "http://127.0.0.1:9520"
 
-Output = Annotated[OutputFormat, typer.Option("--output", help="How to print the answer.")]
+Output = Annotated[OutputFormat, typer.Option("--output", help="Format of the answer.")]
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
 EncodingOption = Annotated[
     Encoding,
-    typer.Option("--encoding", help="How keys and values stand in the text: as UTF-8, base64 or JSON."),
+    typer.Option("--encoding", help="Encoding of keys and values in the text: UTF-8, base64 or JSON."),
 ]

@@ -257,8 +257,8 @@ class InternalServerError(BugError, code="internal"):
 
 
 class PeerRefusedError(FixError, code="peer_refused"):
-    """A call between brokers came from none of this cluster."""
+    """A call between brokers did not come from a broker of this cluster."""
 
 
 class StaleBrokerEpochError(FencedError, code="stale_broker_epoch"):
-    """A call between brokers came from an earlier life of its broker."""
+    """A call between brokers came from an earlier run of its broker."""

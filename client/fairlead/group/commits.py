@@ -110,7 +110,7 @@ class OffsetCommitter:
         except ClosedError:
             raise
         except FairleadError as error:
-            _LOG.warning("%s What was processed since the last commit may be read again.", error)
+            _LOG.warning("%s Records processed since the last commit may be read again.", error)
 
     async def take_back(self, unseen: Unseen) -> None:
         """Commit the position before a batch that was never handed out; log a refusal.

@@ -364,7 +364,7 @@ class GroupSession:
         except FairleadError as refused:
             error = refused
             if is_fenced(refused) and self._member.state not in _NO_MEMBER:
-                # A heartbeat ends the lost membership; otherwise all later commits would be refused too.
+                # A heartbeat reveals the lost membership; otherwise all later commits would be refused too.
                 await self._heard()
         finally:
             outcome.set_result(error)

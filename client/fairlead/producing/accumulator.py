@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BATCHES_UNFINISHED_MAX: Final = 5
-"""Number of batches that a partition remembers of a producer. A sixth unfinished batch would displace the first, and
+"""Number of batches of a producer that a partition remembers. A sixth unfinished batch would displace the first, and
 the broker could no longer recognise a retry of the first batch."""
 
 _NUMBER: Final = attrgetter("number")
@@ -181,7 +181,7 @@ class Accumulator:
             batch.stamp = queue.sequences.stamp(batch.record_count)
 
     def retry(self, batch: PendingBatch, at: float) -> None:
-        """Requeue an unacknowledged batch in the order of numbers, to be sent again at time `at` at the earliest."""
+        """Requeue an unacknowledged batch, ordered by number, to be sent again at time `at` or later."""
         queue = batch.queue
         queue.in_flight.remove(batch)
         queue.retry_at = max(queue.retry_at, at)

@@ -78,7 +78,7 @@ class Acknowledgement:
 
 
 UNKNOWN_PLACE: Final = Acknowledgement(base_offset=-1, append_time_us=-1, leader_epoch=-1)
-"""The outcome with acks=0: the request was valid, nothing more is known."""
+"""Outcome with acks=0: the request was valid, and the place of the batch is unknown."""
 
 
 class PendingBatch:
@@ -576,7 +576,7 @@ class PartitionQueue:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing waits to be sent."""
+        """Whether no batch waits to be sent."""
         return self.open is None and not self.closed
 
     def close_open(self) -> None:

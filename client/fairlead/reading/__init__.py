@@ -4,7 +4,7 @@ Public for connectors, which read fixed ranges or plan by offsets instead of ope
 
 - `cursors`: `Cursor`, a position in one partition; `Prefetch`, the buffer of all cursors, whose parameter `stops` ends
   partitions; `Fetched`, an entry of the buffer.
-- `fetcher`: `Fetcher`, the task that keeps a `Prefetch` full; its property `trouble` is the refusal that is being
+- `fetcher`: `Fetcher`, the task that keeps a `Prefetch` full; its property `trouble` is the error that is being
   retried.
 - `reader`: `batches_in`, the checked batches of a `Fetched`.
 - `offsets`: `OffsetLookup`, the offsets of positions: earliest, latest, a time.

@@ -96,7 +96,7 @@ class Cursor:
         self.error_is_told = False
 
     def saw_leader_epoch(self, epoch: int) -> None:
-        """Raise the known leader epoch, which never decreases."""
+        """Update the known leader epoch, which never decreases."""
         self.leader_epoch = epoch if self.leader_epoch is None else max(self.leader_epoch, epoch)
 
     @property
@@ -194,7 +194,7 @@ class Prefetch:
         self._drop_stale()
 
     def seek(self, cursor: Cursor, offset: int, last_epoch: int | None = None) -> None:
-        """Move a cursor and drop what was fetched for it; see `Cursor.seek`."""
+        """Move a cursor and drop its fetched batches; see `Cursor.seek`."""
         cursor.seek(offset, last_epoch)
         self._drop_stale()
 

@@ -59,7 +59,7 @@ _LivesByPartition = dict[tuple[str, int], tuple[Cursor, int]]
 
 
 class Fetcher:
-    """Task that fills one prefetch buffer. `on_arrival` is called whenever the reader may find something new."""
+    """Task that fills one prefetch buffer. `on_arrival` is called whenever the reader may find a new batch or error."""
 
     def __init__(
         self,

@@ -77,7 +77,7 @@ class AssignedPartitions:
 
 
 def places_of(partitions: Iterable[object]) -> list[TopicPartition]:
-    """Return each partition once. Raises `SettingError` for any other value, such as the name of a topic."""
+    """Return the partitions without duplicates. Raises `SettingError` for other values, such as a topic name."""
     places = []
     for place in [partitions] if isinstance(partitions, str) else dict.fromkeys(partitions):
         if not isinstance(place, TopicPartition):

@@ -21,7 +21,7 @@ from fairlead.cli.records.record_format import FormatError, parser, shown
 from fairlead_api.bodies.json_bodies import number_beyond
 
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
-READ_BYTES = 1024 * 1024  # of one read; a terminal or a slow pipe returns what it has, line by line
+READ_BYTES = 1024 * 1024  # bytes of one read; a terminal or a slow pipe returns what it has, line by line
 BESIDE_A_LINE_BYTES = len(BYTE_ORDER_MARK + b"\r")  # buffered with a line without being part of it
 
 Pair = tuple[bytes | None, bytes | None]

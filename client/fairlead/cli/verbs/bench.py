@@ -25,11 +25,12 @@ IN_FLIGHT_BATCHES = 64
 """Maximum number of unacknowledged batches: enough to keep every partition busy, few enough for meaningful
 latencies."""
 
-Records = Annotated[int, typer.Option("-n", "--records", min=1, help="How many records.")]
+Records = Annotated[int, typer.Option("-n", "--records", min=1, help="Number of records.")]
 RecordSize = Annotated[int, typer.Option("-s", "--size", min=1, help="Bytes of each record's value.")]
-BatchSize = Annotated[int, typer.Option("-b", "--batch", min=1, help="Records handed over at a time.")]
+BatchSize = Annotated[int, typer.Option("-b", "--batch", min=1, help="Records sent in one call.")]
 Rate = Annotated[
-    float | None, typer.Option("-r", "--rate", min=0.1, help="Records a second; as fast as it goes without.")
+    float | None,
+    typer.Option("-r", "--rate", min=0.1, help="Records per second; by default as fast as possible."),
 ]
 
 
@@ -41,7 +42,7 @@ def produce(
     batch: BatchSize = 1_000,
     rate: Rate = None,
     acks: Annotated[
-        Acknowledgement, typer.Option("--acks", help="What is waited for.")
+        Acknowledgement, typer.Option("--acks", help="Acknowledgement to wait for.")
     ] = Acknowledgement.ALL,
     compression: Annotated[
         Compression, typer.Option("--compression", help="Codec of the record batches.")
@@ -49,7 +50,7 @@ def produce(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Write records of random bytes; latencies are those from handing a batch over to its acknowledgement.
+    """Write records of random bytes; a latency lasts from sending a batch to its acknowledgement.
 
     Example: fairlead bench produce load -n 5000000 -s 1000
     """
@@ -97,12 +98,15 @@ async def _produce(
 def consume(
     topic: TopicName,
     records: Annotated[
-        int | None, typer.Option("-n", "--records", min=1, help="How many records; else all that are there.")
+        int | None,
+        typer.Option(
+            "-n", "--records", min=1, help="Number of records; by default all records of the topic."
+        ),
     ] = None,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Read a topic from its beginning as Arrow batches, and count; no group is joined.
+    """Read a topic from its beginning as Arrow batches and count the records, without a group.
 
     Example: fairlead bench consume load
     """
@@ -128,14 +132,14 @@ def latency(
     topic: TopicName,
     records: Records = 1_000,
     size: RecordSize = 100,
-    rate: Annotated[float, typer.Option("-r", "--rate", min=0.1, help="Records a second.")] = 100.0,
+    rate: Annotated[float, typer.Option("-r", "--rate", min=0.1, help="Records per second.")] = 100.0,
     acks: Annotated[
-        Acknowledgement, typer.Option("--acks", help="What is waited for.")
+        Acknowledgement, typer.Option("--acks", help="Acknowledgement to wait for.")
     ] = Acknowledgement.ALL,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Measure from sending a record to reading it, one record at a time, to partition 0.
+    """Measure the time from sending a record to reading it, one record at a time, on partition 0.
 
     Example: fairlead bench latency load -r 1000
     """

@@ -19,13 +19,13 @@ from fairlead_api.bodies.operations import RestartPermitAnswer
 from fairlead_api.configuration import ConfigEntry
 from fairlead_api.problems import ProblemError
 
-app = typer.Typer(no_args_is_help=True, help="Run brokers, look at them, cordon and drain them.")
+app = typer.Typer(no_args_is_help=True, help="Run, inspect, cordon and drain brokers.")
 BrokerNumber = Annotated[int, typer.Argument(metavar="BROKER", min=0, help="Id of the broker.")]
 
 
 @app.callback()
 def broker() -> None:
-    """Run brokers, look at them, cordon and drain them."""
+    """Run, inspect, cordon and drain brokers."""
 
 
 @app.command("list")
@@ -55,7 +55,7 @@ def list_brokers(bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = Outp
 def describe(
     number: BrokerNumber, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputFormat.TABLE
 ) -> None:
-    """Show a broker, what it leads and keeps, and every setting of it with its source.
+    """Show a broker, its leaderships and replicas, and all its settings with their sources.
 
     Example: fairlead broker describe 2
     """
@@ -97,7 +97,7 @@ def describe(
 def cordon(
     number: BrokerNumber, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputFormat.TABLE
 ) -> None:
-    """Give a broker no new replicas, until it is uncordoned.
+    """Exclude a broker from new replicas until it is uncordoned.
 
     Example: fairlead broker cordon 2
     """
@@ -109,7 +109,7 @@ def cordon(
 def uncordon(
     number: BrokerNumber, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputFormat.TABLE
 ) -> None:
-    """Give a broker new replicas again.
+    """Allow new replicas on a broker again.
 
     Example: fairlead broker uncordon 2
     """
@@ -135,7 +135,7 @@ def drain(
 def undrain(
     number: BrokerNumber, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputFormat.TABLE
 ) -> None:
-    """End the drain of a broker; moves that are under way are finished.
+    """Stop the drain of a broker; moves in progress are finished.
 
     Example: fairlead broker undrain 2
     """
@@ -147,7 +147,7 @@ def undrain(
 def request_restart(
     number: BrokerNumber, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputFormat.TABLE
 ) -> None:
-    """Take the cluster's one permit to restart a broker; refused where partitions would have too few replicas.
+    """Acquire the cluster's single permit to restart a broker; refused if partitions would have too few replicas.
 
     Example: fairlead broker request-restart 2
     """
@@ -164,7 +164,7 @@ def request_restart(
 def unregister(
     number: BrokerNumber, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputFormat.TABLE
 ) -> None:
-    """Forget a broker that is gone for good; it must be stopped and keep no replicas.
+    """Remove a permanently stopped broker from the cluster; the broker must have no replicas.
 
     Example: fairlead broker unregister 2
     """

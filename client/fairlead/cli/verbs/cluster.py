@@ -16,12 +16,12 @@ from fairlead.cli.verbs.health import Health, health_of, stuck
 from fairlead_api.bodies.metadata import BrokerDescription, ClusterDescription, Metadata
 from fairlead_api.configuration import ConfigEntry
 
-app = typer.Typer(no_args_is_help=True, help="Look at the cluster and configure it.")
+app = typer.Typer(no_args_is_help=True, help="Inspect and configure the cluster.")
 
 
 @app.callback()
 def cluster() -> None:
-    """Look at the cluster and configure it."""
+    """Inspect and configure the cluster."""
 
 
 @app.command("info")
@@ -49,7 +49,7 @@ def info(bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputFormat
 
 @app.command("health")
 def health(bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputFormat.TABLE) -> None:
-    """Show partitions that lack a leader or replicas, and more; ends with 1 if there are any, or no controller.
+    """Show partitions that lack a leader or replicas, and more; exits with 1 if there are any, or no controller.
 
     Example: fairlead cluster health
     """
@@ -100,12 +100,13 @@ def config(
     settings: ConfigOption = None,
     unset: UnsetOption = None,
     broker: Annotated[
-        int | None, typer.Option("--broker", min=0, help="Of this broker instead of the whole cluster.")
+        int | None,
+        typer.Option("--broker", min=0, help="Settings of this broker instead of the whole cluster."),
     ] = None,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Show every setting of the cluster with its source, after changing some where -c or --unset say so.
+    """Show every setting of the cluster with its source, after changes by -c and --unset.
 
     Example: fairlead cluster config -c num.partitions=6 --unset retention.ms
     """

@@ -37,10 +37,10 @@ def consume(
         ),
     ] = None,
     count: Annotated[
-        int | None, typer.Option("-n", "--count", min=1, help="End after this many records.")
+        int | None, typer.Option("-n", "--count", min=1, help="Stop after this many records.")
     ] = None,
     exit_at_end: Annotated[
-        bool, typer.Option("-e", "--exit", help="End at the end that was seen at start.")
+        bool, typer.Option("-e", "--exit", help="Stop at the end that was seen at the start.")
     ] = False,
     line_format: Annotated[
         str | None,
@@ -48,23 +48,23 @@ def consume(
             "-f", "--format", help="%t topic %p partition %o offset %k key %v value %h headers %d time."
         ),
     ] = None,
-    output: Annotated[str | None, typer.Option("--output", help="json: one JSON object a line.")] = None,
+    output: Annotated[str | None, typer.Option("--output", help="json: one JSON object per line.")] = None,
     partition: Annotated[
         int | None, typer.Option("--partition", min=0, help="Read this partition only.")
     ] = None,
     group: Annotated[
         str | None,
         typer.Option(
-            "-g", "--group", help="Join this group, share its partitions, and commit what was printed."
+            "-g", "--group", help="Join this group, share its partitions, and commit printed records."
         ),
     ] = None,
     encoding: EncodingOption = Encoding.UTF8,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
 ) -> None:
-    r"""Print the records of a topic as they come, the values one a line; Ctrl-C ends.
+    r"""Print the records of a topic as they arrive, one value per line; Ctrl-C stops.
 
-    Joins no group unless -g names one, so it disturbs no other consumer. Starts at the end unless told otherwise; in a
-    group it goes on where the group stands, and -o start or end says where partitions begin that it never read.
+    Joins no group without -g, and disturbs no other consumer. Starts at the end by default. In a group, reading
+    continues at the committed offsets, and -o start or end selects the start of partitions without a committed offset.
 
     Example: fairlead consume orders --from-beginning -e -f '%k %v\n'
 

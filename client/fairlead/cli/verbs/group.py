@@ -103,7 +103,7 @@ def describe(
 def lag(
     name: GroupName, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputFormat.TABLE
 ) -> None:
-    """Show how far a group is behind, in records and seconds, partition by partition.
+    """Show the lag of a group in records and seconds, by partition.
 
     The age of a partition's first unread record is its lag in seconds.
 
@@ -164,16 +164,15 @@ def reset(
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be, and change nothing.")
+        bool, typer.Option("--dry-run", help="Show the result without changing anything.")
     ] = False,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Move the committed offsets of a group that has no members; a live group is refused with exit code 4.
 
-    Without --topic every partition is reset of which the group has an offset; with it a group that is yet to begin
-    is given its place. A time or a duration means the first record at or after it. Shifts that lead out of the log
-    end at its edge.
+    Without --topic, every partition with a committed offset is reset; with --topic, a missing group is created. A time
+    or a duration means the first record at or after it. Shifts beyond the log stop at its start or end.
 
     Example: fairlead group reset billing --to @2013-01-01T00:00:00Z --topic orders:0,1 --dry-run
     """

@@ -43,7 +43,7 @@ class Health(msgspec.Struct, frozen=True):
     """Whether there is a controller, and every partition has a leader and all its replicas."""
     controller: int | None
     brokers: int
-    """Number of registered brokers, without those that are gone."""
+    """Number of registered brokers that are not gone."""
     gone: list[int]
     draining: list[int]
     cordoned: list[int]

@@ -1,4 +1,4 @@
-"""`fairlead partition`: move partitions between brokers, have leaders elected, accept damage."""
+"""`fairlead partition`: move partitions between brokers, elect leaders, accept damage."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ from fairlead_api.bodies.operations import (
     ReplicaProgress,
 )
 
-app = typer.Typer(
-    no_args_is_help=True, help="Move partitions between brokers, have leaders elected, accept damage."
-)
+app = typer.Typer(no_args_is_help=True, help="Move partitions between brokers, elect leaders, accept damage.")
 Partition = Annotated[int, typer.Argument(metavar="PARTITION", min=0, help="Number of the partition.")]
 
 
@@ -34,7 +32,7 @@ class Kind(StrEnum):
 
 @app.callback()
 def partition() -> None:
-    """Move partitions between brokers, have leaders elected, accept damage."""
+    """Move partitions between brokers, elect leaders, accept damage."""
 
 
 @app.command("reassign")
@@ -43,13 +41,15 @@ def reassign(
     number: Partition,
     to: Annotated[
         str,
-        typer.Option("--to", metavar="BROKER,BROKER", help="Brokers to keep it, the preferred leader first."),
+        typer.Option(
+            "--to", metavar="BROKER,BROKER", help="Brokers of its replicas, the preferred leader first."
+        ),
     ] = "",
-    cancel: Annotated[bool, typer.Option("--cancel", help="Take back the move that is under way.")] = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Cancel the move in progress.")] = False,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Move a partition to other brokers: it grows, catches up, then shrinks.
+    """Move a partition to other brokers: new replicas are added and catch up, then old ones are removed.
 
     Example: fairlead partition reassign orders 0 --to 2,3,4
     """
@@ -68,7 +68,7 @@ def reassign(
 
 @app.command("moves")
 def moves(bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputFormat.TABLE) -> None:
-    """List the moves that are under way: what each new replica lacks, in records, and how much of it is copied.
+    """List the moves in progress: the records that each new replica lacks, and the share that is copied.
 
     Example: fairlead partition moves --output json
     """
@@ -138,15 +138,15 @@ def accept_damage(
     name: TopicName,
     number: Partition,
     first_offset: Annotated[
-        int, typer.Option("--first-offset", min=0, help="first_offset as log_damaged told it.")
+        int, typer.Option("--first-offset", min=0, help="first_offset as reported by log_damaged.")
     ],
     next_good_offset: Annotated[
-        int, typer.Option("--next-good-offset", min=0, help="next_good_offset as log_damaged told it.")
+        int, typer.Option("--next-good-offset", min=0, help="next_good_offset as reported by log_damaged.")
     ],
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Accept that the records of a damaged range are lost; readers pass it from then on. It cannot be taken back.
+    """Accept the loss of the records in a damaged range, which readers then skip. This cannot be undone.
 
     Example: fairlead partition accept-damage readings 0 --first-offset 1200 --next-good-offset 1260
     """
@@ -166,18 +166,18 @@ def digest(
     name: TopicName,
     number: Partition,
     first: Annotated[
-        int | None, typer.Option("--from", min=0, help="First offset; the partition's begin without it.")
+        int | None, typer.Option("--from", min=0, help="First offset; by default the start of the partition.")
     ] = None,
     end: Annotated[
         int | None,
-        typer.Option("--to", min=0, help="Offset behind the last one; the high watermark without it."),
+        typer.Option("--to", min=0, help="Offset after the last one; by default the high watermark."),
     ] = None,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Compare the replicas of a partition: a checksum of what each has stored.
+    """Compare the replicas of a partition by checksums of their stored records.
 
-    Ends with exit code 1 unless every replica has told its checksum and all are the same.
+    Exits with code 1 unless all replicas have reported the same checksum.
 
     Example: fairlead partition digest orders 0 --from 1000 --to 2000
     """

@@ -71,7 +71,7 @@ def produce(
         typer.Option("-H", "--header", metavar="NAME:VALUE", help="A header; repeat for more."),
     ] = None,
     line_format: Annotated[
-        str | None, typer.Option("-f", "--format", help="How a line is taken apart, such as '%k %v\\n'.")
+        str | None, typer.Option("-f", "--format", help="How a line is split, such as '%k %v\\n'.")
     ] = None,
     key_separator: Annotated[
         str | None, typer.Option("--key-separator", help="Text between key and value in each line.")
@@ -96,14 +96,14 @@ def produce(
     encoding: EncodingOption = Encoding.UTF8,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Print partition and offsets.")] = False,
     output: Annotated[
-        str | None, typer.Option("--output", help="json: print what -v does, one JSON object a line.")
+        str | None, typer.Option("--output", help="json: print like -v, one JSON object per line.")
     ] = None,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
 ) -> None:
-    """Write records: each line of standard input is one, or each row of --file.
+    """Write records: one per line of standard input, or one per row of --file.
 
-    Rows of a file become JSON objects, unless a Parquet or Arrow file has a binary column `value`: then they are
-    records, with `key` and `headers` where it has those. Prints nothing but errors unless -v or --output.
+    Rows of a file become JSON objects. Rows of a Parquet or Arrow file with a binary column `value` are records, with
+    optional columns `key` and `headers`. Prints only errors without -v or --output.
 
     Example: fairlead produce orders --key-separator : < orders.txt
     """

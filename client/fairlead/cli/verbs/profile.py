@@ -43,7 +43,7 @@ def create(
     ],
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Name a cluster, or change what the name means; the first one is used at once.
+    """Name a cluster, or change its addresses; the first profile is used at once.
 
     Example: fairlead profile create prod --bootstrap http://fairlead.example:9520
     """
@@ -64,7 +64,7 @@ def create(
 
 @app.command("use")
 def use(name: ProfileName, output: Output = OutputFormat.TABLE) -> None:
-    """Make this cluster the default of commands, unless --bootstrap or FAIRLEAD_BOOTSTRAP says otherwise.
+    """Make this cluster the default of commands without --bootstrap or FAIRLEAD_BOOTSTRAP.
 
     Example: fairlead profile use prod
     """
@@ -75,7 +75,7 @@ def use(name: ProfileName, output: Output = OutputFormat.TABLE) -> None:
 
 @app.command("delete")
 def delete(name: ProfileName, output: Output = OutputFormat.TABLE) -> None:
-    """Forget a name; the cluster is not touched. Without a profile in use commands go to this machine.
+    """Delete a profile; the cluster is not touched. Without a profile in use, commands connect to this machine.
 
     Example: fairlead profile delete prod
     """
@@ -87,7 +87,7 @@ def delete(name: ProfileName, output: Output = OutputFormat.TABLE) -> None:
 
 @app.command("list")
 def list_profiles(output: Output = OutputFormat.TABLE) -> None:
-    """List the profiles; the star is the one in use.
+    """List the profiles; a star marks the profile in use.
 
     Example: fairlead profile list
     """

@@ -43,18 +43,21 @@ class _Look:
 
 def top(
     interval: Annotated[
-        float, typer.Option("-i", "--interval", min=0.2, help="Seconds between two looks.")
+        float, typer.Option("-i", "--interval", min=0.2, help="Seconds between two updates.")
     ] = 2.0,
     count: Annotated[
         int | None,
         typer.Option(
-            "-n", "--count", min=1, help="End after so many tables; 1 where standard output is no terminal."
+            "-n",
+            "--count",
+            min=1,
+            help="Stop after this many tables; 1 if standard output is not a terminal.",
         ),
     ] = None,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Watch the rates of topics and the lag of groups; Ctrl-C ends.
+    """Watch the rates of topics and the lag of groups; Ctrl-C stops.
 
     Example: fairlead top -i 5
     """

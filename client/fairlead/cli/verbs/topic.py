@@ -34,7 +34,7 @@ def create(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Create a topic; the same topic again is no error.
+    """Create a topic; creating the same topic again is no error.
 
     Example: fairlead topic create orders -p 6 -c durability=synced
     """
@@ -125,14 +125,14 @@ def describe(
 def alter(
     name: TopicName,
     partitions: Annotated[
-        int | None, typer.Option("-p", "--partitions", min=1, help="Grow to this number of partitions.")
+        int | None, typer.Option("-p", "--partitions", min=1, help="Increase to this number of partitions.")
     ] = None,
     config: ConfigOption = None,
     unset: UnsetOption = None,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Change settings of a topic, or add partitions; holds within seconds, without a restart.
+    """Change settings of a topic, or add partitions; effective within seconds, without a restart.
 
     Example: fairlead topic alter orders -c retention.ms=86400000 --unset segment.bytes
     """
@@ -166,7 +166,7 @@ def offsets(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Show where the log of each partition begins and ends, and how many records readers find in it.
+    """Show the start and end offset of each partition's log, and the number of records between them.
 
     Example: fairlead topic offsets orders --at 2026-01-01T00:00:00Z
     """
@@ -219,13 +219,13 @@ def trim(
             "--before",
             metavar="OFFSET",
             min=-1,
-            help="First offset to keep; -1 deletes all that is committed.",
+            help="First offset to keep; -1 deletes all committed records.",
         ),
     ],
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Delete the records of one partition below an offset, for good.
+    """Permanently delete the records of one partition below an offset.
 
     Example: fairlead topic trim orders --partition 0 --before 500
     """
