@@ -102,6 +102,6 @@ def _zone_us(match: re.Match[str]) -> int:
 def _malformed(value: int | str, what: str) -> ProblemError:
     return ProblemError(
         "malformed_request",
-        f"{what} {shown(value)} is no time; allowed are {_ALLOWED}, years 1 to 9999",
+        f"{what} {shown(value)} is not a timestamp; allowed are {_ALLOWED}, years 1 to 9999",
         data={"parameter": what, "value": excerpt(value), "allowed": _ALLOWED},
     )

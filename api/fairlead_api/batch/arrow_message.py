@@ -160,7 +160,7 @@ def _read(message: Buffer, layout: _Layout) -> ArrowMessage:
     found, bitmaps = _read_metadata(metadata, len(message) - body_start, layout)
     for name, start, size, rows in bitmaps:
         if not _all_valid(message[body_start + start : body_start + start + size], rows):
-            _malformed(f"column {name} says 0 nulls, its validity bitmap says otherwise")
+            _malformed(f"column {name} has a null count of 0, but its validity bitmap has nulls")
     return found
 
 

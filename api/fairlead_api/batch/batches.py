@@ -367,7 +367,7 @@ def read_body(batch: memoryview, header: BatchHeader) -> Body:
         message = decompress(message, header)
     if len(message) != header.uncompressed_bytes:
         _malformed(
-            f"the body has {len(message)} bytes, the header says {header.uncompressed_bytes}",
+            f"the body has {len(message)} bytes; the header declares {header.uncompressed_bytes}",
         )
     metadata = read_message(message, offset_column=header.has_offset_column)
     if metadata.rows != header.record_count:
@@ -394,9 +394,9 @@ def decompress(body: memoryview, header: BatchHeader) -> memoryview:
         with pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(body)), codec) as stream:
             message = stream.read_buffer(declared + 1)
     except (pa.ArrowException, OSError) as error:
-        _malformed(f"the body does not open as {codec}: {error}", error)
+        _malformed(f"the body cannot be decompressed as {codec}: {error}", error)
     if message.size > declared:
-        _malformed(f"the body opens to more than the declared {declared} bytes")
+        _malformed(f"the decompressed body has more than the declared {declared} bytes")
     return memoryview(message)[: message.size]
 
 

@@ -42,7 +42,7 @@ def check_one_frame(body: Buffer, codec: Codec) -> None:
         stop = _lz4_stop(body) if codec == Codec.LZ4 else _zstd_stop(body)
     except (struct.error, IndexError):
         raise ProblemError(
-            "malformed_batch", f"the {codec.name.lower()} frame of the body is cut off"
+            "malformed_batch", f"the {codec.name.lower()} frame of the body is truncated"
         ) from None
     if stop != len(body):
         _malformed(f"the {codec.name.lower()} frame of the body ends at byte {stop} of {len(body)}")

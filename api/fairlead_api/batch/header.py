@@ -357,5 +357,5 @@ def _malformed(detail: str) -> NoReturn:
 
 def _mismatch(what: str, stored: int, computed: int) -> NoReturn:
     raise ProblemError(
-        "crc_mismatch", f"the checksum of {what} is {computed:#010x}, the batch says {stored:#010x}"
+        "crc_mismatch", f"the checksum of {what} is {computed:#010x}, the batch has {stored:#010x}"
     )

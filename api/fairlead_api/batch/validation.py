@@ -152,7 +152,7 @@ def _check_window(header: BatchHeader, limits: ValidationLimits, now_us: int) ->
         _invalid(f"timestamp {header.min_timestamp_us} is too old; allowed: from {oldest} (microseconds)")
     if header.max_timestamp_us > newest and limits.timestamp_after_max_us != UNLIMITED_US:
         _invalid(
-            f"timestamp {header.max_timestamp_us} lies too far ahead; allowed: up to {newest} (microseconds)"
+            f"timestamp {header.max_timestamp_us} is too far in the future; allowed: up to {newest} (microseconds)"
         )
 
 

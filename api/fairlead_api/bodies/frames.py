@@ -63,7 +63,7 @@ def iterate_frames(body: Buffer, frames_max: int = FRAMES_MAX) -> Iterator[Frame
             _malformed(f"the body has more than {frames_max} frames")
         left = len(view) - at - _LENGTHS.size
         if left < 0:
-            _malformed(f"frame {number} is cut off: {len(view) - at} bytes are left for its lengths")
+            _malformed(f"frame {number} is truncated: {len(view) - at} bytes are left for its lengths")
         meta_bytes, data_bytes = _LENGTHS.unpack_from(view, at)
         _check_lengths(number, meta_bytes, data_bytes, left)
         meta_stop = at + _LENGTHS.size + meta_bytes

@@ -182,8 +182,8 @@ def _parsed(decoder: msgspec.json.Decoder[T], body: bytes | memoryview) -> T:
         what = str(error) if body else "the body is empty"
         data: dict[str, JSON] = {}
         if (number := number_beyond(body)) is not None:
-            what, data = f"{number} is no number that JSON can have", {"value": number}
-        raise ProblemError("malformed_request", f"the body is no valid JSON: {what}", data=data) from error
+            what, data = f"{number} is not a number that JSON allows", {"value": number}
+        raise ProblemError("malformed_request", f"the body is not valid JSON: {what}", data=data) from error
     except RecursionError as error:
         raise _too_deep() from error
 
@@ -201,7 +201,7 @@ def _refuse_repeated_keys(body: bytes) -> None:
             repeated = next(name for name in names if names.count(name) > 1)
             raise ProblemError(
                 "malformed_request",
-                f"field {shown(repeated)} stands twice in one object; allowed is once",
+                f"field {shown(repeated)} is repeated in one object; allowed is once",
                 data={"parameter": excerpt(repeated)},
             )
         return dict(pairs)

@@ -252,7 +252,7 @@ def _column(name: str, texts: Iterable[Text], to_bytes: Callable[[Text], bytes |
         sent = text.base64 if isinstance(text, Base64) else text
         raise ProblemError(
             "invalid_record",
-            f"{name} {shown(sent)} of record {len(payloads)} is no base64: {error}",
+            f"{name} {shown(sent)} of record {len(payloads)} is not base64: {error}",
             data={"record": len(payloads), "parameter": name, "value": excerpt(sent)},
         ) from error
     return payloads
@@ -296,7 +296,7 @@ def _pairs(index: int, headers: HeaderPairs) -> list[tuple[str, bytes | None]]:
     except ValueError as error:  # binascii.Error for invalid base64, or ValueError for text that is not ASCII
         raise ProblemError(
             "invalid_record",
-            f"a header of record {index} is no base64: {error}",
+            f"a header of record {index} is not base64: {error}",
             data={"record": index, "parameter": "headers"},
         ) from error
 

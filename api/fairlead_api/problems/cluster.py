@@ -48,7 +48,7 @@ CLUSTER_PROBLEMS: Final = (
     ProblemDefinition(
         "throttled",
         429,
-        "Too much at once",
+        "A limit is exceeded",
         RETRY,
         "The caller exceeded a quota, or a partition has reached the limit of remembered idempotency keys.",
         "Wait for the time in `Retry-After`, then send the request again.",
@@ -85,7 +85,7 @@ CLUSTER_PROBLEMS: Final = (
         BUG,
         "The broker failed with an unexpected error. Its log has the stack trace.",
         "Report the failure with the broker's log. `side_effect` tells whether the request may have taken effect.",
-        data_members=(DataMember("failure_id", "names the entry in the broker's log"),),
+        data_members=(DataMember("failure_id", "id of the entry in the broker's log"),),
     ),
     ProblemDefinition(
         "not_enough_replicas",

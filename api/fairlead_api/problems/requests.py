@@ -17,12 +17,12 @@ PARTITION: Final = DataMember("partition", "index of the partition")
 PARAMETER: Final = DataMember(
     "parameter", "name of the parameter, header or field, a field as its path in the body"
 )
-VALUE: Final = DataMember("value", "the value that was sent, shortened if long")
-ALLOWED: Final = DataMember("allowed", "what is allowed in its place")
+VALUE: Final = DataMember("value", "value in the request, truncated if long")
+ALLOWED: Final = DataMember("allowed", "allowed values")
 LIMIT_BYTES: Final = DataMember("limit_bytes", "largest size that is accepted")
 LIMIT_RECORDS: Final = DataMember("limit_records", "largest number of records in a batch")
 LIMIT_HEADERS: Final = DataMember("limit_headers", "largest number of headers in a batch")
-SUPPORTED: Final = DataMember("supported", "list of what is supported")
+SUPPORTED: Final = DataMember("supported", "supported values")
 
 REQUEST_PROBLEMS: Final = (
     ProblemDefinition(
@@ -74,7 +74,7 @@ REQUEST_PROBLEMS: Final = (
     ProblemDefinition(
         "forbidden",
         403,
-        "You may not do this",
+        "The operation is not permitted",
         FIX,
         "The caller is known and has no permission for this operation on this resource.",
         "Ask the administrator of the cluster for the permission that the detail names.",
@@ -104,12 +104,12 @@ REQUEST_PROBLEMS: Final = (
         "The peer listener serves only the brokers of its cluster, and the caller could not be verified as one: it "
         "names another cluster, is not registered, or does not have the secret of its registration.",
         "Clients use the data listener. For a broker, check its peer addresses and its cluster.",
-        data_members=(DataMember("broker", "the broker that the caller says it is"),),
+        data_members=(DataMember("broker", "broker id in the request"),),
     ),
     ProblemDefinition(
         "stale_broker_epoch",
         412,
-        "That life of the broker is over",
+        "The broker epoch is stale",
         FENCED,
         "A broker made a call with a broker epoch that is no longer registered.",
         "None: brokers send this answer to each other, and the calling broker registers again automatically.",

@@ -17,7 +17,7 @@ DATA_LOSS: Final = ProblemKind.DATA_LOSS
 TOPIC: Final = DataMember("topic", "name of the topic")
 PARTITION: Final = DataMember("partition", "index of the partition")
 LEADER_EPOCH: Final = DataMember("leader_epoch", "leader epoch that the broker knows")
-EXPECTED: Final = DataMember("expected", "what the broker expected")
+EXPECTED: Final = DataMember("expected", "value that the broker expected")
 
 STATE_PROBLEMS: Final = (
     ProblemDefinition(
@@ -123,7 +123,7 @@ STATE_PROBLEMS: Final = (
     ProblemDefinition(
         "instance_fenced",
         409,
-        "Another instance took the place",
+        "Another instance took over",
         FENCED,
         "Another member joined under the same static instance id.",
         "Stop this instance; every running instance needs its own id.",
@@ -151,7 +151,7 @@ STATE_PROBLEMS: Final = (
     ProblemDefinition(
         "not_possible_now",
         409,
-        "The operation is not possible as things are",
+        "The operation is not possible in the current state",
         FIX,
         "The request is well-formed, but the state of brokers or replicas does not allow it: a replica is not in sync, "
         "a broker is still running, or a setting forbids it. Nothing was changed.",

@@ -46,7 +46,7 @@ def quantity(text: str | int) -> Fraction:
     """Return the exact number of a quantity. Raises `ValueError` for an invalid quantity."""
     match = _QUANTITY.fullmatch(str(text))
     if match is None:
-        problem = f"{text!r} is no quantity, as 500m, 2 or 4Gi"
+        problem = f"{text!r} is not a quantity such as 500m, 2 or 4Gi"
         raise ValueError(problem)
     number, suffix, power = Fraction(match["number"]), match["suffix"], match["power"]
     if power:

@@ -285,7 +285,7 @@ def _problem_schema() -> Schema:
     }
     return {
         "type": "object",
-        "description": "An RFC 9457 problem; data of the code stands beside these members.",
+        "description": "An RFC 9457 problem; the data members of the code follow these members.",
         "properties": members,
         "required": [name for name in members if name != "retry_after_seconds"],
         "additionalProperties": True,

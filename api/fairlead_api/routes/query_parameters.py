@@ -114,7 +114,7 @@ class QueryValues:
     def integer(self, name: str) -> int:
         """Return an integer parameter that has a default."""
         value = self.values[name]
-        assert isinstance(value, int), f"{name} is no integer with a default"
+        assert isinstance(value, int), f"{name} is not an integer with a default"
         return value
 
     def integer_or_none(self, name: str) -> int | None:
@@ -128,13 +128,13 @@ class QueryValues:
     def flag(self, name: str) -> bool:
         """Return a flag parameter."""
         value = self.values[name]
-        assert isinstance(value, bool), f"{name} is no flag"
+        assert isinstance(value, bool), f"{name} is not a flag"
         return value
 
     def text(self, name: str) -> str:
         """Return a choice parameter, or a text parameter that has a default."""
         value = self.values[name]
-        assert isinstance(value, str), f"{name} is no text with a default"
+        assert isinstance(value, str), f"{name} is not a text with a default"
         return value
 
     def text_or_none(self, name: str) -> str | None:
@@ -144,13 +144,13 @@ class QueryValues:
     def offset(self, name: str) -> OffsetExpression:
         """Return an offset parameter."""
         value = self.values[name]
-        assert isinstance(value, OffsetExpression), f"{name} is no offset expression"
+        assert isinstance(value, OffsetExpression), f"{name} is not an offset expression"
         return value
 
     def names(self, name: str) -> tuple[str, ...] | None:
         """Return a topic names parameter; None when it is absent."""
         value = self.values[name]
-        assert value is None or isinstance(value, tuple), f"{name} is no list of names"
+        assert value is None or isinstance(value, tuple), f"{name} is not a list of names"
         return value
 
 
@@ -170,13 +170,13 @@ def parse_parameters(parameters: Sequence[QueryParameter], raw_query: bytes | st
         if name not in known:
             raise _unknown(name, text, list(known))
         if name in given:
-            raise _malformed(name, text, "is given twice; allowed is once", "once")
+            raise _malformed(name, text, "is repeated; allowed is once", "once")
         given[name] = text
     for name, text in given.items():
         parameter = known[name]
         for other in parameter.excludes:
             if other in given:
-                raise _malformed(name, text, f"may not stand beside {other}", f"without {other}")
+                raise _malformed(name, text, f"cannot be combined with {other}", f"without {other}")
         values[name] = _value(parameter, text)
     return QueryValues(values)
 
@@ -202,7 +202,7 @@ def _pairs(raw_query: bytes | str) -> list[tuple[str, str]]:
         text = raw_query.decode("ascii") if isinstance(raw_query, bytes) else raw_query
         return parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=FIELDS_MAX)
     except UnicodeError as error:
-        raise ProblemError("malformed_request", "the query is no percent-encoded UTF-8") from error
+        raise ProblemError("malformed_request", "the query is not percent-encoded UTF-8") from error
     except ValueError as error:
         raise ProblemError(
             "malformed_request",

@@ -10,7 +10,7 @@ from fairlead.errors.kinds import BugError, DataLossError, FencedError, FixError
 
 
 class ThrottledError(RetryError, code="throttled"):
-    """Too much at once."""
+    """A limit is exceeded."""
 
 
 class NotEnoughReplicasError(RetryError, code="not_enough_replicas"):
@@ -94,7 +94,7 @@ class UnauthenticatedError(FixError, code="unauthenticated"):
 
 
 class ForbiddenError(FixError, code="forbidden"):
-    """You may not do this."""
+    """The operation is not permitted."""
 
 
 class MethodNotAllowedError(FixError, code="method_not_allowed"):
@@ -218,7 +218,7 @@ class MemberFencedError(FencedError, code="member_fenced"):
 
 
 class InstanceFencedError(FencedError, code="instance_fenced"):
-    """Another instance took the place."""
+    """Another instance took over."""
 
 
 class StaleMemberEpochError(FencedError, code="stale_member_epoch"):

@@ -63,7 +63,9 @@ def test_milliseconds_and_rfc_3339_are_read(value: int | str, expected_us: int) 
 )
 def test_anything_else_is_refused_by_name_and_value(value: int | str) -> None:
     """The refusal names the parameter, shows the value and says what is allowed."""
-    with pytest.raises(ProblemError, match=r"from_time .* is no time; allowed are milliseconds") as refused:
+    with pytest.raises(
+        ProblemError, match=r"from_time .* is not a timestamp; allowed are milliseconds"
+    ) as refused:
         parse_timestamp_us(value, "from_time")
 
     assert refused.value.code == "malformed_request"

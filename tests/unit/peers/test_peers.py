@@ -236,7 +236,7 @@ def as_other(real, **changes: object) -> Peers:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"secret": "guessed"}, "its secret is not the one of its registration"),
+        ({"secret": "guessed"}, "its secret does not match its registration"),
         ({"broker": BrokerId(8)}, "it is not registered in this cluster"),
     ],
 )

@@ -199,7 +199,7 @@ class Positions:
         try:
             return await self._peers.positions(leader, PositionsRequest(partitions=list(asked)), seconds_max)
         except PeerUnavailable as unavailable:
-            problem = ProblemError("no_leader", f"the leader gives no answer: {unavailable}")
+            problem = ProblemError("no_leader", f"the leader does not answer: {unavailable}")
         except ProblemError as refused:
             problem = refused
         return [_refused(each, problem) for each in asked]

@@ -153,7 +153,7 @@ class HostCheck:
             return
         raise _forbidden(
             route,
-            f"a web page of origin {shown(origin.decode('latin-1'))} may not change anything here; `cors_origins` names"
+            f"a web page of origin {shown(origin.decode('latin-1'))} may not make changes; `cors_origins` names"
             " the origins that may",
         )
 
@@ -182,7 +182,7 @@ OVERLOADED: Final = "overloaded"
 SHED: Final = problem_answer(
     ProblemError(
         OVERLOADED,
-        "as many produce calls are under way as the broker can serve in time",
+        "the limit of produce calls that the broker can serve in time is reached",
         retry_after_seconds=1,
     )
 )

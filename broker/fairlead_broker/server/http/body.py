@@ -238,7 +238,7 @@ class BodyReader:
                 )
         except TimeoutError as error:
             self._refuse_at_stop()
-            arrived = f"{self.received_bytes} bytes of the body arrived, and then none for"
+            arrived = f"{self.received_bytes} bytes of the body arrived, then none for"
             raise ProblemError(
                 "malformed_request",
                 f"{arrived} {limits.body_idle_seconds_max:g} s, or not all within {limits.body_seconds_max:g} s",
@@ -363,6 +363,6 @@ class BodyReader:
 def _too_large(what: str, bytes_max: int) -> ProblemError:
     return ProblemError(
         "body_too_large",
-        f"{what}; this call takes at most {bytes_max} bytes",
+        f"{what}; this call accepts at most {bytes_max} bytes",
         data={"limit_bytes": bytes_max},
     )

@@ -347,7 +347,7 @@ def body_type(call: Call) -> str:
             return media_type
     raise ProblemError(
         "unsupported_media_type",
-        f"a body of type {shown(given) if given else 'none'} is not understood here; supported:"
+        f"a body of type {shown(given) if given else 'none'} is not supported; supported:"
         f" {', '.join(supported)}",
         data={"supported": list(supported)},
     )
@@ -385,7 +385,7 @@ def answer_type(call: Call) -> str:
         return best
     raise ProblemError(
         "not_acceptable",
-        f"accept {shown(accept)} names nothing that this call answers; supported: {', '.join(supported)}",
+        f"accept {shown(accept)} names no media type that this call can answer with; supported: {', '.join(supported)}",
         data={"supported": list(supported)},
     )
 
@@ -419,7 +419,7 @@ def _check_frames_version(given: str) -> None:
         if key.strip().lower() == "v" and value.strip().strip('"') != str(FRAMES_VERSION):
             raise ProblemError(
                 "unsupported_version",
-                f"frames of version {shown(value)} are not understood; supported: {FRAMES_VERSION}",
+                f"frames of version {shown(value)} are not supported; supported: {FRAMES_VERSION}",
                 data={"value": value[:80], "supported": [FRAMES_VERSION]},
             )
 

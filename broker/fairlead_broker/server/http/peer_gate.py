@@ -55,7 +55,7 @@ class PeerGate:
         revision = Revision(_number(call, identity.MIRROR_REVISION))
         if cluster != self._own.cluster_id:
             raise self._refused(
-                broker, f"it belongs to cluster {shown(cluster)}, this one is {self._own.cluster_id}"
+                broker, f"it belongs to cluster {shown(cluster)}, this cluster is {self._own.cluster_id}"
             )
         registered = await self._registration(broker, epoch)
         if registered is None:
@@ -63,7 +63,7 @@ class PeerGate:
         secret = call.header_text(identity.PEER_SECRET.encode())
         known = BrokerEpoch(registered.create_revision) == epoch
         if known and not hmac.compare_digest(identity.secret_hash(secret), registered.value.peer_secret_hash):
-            raise self._refused(broker, "its secret is not the one of its registration")
+            raise self._refused(broker, "its secret does not match its registration")
         if not known:
             raise _stale(broker, epoch, BrokerEpoch(registered.create_revision))
         call.peer = PeerIncarnation(broker, epoch)

@@ -94,12 +94,12 @@ def not_found(raw_path: str) -> ProblemError:
     if version.startswith("v") and version[1:].isdecimal() and version not in API_VERSIONS:
         return ProblemError(
             "unsupported_version",
-            f"version {shown(version)} of the API is not spoken here; supported: {', '.join(API_VERSIONS)}",
+            f"version {shown(version)} of the API is not supported; supported: {', '.join(API_VERSIONS)}",
             data={"value": version[:80], "supported": list(API_VERSIONS)},
         )
     listener = _LISTENERS.get(raw_path)
     told = f"; it is served by the {listener} listener" if listener else ""
-    detail = f"no call lives at path {shown(raw_path)} here{told}; GET /openapi.json of the data listener shows all"
+    detail = f"there is no call at path {shown(raw_path)}{told}; GET /openapi.json of the data listener lists all calls"
     return ProblemError("route_not_found", detail)
 
 

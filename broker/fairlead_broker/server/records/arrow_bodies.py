@@ -139,4 +139,4 @@ def _field(metadata: bytes, table: int, slot: int) -> int:
 
 
 def _malformed(reason: str) -> ProblemError:
-    return ProblemError("malformed_request", f"the body is no Arrow IPC stream that is accepted: {reason}")
+    return ProblemError("malformed_request", f"the body is not an accepted Arrow IPC stream: {reason}")

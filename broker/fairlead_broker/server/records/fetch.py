@@ -111,7 +111,7 @@ class FetchCalls:
         # The semaphore admits as many answers as there are threads, so each check sees the bytes of earlier answers.
         async with self._opening:
             if held.crowded:
-                waiting = "answers that their readers do not take leave no room to open another"
+                waiting = "unread answers leave no memory to decode another answer"
                 raise refusals.overloaded(waiting)
             parts = await in_thread(write)
             held.resize(sum(map(len, parts)))

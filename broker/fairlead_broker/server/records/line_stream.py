@@ -103,5 +103,5 @@ class LineStream:
 
 def _silent() -> ProblemError:
     return ProblemError(
-        "malformed_request", f"no line came for {IDLE_SECONDS_MAX:g} s, and no end of the body"
+        "malformed_request", f"no line and no end of the body arrived for {IDLE_SECONDS_MAX:g} s"
     )

@@ -214,7 +214,7 @@ class Forwarding:
         except PeerUnavailable as unavailable:
             raise ProblemError(
                 "coordination_unavailable",
-                f"the controller gives no answer: {unavailable}",
+                f"the controller does not answer: {unavailable}",
                 side_effect=SideEffect.MAYBE if unavailable.sent else SideEffect.NONE,
                 retry_after_seconds=RETRY_SECONDS,
             ) from unavailable
@@ -260,7 +260,7 @@ def passed_back(heard: PeerAnswer) -> HeaderList:
 def no_answer(unavailable: PeerUnavailable, topic: str, partition: int, *, writing: bool) -> ProblemError:
     """Return the problem for a leader that did not answer: certainly not carried out, or perhaps carried out."""
     where: dict[str, JSON_VALUE] = {"topic": topic, "partition": partition}
-    detail = f"the leader of {topic}-{partition} gives no answer: {unavailable}"
+    detail = f"the leader of {topic}-{partition} does not answer: {unavailable}"
     if not writing or not unavailable.sent:
         return ProblemError("no_leader", detail, data=where, retry_after_seconds=RETRY_SECONDS)
     return ProblemError("ack_timeout" if unavailable.timed_out else "leader_changed", detail, data=where)

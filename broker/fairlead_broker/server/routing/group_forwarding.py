@@ -128,7 +128,7 @@ def _no_answer(call: Call, unavailable: PeerUnavailable) -> ProblemError:
     """Return the problem for a coordinator that did not answer: certainly not carried out, or perhaps carried out."""
     return ProblemError(
         "coordination_unavailable",
-        f"the coordinator of group {call.parameters['group']} gives no answer: {unavailable}",
+        f"the coordinator of group {call.parameters['group']} does not answer: {unavailable}",
         side_effect=_effect(call) if unavailable.sent else SideEffect.NONE,
         retry_after_seconds=RETRY_SECONDS,
     )

@@ -44,16 +44,16 @@ def _route(name: str, path: str, summary: str) -> Route:
         operation=Operation.ALTER,
         resource=Resource.CLUSTER,
         listener=Listener.PEER,
-        answers=(AnswerForm(status=200, explanation="what was asked for"),),
+        answers=(AnswerForm(status=200, explanation="the requested data"),),
     )
 
 
 PEER_ROUTES: Final = (
     _route("replica_fetch", REPLICA_FETCH_PATH, "Copy records to a follower"),
-    _route("replica_progress", PROGRESS_PATH, "Tell a leader what a follower has synced"),
-    _route("log_ends", LOG_ENDS_PATH, "Ask a replica where its logs end"),
+    _route("replica_progress", PROGRESS_PATH, "Report the synced offsets of a follower to its leader"),
+    _route("log_ends", LOG_ENDS_PATH, "Ask a replica for the ends of its logs"),
     _route("replica_digest", DIGEST_PATH, "Ask a replica for the checksum of a range"),
-    _route("positions", POSITIONS_PATH, "Ask a leader where its partitions stand"),
+    _route("positions", POSITIONS_PATH, "Ask a leader for the offsets of its partitions"),
 )
 
 

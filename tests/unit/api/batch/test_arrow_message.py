@@ -168,7 +168,7 @@ def test_custom_metadata_is_refused() -> None:
         (lambda it: it.put_node(4, 0, -1), "column headers.item has 0 nulls in -1 rows"),
         (lambda it: it.put_node(1, 1, 4), "column value has 4 nulls in 3 rows"),
         (lambda it: it.put_node(1, 1, -1), "column value has -1 nulls in 3 rows"),
-        (lambda it: it.put_node(1, 1, 0), "column value says 0 nulls"),
+        (lambda it: it.put_node(1, 1, 0), "column value has a null count of 0"),
         (lambda it: it.put_node(2, 1, 1), "bitmap of column timestamp has 0 bytes"),
         (lambda it: it.put_buffer(0, 1, 0), "bitmap of column key has 0 bytes"),
         (lambda it: it.put_buffer(1, 1, 12), "a buffer of column key begins at 8 with 12 bytes"),
@@ -218,7 +218,7 @@ def test_bitmaps_of_ones_are_taken_for_no_nulls(rows: int) -> None:
     for row in (0, rows - 1):
         changed = bytearray(written.data)
         changed[at + row // 8] ^= 1 << row % 8
-        with pytest.raises(ProblemError, match="column value says 0 nulls"):
+        with pytest.raises(ProblemError, match="column value has a null count of 0"):
             read_message(changed)
     short = Written(batch.set_column(1, "value", some_null))
     short.put_node(1, 1, 0)

@@ -153,7 +153,7 @@ def test_the_order_of_checks_is_sizes_checksum_header_declared_arrow_rows() -> N
     raw[arrow_marker] = good[arrow_marker]
     assert "min and max timestamp" in problem_of(resealed(raw), limits).detail
     raw[56:64] = good[56:64]
-    assert "too far ahead" in problem_of(resealed(raw), limits).detail
+    assert "too far in the future" in problem_of(resealed(raw), limits).detail
 
 
 def keyed(*more: ExtensionEntry) -> memoryview:

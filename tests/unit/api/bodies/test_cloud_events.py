@@ -94,14 +94,14 @@ def test_a_binary_event_without_a_body_or_a_type() -> None:
         (event(data_base64="é"), "invalid_record", "base64"),
         (event(data_base64=7), "invalid_record", "base64"),
         (event(time="noon"), "malformed_request", "time of event 0"),
-        (event(extra="?").replace(b"?", b"\xff"), "malformed_request", "no valid JSON"),
-        (event(data="?").replace(b"?", b"\xff"), "malformed_request", "no valid JSON"),
+        (event(extra="?").replace(b"?", b"\xff"), "malformed_request", "not valid JSON"),
+        (event(data="?").replace(b"?", b"\xff"), "malformed_request", "not valid JSON"),
         (
             event(data="?", datacontenttype="text/plain").replace(b"?", b"\xff"),
             "malformed_request",
-            "no valid JSON",
+            "not valid JSON",
         ),
-        (event(data_base64="?").replace(b"?", b"\xff"), "malformed_request", "no valid JSON"),
+        (event(data_base64="?").replace(b"?", b"\xff"), "malformed_request", "not valid JSON"),
     ],
 )
 def test_what_is_no_event(body: bytes, code: str, words: str) -> None:
@@ -117,7 +117,7 @@ def test_the_event_of_a_batch_is_named() -> None:
     """By its place, from 0."""
     with pytest.raises(ProblemError, match="'id' of event 1"):
         parse_event_batch(b"[" + event() + b"," + event(id=...) + b"]")
-    with pytest.raises(ProblemError, match="no valid JSON"):
+    with pytest.raises(ProblemError, match="not valid JSON"):
         parse_event_batch(b"[" + event() + b"," + event(id="?").replace(b"?", b"\xff") + b"]")
     with pytest.raises(ProblemError, match="percent-encoded"):
         parse_event_headers({**IN_HEADERS, "ce-subject": "%FF"}, "", b"")

@@ -66,8 +66,8 @@ def test_the_layout_is_two_lengths_meta_and_data() -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (bytes(4), "frame 0 is cut off"),
-        (joined(b"{}", []) + bytes(7), "frame 1 is cut off"),
+        (bytes(4), "frame 0 is truncated"),
+        (joined(b"{}", []) + bytes(7), "frame 1 is truncated"),
         (struct.pack("<II", 0, 0), "frame 0 has 0 bytes of meta"),
         (
             struct.pack("<II", META_BYTES_MAX + 8, 0) + bytes(META_BYTES_MAX + 8),

@@ -129,10 +129,10 @@ def test_a_body_without_records_is_no_error_here() -> None:
         ),
         (b'[{"value": "a", "timestamp": 1.5}]', Encoding.JSON, "malformed_request", "$[0].timestamp"),
         (b'[{"value": "a", "timestamp": true}]', Encoding.JSON, "malformed_request", "$[0].timestamp"),
-        (b'[{"value": [}]', Encoding.JSON, "malformed_request", "no valid JSON"),
+        (b'[{"value": [}]', Encoding.JSON, "malformed_request", "not valid JSON"),
         (b'[{"value": "AA=="}, {"value": "*"}]', Encoding.BASE64, "invalid_record", "value '*' of record 1"),
         (b'[{"value": "AAA"}]', Encoding.BASE64, "invalid_record", "record 0"),
-        ('[{"value": "é"}]'.encode(), Encoding.BASE64, "invalid_record", "of record 0 is no base64"),
+        ('[{"value": "é"}]'.encode(), Encoding.BASE64, "invalid_record", "of record 0 is not base64"),
         (b'[{"key": {"base64": "*"}, "value": ""}]', Encoding.UTF8, "invalid_record", "key '*' of record 0"),
         (
             b'[{"value": "", "headers": [["a", {"base64": "*"}]]}]',
@@ -234,7 +234,7 @@ def test_json_of_several_lines_comes_on_one() -> None:
 def test_json_that_is_no_utf_8_is_refused(body: bytes) -> None:
     """With `json` too, where values are kept as they came."""
     assert refusal(body, Encoding.JSON).code == "malformed_request"
-    with pytest.raises(ProblemError, match="line 7: the body is no valid JSON"):
+    with pytest.raises(ProblemError, match="line 7: the body is not valid JSON"):
         parse_record_lines([(7, b'{"value": "\xff"}')], Encoding.JSON)
 
 
@@ -243,7 +243,7 @@ def test_json_that_no_reader_could_have_is_refused() -> None:
     for value in ("1e999", '{"a": NaN}', '"\\ud800"'):
         line = f'{{"value": {value}}}'.encode()
         assert refusal(b"[" + line + b"]", Encoding.JSON).code == "malformed_request"
-        with pytest.raises(ProblemError, match="line 7: the body is no valid JSON"):
+        with pytest.raises(ProblemError, match="line 7: the body is not valid JSON"):
             parse_record_lines([(7, line)], Encoding.JSON)
 
 

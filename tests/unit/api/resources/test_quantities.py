@@ -38,7 +38,7 @@ def test_a_quantity_is_the_number_that_kubernetes_reads(text: str | int, number:
 )
 def test_what_is_no_quantity_is_refused(text: str) -> None:
     """What Kubernetes refuses is refused, and a power that nobody can store too."""
-    with pytest.raises(ValueError, match="is no quantity"):
+    with pytest.raises(ValueError, match="is not a quantity"):
         quantity(text)
 
 

@@ -94,7 +94,7 @@ def test_given_parameters_are_typed() -> None:
         ("Limit=7", "unknown_option", "Limit", "allowed are"),
         ("=7", "unknown_option", "", "allowed are"),
         ("limit[]=7", "unknown_option", "limit[]", "allowed are"),
-        ("limit=1&limit=1", "malformed_request", "limit", "given twice"),
+        ("limit=1&limit=1", "malformed_request", "limit", "is repeated"),
         ("limit=0", "malformed_request", "limit", "an integer from 1 to 1000"),
         ("limit=1001", "malformed_request", "limit", "an integer from 1 to 1000"),
         ("limit=", "malformed_request", "limit", "''"),
@@ -111,7 +111,7 @@ def test_given_parameters_are_typed() -> None:
         ("after=", "malformed_request", "after", "at most 5"),
         ("after=123456", "malformed_request", "after", "at most 5"),
         ("offset=soon", "malformed_request", "offset", "earliest, latest"),
-        ("offset=1&timestamp=1", "malformed_request", "offset", "may not stand beside timestamp"),
+        ("offset=1&timestamp=1", "malformed_request", "offset", "cannot be combined with timestamp"),
         ("timestamp=soon", "malformed_request", "timestamp", "RFC 3339"),
     ],
 )
