@@ -358,7 +358,7 @@ RECORD_ROUTES: Final = (
                 type=JsonFetchAnswer,
                 media_types=(JSON, BATCHES, ARROW_STREAM),
                 headers=FETCH_HEADERS,
-                explanation="records from the offset; a binary answer may begin earlier, and clients skip the rest",
+                explanation="records from the offset; clients skip earlier records in a binary answer",
             ),
             AnswerForm(status=204, headers=FETCH_HEADERS, explanation="the wait ended without records"),
         ),
@@ -465,13 +465,7 @@ RECORD_ROUTES: Final = (
         request=AcceptDamageRequest,
         body_types=(JSON,),
         headers=(TOPIC_ID_HEADER, FORWARD_HEADER, LEADER_EPOCH_HEADER),
-        answers=(
-            _json(
-                200,
-                AcceptDamageAnswer,
-                "accepted, also after a crash; a repeated request gets the same answer",
-            ),
-        ),
+        answers=(_json(200, AcceptDamageAnswer, "accepted, also after a crash; may be repeated"),),
         problems=(
             *_PARTITION_PROBLEMS,
             *_EPOCH_PROBLEMS,
@@ -494,9 +488,7 @@ RECORD_ROUTES: Final = (
         headers=(FORWARD_HEADER,),
         answers=(
             _json(200, OffsetsLookupAnswer, "an entry per partition, in order of the request"),
-            _json(
-                207, OffsetsLookupAnswer, "some partitions could not be queried; their entries have a problem"
-            ),
+            _json(207, OffsetsLookupAnswer, "some partitions failed; their entries have a problem"),
         ),
         problems=(*_BODY_PROBLEMS, "invalid_topic_name", "shutting_down"),
     ),
