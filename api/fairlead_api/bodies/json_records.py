@@ -95,7 +95,7 @@ class RecordColumns:
 
 @dataclass(frozen=True, slots=True)
 class FetchedColumns:
-    """Columns of the records of a fetched batch, all of equal length; `timestamps_us` are the times that consumers see."""
+    """Columns of the records of a fetched batch, of equal length; `timestamps_us` are the times that consumers see."""
 
     offsets: Sequence[int]
     timestamps_us: Sequence[int]
