@@ -2,6 +2,8 @@
 
 `commands` builds the settings. Flags override `FAIRLEAD_...` variables, variables override the configuration file, and
 the file overrides the defaults. Settings are values: this module opens and connects nothing.
+
+One file because the reference pages list the settings in the order of their definitions.
 """
 
 from __future__ import annotations
