@@ -1,4 +1,4 @@
-"""Checking, storing and resolving configuration."""
+"""Validation, storage and resolution of configuration."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ LATER = sorted(name for name, key in TOPIC_KEYS.items() if not key.supported)
 def test_a_value_is_typed_and_stored_in_one_form(
     name: str, value: ConfigInput, parsed: object, stored: str
 ) -> None:
-    """JSON numbers and text mean the same and are stored as the same text."""
+    """A configuration value is stored as the same text, whether it was given as a JSON number or as text."""
     result = parse_value(name, value)
 
     assert result == parsed
@@ -79,7 +79,7 @@ def test_a_value_is_typed_and_stored_in_one_form(
 def test_a_wrong_value_is_refused_with_key_value_and_what_is_allowed(
     name: str, value: ConfigInput, allowed: str
 ) -> None:
-    """The refusal names all three, and says nothing of support."""
+    """A wrong value is refused with key, value and allowed values, and not as unsupported."""
     with pytest.raises(ProblemError) as refused:
         parse_value(name, value)
 
@@ -102,7 +102,7 @@ def test_a_wrong_value_is_refused_with_key_value_and_what_is_allowed(
     ],
 )
 def test_what_is_not_built_is_refused_as_not_supported_yet(name: str, value: ConfigInput) -> None:
-    """Even the default of such a key is refused, so that nobody believes it was taken."""
+    """A key or value that is not supported yet is refused as such, even if the value is the key's default."""
     with pytest.raises(ProblemError, match="not supported yet") as refused:
         merge_patch({}, {name: value})
 
@@ -126,7 +126,7 @@ def test_what_is_not_built_is_refused_as_not_supported_yet(name: str, value: Con
 def test_brokers_and_the_cluster_have_keys_of_their_own_and_those_of_topics(
     scope: ConfigScope, name: str, value: ConfigInput, expected: object
 ) -> None:
-    """A topic's key is the default of the topics there."""
+    """Brokers and the cluster have their own keys, and topics' keys as defaults for their topics."""
     assert parse_value(name, value, scope) == expected
 
 
@@ -144,7 +144,7 @@ def test_brokers_and_the_cluster_have_keys_of_their_own_and_those_of_topics(
 def test_what_does_nothing_in_a_scope_is_refused(
     scope: ConfigScope, name: str, value: ConfigInput, part: str
 ) -> None:
-    """Set or reset: a key of another scope is told where it belongs."""
+    """A key of another scope is refused when set or reset, and the refusal names its scope."""
     with pytest.raises(ProblemError, match=part) as refused:
         merge_patch({}, {name: value}, scope)
 
@@ -152,7 +152,7 @@ def test_what_does_nothing_in_a_scope_is_refused(
 
 
 def test_a_broker_shows_what_holds_there() -> None:
-    """Its own value before the cluster's before the default; keys that it cannot have are left out."""
+    """A broker's configuration shows its own value before the cluster's and the default; other keys are left out."""
     entries = effective_config(
         ConfigScope.BROKER,
         {
@@ -168,7 +168,7 @@ def test_a_broker_shows_what_holds_there() -> None:
 
 
 def test_the_cluster_shows_the_rule_where_a_default_follows_from_something() -> None:
-    """There is no number to show before there is a topic."""
+    """A computed default is shown as its rule in the cluster's configuration."""
     unset = effective_config(ConfigScope.CLUSTER, {ConfigScope.CLUSTER: {}})
     entries = effective_config(ConfigScope.CLUSTER, {ConfigScope.CLUSTER: {"default.replication.factor": 2}})
 
@@ -178,7 +178,7 @@ def test_the_cluster_shows_the_rule_where_a_default_follows_from_something() -> 
 
 
 def test_a_brokers_value_of_a_key_that_all_must_agree_on_does_not_count() -> None:
-    """Not even if it was stored by whatever way."""
+    """A broker's stored value is ignored for a key on which all brokers must agree."""
     config, entries = effective_topic_config({}, {"durability": "replicated"}, {})
 
     assert config.durability is Durability.SYNCED
@@ -186,13 +186,13 @@ def test_a_brokers_value_of_a_key_that_all_must_agree_on_does_not_count() -> Non
 
 
 def test_a_topic_has_no_keys_of_the_cluster() -> None:
-    """What only brokers and the cluster have is refused on a topic."""
+    """A key of brokers and the cluster is refused on a topic."""
     with pytest.raises(ProblemError, match="cannot be set on a topic, only on a broker or cluster"):
         parse_value("auto.create.topics.enable", True)
 
 
 def test_an_unknown_key_is_refused_with_the_list_of_keys() -> None:
-    """A typing error learns what exists, a hostile name does not bloat the answer."""
+    """An unknown key is refused with the list of keys, and a long name is truncated in the answer."""
     with pytest.raises(ProblemError) as refused:
         parse_value("segment.byte", 1)
     with pytest.raises(ProblemError) as hostile:
@@ -205,13 +205,13 @@ def test_an_unknown_key_is_refused_with_the_list_of_keys() -> None:
 
 
 def test_null_for_all_of_a_configuration_resets_every_key() -> None:
-    """As in any merge patch; nothing at all changes nothing."""
+    """A null configuration resets every key, as in a merge patch; an absent one changes nothing."""
     assert merge_patch({"retention.ms": "5", "durability": "synced"}, None) == {}
     assert merge_patch({"retention.ms": "5"}, {}) == {"retention.ms": "5"}
 
 
 def test_a_merge_patch_sets_changes_and_resets() -> None:
-    """Null resets, other values replace, untouched keys stay; the given mapping is not changed."""
+    """A merge patch sets, replaces and resets keys, keeps all other keys, and leaves the given mapping unchanged."""
     stored = {"segment.ms": "5", "durability": "replicated"}
     merged = merge_patch(
         stored, {"segment.ms": None, "flush.ms": 7, "durability": "synced", "delete.retention.ms": None}
@@ -222,7 +222,7 @@ def test_a_merge_patch_sets_changes_and_resets() -> None:
 
 
 def test_the_nearest_value_wins_and_names_its_source() -> None:
-    """Topic before broker before cluster before default."""
+    """A key's value comes from topic, broker, cluster or default, in this order, and names its source."""
     config, entries = effective_topic_config(
         {"segment.ms": "1"},
         {"segment.ms": "2", "flush.ms": "2"},
@@ -237,7 +237,7 @@ def test_the_nearest_value_wins_and_names_its_source() -> None:
 
 
 def test_a_topic_shows_every_supported_key_and_no_other() -> None:
-    """What a newer release stored, or what this one cannot do, is not shown as if it worked."""
+    """A topic's configuration has every supported key, and no stored key that this release does not support."""
     _, entries = effective_topic_config({"delete.retention.ms": "1", "from.the.future": "x"}, {}, {})
 
     assert sorted(entries) == SUPPORTED
@@ -245,7 +245,7 @@ def test_a_topic_shows_every_supported_key_and_no_other() -> None:
 
 @pytest.mark.parametrize(("replication_factor", "expected"), [(1, 1), (2, 1), (3, 2), (5, 4)])
 def test_min_insync_replicas_follows_the_replication_factor(replication_factor: int, expected: int) -> None:
-    """The default is one less than the replicas and at least one; a set value stands."""
+    """The default of min.insync.replicas is one less than the replicas and at least one; a set value is kept."""
     by_default, entries = effective_topic_config({}, {}, {}, replication_factor=replication_factor)
     by_topic, _ = effective_topic_config({"min.insync.replicas": 7}, {}, {}, replication_factor=3)
 
@@ -255,7 +255,7 @@ def test_min_insync_replicas_follows_the_replication_factor(replication_factor: 
 
 
 def test_the_defaults_of_the_typed_form_are_those_of_the_catalogue() -> None:
-    """Nothing is said twice with two meanings, and every supported key has its field."""
+    """The typed configuration of a topic has a field for every supported key, with the catalogue's default."""
     config, _ = effective_topic_config({}, {}, {})
 
     assert config == TopicConfig()
@@ -266,7 +266,7 @@ def test_the_defaults_of_the_typed_form_are_those_of_the_catalogue() -> None:
 
 @pytest.mark.parametrize("value", [8, None])
 def test_no_call_changes_what_is_read_at_the_start(value: int | None) -> None:
-    """It would be stored and do nothing."""
+    """A key that is read when a broker starts is refused, because a call could not change it."""
     with pytest.raises(ProblemError) as refused:
         merge_patch({}, {"num.io.threads": value}, ConfigScope.BROKER)
 

@@ -1,4 +1,4 @@
-"""How hostile values are quoted."""
+"""How untrusted values are quoted."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from fairlead_api.excerpts import excerpt, shortened, shown
     ],
 )
 def test_every_json_value_has_a_short_form(value: object, text: str, data: object) -> None:
-    """Text is quoted in ASCII, scalars read as JSON, containers and huge numbers are described."""
+    """A JSON value has a short form: text quoted in ASCII, scalars as JSON, containers and huge numbers described."""
     assert shown(value) == text
     assert excerpt(value) == data
 
 
 def test_long_text_is_cut() -> None:
-    """Eighty characters remain, and dots say that there was more."""
+    """A long text is truncated to eighty characters and dots."""
     assert shortened("x" * 80) == "x" * 80
     assert shortened("x" * 81) == "x" * 80 + "..."
     assert excerpt("x" * 81) == "x" * 80 + "..."
@@ -45,7 +45,7 @@ def test_long_text_is_cut() -> None:
 
 @given(st.one_of(st.text(), st.integers(), st.floats(allow_nan=False), st.booleans(), st.none()))
 def test_an_excerpt_is_always_valid_json_and_what_is_shown_is_printable_ascii(value: object) -> None:
-    """No value makes the problem itself impossible to encode or hides characters in a log line."""
+    """An excerpt is always valid JSON in printable ASCII."""
     assert msgspec.json.encode(excerpt(value))
     assert shown(value).isascii()
     assert shown(value).isprintable()

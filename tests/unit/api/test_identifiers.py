@@ -1,4 +1,4 @@
-"""Names and ids that callers choose."""
+"""Names and ids that clients choose."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ TOPIC_ID = "6ba7b810-9dad-41d1-80b4-00c04fd430c8"
 
 @pytest.mark.parametrize("name", GOOD_NAMES)
 def test_an_allowed_name_is_returned(name: str) -> None:
-    """Topics and groups share one rule and get the name back as it is."""
+    """An allowed name of a topic or group is returned unchanged."""
     assert check_topic_name(name) == name
     assert check_group_name(name) == name
 
 
 @pytest.mark.parametrize("name", NASTY_NAMES)
 def test_a_nasty_name_is_refused_with_the_rule(name: str) -> None:
-    """The refusal has the code of its kind, says the rule, and shows the name in ASCII."""
+    """A forbidden name is refused with the code of its kind, the rule, and the name in ASCII."""
     with pytest.raises(ProblemError) as topic:
         check_topic_name(name)
     with pytest.raises(ProblemError) as group:
@@ -49,7 +49,7 @@ def test_a_nasty_name_is_refused_with_the_rule(name: str) -> None:
 
 
 def test_a_long_name_does_not_bloat_the_problem() -> None:
-    """A name of a megabyte is cut in detail and data."""
+    """A name of a megabyte is truncated in the problem's detail and data."""
     with pytest.raises(ProblemError) as refused:
         check_topic_name("x" * 1_000_000)
 
@@ -57,7 +57,7 @@ def test_a_long_name_does_not_bloat_the_problem() -> None:
 
 
 def test_a_topic_id_is_a_lower_case_version_4_uuid() -> None:
-    """The canonical form is returned."""
+    """A topic id is a lower-case version 4 UUID, and is returned in canonical form."""
     assert check_topic_id(TOPIC_ID) == TOPIC_ID
 
 
@@ -75,7 +75,7 @@ def test_a_topic_id_is_a_lower_case_version_4_uuid() -> None:
     ],
 )
 def test_any_other_topic_id_is_refused(text: str) -> None:
-    """Other versions, variants and spellings are malformed."""
+    """A topic id of another version, variant or spelling is malformed."""
     with pytest.raises(ProblemError, match="version 4 UUID") as refused:
         check_topic_id(text)
 
@@ -88,12 +88,12 @@ def test_any_other_topic_id_is_refused(text: str) -> None:
     [("a.b", "a_b", True), ("a.b", "a.b", False), ("a.b", "a-b", False), ("a._", "a_.", True)],
 )
 def test_names_collide_when_only_dots_and_underscores_differ(name: str, other: str, expected: bool) -> None:
-    """A name does not collide with itself."""
+    """Two topic names collide if they differ only in dots and underscores; a name does not collide with itself."""
     assert collides(name, other) is expected
 
 
 def test_partitions_sort_and_read_as_kafka_writes_them() -> None:
-    """Order is by topic, then index as a number; text is topic-index and topic id/index."""
+    """Partitions sort by topic and index as a number, and are written as topic-index or topic id/index."""
     partitions = [TopicPartition("b", PartitionIndex(1)), TopicPartition("a", PartitionIndex(10))]
     partitions.append(TopicPartition("a", PartitionIndex(9)))
 
@@ -102,5 +102,5 @@ def test_partitions_sort_and_read_as_kafka_writes_them() -> None:
 
 
 def test_acks_have_the_values_of_the_query_parameter() -> None:
-    """The three levels read 0, 1 and all."""
+    """The three levels of acks are 0, 1 and all, as in the query parameter."""
     assert [Acks(value) for value in ("0", "1", "all")] == [Acks.NONE, Acks.LEADER, Acks.ALL]

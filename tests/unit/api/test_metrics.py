@@ -1,4 +1,4 @@
-"""The catalogue of metrics keeps Prometheus' rules."""
+"""The catalogue of metrics follows Prometheus' rules."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ UNITS = (
 
 
 def test_names_are_unique() -> None:
-    """No metric stands there twice."""
+    """Names of metrics are unique."""
     assert len({metric.name for metric in METRICS}) == len(METRICS)
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
 def test_a_metric_keeps_the_rules(metric: MetricDefinition) -> None:
-    """Prefix, unit, `_total` for counters alone, rising buckets for histograms alone, and one sentence of help."""
+    """A metric has the prefix, a unit and one sentence of help; only counters end in `_total`."""
     assert re.fullmatch(r"fairlead_[a-z_]+[a-z]", metric.name)
     assert metric.name.endswith(UNITS)
     assert metric.name.endswith("_total") == (metric.kind is MetricKind.COUNTER)

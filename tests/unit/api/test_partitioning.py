@@ -1,4 +1,4 @@
-"""Kafka's rule for keys, one at a time."""
+"""Kafka's rule for a single key."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from fairlead_api.partitioning import murmur2, partition_for_key
     ],
 )
 def test_murmur2_is_kafkas(key: bytes, expected: int) -> None:
-    """The numbers of Kafka's own unit test come out."""
+    """The hash of a key equals the numbers of Kafka's own unit test."""
     assert murmur2(key) == expected
 
 
 @given(st.binary(max_size=200), st.integers(1, 10_000))
 def test_a_partition_is_the_hash_without_its_sign(key: bytes, count: int) -> None:
-    """The sign bit is dropped, not negated, and the rest is taken modulo the count."""
+    """A key's partition is its hash without the sign bit, modulo the number of partitions."""
     assert partition_for_key(key, count) == (murmur2(key) & 0x7FFFFFFF) % count

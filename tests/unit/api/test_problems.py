@@ -1,4 +1,4 @@
-"""A problem travels as an exception, as a document, and back."""
+"""A problem is sent as a document, and is read back as an exception."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ JSON_VALUES = st.recursive(
 
 
 def test_a_document_has_the_standard_members_and_the_data_beside_them() -> None:
-    """The document holds type, title, status, detail, code, kind, retryable, side_effect, and data inline."""
+    """A problem's document has the standard members, and the data as further members of the same object."""
     problem = ProblemError("not_leader", "broker 2 leads flights-3", data={"address": "http://b2:9520"})
 
     assert problem.to_document() == {
@@ -42,7 +42,7 @@ def test_a_document_has_the_standard_members_and_the_data_beside_them() -> None:
 
 @pytest.mark.parametrize("code", sorted(CATALOGUE))
 def test_every_code_comes_back_from_its_document(code: str) -> None:
-    """Document, JSON text and pickle lose nothing."""
+    """A problem of any code is read back unchanged from its document, its JSON text and its pickle."""
     problem = ProblemError(
         code, "it happened", retry_after_seconds=1.5, side_effect=SideEffect.MAYBE, data={"epochs": [1, 2]}
     )
@@ -58,7 +58,7 @@ def test_every_code_comes_back_from_its_document(code: str) -> None:
 
 
 def test_the_occurrence_may_know_its_side_effect_better_than_the_catalogue() -> None:
-    """A storage failure is `none` by default and `maybe` after the append."""
+    """A problem may have another side effect than its code: a storage failure is `maybe` after the append."""
     before = ProblemError("storage_failed", "the disk is gone")
     after = ProblemError("storage_failed", "the disk is gone", side_effect=SideEffect.MAYBE)
 
@@ -68,20 +68,20 @@ def test_the_occurrence_may_know_its_side_effect_better_than_the_catalogue() -> 
 
 
 def test_an_unknown_code_cannot_be_raised() -> None:
-    """The catalogue is the only source of codes."""
+    """A code outside of the catalogue cannot be raised."""
     with pytest.raises(KeyError):
         ProblemError("no_such_code", "")
 
 
 @pytest.mark.parametrize("name", ["type", "status", "code", "side_effect", "retry_after_seconds"])
 def test_data_cannot_hide_a_standard_member(name: str) -> None:
-    """Data under a standard name is a mistake of ours, told at once."""
+    """Data under the name of a standard member fails at once."""
     with pytest.raises(ValueError, match=name):
         ProblemError("internal", "", data={name: 1})
 
 
 def test_a_code_of_a_newer_server_survives() -> None:
-    """An unknown code keeps code, status, kind, title, side effect and data of its document."""
+    """A problem with an unknown code keeps code, status, kind, title, side effect and data of its document."""
     document: dict[str, JSON] = {
         "type": "/problems/quota_spent",
         "title": "The quota is spent",
@@ -123,7 +123,7 @@ def test_a_code_of_a_newer_server_survives() -> None:
 def test_an_incomplete_document_is_read_carefully(
     document: dict[str, JSON], status: int, kind: ProblemKind, side_effect: SideEffect
 ) -> None:
-    """What a document of a proxy or a newer server lacks follows from its status; a doubtful effect is `maybe`."""
+    """A problem from an incomplete document has defaults by its status, and `maybe` if its side effect is unknown."""
     problem = ProblemError.from_document(document)
 
     assert (problem.status, problem.kind, problem.side_effect) == (status, kind, side_effect)
@@ -135,7 +135,7 @@ def test_an_incomplete_document_is_read_carefully(
     )
 )
 def test_no_json_object_is_too_strange_to_become_a_problem(document: dict[str, JSON]) -> None:
-    """Whatever object arrives, a problem comes of it, and its document is valid JSON."""
+    """A JSON object of any content becomes a problem whose document is valid JSON."""
     problem = ProblemError.from_document(document)
 
     assert msgspec.json.encode(problem.to_document())

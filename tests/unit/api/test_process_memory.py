@@ -1,4 +1,4 @@
-"""That memory which a process freed is reused, measured by the pages that the kernel had to map."""
+"""Memory that a process freed is reused, measured by the pages that the kernel mapped."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 
 def pages_mapped(*, keeps: bool) -> int:
-    """Return how many pages a process mapped while five blocks of 4 MiB came and went, not for the first time."""
+    """Return how many pages a process mapped while five blocks of 4 MiB were allocated and freed again."""
     program = MAPPED.format(keeps=keeps)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     return int(done.stdout)
 
 
 def has_mallopt() -> bool:
-    """Whether this is glibc."""
+    """Whether the C library is glibc."""
     return hasattr(ctypes.CDLL(None), "mallopt")
 
 
 @pytest.mark.skipif(not has_mallopt(), reason="only glibc gives freed memory back at once")
 def test_freed_blocks_are_not_mapped_again() -> None:
-    """Where freed memory is kept, hardly a page is mapped; without, thousands are."""
+    """A process that keeps freed memory maps hardly a page again; without the setting it maps thousands."""
     given_back, kept = pages_mapped(keeps=False), pages_mapped(keeps=True)
 
     assert given_back > 1000
@@ -53,5 +53,5 @@ def test_freed_blocks_are_not_mapped_again() -> None:
 
 
 def test_another_allocator_is_left_alone() -> None:
-    """A C library without mallopt is told by its name, and nothing is called."""
+    """Another C library without mallopt is left unchanged, and False is returned."""
     assert not keep_freed_memory(SimpleNamespace())

@@ -1,4 +1,4 @@
-"""The route table is complete, consistent, and the contract's."""
+"""The route table is complete, consistent, and equal to the contract."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fairlead_api.problems import CATALOGUE, ProblemError
 from fairlead_api.routes import ROUTES, Listener, Operation, Resource, Route, parse_query, route
 from fairlead_api.routes.query_parameters import OffsetExpression, OffsetOrigin
 
-# What is served so far, as the contract writes it.
+# Routes that are served, as the contract writes them.
 CALLS = {
     "GET /v1/versions",
     "GET /v1/cluster",
@@ -67,19 +67,19 @@ CALLS = {
     "GET /metrics",
 }
 
-# Calls that say everything in their path.
+# Calls whose parameters are all in the path.
 WITHOUT_BODY = {"cordon_broker", "uncordon_broker", "drain_broker", "undrain_broker", "request_restart"}
-# Calls that read by another method than GET; what a group's member does is reading, as in Kafka's access rules.
+# Calls that read by another method than GET; a group member's calls count as reading, as in Kafka's access rules.
 READING = {"fetch", "lookup_offsets", "heartbeat", "leave_group", "commit_offsets", "reset_offsets"}
 
 
 def by_name(entry: Route) -> str:
-    """Return the name of a route, as the id of a test."""
+    """Return the name of a route, for the id of a test."""
     return entry.name
 
 
 def test_every_call_of_the_contract_stands_in_the_table_once() -> None:
-    """Method and path are unique, and so is the name."""
+    """Every call of the contract is in the table once, with a unique method and path and a unique name."""
     calls = [f"{entry.method} {entry.path}" for entry in ROUTES]
 
     assert sorted(calls) == sorted(CALLS)
@@ -88,7 +88,7 @@ def test_every_call_of_the_contract_stands_in_the_table_once() -> None:
 
 @pytest.mark.parametrize("entry", ROUTES, ids=by_name)
 def test_a_route_is_complete(entry: Route) -> None:
-    """Path parameters, problems, query and answers fit together, and the name finds the route."""
+    """A route is found by its name, and its path parameters, problems, query and answers are consistent."""
     queries = [parameter.name for parameter in entry.query]
     in_path = re.findall(r"\{([a-z]+)\}", entry.path)
 
@@ -110,7 +110,7 @@ def test_a_route_is_complete(entry: Route) -> None:
 
 @pytest.mark.parametrize("entry", ROUTES, ids=by_name)
 def test_authorization_follows_from_method_and_resource(entry: Route) -> None:
-    """Reading never needs a right to change, changing always does, and only harmless calls are public."""
+    """A route's operation changes something exactly if its method does; only harmless calls are public."""
     changes = entry.operation in (Operation.CREATE, Operation.ALTER, Operation.DELETE, Operation.WRITE)
 
     assert changes == (entry.method != "GET" and entry.name not in READING)
@@ -121,13 +121,13 @@ def test_authorization_follows_from_method_and_resource(entry: Route) -> None:
 
 
 def test_an_unknown_name_finds_no_route() -> None:
-    """A name outside the table is a mistake of ours."""
+    """An unknown name of a route raises an error."""
     with pytest.raises(KeyError):
         route("teleport")
 
 
 def test_the_usual_answer_is_the_first() -> None:
-    """`answer` and `answer_types` are those of the first form, the default media type first."""
+    """The first form of an answer gives `answer` and `answer_types`, with the default media type first."""
     entry = route("fetch_partition")
 
     assert entry.answer is entry.answers[0].type
@@ -135,7 +135,7 @@ def test_the_usual_answer_is_the_first() -> None:
 
 
 def test_the_defaults_of_produce_and_fetch_are_those_of_the_contract() -> None:
-    """Acknowledgement by all, 30 s, offset earliest, 1 MiB, half a second, utf8."""
+    """Produce and fetch have the contract's defaults: acks=all, 30 s, offset earliest, 1 MiB, half a second, utf8."""
     produce = parse_query(route("produce_partition"), b"")
     fetch = parse_query(route("fetch_partition"), b"")
 
@@ -148,7 +148,7 @@ def test_the_defaults_of_produce_and_fetch_are_those_of_the_contract() -> None:
 @pytest.mark.parametrize("name", ["produce_topic", "produce_partition", "produce"])
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
 def test_every_produce_call_takes_acks_and_a_timeout(name: str, acks: str) -> None:
-    """Both are query parameters everywhere, also for frames."""
+    """Every produce call has acks and a timeout as query parameters, also for frames."""
     values = parse_query(route(name), f"acks={acks}&timeout_ms=0")
 
     assert (values.text("acks"), values.integer("timeout_ms")) == (acks, 0)
@@ -156,7 +156,7 @@ def test_every_produce_call_takes_acks_and_a_timeout(name: str, acks: str) -> No
 
 @pytest.mark.parametrize("entry", ROUTES, ids=by_name)
 def test_no_call_ignores_a_parameter(entry: Route) -> None:
-    """An unknown name is refused on every call, those without parameters included."""
+    """An unknown query parameter is refused by every call."""
     with pytest.raises(ProblemError) as refused:
         parse_query(entry, "colour=red")
 
@@ -164,14 +164,14 @@ def test_no_call_ignores_a_parameter(entry: Route) -> None:
 
 
 def test_reading_committed_records_is_not_supported_yet() -> None:
-    """The only isolation level that is built passes."""
+    """The isolation level `read_uncommitted` is accepted, and `read_committed` is refused as not supported yet."""
     with pytest.raises(ProblemError, match="not supported yet"):
         parse_query(route("fetch_partition"), "isolation=read_committed")
 
 
 @pytest.mark.parametrize("entry", ROUTES, ids=by_name)
 def test_a_call_that_takes_a_leader_epoch_can_refuse_it(entry: Route) -> None:
-    """Whoever sends `Fairlead-Leader-Epoch` may be told that it is too old or too new."""
+    """A call with the header `Fairlead-Leader-Epoch` has the problems for an old and for an unknown epoch."""
     takes = any(header.name == "Fairlead-Leader-Epoch" for header in entry.headers)
 
     assert not takes or {"stale_leader_epoch", "unknown_leader_epoch"} <= set(entry.problems)
@@ -179,7 +179,7 @@ def test_a_call_that_takes_a_leader_epoch_can_refuse_it(entry: Route) -> None:
 
 @pytest.mark.parametrize("entry", [entry for entry in ROUTES if entry.name.startswith("list_")], ids=by_name)
 def test_every_list_has_pages(entry: Route) -> None:
-    """A list takes `limit` and `after`, and its answer holds `items` and `next`."""
+    """A list has the parameters `limit` and `after`, and its answer has `items` and `next`."""
     described = msgspec.json.encode(msgspec.json.schema(entry.answer)).decode()
 
     assert {"limit", "after"} <= {parameter.name for parameter in entry.query}

@@ -1,4 +1,4 @@
-"""Times in requests and answers."""
+"""Timestamps in requests and answers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
     ],
 )
 def test_milliseconds_and_rfc_3339_are_read(value: int | str, expected_us: int) -> None:
-    """Integers and digits are milliseconds; text is RFC 3339 with any zone, cut at microseconds."""
+    """A timestamp is an integer or digits in milliseconds, or RFC 3339 text of any zone, cut at microseconds."""
     assert parse_timestamp_us(value, "timestamp") == expected_us
 
 
@@ -62,7 +62,7 @@ def test_milliseconds_and_rfc_3339_are_read(value: int | str, expected_us: int) 
     ],
 )
 def test_anything_else_is_refused_by_name_and_value(value: int | str) -> None:
-    """The refusal names the parameter, shows the value and says what is allowed."""
+    """Any other timestamp is refused with the parameter, the value and the allowed forms."""
     with pytest.raises(
         ProblemError, match=r"from_time .* is not a timestamp; allowed are milliseconds"
     ) as refused:
@@ -74,7 +74,7 @@ def test_anything_else_is_refused_by_name_and_value(value: int | str) -> None:
 
 @given(st.integers(YEAR_1_US, YEAR_10000_US - 1))
 def test_what_is_written_is_read_back(timestamp_us: int) -> None:
-    """Every microsecond of the years 1 to 9999 survives, and reads as Python's own calendar says."""
+    """A written timestamp of the years 1 to 9999 is read back to the microsecond, and agrees with Python's calendar."""
     text = format_timestamp(timestamp_us)
 
     assert parse_timestamp_us(text, "timestamp") == timestamp_us
@@ -93,5 +93,5 @@ def test_what_is_written_is_read_back(timestamp_us: int) -> None:
     ],
 )
 def test_every_64_bit_number_has_a_text(timestamp_us: int, expected: str) -> None:
-    """Years that RFC 3339 cannot write come with sign and six digits, as ISO 8601 expands them."""
+    """A timestamp beyond RFC 3339's years is written with a sign and six digits of year, as in ISO 8601."""
     assert format_timestamp(timestamp_us) == expected

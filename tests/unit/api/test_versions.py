@@ -1,4 +1,4 @@
-"""What this release speaks."""
+"""Versions and formats that this release supports."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fairlead_api.versions import BATCH_FORMATS, check_batch_formats
 
 @pytest.mark.parametrize("formats", [[1], [2, 1], (1, 7)])
 def test_a_client_that_reads_our_format_may_read_others_too(formats: list[int]) -> None:
-    """One common format is enough."""
+    """A client is accepted if it reads one format of the broker, whatever others it reads."""
     check_batch_formats(formats)
 
     assert BATCH_FORMATS == (1,)
@@ -18,7 +18,7 @@ def test_a_client_that_reads_our_format_may_read_others_too(formats: list[int]) 
 
 @pytest.mark.parametrize("formats", [[], [2], [0, -1]])
 def test_a_client_of_other_formats_learns_which_we_write(formats: list[int]) -> None:
-    """The refusal lists what is supported."""
+    """A client without a common format is refused with the supported formats."""
     with pytest.raises(ProblemError) as refused:
         check_batch_formats(formats)
 

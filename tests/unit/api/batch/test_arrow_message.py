@@ -1,4 +1,4 @@
-"""The metadata of an Arrow message, held against the schema before Arrow reads it."""
+"""The metadata of an Arrow message is checked against the schema before Arrow reads it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ PREFIX = 8
 
 
 def columns(rows: int = 3) -> pa.RecordBatch:
-    """Return columns with nulls in each that may have some."""
+    """Return columns with nulls in each column that allows them."""
     values = [None if row % 3 == 1 else b"v" * row for row in range(rows)]
     headers = [None if row % 2 else [("name", b"x")] for row in range(rows)]
     return record_batch(values, values, None, headers, default_timestamp_us=5)
 
 
 class Written:
-    """A message of Arrow's writer whose numbers can be changed in place."""
+    """A message by Arrow's writer whose numbers can be changed in place."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         self.data = bytearray(batch.serialize().to_pybytes())
@@ -40,15 +40,15 @@ class Written:
         return int(struct.unpack_from("<I", self.data, at)[0])
 
     def vtable(self, table: int) -> int:
-        """Return where the vtable of a table stands."""
+        """Return the position of a table's vtable."""
         return int(table - struct.unpack_from("<i", self.data, table)[0])
 
     def slot(self, table: int, number: int) -> int:
-        """Return where the vtable says the distance of a field."""
+        """Return the position of the vtable entry that has the offset of a field."""
         return self.vtable(table) + 4 + 2 * number
 
     def field(self, table: int, number: int) -> int:
-        """Return where a field stands."""
+        """Return the position of a field."""
         return int(table + struct.unpack_from("<H", self.data, self.slot(table, number))[0])
 
     def follow(self, place: int) -> int:
@@ -68,13 +68,13 @@ class Written:
         self.put("q", self.buffers + 16 * index + 8 * part, number)
 
     def buffer_start(self, index: int) -> int:
-        """Return where a buffer begins in the message."""
+        """Return the position of a buffer in the message."""
         return int(self.body + struct.unpack_from("<q", self.data, self.buffers + 16 * index)[0])
 
 
 @pytest.mark.parametrize("rows", [0, 1, 3, 8, 100])
 def test_what_arrow_writes_is_read(rows: int) -> None:
-    """Rows, null counts and the place of the timestamps are those of the columns."""
+    """Row count, null counts and the position of the timestamps in a message equal those of its columns."""
     batch = columns(rows)
     message = bytes(batch.serialize().to_pybytes())
     found = read_message(message)
@@ -86,7 +86,7 @@ def test_what_arrow_writes_is_read(rows: int) -> None:
 
 
 def test_the_offset_column_is_expected_when_asked_for() -> None:
-    """With the offset column there is one node more, and without asking it is one too many."""
+    """A message with the offset column has one node more, which is malformed if the column is not expected."""
     batch = columns().append_column("offset_delta", pa.array([0, 1, 2], pa.int32()))
     assert batch.schema == SCHEMA_WITH_OFFSETS
     message = batch.serialize().to_pybytes()
@@ -101,7 +101,7 @@ def test_the_offset_column_is_expected_when_asked_for() -> None:
 def written_with(
     options: pa.ipc.IpcWriteOptions | None = None, custom_metadata: dict[str, str] | None = None
 ) -> bytes:
-    """Return the message that Arrow's stream writer makes with some options."""
+    """Return the message that Arrow's stream writer makes with the given options."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, SCHEMA, options=options) as writer:
         writer.write_batch(columns(50), custom_metadata=custom_metadata)
@@ -111,7 +111,7 @@ def written_with(
 
 
 def of_other_schema() -> bytes:
-    """Return a message with a column too few."""
+    """Return a message with one column too few."""
     return bytes(columns().select(["key", "value", "timestamp"]).serialize().to_pybytes())
 
 
@@ -141,13 +141,13 @@ def with_views() -> bytes:
     ],
 )
 def test_another_message_is_refused(message: bytes, says: str) -> None:
-    """Other kinds, versions, schemas and lengths are malformed, each with its own words."""
+    """A message of another kind, version, schema or length is malformed, each with its own detail."""
     with pytest.raises(ProblemError, match=f"^malformed_batch: .*{says}"):
         read_message(message)
 
 
 def test_custom_metadata_is_refused() -> None:
-    """A message that carries custom metadata is refused; an empty list of it is none."""
+    """A message with custom metadata is refused, unless its list of custom metadata is empty."""
     written = Written(columns())
     written.data = bytearray(written_with(custom_metadata={"who": "smuggler"}))
     with pytest.raises(ProblemError, match="custom metadata"):
@@ -192,7 +192,7 @@ def test_custom_metadata_is_refused() -> None:
     ],
 )
 def test_a_number_that_lies_is_refused(change: Callable[[Written], None], says: str) -> None:
-    """Every length, count, place and reference that contradicts the rest is malformed, and named."""
+    """A length, count, position or reference that contradicts the rest of the message is malformed, and is named."""
     written = Written(columns())
     read_message(written.data)
     change(written)
@@ -203,7 +203,7 @@ def test_a_number_that_lies_is_refused(change: Callable[[Written], None], says: 
 
 @pytest.mark.parametrize("rows", [1, 7, 8, 9, 16, 21])
 def test_bitmaps_of_ones_are_taken_for_no_nulls(rows: int) -> None:
-    """Some libraries write a bitmap where there are no nulls; it must be ones for every row, whatever follows."""
+    """A bitmap that some libraries write for a column without nulls is accepted only if every row's bit is set."""
     values = pa.array([b"x"] * rows)
     bitmap = pa.py_buffer(b"\xff" * ((rows + 7) // 8))
     _, offsets, data = values.buffers()
@@ -230,7 +230,7 @@ def test_bitmaps_of_ones_are_taken_for_no_nulls(rows: int) -> None:
 
 @given(st.data())
 def test_no_change_of_the_metadata_escapes(data: st.DataObject) -> None:
-    """Whatever bytes the metadata has, it is read or refused as malformed, and never anything else."""
+    """Metadata with any bytes is read or refused as malformed, and raises no other error."""
     written = Written(columns())
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, written.body - 1))

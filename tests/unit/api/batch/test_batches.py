@@ -1,4 +1,4 @@
-"""Encoding and decoding record batches."""
+"""Encoding and decoding of record batches."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ CODECS = pytest.mark.parametrize("codec", list(Codec), ids=[codec.name for codec
 
 
 def columns_of(records: list[Record]) -> pa.RecordBatch:
-    """Return the columns of some records."""
+    """Return the columns of the given records."""
     return record_batch(
         [record.value for record in records],
         [record.key for record in records],
@@ -62,7 +62,7 @@ def columns_of(records: list[Record]) -> pa.RecordBatch:
 
 
 def values(*content: bytes) -> pa.RecordBatch:
-    """Return columns of nothing but values, at time 5."""
+    """Return columns with values only, at time 5."""
     return record_batch(list(content), default_timestamp_us=5)
 
 
@@ -87,7 +87,7 @@ def assembled(columns: pa.RecordBatch, **fields: Any) -> bytes:
 
 @given(RECORDS, st.sampled_from(Codec), st.integers(0, 2**62))
 def test_records_survive_the_round_trip(records: list[Record], codec: Codec, base_offset: int) -> None:
-    """Null and empty, duplicate headers, binary content and extreme times come back as they went in."""
+    """Records with nulls, empty values, repeated headers, binary content and extreme times are decoded unchanged."""
     batch = stamped(encode(columns_of(records), codec).to_bytes(), base_offset)
     expected = [replace(record, offset=base_offset + at) for at, record in enumerate(records)]
 
@@ -96,7 +96,7 @@ def test_records_survive_the_round_trip(records: list[Record], codec: Codec, bas
 
 @given(RECORDS, st.sampled_from(Codec))
 def test_a_batch_is_aligned_and_its_header_true(records: list[Record], codec: Codec) -> None:
-    """12 + length is a multiple of 8, the body closes to the padding, and counts and times are the records'."""
+    """A batch has an aligned size, its body reaches to the padding, and its header has the counts and times."""
     encoded = encode(columns_of(records), codec, ProducerStamp(9, 4, 70))
     batch = encoded.to_bytes()
     header = read_header(batch)
@@ -115,7 +115,7 @@ def test_a_batch_is_aligned_and_its_header_true(records: list[Record], codec: Co
 
 
 def test_without_a_producer_its_fields_are_minus_one() -> None:
-    """A batch that nobody numbers says so."""
+    """A batch without a producer has -1 in the producer fields of its header."""
     header = read_header(encode(values(b"a")).to_bytes())
 
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (-1, -1, -1)
@@ -123,7 +123,7 @@ def test_without_a_producer_its_fields_are_minus_one() -> None:
 
 @CODECS
 def test_the_body_is_one_arrow_message(codec: Codec) -> None:
-    """Opened, the body is the encapsulated message that Arrow reads, and nothing more."""
+    """The body of a batch is exactly the encapsulated message that Arrow reads."""
     batch = encode(values(b"a", b"b"), codec).to_bytes()
     header = read_header(batch)
     body = batch[header.body_start : header.body_stop]
@@ -137,7 +137,7 @@ def test_the_body_is_one_arrow_message(codec: Codec) -> None:
 
 
 def test_uncompressed_batches_are_decoded_in_place() -> None:
-    """The columns lie in the buffer that was given, and keep it alive."""
+    """Columns of an uncompressed batch are views of the given buffer, and keep the buffer alive."""
     batch = bytearray(encode(values(b"abc" * 100)).to_bytes())
     at = np.frombuffer(batch, np.uint8).ctypes.data
     data = decode(batch).column("value").buffers()[2]
@@ -146,7 +146,7 @@ def test_uncompressed_batches_are_decoded_in_place() -> None:
 
 
 def test_only_the_first_batch_of_a_buffer_is_decoded() -> None:
-    """A batch may be followed by others; a given header saves reading it again."""
+    """Only the first batch of a buffer is decoded; a given header is not read again."""
     first, second = encode(values(b"a")).to_bytes(), encode(values(b"b")).to_bytes()
 
     assert decode(first + second) == values(b"a")
@@ -166,20 +166,20 @@ def test_only_the_first_batch_of_a_buffer_is_decoded() -> None:
     ids=["schema", "empty", "null-timestamp"],
 )
 def test_columns_that_are_no_batch_are_not_encoded(columns: pa.RecordBatch, says: str) -> None:
-    """Another schema, no records and null timestamps are invalid records."""
+    """Columns of another schema, without records, or with null timestamps are invalid records."""
     with pytest.raises(ProblemError, match=f"^invalid_record: .*{says}"):
         encode(columns)
 
 
 def test_slices_are_encoded_alone() -> None:
-    """A slice makes the same bytes as its records on their own: nothing of the neighbours travels along."""
+    """A slice of columns is encoded to the same bytes as its records alone, without data of adjacent rows."""
     whole = values(*(bytes([65 + number]) * 50 for number in range(20)))
 
     assert encode(whole.slice(7, 2)).to_bytes() == encode(values(b"H" * 50, b"I" * 50)).to_bytes()
 
 
 def test_the_append_time_replaces_every_timestamp() -> None:
-    """Under stamp flag 0 columns and records carry the append time; without it what the producer wrote."""
+    """With stamp flag 0, columns and records have the append time; without the flag, the producer's timestamps."""
     batch = encode(values(b"a", b"b")).to_bytes()
 
     assert [record.timestamp_us for record in decode_records(stamped(batch, 0, 99, 1))] == [99, 99]
@@ -188,7 +188,7 @@ def test_the_append_time_replaces_every_timestamp() -> None:
 
 
 def test_both_checksums_are_checked_unless_told() -> None:
-    """A bad content checksum and a bad stamp are found; a caller that checked before may skip it."""
+    """A batch with a wrong checksum of stamp or content is refused, unless the caller turns the check off."""
     batch = stamped(encode(values(b"a")).to_bytes(), 7)
     bad_stamp = b"\x09" + batch[1:]
     bad_content = batch[:-1] + b"\x01"
@@ -200,7 +200,7 @@ def test_both_checksums_are_checked_unless_told() -> None:
 
 
 def test_a_batch_that_is_not_whole_is_refused() -> None:
-    """The header may be whole where the body is cut."""
+    """A truncated batch is refused, even if its header is complete."""
     with pytest.raises(ProblemError, match=r"^malformed_batch: .*bytes, .* are there"):
         decode(encode(values(b"a")).to_bytes()[:-8])
 
@@ -215,7 +215,7 @@ def compacted(deltas: list[int | None], last: int, **fields: int) -> bytes:
 
 
 def test_compacted_batches_keep_their_offsets() -> None:
-    """With an offset column the offsets have gaps, and the column is there to see."""
+    """Offsets of a compacted batch have gaps, and its offset column is among the decoded columns."""
     batch = stamped(compacted([0, 3, 9], 12), 100)
 
     assert [record.offset for record in decode_records(batch)] == [100, 103, 109]
@@ -228,19 +228,19 @@ def test_compacted_batches_keep_their_offsets() -> None:
     [([0, 0], 5), ([3, 1], 5), ([-1, 1], 5), ([0, 6], 5), ([0, None], 5)],
 )
 def test_offsets_outside_the_batch_are_refused(deltas: list[int | None], last: int) -> None:
-    """Offset deltas rise, stay within the batch and are never null."""
+    """A batch whose offset deltas fall, leave the batch's range or are null is refused."""
     with pytest.raises(ProblemError, match=r"^malformed_batch: column offset_delta"):
         decode(compacted(deltas, last))
 
 
 def test_gaps_need_an_offset_column() -> None:
-    """Fewer records than offsets cannot be told apart without the column."""
+    """A batch with fewer records than offsets is refused without an offset column."""
     with pytest.raises(ProblemError, match="no offset column"):
         decode(assembled(values(b"a"), last_offset_delta=3))
 
 
 def test_batches_without_records_are_read_as_nothing() -> None:
-    """What compaction emptied keeps its offsets and has no rows; a body there is a contradiction."""
+    """A batch without records, left by compaction, keeps its offsets and has no rows; with a body it is refused."""
     empty = assembled(values(), last_offset_delta=4)
     kept = assembled(values(), last_offset_delta=4, attributes=int(Attribute.OFFSET_COLUMN))
 
@@ -256,7 +256,7 @@ def test_batches_without_records_are_read_as_nothing() -> None:
 
 
 def test_control_batches_are_not_delivered() -> None:
-    """Records of a control batch are none for users; the columns can be read by who knows them."""
+    """A control batch has no records for users; its columns can still be decoded."""
     control = assembled(values(b""), attributes=int(Attribute.CONTROL))
     plain = encode(values(b"a")).to_bytes()
 
@@ -265,26 +265,26 @@ def test_control_batches_are_not_delivered() -> None:
 
 
 def test_unvalidated_reading_is_for_own_bytes() -> None:
-    """Without validation the columns are the same for good bytes."""
+    """Decoding without validation gives the same columns for a valid batch."""
     batch = encode(values(b"a", b"b")).to_bytes()
 
     assert decode(batch, validate=False) == decode(batch)
 
 
 def test_offsets_are_counted_from_the_base() -> None:
-    """Without a column the offsets have no gaps."""
+    """Offsets of a batch without an offset column are consecutive from the base offset."""
     batch = stamped(encode(values(b"a", b"b")).to_bytes(), 1 << 40)
 
     assert offsets_of(read_header(batch), decode(batch)).to_pylist() == [1 << 40, (1 << 40) + 1]
 
 
 def test_a_message_that_only_arrow_refuses_is_malformed() -> None:
-    """What passes the metadata check and not Arrow's own reader is the same problem as all the rest."""
+    """A message that passes the metadata check and is refused by Arrow is malformed, as all others."""
     batch = bytearray(encode(values(b"a")).to_bytes())
     metadata = HEADER_BYTES + 8
     root = metadata + struct.unpack_from("<I", batch, metadata)[0]
     vtable = root - struct.unpack_from("<i", batch, root)[0]
-    batch[vtable] += 1  # an odd size: the field behind it is still absent, only Arrow minds
+    batch[vtable] += 1  # an odd size: the following field is still absent, and only Arrow refuses it
 
     with pytest.raises(ProblemError, match=r"^malformed_batch: the Arrow message cannot be read"):
         decode(batch, verify_checksum=False)
@@ -292,7 +292,7 @@ def test_a_message_that_only_arrow_refuses_is_malformed() -> None:
 
 @pytest.mark.parametrize("codec", list(Codec))
 def test_an_extension_stands_before_the_body(codec: Codec) -> None:
-    """Whatever its length, the batch stays aligned, its entries and its records come back."""
+    """A batch with an extension of any length stays aligned, and its entries and records are read back."""
     columns = record_batch([b"a", None, b"c"], default_timestamp_us=5)
     for length in range(12):
         entries = (ExtensionEntry(77, bytes(length)), ExtensionEntry(78, b"x"))

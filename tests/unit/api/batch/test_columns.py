@@ -1,4 +1,4 @@
-"""The columns of a record batch: from lists, from what users bring, cut apart and made compact."""
+"""The columns of a record batch: built from lists, converted from users' tables, split and compacted."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ def listed(batch: pa.RecordBatch) -> list[tuple[Any, ...]]:
 
 
 def message_bytes(batch: pa.RecordBatch) -> bytes:
-    """Return the whole of what Arrow would send."""
+    """Return the complete message that Arrow would send."""
     return bytes(batch.serialize().to_pybytes())
 
 
 @given(ROWS)
 def test_lists_become_columns(rows: list[tuple[Any, ...]]) -> None:
-    """Null and empty stay distinct, missing timestamps are the default, empty headers are null."""
+    """Columns from lists keep null and empty apart, use the default timestamp, and have null for empty headers."""
     batch = built(rows)
     batch.validate(full=True)
 
@@ -74,7 +74,7 @@ def test_lists_become_columns(rows: list[tuple[Any, ...]]) -> None:
 
 
 def test_columns_that_are_not_given_are_null_or_the_default() -> None:
-    """Values alone make whole records."""
+    """Columns that are not given are null, or the default timestamp."""
     batch = record_batch([b"a", None], default_timestamp_us=5)
 
     assert listed(batch) == [(b"a", None, 5, None), (None, None, 5, None)]
@@ -96,13 +96,13 @@ def test_columns_that_are_not_given_are_null_or_the_default() -> None:
     ],
 )
 def test_a_list_that_fits_no_column_is_refused_by_name(columns: dict[str, Any], name: str) -> None:
-    """Wrong types, lengths and null header names are an invalid record that names the column."""
+    """A list with a wrong type, a wrong length or a null header name is an invalid record that names the column."""
     with pytest.raises(ProblemError, match=f"^invalid_record: column {name}"):
         record_batch(**columns, default_timestamp_us=NOW_US)
 
 
 def column(values: list[Any], kind: pa.DataType) -> pa.Table:
-    """Return a table of one column called value."""
+    """Return a table with one column called value."""
     return pa.table({"value": pa.array(values, kind)})
 
 
@@ -122,7 +122,7 @@ def column(values: list[Any], kind: pa.DataType) -> pa.Table:
     ids=str,
 )
 def test_any_kind_of_bytes_becomes_binary(kind: pa.DataType) -> None:
-    """Text and binary of every layout become their bytes; nulls stay null."""
+    """Text and binary columns of every layout become their bytes; nulls stay null."""
     given_values = ["ab", None, "cd"] if "string" in str(kind) else [b"ab", None, b"cd"]
     batch = canonical(column(given_values, kind), NOW_US)
     batch.validate(full=True)
@@ -132,7 +132,7 @@ def test_any_kind_of_bytes_becomes_binary(kind: pa.DataType) -> None:
 
 
 def test_a_column_of_nulls_without_a_type_is_taken() -> None:
-    """Arrow's null type stands for a column of nulls, in every column."""
+    """A column of Arrow's null type is accepted as a column of nulls, for every column."""
     nulls = pa.nulls(2)
     batch = canonical(pa.table({"value": nulls, "key": nulls, "timestamp": nulls, "headers": nulls}), NOW_US)
 
@@ -140,7 +140,7 @@ def test_a_column_of_nulls_without_a_type_is_taken() -> None:
 
 
 def test_times_of_an_array_stand_as_they_are() -> None:
-    """Microseconds in an array of 64-bit numbers are taken whole, also where they lie apart."""
+    """Timestamps in an array of 64-bit numbers are taken as microseconds, also when the array is not contiguous."""
     times = np.array([1, -2, NOW_US, 2**62], np.int64)
     rows = [(b"a", None, 1, None), (b"b", None, NOW_US, None)]
 
@@ -163,7 +163,7 @@ def test_times_of_an_array_stand_as_they_are() -> None:
     ids=str,
 )
 def test_timestamps_of_any_unit_become_microseconds(kind: pa.DataType, number: int, expected: int) -> None:
-    """Units are converted, nanoseconds cut off, null timestamps the default."""
+    """Timestamps of any unit become microseconds: nanoseconds are truncated, and null becomes the default."""
     batch = canonical(
         column([b"a", b"b"], pa.binary()).append_column("timestamp", pa.array([number, None], kind)), 9
     )
@@ -182,7 +182,7 @@ def test_timestamps_of_any_unit_become_microseconds(kind: pa.DataType, number: i
     ids=str,
 )
 def test_headers_of_several_layouts_are_taken(kind: pa.DataType) -> None:
-    """Lists of structs in any field order and maps become headers; empty ones become null."""
+    """Headers given as lists of structs in any field order, or as maps, are accepted; empty ones become null."""
     pairs = [[("a", b"1"), ("a", b"")], None, []]
     if pa.types.is_map(kind):
         values: list[Any] = pairs
@@ -239,13 +239,13 @@ def test_headers_of_several_layouts_are_taken(kind: pa.DataType) -> None:
     ],
 )
 def test_a_column_that_cannot_be_cast_is_refused_by_name(fields: dict[str, pa.Array], name: str) -> None:
-    """Missing, unknown and wrong columns are an invalid record whose detail names the column."""
+    """A missing, unknown or wrong column is an invalid record whose detail names the column."""
     with pytest.raises(ProblemError, match=f"^invalid_record: {name}"):
         canonical(pa.table(fields), NOW_US)
 
 
 def test_a_column_that_is_there_twice_is_refused() -> None:
-    """Arrow allows two columns of one name; nobody could tell which one is meant."""
+    """A table with two columns of one name, which Arrow allows, is refused as ambiguous."""
     table = column([b"a"], pa.binary())
 
     with pytest.raises(ProblemError, match="more than once"):
@@ -253,7 +253,7 @@ def test_a_column_that_is_there_twice_is_refused() -> None:
 
 
 def test_a_column_beyond_two_gigabytes_is_refused() -> None:
-    """Offsets have 32 bits; the same chunk many times over is refused before it is copied."""
+    """A column beyond two gigabytes is refused before it is copied, because Arrow's offsets have 32 bits."""
     chunk = pa.array([bytes(64 << 20)])
 
     with pytest.raises(ProblemError, match=r"column value has .* bytes; allowed: 2147483647"):
@@ -262,7 +262,7 @@ def test_a_column_beyond_two_gigabytes_is_refused() -> None:
 
 @pytest.mark.parametrize("chunks", [[], [[b"a"]], [[b"a"], [b"b", None]]])
 def test_tables_become_one_piece(chunks: list[list[bytes | None]]) -> None:
-    """However many chunks a table has, one batch comes out, without rows too."""
+    """A table with any number of chunks becomes one batch, also without rows."""
     values = [value for chunk in chunks for value in chunk]
     batch = canonical(pa.table({"value": pa.chunked_array(chunks, pa.binary())}), NOW_US)
 
@@ -273,7 +273,7 @@ def test_tables_become_one_piece(chunks: list[list[bytes | None]]) -> None:
 def test_a_compact_slice_holds_its_own_rows_and_nothing_else(
     rows: list[tuple[Any, ...]], start: int, size: int
 ) -> None:
-    """A slice that was made compact is as large as the same rows built from lists."""
+    """A compacted slice is as large as the same rows built from lists."""
     rows = [(b"SECRET", b"SECRET", None, [("SECRET", b"SECRET")]), *rows, (b"SECRET", b"SECRET", None, None)]
     start = min(start, len(rows) - 3) + 1
     stop = min(start + size + 1, len(rows) - 1)
@@ -287,7 +287,7 @@ def test_a_compact_slice_holds_its_own_rows_and_nothing_else(
 
 
 def test_what_is_compact_is_not_touched() -> None:
-    """Columns from lists, from casts and from the wire are used as they are."""
+    """Columns from lists, from casts and from received batches are compact already, and are not copied."""
     batch = built([(b"a", None, 1, None), (b"b", b"k", 2, [("h", b"v")])])
     read = pa.ipc.read_record_batch(batch.serialize(), SCHEMA)
 
@@ -296,7 +296,7 @@ def test_what_is_compact_is_not_touched() -> None:
 
 
 def test_nulls_of_arrow_are_made_compact() -> None:
-    """Arrow's own column of nulls would send offsets for children that are not there."""
+    """A column of Arrow's null type is rewritten, because Arrow would send offsets for children that do not exist."""
     values = pa.array([b"x"] * 1000)
     times = pa.array([1] * 1000, TIMESTAMP_TYPE)
     loose = pa.RecordBatch.from_arrays(
@@ -309,7 +309,7 @@ def test_nulls_of_arrow_are_made_compact() -> None:
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_loose_offsets_and_children_are_made_compact(first: int) -> None:
-    """Offsets that begin behind zero, data and children behind the last offset, and long buffers are all cut."""
+    """Columns whose offsets start above zero, or whose buffers and children have unused data, are compacted."""
     base = built([(b"abc", b"k", 1, [("h", b"v"), ("i", b"w")])])
     offsets = pa.py_buffer(struct.pack("<2i", first, 2))
     value = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, pa.py_buffer(b"abcdef")])
@@ -333,7 +333,7 @@ def test_loose_offsets_and_children_are_made_compact(first: int) -> None:
 
 
 def test_children_of_a_slice_are_made_compact() -> None:
-    """A list over a slice of its items keeps nothing of the items outside."""
+    """A list column over a slice of items keeps no items outside of the slice."""
     base = built([(b"a", None, 1, [("h", b"v"), ("i", b"w"), ("j", b"x")])])
     items = base.column("headers").values.slice(1, 2)
     lists = pa.ListArray.from_buffers(
@@ -347,7 +347,7 @@ def test_children_of_a_slice_are_made_compact() -> None:
 
 @given(ROWS, st.integers(1, 400))
 def test_pieces_are_small_and_together_the_whole(rows: list[tuple[Any, ...]], bytes_max: int) -> None:
-    """Every piece keeps the limit or is one record, and the pieces in order are the batch."""
+    """Pieces of a batch keep the size limit or have one record, and make up the batch in order."""
     batch = built(rows)
     pieces = split(batch, bytes_max)
 
@@ -356,7 +356,7 @@ def test_pieces_are_small_and_together_the_whole(rows: list[tuple[Any, ...]], by
 
 
 def test_nothing_has_no_pieces() -> None:
-    """A batch without rows is split into none."""
+    """A batch without rows is split into no pieces."""
     assert split(record_batch([], default_timestamp_us=1), 100) == []
 
 
@@ -364,7 +364,7 @@ def test_nothing_has_no_pieces() -> None:
 @example([(b"", None, None, [("a", None)])])
 @example([(b"", None, None, None), (b"", None, None, [("a", None)])])
 def test_headers_are_counted_by_record(rows: list[tuple[Any, ...]]) -> None:
-    """A record without headers counts as zero, whether its headers are null or an empty list."""
+    """A record without headers has a header count of zero, whether its headers are null or empty."""
     counts = header_counts(built(rows)).tolist()
 
     assert counts == [len(headers or ()) for _, _, _, headers in rows]
@@ -372,7 +372,7 @@ def test_headers_are_counted_by_record(rows: list[tuple[Any, ...]]) -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 8, 9])
 def test_no_headers_are_valid_columns(count: int) -> None:
-    """The hand-made column of null headers is one that Arrow accepts, of any length."""
+    """The column of null headers that the code builds itself is valid for Arrow at any length."""
     column = null_headers(count)
     column.validate(full=True)
 
@@ -380,7 +380,7 @@ def test_no_headers_are_valid_columns(count: int) -> None:
 
 
 def test_values_of_a_slice_are_not_copied() -> None:
-    """A compact slice without nulls looks at the same bytes: only its offsets are its own."""
+    """Values of a compacted slice without nulls are not copied; only the slice's offsets are new."""
     whole = record_batch([b"%d" % row for row in range(100)], default_timestamp_us=1)
     piece = compact(whole.slice(40, 20)).column("value")
     theirs, ours = whole.column("value").buffers()[2], piece.buffers()[2]
@@ -392,7 +392,7 @@ def test_values_of_a_slice_are_not_copied() -> None:
 
 
 def test_a_table_in_one_piece_is_not_copied() -> None:
-    """The value column of a table with one chunk stays where it is."""
+    """The value column of a table with one chunk is not copied."""
     values = pa.array([b"a", b"b"], pa.binary())
     found = canonical(pa.table({"value": values}), 1).column("value").buffers()[2]
 

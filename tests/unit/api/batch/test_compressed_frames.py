@@ -1,4 +1,4 @@
-"""Compressed bodies are one frame, from the first byte to the last."""
+"""A compressed body is exactly one frame."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def compressed(codec: Codec, content: bytes) -> bytes:
 
 
 def streamed(codec: Codec, content: bytes) -> bytes:
-    """Compress piece by piece, as a writer does that does not know the size."""
+    """Compress piece by piece, as a writer that does not know the size."""
     sink = pa.BufferOutputStream()
     with pa.CompressedOutputStream(sink, NAMES[codec]) as stream:
         for at in range(0, len(content), 100_000):
@@ -39,14 +39,14 @@ def streamed(codec: Codec, content: bytes) -> bytes:
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("content", CONTENTS, ids=[str(len(content)) for content in CONTENTS])
 def test_a_real_frame_passes(codec: Codec, content: bytes) -> None:
-    """Frames of real compressors, in one piece and streamed, end where the walk says."""
+    """A frame of a real compressor, in one piece or streamed, passes."""
     check_one_frame(compressed(codec, content), codec)
     check_one_frame(memoryview(streamed(codec, content)), codec)
 
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_anything_behind_or_missing_is_refused(codec: Codec) -> None:
-    """A byte more, a second frame, an empty one, a skippable one, and any cut are refused."""
+    """A body with an extra byte, a second, empty or skippable frame, or a truncated frame is refused."""
     frame = compressed(codec, b"content")
     behind = [b"\0", bytes(8), frame, compressed(codec, b""), b"\x50\x2a\x4d\x18" + bytes(4)]
     for wrong in [frame + more for more in behind] + [frame[:stop] for stop in range(len(frame))]:
@@ -63,7 +63,7 @@ def test_another_format_is_refused(codec: Codec) -> None:
 
 @pytest.mark.parametrize("flags", [0b0100_0000, 0b0101_0000, 0b0100_0100, 0b0100_1000, 0b0101_1100])
 def test_every_optional_part_of_an_lz4_frame_is_walked(flags: int) -> None:
-    """Block checksums, content checksum and content size take their bytes."""
+    """An LZ4 frame with block checksums, a content checksum and a content size passes."""
     size = bytes(8) if flags & 8 else b""
     block_sum, content_sum = bytes(4 if flags & 16 else 0), bytes(4 if flags & 4 else 0)
     block = struct.pack("<I", 1 << 31 | 5) + b"12345" + block_sum
@@ -74,7 +74,7 @@ def test_every_optional_part_of_an_lz4_frame_is_walked(flags: int) -> None:
 
 @pytest.mark.parametrize("flags", [0b0000_0000, 0b1000_0000, 0b0100_0001])
 def test_lz4_frames_of_other_versions_or_with_a_dictionary_are_refused(flags: int) -> None:
-    """Only version 1 without a dictionary is one that every reader opens."""
+    """An LZ4 frame of another version or with a dictionary is refused, because not every reader could open it."""
     with pytest.raises(ProblemError, match="without a dictionary"):
         check_one_frame(struct.pack("<IBB", 0x184D2204, flags, 0x40) + bytes(32), Codec.LZ4)
 
@@ -84,7 +84,7 @@ def test_lz4_frames_of_other_versions_or_with_a_dictionary_are_refused(flags: in
     [(0x00, 1), (0x40, 3), (0x80, 5), (0xC0, 9), (0x20, 1), (0x60, 2), (0xA0, 4), (0xE0, 8), (0xE4, 8)],
 )
 def test_every_form_of_a_zstd_header_is_walked(flags: int, rest: int) -> None:
-    """Window and content size take the bytes that the flags say, a run takes one, a checksum four."""
+    """A zstd frame passes with every form of header: window, content size, checksum and run-length blocks."""
     raw = (5 << 3).to_bytes(3, "little") + b"12345"
     run = (70_000 << 3 | 0b011).to_bytes(3, "little") + b"x"
     frame = struct.pack("<IB", 0xFD2FB528, flags) + bytes(rest) + raw + run + bytes(4 if flags & 4 else 0)
@@ -93,14 +93,14 @@ def test_every_form_of_a_zstd_header_is_walked(flags: int, rest: int) -> None:
 
 
 def test_zstd_frames_with_a_dictionary_are_refused() -> None:
-    """Nobody would have the dictionary."""
+    """A zstd frame with a dictionary is refused, because no reader has the dictionary."""
     with pytest.raises(ProblemError, match="dictionary"):
         check_one_frame(struct.pack("<IB", 0xFD2FB528, 1) + bytes(32), Codec.ZSTD)
 
 
 @pytest.mark.parametrize(("descriptor", "allowed"), [(13 << 3, True), (13 << 3 | 1, False), (21 << 3, False)])
 def test_zstd_windows_are_those_that_every_decoder_has(descriptor: int, allowed: bool) -> None:
-    """A window of 8 MiB passes, one of more is refused."""
+    """A zstd window of 8 MiB passes, and a larger one is refused, because not every decoder supports it."""
     frame = struct.pack("<IBB", 0xFD2FB528, 0, descriptor) + b"\x01\0\0"
     if allowed:
         check_one_frame(frame, Codec.ZSTD)

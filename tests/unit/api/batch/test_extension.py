@@ -1,4 +1,4 @@
-"""The extension between header and body."""
+"""The extension between the header and the body of a batch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def batch(extension: bytes) -> tuple[bytes, BatchHeader]:
 
 @given(ENTRIES)
 def test_entries_come_back_in_order(entries: list[ExtensionEntry]) -> None:
-    """What is packed is read again, unknown types too, and fills a whole number of 8 bytes."""
+    """Entries of an extension, also of unknown types, are read back in order, and fill a multiple of 8 bytes."""
     packed = pack_extension(tuple(entries))
 
     assert len(packed) % 8 == 0
@@ -50,21 +50,21 @@ def test_entries_come_back_in_order(entries: list[ExtensionEntry]) -> None:
     ids=["refusing", "last", "cut", "far", "padding", "rest", "zero-type-with-length"],
 )
 def test_an_extension_that_cannot_be_read_is_refused(extension: bytes) -> None:
-    """Types that must not be skipped, entries that run out, and padding with content are malformed."""
+    """An extension with a required type, a truncated entry or padding that is not zero is malformed."""
     with pytest.raises(ProblemError, match=r"^malformed_batch: "):
         read_extension(*batch(extension))
 
 
 @pytest.mark.parametrize("rest", range(8))
 def test_any_length_is_padded(rest: int) -> None:
-    """Less than an entry's head may be left behind the last entry."""
+    """An extension is padded for entries of any length, even if the padding is shorter than an entry's head."""
     entry = ExtensionEntry(9, bytes([7]) * rest)
 
     assert read_extension(*batch(pack_extension((entry,)))) == (entry,)
 
 
 def test_an_idempotency_key_stands_beside_its_digest() -> None:
-    """Two entries, as large as they may be."""
+    """The extension of an idempotency key has two entries, the key and its digest, each up to its largest size."""
     packed = pack_extension(idempotency_extension(b"k" * 64, b"d" * 16))
 
     assert unpack_extension(packed) == (ExtensionEntry(2, b"k" * 64), ExtensionEntry(4, b"d" * 16))
@@ -72,6 +72,6 @@ def test_an_idempotency_key_stands_beside_its_digest() -> None:
 
 @pytest.mark.parametrize(("key", "digest"), [(b"", b"d" * 16), (b"k" * 65, b"d" * 16), (b"k", b"d" * 15)])
 def test_a_broker_never_writes_another_size(key: bytes, digest: bytes) -> None:
-    """The server has refused such a key before."""
+    """An idempotency key or digest of a wrong size fails an assertion, because the server has already refused it."""
     with pytest.raises(AssertionError):
         idempotency_extension(key, digest)

@@ -40,17 +40,17 @@ def header(**fields: int) -> BatchHeader:
 
 
 def batch(content: bytes = bytes(16), **fields: int) -> bytes:
-    """Return a batch whose body is some bytes that nobody opens."""
+    """Return a batch whose body is arbitrary bytes, which the tests never open."""
     return pack_header(header(length=HEADER_BYTES - 12 + len(content), **fields), [content]) + content
 
 
 def refused(code: str) -> pytest.RaisesContext[ProblemError]:
-    """Expect a problem of a code."""
+    """Expect a problem with the given code."""
     return pytest.raises(ProblemError, match=f"^{code}: ")
 
 
 def test_every_field_stands_where_the_table_says() -> None:
-    """A header of distinct numbers is read field by field from the offsets of the record batch page."""
+    """Every header field is read at the offset that the record batch page gives."""
     raw = bytearray(HEADER_BYTES)
     places = {
         "base_offset": (0, "q", -2),
@@ -86,7 +86,7 @@ def test_every_field_stands_where_the_table_says() -> None:
 
 
 def test_times_are_the_append_time_under_its_flag() -> None:
-    """Stamp flag 0 makes the append time every record's time; without it the largest create time counts."""
+    """With stamp flag 0 the append time is every record's time; without the flag the largest create time counts."""
     created = header(max_timestamp_us=7, append_time_us=9)
     appended = header(max_timestamp_us=7, append_time_us=9, stamp_flags=1)
 
@@ -103,14 +103,14 @@ def test_times_are_the_append_time_under_its_flag() -> None:
     ],
 )
 def test_each_attribute_has_its_bit(attribute: Attribute, name: str) -> None:
-    """Each attribute is told by its own bit, and none is among the reserved ones."""
+    """Each attribute of a batch has its own bit, and none is a reserved bit."""
     assert getattr(header(attributes=int(attribute)), name)
     assert not getattr(header(attributes=0xFFFF & ~int(attribute)), name)
     assert not RESERVED_ATTRIBUTES & attribute
 
 
 def test_a_producer_is_there_unless_its_id_says_none() -> None:
-    """Producer id -1 stands for no producer."""
+    """A batch with producer id -1 has no producer."""
     assert header(producer_id=0).has_producer
     assert not header(producer_id=-1).has_producer
 
@@ -132,13 +132,13 @@ def test_a_producer_is_there_unless_its_id_says_none() -> None:
     ],
 )
 def test_a_header_that_contradicts_itself_is_refused(raw: bytes, code: str) -> None:
-    """Short headers, other formats and lengths without room are refused with their problem."""
+    """A header that is too short, of another format or with an impossible length is refused with its problem."""
     with refused(code):
         read_header(raw)
 
 
 def test_a_walk_visits_each_batch_once() -> None:
-    """A concatenation is walked batch by batch, from any batch on."""
+    """A walk yields each batch of a buffer once, from any batch on."""
     stored = batch(bytes(8)) + batch(bytes(24)) + batch()
 
     assert [at for at, _ in iterate_headers(stored)] == [0, 96, 208]
@@ -147,7 +147,7 @@ def test_a_walk_visits_each_batch_once() -> None:
 
 
 def test_a_walk_refuses_a_batch_that_is_cut_off() -> None:
-    """Whole batches come first, then the cut one is refused."""
+    """A walk yields the complete batches, and then refuses the truncated one."""
     walk = iterate_headers(batch() + batch()[:-8])
     next(walk)
 
@@ -156,7 +156,7 @@ def test_a_walk_refuses_a_batch_that_is_cut_off() -> None:
 
 
 def test_a_span_tells_what_a_walk_needs() -> None:
-    """The cheap form tells base offset, size and last delta, and refuses a length that would not move the walk."""
+    """The span of a batch has its base offset, size and last offset delta; a length that is too small is refused."""
     stamped = make_stamp(read_header(batch(last_offset_delta=4)), 70, 1, 2) + batch(last_offset_delta=4)[36:]
 
     assert batch_span(bytes(8) + stamped, 8) == (70, 104, 4)
@@ -165,7 +165,7 @@ def test_a_span_tells_what_a_walk_needs() -> None:
 
 
 def test_a_stamp_replaces_the_first_36_bytes_and_nothing_else() -> None:
-    """After stamping both checksums hold, and everything from the producer's checksum on is as it was."""
+    """A stamp keeps both checksums valid, and changes no byte from the producer's checksum on."""
     produced = batch(last_offset_delta=2, record_count=3)
     stamp = make_stamp(read_header(produced), 1 << 40, 7, -5, 1)
     stamped = stamp + produced[STAMP_BYTES:]
@@ -186,7 +186,7 @@ def test_a_stamp_replaces_the_first_36_bytes_and_nothing_else() -> None:
 
 @given(st.integers(0, 27), st.integers(0, 7))
 def test_a_flipped_bit_of_the_stamp_is_found(at: int, bit: int) -> None:
-    """Any bit of bytes 0 to 27 is under the first checksum."""
+    """A flipped bit in bytes 0 to 27 of a batch fails the first checksum."""
     stamped = bytearray(bytes(8) + make_stamp(header(), 5, 6, 7) + bytes(60))
     stamped[8 + at] ^= 1 << bit
 
@@ -197,7 +197,7 @@ def test_a_flipped_bit_of_the_stamp_is_found(at: int, bit: int) -> None:
 @pytest.mark.parametrize("content", [bytes(16), bytes(64_000)])
 @pytest.mark.parametrize("at", [36, 87, 88, -1])
 def test_a_flipped_bit_of_the_content_is_found(content: bytes, at: int) -> None:
-    """Any bit from byte 36 on is under the second checksum, in short batches and in long ones."""
+    """A flipped bit from byte 36 on fails the second checksum, in short and in long batches."""
     whole = bytearray(batch(content))
     found = read_header(whole)
     check_content_checksum(whole, 0, found)
@@ -212,7 +212,7 @@ def test_a_flipped_bit_of_the_content_is_found(content: bytes, at: int) -> None:
 
 @pytest.mark.parametrize("at", [0, 27, 36, -1])
 def test_both_checksums_of_a_stored_batch_are_checked(at: int) -> None:
-    """A flipped bit under either of them is found, wherever the batch begins."""
+    """A flipped bit under either checksum of a stored batch is found, at any position of the batch in the buffer."""
     produced = batch()
     stored = bytearray(bytes(8) + make_stamp(read_header(produced), 5, 6, 7) + produced[STAMP_BYTES:])
     found = read_header(stored, 8)
@@ -225,7 +225,7 @@ def test_both_checksums_of_a_stored_batch_are_checked(at: int) -> None:
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
 def test_the_checksum_is_crc32c(kind: type) -> None:
-    """The check value of the standard comes out, in one piece and in two, and long ranges agree with short ones."""
+    """The checksum equals the standard's check value, in one piece and in two, for long and short ranges."""
     long = CHECK_INPUT * 2000
 
     assert checksum(kind(CHECK_INPUT), 0, 9) == CHECK_VALUE
@@ -234,7 +234,7 @@ def test_the_checksum_is_crc32c(kind: type) -> None:
 
 
 def test_sizes_are_checked_before_anything_is_believed() -> None:
-    """Exactly one batch of a whole number of 8 bytes within the limit passes."""
+    """Exactly one batch within the size limit, of a multiple of 8 bytes, passes."""
     whole = batch()
     check_sizes(whole, len(whole))
 
@@ -250,7 +250,7 @@ def test_sizes_are_checked_before_anything_is_believed() -> None:
 
 
 def test_an_unstamped_batch_is_known_by_its_zeros() -> None:
-    """Length and content checksum alone are no stamp; any other byte of the first 32 is."""
+    """A batch is unstamped if its first 32 bytes are zero except for its length."""
     produced = batch()
 
     assert not is_stamped(produced)

@@ -1,4 +1,4 @@
-"""Kafka's rule for keys, a column at a time."""
+"""Kafka's rule for keys, applied to a column."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def one_by_one(keys: Keys, count: int) -> list[int]:
 
 @given(COLUMNS, st.integers(1, 2**31 - 1))
 def test_columns_are_placed_as_single_keys_are(keys: Keys, count: int) -> None:
-    """Every key of a column gets the partition of the scalar rule, also in a slice and in a dictionary."""
+    """Keys of a column get the partitions of the scalar rule, also in a slice or a dictionary."""
     column = pa.array(keys, pa.binary())
     expected = one_by_one(keys, count)
 
@@ -50,12 +50,12 @@ def test_columns_are_placed_as_single_keys_are(keys: Keys, count: int) -> None:
     ],
 )
 def test_each_way_through_the_columns_agrees(keys: Keys) -> None:
-    """No keys, only nulls, only empty ones, many lengths and long keys are placed by the same rule."""
+    """Columns without keys, with only null or empty ones, of many lengths and of long keys follow the same rule."""
     assert partitions_for_keys(pa.array(keys, pa.binary()), 7).tolist() == one_by_one(keys, 7)
 
 
 def test_text_dictionaries_are_placed_by_their_utf8() -> None:
-    """A dictionary of strings is hashed as its bytes."""
+    """A dictionary of strings is hashed by its UTF-8 bytes."""
     column = pa.array(["größe", "x", None]).dictionary_encode()
 
     assert partitions_for_keys(column, 9).tolist() == one_by_one(["größe".encode(), b"x", None], 9)

@@ -1,4 +1,4 @@
-"""The vectors of the record batch hold for the code, and for a reader that is written from the page alone."""
+"""The vectors of the record batch hold for the code, and for a reader written from the page alone."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ READABLE = [param for param in VECTORS if isinstance(param.values[0]["read"], li
 def in_json(
     offset: int, timestamp_us: int, key: bytes | None, value: bytes | None, headers: Any
 ) -> dict[str, Any]:
-    """Write a record as vectors.json does."""
+    """Return a record in the form of vectors.json."""
 
     def text(data: bytes | None) -> str | None:
         return None if data is None else base64.b64encode(data).decode()
@@ -42,7 +42,7 @@ def in_json(
 
 
 def read_by_code(batch: bytes) -> str | list[dict[str, Any]]:
-    """Read with the real decoder; a refusal is its code."""
+    """Read a vector with the real decoder; a refusal is returned as its code."""
 
     def described(record: Record) -> dict[str, Any]:
         return in_json(record.offset, record.timestamp_us, record.key, record.value, record.headers)
@@ -55,7 +55,7 @@ def read_by_code(batch: bytes) -> str | list[dict[str, Any]]:
 
 @pytest.mark.parametrize("vector", VECTORS)
 def test_a_leader_judges_each_vector_as_listed(vector: dict[str, Any]) -> None:
-    """A leader accepts or refuses every vector with the problem that the list names."""
+    """A leader accepts or refuses every vector with the listed problem."""
     batch = memoryview((FOLDER / vector["file"]).read_bytes())
     try:
         validate_produced(batch, ValidationLimits(**DOCUMENT["limits"]), DOCUMENT["now_us"])
@@ -68,12 +68,12 @@ def test_a_leader_judges_each_vector_as_listed(vector: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("vector", VECTORS)
 def test_a_reader_reads_each_vector_as_listed(vector: dict[str, Any]) -> None:
-    """A reader finds in every vector the listed records, or the listed problem."""
+    """A reader finds the listed records or the listed problem in every vector."""
     assert read_by_code((FOLDER / vector["file"]).read_bytes()) == vector["read"]
 
 
 def test_the_vectors_are_what_their_generator_writes(tmp_path: Path) -> None:
-    """The generator writes every file byte for byte again, and none is there besides."""
+    """The generator writes every vector file with the same bytes, and no other file exists."""
     subprocess.run(
         [sys.executable, FOLDER / "generate.py", tmp_path], check=True, env={"PYTHONDONTWRITEBYTECODE": "1"}
     )
@@ -88,15 +88,15 @@ def test_the_vectors_are_what_their_generator_writes(tmp_path: Path) -> None:
 
 
 def test_the_example_of_the_page_is_the_vector() -> None:
-    """The hex dump that the page explains is the file that it names."""
+    """The hex dump on the page equals the file that the page names."""
     page = (FOLDER.parent / "record-batch.md").read_text()
     lines = re.findall(r"^[0-9a-f]{4}  ([0-9a-f ]+)$", page, re.MULTILINE)
 
     assert bytes.fromhex("".join(lines)) == (FOLDER / "one-record.bin").read_bytes()
 
 
-# From here on: a reader made from docs/reference/record-batch.md, with nothing but struct. It reads good batches;
-# of compressed ones those whose frame has one stored block.
+# The rest is a reader made from docs/reference/record-batch.md, with nothing but struct. It reads valid batches; of
+# compressed ones only those whose frame has one stored block.
 
 
 def crc32c(data: bytes) -> int:
@@ -117,7 +117,7 @@ class Table:
         self.vtable = at - struct.unpack_from("<i", data, at)[0]
 
     def where(self, number: int) -> int:
-        """Return the place of a field, 0 for an absent one."""
+        """Return the position of a field, 0 for an absent one."""
         size = struct.unpack_from("<H", self.data, self.vtable)[0]
         distance = (
             struct.unpack_from("<H", self.data, self.vtable + 4 + 2 * number)[0]
@@ -127,7 +127,7 @@ class Table:
         return self.at + distance if distance else 0
 
     def follow(self, number: int) -> int:
-        """Return where the reference in a field leads."""
+        """Return the target of the reference in a field."""
         place = self.where(number)
         return int(place + struct.unpack_from("<I", self.data, place)[0])
 
@@ -139,7 +139,7 @@ class Table:
 
 
 class Columns:
-    """The nodes and buffers of a message, taken one after the other."""
+    """The nodes and buffers of a message, read one after the other."""
 
     def __init__(self, message: bytes) -> None:
         marker, size = struct.unpack_from("<II", message)
@@ -153,29 +153,29 @@ class Columns:
         self.nodes, self.buffers = iter(batch.pairs(1)), iter(batch.pairs(2))
 
     def buffer(self) -> bytes:
-        """Take the next buffer."""
+        """Read the next buffer."""
         start, size = next(self.buffers)
         return self.body[start : start + size]
 
     def present(self) -> list[bool]:
-        """Take the next node and its bitmap."""
+        """Read the next node and its bitmap."""
         rows, nulls = next(self.nodes)
         bits = self.buffer()
         return [not nulls or bool(bits[row // 8] >> row % 8 & 1) for row in range(rows)]
 
     def binary(self) -> list[bytes | None]:
-        """Take a binary or string column."""
+        """Read a binary or string column."""
         present = self.present()
         stops, data = struct.unpack(f"<{len(present) + 1}i", self.buffer()), self.buffer()
         return [data[stops[row] : stops[row + 1]] if there else None for row, there in enumerate(present)]
 
     def numbers(self, kind: str) -> list[int]:
-        """Take a column of numbers."""
+        """Read a column of numbers."""
         count = len(self.present())
         return list(struct.unpack(f"<{count}{kind}", self.buffer()))
 
     def headers(self) -> list[list[tuple[str, bytes | None]]]:
-        """Take the column of headers."""
+        """Read the column of headers."""
         present = self.present()
         stops = struct.unpack(f"<{len(present) + 1}i", self.buffer())
         self.present()
@@ -185,14 +185,14 @@ class Columns:
 
 
 def stored_block(codec: int, body: bytes) -> bytes:
-    """Open a frame that holds one stored block and ends with it."""
+    """Return the content of a frame that has one stored block and nothing after it."""
     if codec == 1:
         return body[11:-4]
     return body[10:]
 
 
 def read_by_page(batch: bytes) -> list[dict[str, Any]]:
-    """Read one good batch by the page."""
+    """Read one valid batch by the rules of the page."""
     base, length, _, append_us, flags, stamp_crc, content_crc = struct.unpack_from("<qIiqH2xII", batch)
     assert 12 + length == len(batch)
     assert crc32c(batch[36:]) == content_crc
@@ -217,7 +217,7 @@ def read_by_page(batch: bytes) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("vector", READABLE)
 def test_the_page_is_enough_to_read_a_batch(vector: dict[str, Any]) -> None:
-    """A reader made from the page alone finds the listed records in every good vector that it can open."""
+    """A reader made from the page alone finds the listed records in every valid vector that it can open."""
     if vector["file"] in ("captured-lz4.bin", "captured-zstd.bin"):
         batch = (FOLDER / vector["file"]).read_bytes()
 

@@ -1,4 +1,4 @@
-"""What a leader demands of a produced batch; the vectors hold the single rules, here stand order and limits."""
+"""What a leader demands of a produced batch: order of the checks, and limits. The vectors cover the single rules."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ LIMITS = ValidationLimits(
 
 
 def batch(*times: int, codec: Codec = Codec.NONE, producer: ProducerStamp | None = None) -> bytearray:
-    """Return a good batch with records at some times."""
+    """Return a valid batch with records at the given times."""
     columns = record_batch([b"value"] * len(times), None, list(times), default_timestamp_us=0)
     return bytearray(encode(columns, codec, producer).to_bytes())
 
 
 def resealed(raw: bytearray) -> memoryview:
-    """Compute the content checksum again."""
+    """Compute the content checksum of a changed batch again."""
     struct.pack_into("<I", raw, 32, checksum(raw, 36, len(raw)))
     return memoryview(raw)
 
 
 def problem_of(raw: bytearray | memoryview, limits: ValidationLimits = LIMITS) -> ProblemError:
-    """Return the problem of a batch that must have one."""
+    """Return the problem of an invalid batch."""
     with pytest.raises(ProblemError) as caught:
         validate_produced(memoryview(raw), limits, NOW_US)
     return caught.value
@@ -63,7 +63,7 @@ def problem_of(raw: bytearray | memoryview, limits: ValidationLimits = LIMITS) -
     "producer", [None, ProducerStamp(0, 0, 0), ProducerStamp(2**62, 2**31 - 1, 2**31 - 1)]
 )
 def test_what_the_sdk_encodes_is_accepted(codec: Codec, producer: ProducerStamp | None) -> None:
-    """Every codec, with and without a producer, passes; the header comes back."""
+    """A batch of every codec, with and without a producer, is accepted, and its header is returned."""
     raw = batch(NOW_US, NOW_US - 5, codec=codec, producer=producer)
 
     assert validate_produced(memoryview(raw), LIMITS, NOW_US) == read_header(raw)
@@ -71,7 +71,7 @@ def test_what_the_sdk_encodes_is_accepted(codec: Codec, producer: ProducerStamp 
 
 @given(st.binary(min_size=20, max_size=20), st.binary(min_size=8, max_size=8))
 def test_the_stamp_of_a_produced_batch_is_ignored(stamp: bytes, base_offset: bytes) -> None:
-    """Stored bytes may be sent again as they are, and so may anything else in the stamped fields but the length."""
+    """The stamp of a produced batch is ignored: every stamped field except the length may have any value."""
     raw = batch(NOW_US)
     sent = base_offset + bytes(raw[8:12]) + stamp + bytes(raw[32:])
     header = validate_produced(memoryview(sent), LIMITS, NOW_US)
@@ -80,7 +80,7 @@ def test_the_stamp_of_a_produced_batch_is_ignored(stamp: bytes, base_offset: byt
 
 
 def test_limits_count_stored_and_opened_bytes_apart() -> None:
-    """The size as sent and the size before compression each have their limit, which the problem names."""
+    """A batch has one limit for its sent size and one before compression, and the problem names the limit."""
     raw = batch(*[NOW_US] * 2000, codec=Codec.ZSTD)
     opened = read_header(raw).uncompressed_bytes
     assert len(raw) < opened
@@ -112,7 +112,7 @@ def test_limits_count_stored_and_opened_bytes_apart() -> None:
     ],
 )
 def test_timestamps_keep_the_window(time_us: int, limits: ValidationLimits, accepted: bool) -> None:
-    """The bounds themselves are allowed, a microsecond beyond them, or beyond the calendar, is refused."""
+    """A timestamp at the bounds of the window is accepted; beyond them or outside of the calendar it is refused."""
     for raw in (batch(time_us), batch(NOW_US, time_us, NOW_US)):
         if accepted:
             validate_produced(memoryview(raw), limits, NOW_US)
@@ -122,7 +122,7 @@ def test_timestamps_keep_the_window(time_us: int, limits: ValidationLimits, acce
 
 @pytest.mark.parametrize("producer", [(0, -1, 0), (0, 0, -1), (-1, 0, 0), (-2, -2, -2), (-1, -1, 0)])
 def test_a_producer_is_whole_or_absent(producer: tuple[int, int, int]) -> None:
-    """Producer id, epoch and sequence are all from 0 on, or all -1."""
+    """Producer id, epoch and sequence of a batch are all at least 0, or all -1."""
     raw = batch(NOW_US)
     struct.pack_into("<qii", raw, 64, *producer)
 
@@ -130,7 +130,7 @@ def test_a_producer_is_whole_or_absent(producer: tuple[int, int, int]) -> None:
 
 
 def test_the_order_of_checks_is_sizes_checksum_header_declared_arrow_rows() -> None:
-    """A batch that breaks every rule is refused for the first one; mended step by step it meets the next."""
+    """A batch is checked in this order: size, checksum, header, declared size, Arrow message, rows."""
     raw = batch(NOW_US + 2 * HOUR_US, codec=Codec.NONE)
     good = bytes(raw)
     limits = replace(LIMITS, batch_bytes_max=len(raw), decompressed_bytes_max=100)
@@ -157,14 +157,14 @@ def test_the_order_of_checks_is_sizes_checksum_header_declared_arrow_rows() -> N
 
 
 def keyed(*more: ExtensionEntry) -> memoryview:
-    """Return a batch as a broker makes it of a request with an idempotency key."""
+    """Return a batch as a broker makes it from a request with an idempotency key."""
     columns = record_batch([b"value"], default_timestamp_us=NOW_US)
     extension = (*idempotency_extension(b"order-17", bytes(16)), *more)
     return memoryview(encode(columns, extension=extension).to_bytes())
 
 
 def test_only_a_broker_writes_idempotency_keys() -> None:
-    """What it made itself passes; the same bytes from a client are refused, and a digest alone as well."""
+    """A batch with an idempotency key or digest is accepted from the broker itself and refused from a client."""
     columns = record_batch([b"value"], default_timestamp_us=NOW_US)
     digest = encode(columns, extension=idempotency_extension(b"k", bytes(16))[1:]).to_bytes()
     header = validate_produced(keyed(), LIMITS, NOW_US, KEYED_EXTENSIONS)
@@ -175,13 +175,13 @@ def test_only_a_broker_writes_idempotency_keys() -> None:
 
 
 def test_a_horizon_is_nobody_s_to_write() -> None:
-    """Also in a batch that the broker made of a keyed request."""
+    """A batch with a horizon extension is refused, also if the broker made the batch from a keyed request."""
     with pytest.raises(ProblemError, match="extension type 1"):
         validate_produced(keyed(ExtensionEntry(1, bytes(8))), LIMITS, NOW_US, KEYED_EXTENSIONS)
 
 
 def test_unknown_extensions_below_the_line_are_kept() -> None:
-    """A later client may say more than this release understands."""
+    """A batch with an unknown optional extension is accepted, because a later client may write one."""
     columns = record_batch([b"value"], default_timestamp_us=NOW_US)
     raw = encode(columns, extension=(ExtensionEntry(77, b"later"),)).to_bytes()
 
@@ -192,14 +192,14 @@ WIDE: ValidationLimits = replace(LIMITS, decompressed_bytes_max=64 << 20)
 
 
 def headed(*counts: int) -> memoryview:
-    """Return a compressed batch whose records have so many empty headers each."""
+    """Return a compressed batch whose records have the given number of empty headers each."""
     headers = [[("", b"")] * count for count in counts]
     columns = record_batch([b""] * len(counts), headers=headers, default_timestamp_us=NOW_US)
     return memoryview(encode(columns, Codec.ZSTD).to_bytes())
 
 
 def test_records_of_a_batch_are_counted_before_it_opens() -> None:
-    """A few kilobytes of empty records beyond the limit are refused, the limit itself passes."""
+    """Records of a batch are counted before it is decompressed: the limit itself passes, and more are refused."""
     at_limit = record_batch([b""] * RECORDS_MAX, default_timestamp_us=NOW_US)
     beyond = record_batch([b""] * (RECORDS_MAX + 1), default_timestamp_us=NOW_US)
     accepted = validate_produced(memoryview(encode(at_limit, Codec.ZSTD).to_bytes()), WIDE, NOW_US)
@@ -210,7 +210,7 @@ def test_records_of_a_batch_are_counted_before_it_opens() -> None:
 
 
 def test_headers_are_counted_by_batch_and_by_record() -> None:
-    """The number of headers has a limit in the whole batch and in each record."""
+    """Headers have a limit in each batch and in each record."""
     in_batch = problem_of(headed(*[RECORD_HEADERS_MAX] * (HEADERS_MAX // RECORD_HEADERS_MAX), 1), WIDE)
     in_record = problem_of(headed(1, 0, RECORD_HEADERS_MAX + 1), WIDE)
 

@@ -1,4 +1,4 @@
-"""CloudEvents of all three modes become the same records, and what is no event is named."""
+"""CloudEvents of all three modes become the same records; a malformed event is named."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ IN_HEADERS = {f"ce-{name}": text for name, text in REQUIRED.items()}
 
 
 def event(**members: object) -> bytes:
-    """Return a structured event; a member of None is left out."""
+    """Return a structured event; a member that is None is omitted."""
     return msgspec.json.encode(
         {name: value for name, value in {**REQUIRED, **members}.items() if value != ...}
     )
 
 
 def test_the_three_modes_make_one_record() -> None:
-    """Attributes are headers, the data is the value, the partition key is the key, the time is the record's."""
+    """An event of any mode becomes the same record: attributes as headers, data as value, partition key as key."""
     more = {"time": "2026-01-01T00:00:00Z", "partitionkey": "anna", "datacontenttype": "application/json"}
     structured = parse_event(event(**more, data={"books": 1}))
     batch = parse_event_batch(b"[" + event(**more, data={"books": 1}) + b"]")
@@ -55,12 +55,12 @@ def test_the_three_modes_make_one_record() -> None:
     ],
 )
 def test_data(members: dict[str, object], expected: bytes | None) -> None:
-    """JSON stays its text, text of another type is itself, bytes come in base64; no data is no value."""
+    """Event data is kept as JSON text, as other text, or as decoded base64; an event without data has no value."""
     assert parse_event(event(**members)).values == [expected]
 
 
 def test_extensions_in_their_canonical_text() -> None:
-    """Booleans and integers too; null is an attribute that is not there."""
+    """Extension attributes become their canonical text, also booleans and integers; null is an absent attribute."""
     [headers] = parse_event(event(sampled=True, dropped=False, level=3, nothing=None)).headers
 
     assert headers is not None
@@ -72,7 +72,7 @@ def test_extensions_in_their_canonical_text() -> None:
 
 
 def test_a_binary_event_without_a_body_or_a_type() -> None:
-    """Has no value; its attributes are percent-encoded where they have to be, perhaps in quotes."""
+    """A binary event without a body has no value; its attributes are percent-decoded and may be quoted."""
     record = parse_event_headers({**IN_HEADERS, "ce-subject": '"na%C3%AFve%20%22x%22"'}, "", b"")
 
     assert record.values == [None]
@@ -105,7 +105,7 @@ def test_a_binary_event_without_a_body_or_a_type() -> None:
     ],
 )
 def test_what_is_no_event(body: bytes, code: str, words: str) -> None:
-    """Is refused by the event's number and the attribute."""
+    """A malformed event is refused, and the refusal names its number and the attribute."""
     with pytest.raises(ProblemError) as refused:
         parse_event(body)
 
@@ -114,7 +114,7 @@ def test_what_is_no_event(body: bytes, code: str, words: str) -> None:
 
 
 def test_the_event_of_a_batch_is_named() -> None:
-    """By its place, from 0."""
+    """The refusal of a batch of events names the malformed event by its position, from 0."""
     with pytest.raises(ProblemError, match="'id' of event 1"):
         parse_event_batch(b"[" + event() + b"," + event(id=...) + b"]")
     with pytest.raises(ProblemError, match="not valid JSON"):
@@ -135,7 +135,7 @@ def test_the_event_of_a_batch_is_named() -> None:
     ],
 )
 def test_attributes_in_headers_stay_what_they_are(sent: str, subject: str) -> None:
-    """Only a value that is quoted as a whole loses its quotes; UTF-8 that nobody encoded is understood."""
+    """An attribute in a header loses quotes only if it is quoted as a whole; raw UTF-8 is accepted."""
     record = parse_event_headers({**IN_HEADERS, "ce-subject": sent}, "text/plain;x=\u00c3\u00b6", b"")
 
     assert ("ce_subject", subject.encode()) in record.headers[0]
@@ -143,6 +143,6 @@ def test_attributes_in_headers_stay_what_they_are(sent: str, subject: str) -> No
 
 
 def test_a_content_type_that_is_no_utf_8() -> None:
-    """Is refused by its name, as an attribute is."""
+    """A content type that is not UTF-8 is refused by name, as an attribute is."""
     with pytest.raises(ProblemError, match="datacontenttype"):
         parse_event_headers(IN_HEADERS, "text/\u00ff", b"")

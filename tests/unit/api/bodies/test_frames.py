@@ -1,4 +1,4 @@
-"""Frames: many partitions in one body."""
+"""Frames with the batches of many partitions in one body."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Meta(msgspec.Struct):
 
 
 def joined(meta: bytes | msgspec.Struct, data: list[bytes]) -> bytes:
-    """Return a frame in one piece."""
+    """Return a frame as one bytes object."""
     return b"".join(encode_frame(meta, data))
 
 
 @given(st.lists(st.tuples(st.text(max_size=20), st.integers(0, 2**31 - 1), WORDS), max_size=6))
 def test_frames_come_back_in_order_and_aligned(frames: list[tuple[str, int, list[bytes]]]) -> None:
-    """Meta and data survive, and the data begin at multiples of 8 of the body."""
+    """Frames are read back in order with meta and data, and the data starts at multiples of 8 of the body."""
     body = b"".join(joined(Meta(topic, number), data) for topic, number, data in frames)
     found = list(iterate_frames(memoryview(body)))
 
@@ -45,7 +45,7 @@ def test_frames_come_back_in_order_and_aligned(frames: list[tuple[str, int, list
 
 
 def test_data_are_views_of_the_body() -> None:
-    """Nothing of the data is copied, neither when it is written nor when it is read."""
+    """Data of a frame is never copied, when it is written or when it is read."""
     data = bytearray(b"12345678")
     parts = encode_frame(b"{}", [data])
     body = bytearray(b"".join(parts))
@@ -57,7 +57,7 @@ def test_data_are_views_of_the_body() -> None:
 
 
 def test_the_layout_is_two_lengths_meta_and_data() -> None:
-    """The bytes are those of the HTTP contract: u32 lengths, little-endian, JSON padded with spaces."""
+    """A frame is two little-endian u32 lengths, JSON padded with spaces, and data, as in the HTTP contract."""
     assert joined(Meta("t", 3), [b"abcdefgh"]) == (
         struct.pack("<II", 32, 8) + b'{"topic_id":"t","partition":3}  ' + b"abcdefgh"
     )
@@ -81,13 +81,13 @@ def test_the_layout_is_two_lengths_meta_and_data() -> None:
     ],
 )
 def test_a_frame_that_does_not_fit_is_named(body: bytes, message: str) -> None:
-    """Lengths that lie and too many frames are a malformed request whose detail names the frame."""
+    """A frame with wrong lengths, and one frame too many, are a malformed request whose detail names the frame."""
     with pytest.raises(ProblemError, match=f"^malformed_request: .*{message}"):
         list(iterate_frames(body, 2))
 
 
 @pytest.mark.parametrize(("meta", "data"), [(b"", []), (bytes(META_BYTES_MAX + 1), []), (b"{}", [bytes(4)])])
 def test_a_frame_that_nobody_could_read_is_not_written(meta: bytes, data: list[bytes]) -> None:
-    """A meta that is empty or too long, and unaligned data, are the caller's mistake."""
+    """A frame with an empty or too long meta, or with unaligned data, is not written and raises ValueError."""
     with pytest.raises(ValueError, match="a frame cannot have"):
         encode_frame(meta, data)

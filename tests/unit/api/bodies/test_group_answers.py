@@ -1,4 +1,4 @@
-"""Answers of the calls about groups read as the contract shows them."""
+"""Answers of the calls about groups have the form of the contract."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOPIC_ID = "6ba7b810-9dad-41d1-80b4-00c04fd430c8"
 
 
 def test_an_assignment_that_did_not_change_is_null() -> None:
-    """The member goes on as it is."""
+    """An unchanged assignment is null in the answer to a heartbeat."""
     answer = HeartbeatAnswer(member_epoch=2, heartbeat_interval_ms=5000, session_timeout_ms=45_000)
 
     assert msgspec.to_builtins(answer) == {
@@ -33,7 +33,7 @@ def test_an_assignment_that_did_not_change_is_null() -> None:
 
 
 def test_a_stored_offset_has_no_problem() -> None:
-    """And one that was refused has nothing else beside its name."""
+    """A committed offset has no problem in the answer, and a refused one has its problem only."""
     answer = CommitAnswer(
         offsets=[
             CommitResult(topic="a", topic_id=TOPIC_ID, partition=0),
@@ -48,7 +48,7 @@ def test_a_stored_offset_has_no_problem() -> None:
 
 
 def test_a_listing_is_a_page() -> None:
-    """As every list of the contract."""
+    """The list of groups is a page, as every list of the contract."""
     page = msgspec.json.decode(
         b'{"items": [{"group": "g", "coordinator": null}], "next": "c"}', type=GroupListing
     )
@@ -57,7 +57,7 @@ def test_a_listing_is_a_page() -> None:
 
 
 def test_a_description_survives_the_wire() -> None:
-    """Also with members of a later release in it."""
+    """The description of a group is read back from JSON, also with members of a later release."""
     assignment = [AssignedPartitions(topic="a", topic_id=TOPIC_ID, partitions=[0, 2])]
     group = GroupDescription(
         group="g",
@@ -77,7 +77,7 @@ def test_a_description_survives_the_wire() -> None:
 
 
 def test_lag_may_be_unknown() -> None:
-    """Where a partition could not be asked the others are told all the same."""
+    """The lag of a partition that could not be asked is null, and the other partitions are still reported."""
     lag = LagAnswer(
         group="g",
         lag=[

@@ -1,4 +1,4 @@
-"""Requests of consumer groups obey the contract before anything knows the group."""
+"""Requests of consumer groups are checked against the contract before the group is looked up."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ENTRY: dict[str, object] = {"topic": "flights", "partition": 3, "offset": 500}
 
 
 def refusal(type_: type[Request], members: dict[str, object]) -> ProblemError:
-    """Return the problem of a body with these members."""
+    """Return the problem of a body with the given members."""
     with pytest.raises(ProblemError) as refused:
         decode_request(type_, msgspec.json.encode(members))
     return refused.value
@@ -43,7 +43,7 @@ def heartbeat(**members: object) -> HeartbeatRequest:
 
 
 def test_a_join_needs_a_subscription_and_nothing_else() -> None:
-    """All the rest has defaults, which the coordinator knows."""
+    """A join needs only a subscription; the coordinator has defaults for all other fields."""
     by_name = heartbeat(member_epoch=0, topics=["flights"], owned=[])
     by_pattern = heartbeat(member_epoch=0, topic_pattern="fl.*")
 
@@ -53,7 +53,7 @@ def test_a_join_needs_a_subscription_and_nothing_else() -> None:
 
 
 def test_a_later_heartbeat_says_only_what_changed() -> None:
-    """Absent is not null: null brings the default back."""
+    """A heartbeat after the join has changed fields only: an absent field stays, and null restores the default."""
     request = heartbeat(member_epoch=7, topics=None, rack="a", instance_id=None)
 
     assert not request.joins
@@ -63,7 +63,7 @@ def test_a_later_heartbeat_says_only_what_changed() -> None:
 
 
 def test_owned_partitions_come_by_topic() -> None:
-    """Each topic id once."""
+    """Owned partitions in a heartbeat are listed by topic, each topic id once."""
     owned = heartbeat(member_epoch=1, owned=[{"topic_id": TOPIC_ID, "partitions": [0, 5]}]).owned
 
     assert owned is not UNSET
@@ -111,7 +111,7 @@ def test_owned_partitions_come_by_topic() -> None:
 def test_a_heartbeat_that_cannot_be_right_is_refused(
     members: dict[str, object], code: str, named: str
 ) -> None:
-    """By a problem that names the member and its value."""
+    """An invalid heartbeat is refused, and the problem names the member and its value."""
     problem = refusal(HeartbeatRequest, members)
 
     assert problem.code == code
@@ -119,7 +119,7 @@ def test_a_heartbeat_that_cannot_be_right_is_refused(
 
 
 def test_a_refusal_names_field_value_and_what_is_allowed() -> None:
-    """In the data as well, for programs."""
+    """A refusal has the field, the value and the allowed values in its data as well as in its detail."""
     data = refusal(HeartbeatRequest, JOIN | {"assignor": "sticky"}).data
 
     assert data == {"parameter": "assignor", "value": "sticky", "allowed": "one of uniform, range"}
@@ -127,12 +127,12 @@ def test_a_refusal_names_field_value_and_what_is_allowed() -> None:
 
 @pytest.mark.parametrize(("session_ms", "interval_ms"), [(45_000, 5_000), (15_000, 5_000), (1_000, 333)])
 def test_members_are_heard_three_times_a_session(session_ms: int, interval_ms: int) -> None:
-    """And every five seconds at least."""
+    """The heartbeat interval is a third of the session timeout, and five seconds at most."""
     assert heartbeat_interval_ms(session_ms) == interval_ms
 
 
 def test_members_and_others_commit() -> None:
-    """A member with id and epoch, others with neither."""
+    """A commit has both member id and member epoch, or neither."""
     member = decode_request(
         CommitRequest,
         msgspec.json.encode(
@@ -168,7 +168,7 @@ def test_members_and_others_commit() -> None:
     ],
 )
 def test_a_commit_that_cannot_be_right_is_refused(members: dict[str, object], code: str, named: str) -> None:
-    """By a problem that names the member and its value."""
+    """An invalid commit is refused, and the problem names the member and its value."""
     problem = refusal(CommitRequest, members)
 
     assert problem.code == code
@@ -176,7 +176,7 @@ def test_a_commit_that_cannot_be_right_is_refused(members: dict[str, object], co
 
 
 def test_metadata_is_measured_in_bytes() -> None:
-    """256 of them are allowed."""
+    """The metadata of a commit has at most 256 bytes."""
     entry = OffsetCommit(topic="flights", partition=0, offset=0, metadata="ü" * 128)
 
     assert len(entry.metadata) == 128
@@ -197,12 +197,12 @@ def test_metadata_is_measured_in_bytes() -> None:
     ],
 )
 def test_a_reset_goes_to_one_position(to: object, position: ResetPosition) -> None:
-    """Six ways to say where."""
+    """A reset names its position in one of six forms."""
     assert decode_request(ResetRequest, msgspec.json.encode({"to": to})).position == position
 
 
 def test_a_reset_names_topics_or_partitions() -> None:
-    """Or nothing: then all that the group has."""
+    """A reset names topics or partitions, or neither for everything in the group."""
     request = decode_request(
         ResetRequest,
         msgspec.json.encode({"to": "earliest", "topics": ["a", {"topic": "b", "partition": 2}]}),
@@ -240,7 +240,7 @@ def test_a_reset_names_topics_or_partitions() -> None:
     ],
 )
 def test_a_reset_that_cannot_be_right_is_refused(members: dict[str, object], code: str, named: str) -> None:
-    """By a problem that names the member and its value."""
+    """An invalid reset is refused, and the problem names the member and its value."""
     problem = refusal(ResetRequest, members)
 
     assert problem.code == code

@@ -1,4 +1,4 @@
-"""JSON from outside: typed, or refused with the place."""
+"""JSON bodies become typed requests, or are refused with the path of the fault."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from fairlead_api.problems import ProblemError
 
 
 class Gear(StrEnum):
-    """Words of which one may stand there."""
+    """The allowed words of one field."""
 
     FIRST = "first"
     REVERSE = "reverse"
 
 
 class Wheel(Request, frozen=True, kw_only=True):
-    """A struct inside a struct."""
+    """A struct inside another struct."""
 
     size: int
     width: int | None = None
 
 
 class Car(Request, frozen=True, kw_only=True):
-    """Every kind of place that a path can name."""
+    """A struct with every kind of place that a path can name."""
 
     name: str
     wheels: list[Wheel] = []  # noqa: RUF012 - msgspec copies an empty default
@@ -51,21 +51,21 @@ class Car(Request, frozen=True, kw_only=True):
 
 
 class Order(Request, frozen=True, kw_only=True):
-    """Words of both kinds, alone and beside something else."""
+    """Fields with a choice of words, alone and in a union."""
 
     gear: Gear | None = None
     paints: list[Literal["red", "blue"] | Wheel] = []  # noqa: RUF012
 
 
 def refusal(body: bytes) -> ProblemError:
-    """Return the problem of a body that is no car."""
+    """Return the problem of a body that is not a valid car."""
     with pytest.raises(ProblemError) as refused:
         decode_request(Car, body)
     return refused.value
 
 
 def depth(value: object) -> int:
-    """Return how deep arrays and objects nest, by walking them: the slow truth that the scan must agree with."""
+    """Return the nesting depth by a walk over the value, to compare with the scan."""
     if isinstance(value, list):
         return 1 + max(map(depth, value), default=0)
     if isinstance(value, dict):
@@ -74,14 +74,14 @@ def depth(value: object) -> int:
 
 
 def test_a_good_body_becomes_the_request() -> None:
-    """Fields are typed, absent ones have their defaults."""
+    """A valid body becomes the typed request; absent fields have their defaults."""
     car = decode_request(Car, b'{"name": "beetle", "wheels": [{"size": 15}], "options": {"roof": null}}')
 
     assert car == Car(name="beetle", wheels=[Wheel(size=15)], options={"roof": None})
 
 
 def test_a_body_may_be_a_view() -> None:
-    """A memoryview of a larger buffer is decoded as it is."""
+    """A body may be a memoryview of a larger buffer."""
     assert decode_request(Car, memoryview(b'..{"name":"a"}')[2:]).name == "a"
 
 
@@ -118,7 +118,7 @@ def test_a_body_may_be_a_view() -> None:
 def test_a_wrong_type_is_refused_with_path_value_and_what_is_allowed(
     body: bytes, parameter: str, value: object, allowed: str
 ) -> None:
-    """The problem names the place as a path, quotes the value, and says what belongs there."""
+    """A value of a wrong type is refused, and the problem has its path, the quoted value and the allowed type."""
     problem = refusal(body)
 
     assert problem.code == "malformed_request"
@@ -137,7 +137,7 @@ def test_a_wrong_type_is_refused_with_path_value_and_what_is_allowed(
 def test_a_wrong_choice_is_refused_with_those_that_are_allowed(
     body: bytes, parameter: str, value: str, allowed: list[str]
 ) -> None:
-    """Like any wrong value, with the place and the value."""
+    """A value that is not among the choices is refused with its path, the value and the choices."""
     with pytest.raises(ProblemError) as refused:
         decode_request(Order, body)
     problem = refused.value
@@ -148,7 +148,7 @@ def test_a_wrong_choice_is_refused_with_those_that_are_allowed(
 
 
 def test_a_missing_field_is_named() -> None:
-    """What is missing stands in the detail, with the place."""
+    """A missing field is named in the detail with its path."""
     problem = refusal(b'{"name": "a", "wheels": [{}]}')
 
     assert problem.code == "malformed_request"
@@ -171,7 +171,7 @@ def test_a_missing_field_is_named() -> None:
     ],
 )
 def test_an_unknown_field_is_refused_by_name(body: bytes, parameter: str, allowed: list[str]) -> None:
-    """A typing error never silently means the default; the problem lists the fields of that object."""
+    """An unknown field is refused by name, and the problem lists the fields of its object."""
     problem = refusal(body)
 
     assert problem.code == "unknown_option"
@@ -201,7 +201,7 @@ def test_an_unknown_field_is_refused_by_name(body: bytes, parameter: str, allowe
     ],
 )
 def test_what_is_no_json_is_malformed(body: bytes) -> None:
-    """Broken syntax, broken UTF-8, lone surrogates, NaN, and numbers without bounds never pass."""
+    """A body with broken syntax, broken UTF-8, lone surrogates, NaN or unbounded numbers is malformed."""
     assert refusal(body).code == "malformed_request"
 
 
@@ -214,7 +214,7 @@ def test_what_is_no_json_is_malformed(body: bytes) -> None:
     ],
 )
 def test_a_repeated_key_is_refused_by_name_in_admin_bodies(body: bytes) -> None:
-    """Two values under one key are no decision, however deep they stand and however they are spelled."""
+    """A repeated key in an admin body is refused by name, at any depth and in any spelling."""
     problem = refusal(body)
 
     assert problem.code == "malformed_request"
@@ -223,7 +223,7 @@ def test_a_repeated_key_is_refused_by_name_in_admin_bodies(body: bytes) -> None:
 
 
 def test_what_is_kept_as_it_came_is_utf_8() -> None:
-    """A value that no parser looks at may become a record, and has to be JSON for whoever reads it."""
+    """A value that is kept as raw JSON must be valid UTF-8, because it may become a record."""
     decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
     assert decode_kept_json(decoder, memoryview('{"a": "é"}'.encode()))["a"] == msgspec.Raw('"é"'.encode())
@@ -235,7 +235,7 @@ def test_what_is_kept_as_it_came_is_utf_8() -> None:
 @pytest.mark.parametrize("number", ["1e999", "-1E+309", "NaN", "Infinity", "-Infinity"])
 @pytest.mark.parametrize("body", ['{"a": [0.5, %s]}', '{"a": "1e999", "b": %s}', '{"a": %s, "b": '])
 def test_a_number_that_json_cannot_have_is_named(number: str, body: str) -> None:
-    """Where values are kept as they came too: whoever reads such a record as JSON finds none."""
+    """A number that JSON does not allow is named in the refusal, also in raw JSON."""
     decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
     text = (body % number).encode()
 
@@ -247,7 +247,7 @@ def test_a_number_that_json_cannot_have_is_named(number: str, body: str) -> None
 
 
 def test_a_number_of_any_digits_is_one() -> None:
-    """Readers see the digits that were sent: a large number is kept where a double holds about as much."""
+    """A number of any number of digits is kept as raw JSON if it is within the range of a double."""
     decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
     for number in ("12345678901234567890.5", "1e308", "1e-999", "9" * 400):
@@ -255,7 +255,7 @@ def test_a_number_of_any_digits_is_one() -> None:
 
 
 def test_what_is_kept_nests_no_deeper_than_other_bodies() -> None:
-    """The limit is looked at before anything is read."""
+    """Raw JSON has the same depth limit as other bodies, which is checked before decoding."""
     body = b"[" * (DEPTH_MAX + 1) + b"]" * (DEPTH_MAX + 1)
     with pytest.raises(ProblemError, match="nests deeper") as refused:
         decode_kept_json(msgspec.json.Decoder(list[msgspec.Raw]), body)
@@ -263,7 +263,7 @@ def test_what_is_kept_nests_no_deeper_than_other_bodies() -> None:
 
 
 def test_a_long_number_is_named_by_its_beginning() -> None:
-    """A refusal is no echo of the body."""
+    """A refusal shows the first 80 characters of a long number."""
     body = b"[" + b"9" * 1000 + b".5]"
     with pytest.raises(ProblemError, match=r"9{80}\.\.\. is not a number") as refused:
         decode_kept_json(msgspec.json.Decoder(list[msgspec.Raw]), body)
@@ -271,13 +271,13 @@ def test_a_long_number_is_named_by_its_beginning() -> None:
 
 
 def test_the_last_of_repeated_keys_wins_where_the_caller_says_so() -> None:
-    """On the hot path nobody looks for repeats."""
+    """The last of repeated keys is used if the caller turns the check for repeats off."""
     assert decode_request(Car, b'{"name": "a", "name": "b"}', unique_keys=False).name == "b"
 
 
 @pytest.mark.parametrize("opening", [b"[", b'{"a":', b'[{"a":'])
 def test_a_body_deeper_than_the_limit_is_refused_unread(opening: bytes) -> None:
-    """Thousands of levels cost no recursion, and whether they are closed does not matter."""
+    """A body nested beyond the limit is refused before parsing, whether its brackets are closed or not."""
     closed = (
         opening * 100 + b"1" + bytes(reversed(opening.translate(bytes.maketrans(b"[{", b"]}"), b'":a'))) * 100
     )
@@ -287,7 +287,7 @@ def test_a_body_deeper_than_the_limit_is_refused_unread(opening: bytes) -> None:
 
 
 def test_a_body_with_too_many_objects_is_refused_unread() -> None:
-    """Objects and arrays outside strings are counted before the body is parsed."""
+    """A body with too many objects and arrays is refused before parsing; brackets in strings do not count."""
     decoder = msgspec.json.Decoder(list[msgspec.Raw])
     within = b'["' + b"[" * OBJECTS_MAX + b'",' + b",".join([b"{}"] * (OBJECTS_MAX - 1)) + b"]"
     with pytest.raises(ProblemError) as refused:
@@ -300,7 +300,7 @@ def test_a_body_with_too_many_objects_is_refused_unread() -> None:
 @pytest.mark.parametrize("levels", [DEPTH_MAX, DEPTH_MAX + 1])
 @pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}"), ('{"[{":', "}")])
 def test_the_limit_is_exact(levels: int, opening: str, closing: str) -> None:
-    """Thirty-two levels pass, thirty-three do not, brackets inside strings do not count."""
+    """A body of thirty-two levels passes and one of thirty-three is refused; brackets in strings do not count."""
     body = (opening * levels + '"]}[{"' + closing * levels).encode()
 
     assert nested_too_deeply(body) is (levels > DEPTH_MAX)
@@ -317,7 +317,7 @@ def test_the_limit_is_exact(levels: int, opening: str, closing: str) -> None:
     st.integers(0, 40),
 )
 def test_the_scan_agrees_with_a_walk(value: object, wrapped: int) -> None:
-    """Whatever stands in strings and keys, the scan finds the depth that a walk over the parsed value finds."""
+    """The scan finds the same depth as a walk over the parsed value, whatever characters are in strings and keys."""
     for _ in range(wrapped):
         value = [value, "]"]
 
@@ -326,7 +326,7 @@ def test_the_scan_agrees_with_a_walk(value: object, wrapped: int) -> None:
 
 @given(st.binary(max_size=200) | st.text('[]{}"\\:,1a ', max_size=200).map(str.encode))
 def test_no_body_raises_anything_but_a_problem(body: bytes) -> None:
-    """Random bytes are a request or a problem of the catalogue."""
+    """A body of random bytes becomes a request or a problem of the catalogue."""
     outcome: object = Car
     try:
         assert isinstance(decode_request(Car, body), Car)

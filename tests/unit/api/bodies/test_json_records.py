@@ -1,4 +1,4 @@
-"""Records as JSON, both ways."""
+"""Records as JSON, in requests and in answers."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ ALL_BYTES = bytes(range(256))
 
 
 def refusal(body: bytes, encoding: Encoding = Encoding.UTF8) -> ProblemError:
-    """Return the problem of a body that holds no records."""
+    """Return the problem of an invalid body of records."""
     with pytest.raises(ProblemError) as refused:
         parse_records(body, encoding)
     return refused.value
 
 
 def columns(*values: bytes | None, timestamp_us: int = 0) -> FetchedColumns:
-    """Return a fetched batch of these values, without keys and headers."""
+    """Return a fetched batch with the given values, without keys and headers."""
     count = len(values)
     return FetchedColumns(range(count), [timestamp_us] * count, [None] * count, values, [None] * count)
 
@@ -46,7 +46,7 @@ def columns(*values: bytes | None, timestamp_us: int = 0) -> FetchedColumns:
     ],
 )
 def test_records_come_as_an_object_or_a_plain_array(body: bytes) -> None:
-    """Both forms mean the same."""
+    """Records are read from an object with `records` and from a plain array."""
     records = parse_records(body)
 
     assert records.values == [b"a", b"b"]
@@ -54,7 +54,7 @@ def test_records_come_as_an_object_or_a_plain_array(body: bytes) -> None:
 
 
 def test_every_member_of_a_record_becomes_a_column() -> None:
-    """Key, value, headers and timestamp; null, absent and empty stay apart."""
+    """Key, value, headers and timestamp of a record become columns; null, absent and empty stay distinct."""
     records = parse_records(
         b"""[
             {"key": "k", "value": "v\\u00e9", "timestamp": 1500, "headers": [["a", "1"], ["a", null], ["b", ""]]},
@@ -73,7 +73,7 @@ def test_every_member_of_a_record_becomes_a_column() -> None:
 
 
 def test_with_json_keys_and_values_are_any_json_kept_as_text() -> None:
-    """The bytes are the text of the value as it was sent; null is no key or a tombstone."""
+    """With the `json` encoding a key or value is any JSON, kept as its text; null is no key or a tombstone."""
     body = b'{"records": [{"key": 7, "value": {"a": [1,  2]}}, {"value": null, "headers": [["h", "x"]]}]}'
     records = parse_records(body, Encoding.JSON)
     plain = parse_records(b'[{"value": "text", "timestamp": 1}]', Encoding.JSON)
@@ -85,7 +85,7 @@ def test_with_json_keys_and_values_are_any_json_kept_as_text() -> None:
 
 
 def test_with_base64_keys_and_values_are_bytes() -> None:
-    """Plain text and the wrapped form are both read as base64; null stays null."""
+    """With the `base64` encoding a key or value is base64, as text or in the wrapped form; null stays null."""
     text = base64.b64encode(ALL_BYTES).decode()
     body = msgspec.json.encode([{"key": "", "value": text}, {"key": None, "value": {"base64": text}}])
     records = parse_records(body, Encoding.BASE64)
@@ -95,12 +95,12 @@ def test_with_base64_keys_and_values_are_bytes() -> None:
 
 
 def test_the_last_of_repeated_keys_wins() -> None:
-    """Record bodies are not searched for repeats."""
+    """The last of repeated keys is used, because record bodies are not searched for repeats."""
     assert parse_records(b'[{"value": "a", "value": "b"}]').values == [b"b"]
 
 
 def test_a_body_without_records_is_no_error_here() -> None:
-    """Whether an empty batch makes sense is the call's to say."""
+    """A body without records is accepted by the parser, and left to the call to judge."""
     assert len(parse_records(b"[]")) == 0
 
 
@@ -146,7 +146,7 @@ def test_a_body_without_records_is_no_error_here() -> None:
 def test_a_bad_record_is_refused_with_its_place(
     body: bytes, encoding: Encoding, code: str, part: str
 ) -> None:
-    """The problem names the record and the member, and nothing of the body is used."""
+    """An invalid record is refused with its position and member, and no other record of the body is returned."""
     problem = refusal(body, encoding)
 
     assert problem.code == code
@@ -154,7 +154,7 @@ def test_a_bad_record_is_refused_with_its_place(
 
 
 def test_a_fetched_record_has_every_member() -> None:
-    """Partition, offset, timestamp, key, value and headers, as the contract names them."""
+    """A fetched record has partition, offset, timestamp, key, value and headers, named as in the contract."""
     batch = FetchedColumns([41, 42], [0, 1], [b"k", None], [b"v", None], [[("h", b"x"), ("n", None)], None])
     answer = JsonFetchAnswer(
         records=fetched_records(3, batch), next_offset=43, high_watermark=43, log_start_offset=0
@@ -206,14 +206,14 @@ def test_a_fetched_record_has_every_member() -> None:
 def test_the_encoding_decides_how_bytes_stand_in_the_answer(
     encoding: Encoding, payload: bytes | None, expected: object
 ) -> None:
-    """Bytes that the encoding cannot hold come wrapped in base64; the answer is always valid JSON."""
+    """Bytes that the encoding cannot represent are wrapped in base64, so that an answer is always valid JSON."""
     [record] = fetched_records(0, columns(payload), encoding)
 
     assert msgspec.json.decode(msgspec.json.encode(record))["value"] == expected
 
 
 def test_json_of_several_lines_comes_on_one() -> None:
-    """A record is a line of NDJSON or an event, which a line break of its own would end."""
+    """A JSON value of several lines is returned on one line, because a line break would end its line or event."""
     [record] = fetched_records(0, columns(b'{\n  "a": [1.10,\r\n\n"b\\n"]\n}\n'), Encoding.JSON)
     text = msgspec.json.encode(record)
 
@@ -232,14 +232,14 @@ def test_json_of_several_lines_comes_on_one() -> None:
     ],
 )
 def test_json_that_is_no_utf_8_is_refused(body: bytes) -> None:
-    """With `json` too, where values are kept as they came."""
+    """JSON that is not UTF-8 is refused with the `json` encoding too, in a body and in a line."""
     assert refusal(body, Encoding.JSON).code == "malformed_request"
     with pytest.raises(ProblemError, match="line 7: the body is not valid JSON"):
         parse_record_lines([(7, b'{"value": "\xff"}')], Encoding.JSON)
 
 
 def test_json_that_no_reader_could_have_is_refused() -> None:
-    """What is fetched with `json` as it was produced with `json` is the same, never the wrapped form of other bytes."""
+    """JSON with numbers or strings that no reader accepts is refused when it is produced."""
     for value in ("1e999", '{"a": NaN}', '"\\ud800"'):
         line = f'{{"value": {value}}}'.encode()
         assert refusal(b"[" + line + b"]", Encoding.JSON).code == "malformed_request"
@@ -248,7 +248,7 @@ def test_json_that_no_reader_could_have_is_refused() -> None:
 
 
 def test_json_too_deep_for_a_parser_comes_wrapped() -> None:
-    """A stored value may nest without limit, since producers of batches store what they like."""
+    """A stored JSON value that is nested too deeply for a parser is wrapped in base64."""
     deep = b"[" * 100_000 + b"]" * 100_000
     [record] = fetched_records(0, columns(deep), Encoding.JSON)
 
@@ -259,7 +259,7 @@ def test_json_too_deep_for_a_parser_comes_wrapped() -> None:
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1)))
 def test_times_of_a_batch_are_those_of_each_record(timestamps_us: list[int]) -> None:
-    """Sharing the text of a second between neighbours changes nothing."""
+    """Timestamps of a batch have the same text as each record's timestamp formatted alone."""
     nothing = [None] * len(timestamps_us)
     batch = FetchedColumns(range(len(timestamps_us)), timestamps_us, nothing, nothing, nothing)
 
@@ -274,7 +274,7 @@ def test_times_of_a_batch_are_those_of_each_record(timestamps_us: list[int]) -> 
 def test_what_was_fetched_can_be_produced_again(
     records: list[tuple[bytes | None, bytes | None]], name: str
 ) -> None:
-    """Keys and values of any bytes survive the way out and back in, with utf8 and with base64."""
+    """Fetched keys and values of any bytes can be produced again, with utf8 and with base64."""
     keys, values = [key for key, _ in records], [value for _, value in records]
     batch = FetchedColumns(range(len(records)), [0] * len(records), keys, values, [None] * len(records))
     fetched = fetched_records(0, batch, Encoding(name))
@@ -286,7 +286,7 @@ def test_what_was_fetched_can_be_produced_again(
 
 @pytest.mark.parametrize("name", ["utf8", "json", "base64"])
 def test_lines_are_records_each(name: str) -> None:
-    """The same columns as the array of them gives, whatever the encoding."""
+    """Records in lines become the same columns as records in an array, with every encoding."""
     lines = [b'{"key":"YQ==","value":"YWI="}', b'{"value":null,"headers":[["h","x"]],"timestamp":7}']
     together = parse_records(b"[" + b",".join(lines) + b"]", Encoding(name))
 
@@ -307,7 +307,7 @@ def test_lines_are_records_each(name: str) -> None:
     ],
 )
 def test_a_wrong_line_is_named(encoding: str, line: bytes, code: str) -> None:
-    """By its number in the body, in the sentence and as data."""
+    """A malformed line is named by its number, in the detail and in the data."""
     with pytest.raises(ProblemError, match=": line 9: ") as refused:
         parse_record_lines([(7, b'{"value":"aaaa"}'), (9, line)], Encoding(encoding))
 
@@ -316,6 +316,6 @@ def test_a_wrong_line_is_named(encoding: str, line: bytes, code: str) -> None:
 
 
 def test_a_time_that_is_none_refuses_the_lines() -> None:
-    """It says which."""
+    """An invalid timestamp in a line is refused, and the refusal names the line."""
     with pytest.raises(ProblemError, match=r": line 4: .*timestamp of record 0"):
         parse_record_lines([(1, b'{"value":"a"}'), (4, b'{"value":"a","timestamp":"noon"}')])

@@ -18,17 +18,17 @@ from fairlead_api.bodies.media_types import FRAMES, FRAMES_ESSENCE, FRAMES_VERSI
     ],
 )
 def test_the_essence_of_a_media_type_has_no_parameters(media_type: str, expected: str) -> None:
-    """Parameters, spaces and case do not matter."""
+    """The essence of a media type ignores parameters, spaces and case."""
     assert essence(media_type) == expected
 
 
 def test_frames_name_their_version() -> None:
-    """The media type of frames carries the version as a parameter."""
+    """The media type of frames has the version as a parameter."""
     assert f"{FRAMES_ESSENCE};v={FRAMES_VERSION}" == FRAMES
 
 
 def test_our_headers_have_our_prefix() -> None:
-    """Only what others have named is named as elsewhere; no two constants are the same header."""
+    """Header names have the prefix `Fairlead-`, except for two names defined elsewhere, and are unique."""
     names = [value for name, value in vars(Header).items() if name.isupper()]
 
     assert [name for name in names if not name.startswith("Fairlead-")] == [

@@ -1,4 +1,4 @@
-"""The answers about cluster and topics have the names of the contract."""
+"""Answers about cluster and topics have the names of the contract."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ BROKER_JSON = {
     ],
 )
 def test_an_answer_has_the_members_of_the_contract(answer: msgspec.Struct, expected: object) -> None:
-    """The JSON names are fixed; they are read back into the same object, unknown members ignored."""
+    """An answer has the JSON names of the contract, and is read back unchanged; unknown members are ignored."""
     document = msgspec.json.decode(msgspec.json.encode(answer))
 
     assert document == expected
@@ -134,7 +134,7 @@ def test_an_answer_has_the_members_of_the_contract(answer: msgspec.Struct, expec
 
 @pytest.mark.parametrize("cursor", [None, "b"])
 def test_a_page_knows_the_type_of_its_items(cursor: str | None) -> None:
-    """A page of brokers has items and the next cursor, and is read as brokers."""
+    """A page of brokers has `items` and `next`, and is read back as brokers."""
     page = Page[BrokerDescription](items=[BROKER], next=cursor)
     text = msgspec.json.encode(page)
 
@@ -143,7 +143,7 @@ def test_a_page_knows_the_type_of_its_items(cursor: str | None) -> None:
 
 
 def test_a_broker_that_is_gone_has_no_address() -> None:
-    """It can still be cordoned; its address is null and its state says why."""
+    """A stopped broker has a null address and a state with the reason, and can still be cordoned."""
     gone = BrokerDescription(id=3, address=None, state="gone", cordoned=True)
     text = msgspec.json.encode(gone)
 
@@ -159,7 +159,7 @@ def test_a_broker_that_is_gone_has_no_address() -> None:
 
 
 def test_a_broker_of_an_earlier_release_is_not_cordoned() -> None:
-    """What a broker does not say has its usual value."""
+    """A broker of an earlier release is not cordoned, because an absent member has its default."""
     early = b'{"id": 1, "address": "http://b1:9520", "rack": null, "state": "running"}'
 
     assert msgspec.json.decode(early, type=BrokerDescription) == BROKER

@@ -1,4 +1,4 @@
-"""Requests that exist as objects obey the contract."""
+"""Requests as typed objects follow the contract."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ RESULT_JSON = {
 
 
 def refusal(type_: type[Request], **members: object) -> ProblemError:
-    """Return the problem of a body with these members."""
+    """Return the problem of a body with the given members."""
     with pytest.raises(ProblemError) as refused:
         decode_request(type_, msgspec.json.encode(members))
     return refused.value
@@ -61,14 +61,14 @@ def fetch(**members: object) -> dict[str, object]:
 
 
 def test_a_topic_needs_only_a_name() -> None:
-    """The cluster's number of partitions and replicas and no configuration are the defaults."""
+    """A new topic needs only a name; the cluster has defaults for partitions, replicas and configuration."""
     request = decode_request(CreateTopicRequest, b'{"name": "flights"}')
 
     assert request == CreateTopicRequest(name="flights", partitions=None, replication_factor=None, config={})
 
 
 def test_configuration_of_a_topic_is_any_scalar() -> None:
-    """Which values a key allows is the configuration's to say."""
+    """A configuration value of a topic is any scalar; the catalogue of keys decides which values are allowed."""
     config = {"segment.ms": 5, "durability": "synced", "a": None, "b": True, "c": 0.5}
 
     assert decode_request(AlterTopicRequest, msgspec.json.encode({"config": config})).config == config
@@ -155,7 +155,7 @@ def test_configuration_of_a_topic_is_any_scalar() -> None:
 def test_a_bad_request_is_refused_with_its_place(
     type_: type[Request], members: dict[str, object], code: str, part: str
 ) -> None:
-    """The problem names the field, the value or the rule."""
+    """An invalid request is refused, and the problem names the field, the value or the rule."""
     problem = refusal(type_, **members)
 
     assert problem.code == code
@@ -163,7 +163,7 @@ def test_a_bad_request_is_refused_with_its_place(
 
 
 def test_a_fetch_has_the_defaults_of_the_contract() -> None:
-    """Half a second, one byte, 1 MiB a partition, uncommitted reads."""
+    """A fetch has the defaults of the contract: half a second, one byte, 1 MiB per partition, uncommitted reads."""
     request = decode_request(FetchRequest, msgspec.json.encode({"partitions": [fetch()]}))
     [partition] = request.partitions
 
@@ -179,7 +179,7 @@ def test_a_fetch_has_the_defaults_of_the_contract() -> None:
 
 
 def test_isolation_of_committed_reads_is_told_to_come_later() -> None:
-    """The only built level passes, the other names itself as a key that is not supported."""
+    """The isolation level `read_uncommitted` passes, and `read_committed` is refused as not supported yet."""
     check_isolation("read_uncommitted")
     with pytest.raises(ProblemError, match="not supported yet") as refused:
         check_isolation("read_committed")
@@ -198,7 +198,7 @@ def test_isolation_of_committed_reads_is_told_to_come_later() -> None:
     ],
 )
 def test_a_lookup_asks_for_an_end_or_a_time(timestamp: int | str, position: str | int) -> None:
-    """The one field holds both, as the contract says; the topic id may stand beside."""
+    """A lookup of offsets has an end or a time in `timestamp`, and may also have the topic id."""
     body = msgspec.json.encode(
         {"partitions": [{"topic": "a", "topic_id": TOPIC_ID, "partition": 3, "timestamp": timestamp}]}
     )
@@ -312,7 +312,7 @@ def test_a_lookup_asks_for_an_end_or_a_time(timestamp: int | str, position: str 
     ],
 )
 def test_an_answer_has_the_members_of_the_contract(answer: msgspec.Struct, expected: object) -> None:
-    """Members that do not apply are absent, and the SDK reads back what the broker wrote."""
+    """An answer leaves out members that do not apply, and the SDK reads back what the broker wrote."""
     text = msgspec.json.encode(answer)
 
     assert msgspec.json.decode(text) == expected

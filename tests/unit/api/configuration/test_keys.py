@@ -1,4 +1,4 @@
-"""The rules of the catalogue of keys; tests/contract holds names, defaults and allowed values."""
+"""The rules of the catalogue of keys; tests/contract covers names, defaults and allowed values."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from fairlead_api.configuration.keys import (
 
 
 def test_the_keys_of_a_topic_are_sorted() -> None:
-    """Pages and answers list the keys in the order of their names."""
+    """Keys of a topic are sorted by name, as in pages and answers."""
     assert list(TOPIC_KEYS) == sorted(TOPIC_KEYS)
 
 
 def test_all_brokers_read_the_same_of_what_stands_in_a_partitions_record() -> None:
-    """Such keys cannot be set for one broker: two leaders in turn would mean two things."""
+    """A key that is part of the partition record cannot be set on one broker, because all leaders must agree on it."""
     assert {name for name, key in TOPIC_KEYS.items() if ConfigScope.BROKER not in key.scopes} == {
         "durability",
         "min.insync.replicas",
@@ -33,7 +33,7 @@ def test_all_brokers_read_the_same_of_what_stands_in_a_partitions_record() -> No
 
 @pytest.mark.parametrize("key", KEYS.values(), ids=lambda key: key.name)
 def test_every_key_is_complete(key: ConfigKey) -> None:
-    """A key has a sentence, a default or its rule, and bounds or choices that hold its default."""
+    """A key has a description, a default or its rule, and bounds or choices that include the default."""
     assert key.explanation.endswith(".")
     assert (key.default is None) == bool(key.default_rule)
     assert (ConfigScope.CLUSTER in key.scopes) == (key.dynamic and key.name not in {"cordoned", "draining"})
@@ -58,5 +58,5 @@ def test_every_key_is_complete(key: ConfigKey) -> None:
     ],
 )
 def test_what_is_allowed_reads_as_words(name: str, allowed: str) -> None:
-    """Choices that are not built are not offered."""
+    """The allowed values of a key are described in words, without choices that are not supported."""
     assert KEYS[name].allowed == allowed

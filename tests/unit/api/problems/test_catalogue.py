@@ -1,4 +1,4 @@
-"""The rules of the catalogue of problems; tests/contract holds codes, statuses, side effects and data members."""
+"""The rules of the catalogue of problems; tests/contract covers codes, statuses, side effects and data members."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DATA_LOSS = {"offset_expired", "log_truncated", "log_damaged", "unknown_producer
 
 
 def kind_by_rule(code: str, status: int) -> ProblemKind:
-    """Return the kind as the contract words it: some codes by name, all others by status."""
+    """Return the kind by the contract's rule: some codes by name, all others by status."""
     if code in REFRESH:
         return ProblemKind.REFRESH
     if code in FENCED:
@@ -35,7 +35,7 @@ def kind_by_rule(code: str, status: int) -> ProblemKind:
 
 @pytest.mark.parametrize("code", sorted(CATALOGUE))
 def test_the_kind_follows_the_rule_of_the_contract(code: str) -> None:
-    """The kind of a code is the one that the contract's sentence about kinds gives it."""
+    """A problem has the kind that the contract's rule gives its code."""
     entry = CATALOGUE[code]
 
     assert entry.kind is kind_by_rule(code, entry.status)
@@ -43,7 +43,7 @@ def test_the_kind_follows_the_rule_of_the_contract(code: str) -> None:
 
 @pytest.mark.parametrize("code", sorted(CATALOGUE))
 def test_every_problem_explains_itself_and_names_the_next_step(code: str) -> None:
-    """A page of a problem has a title, sentences on what happened and what to do, and members without repeats."""
+    """A problem's page has a title, sentences on the cause and the next step, and no repeated members."""
     entry = CATALOGUE[code]
     members = [member.name for member in entry.data_members]
 

@@ -1,4 +1,4 @@
-"""The parts of which the catalogue is made."""
+"""The parts of the catalogue of problems."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fairlead_api.problems.definitions import ProblemDefinition, ProblemKind, Si
     ],
 )
 def test_retryable_follows_from_the_kind(kind: ProblemKind, retryable: bool) -> None:
-    """Only retry and refresh promise that the same request may succeed later."""
+    """A problem is retryable only if its kind is retry or refresh."""
     definition = ProblemDefinition("some_code", 400, "Title", kind, "What happened.", "What to do.")
 
     assert definition.retryable is retryable
@@ -27,7 +27,7 @@ def test_retryable_follows_from_the_kind(kind: ProblemKind, retryable: bool) -> 
 
 
 def test_the_type_is_the_page_that_every_broker_serves() -> None:
-    """The RFC 9457 type is a relative address under /problems."""
+    """The RFC 9457 type of a problem is a relative address under /problems, which every broker serves."""
     definition = ProblemDefinition(
         "some_code", 400, "Title", ProblemKind.FIX, "What happened.", "What to do."
     )

@@ -16,12 +16,12 @@ def pool(name: str, first: int = 0) -> dict[str, Any]:
 
 
 def parsed(**spec: Any) -> Cluster:
-    """Return a Cluster of a spec."""
+    """Return a Cluster with the given spec."""
     return Cluster.parse({"metadata": METADATA, "spec": spec})
 
 
 def test_the_smallest_cluster_has_a_managed_etcd_of_three() -> None:
-    """What is not said is decided, the same way as in the schema."""
+    """The smallest Cluster has the defaults of the schema, with a managed etcd of three members."""
     cluster = parsed(brokers=[pool("a")])
 
     assert cluster.spec.etcd.managed is not None
@@ -31,7 +31,7 @@ def test_the_smallest_cluster_has_a_managed_etcd_of_three() -> None:
 
 
 def test_pools_whose_ids_do_not_meet_stand_side_by_side() -> None:
-    """A hundred ids apart is enough."""
+    """Pools whose ids do not overlap, a hundred apart, are accepted."""
     assert [each.name for each in parsed(brokers=[pool("a"), pool("b", 100)]).spec.brokers] == ["a", "b"]
 
 
@@ -43,20 +43,20 @@ def test_pools_whose_ids_do_not_meet_stand_side_by_side() -> None:
     ],
 )
 def test_two_brokers_of_one_id_are_never_read(second: dict[str, Any]) -> None:
-    """Definitions changed by hand cannot lead to two brokers of one id."""
+    """A Cluster with overlapping broker ids or pool names is refused, even if its definition was changed by hand."""
     with pytest.raises(InvalidResource, match=r"spec: pools a and \w overlap in their name or broker ids"):
         parsed(brokers=[pool("a"), second])
 
 
 @pytest.mark.parametrize("etcd", [{}, {"managed": {}, "external": {"endpoints": ["http://a:1"]}}])
 def test_etcd_is_one_of_two(etcd: dict[str, Any]) -> None:
-    """Neither and both are refused here too."""
+    """A Cluster has exactly one of the two forms of etcd, or is refused."""
     with pytest.raises(InvalidResource, match=r"exactly one of etcd\.managed and etcd\.external is set"):
         parsed(brokers=[pool("a")], etcd=etcd)
 
 
 def test_a_peer_may_leave_addresses_out() -> None:
-    """`except` is a word of Python; on the wire it is what NetworkPolicy calls it."""
+    """A peer's address block may have exceptions, under the name `except` of NetworkPolicy."""
     block = {"cidr": "10.0.0.0/8", "except": ["10.1.0.0/16"]}
     cluster = parsed(brokers=[pool("a")], networkPolicy={"clients": [{"ipBlock": block}]})
     clients = cluster.spec.network_policy.clients

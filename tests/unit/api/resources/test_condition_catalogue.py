@@ -11,13 +11,13 @@ TYPES = pytest.mark.parametrize("type_", CONDITIONS.values(), ids=lambda each: e
 
 
 def test_every_name_has_its_entry() -> None:
-    """The catalogue is whole."""
+    """The catalogue has an entry for every condition."""
     assert set(CONDITIONS) == set(ConditionName)
 
 
 @TYPES
 def test_reasons_are_words_once(type_: ConditionType) -> None:
-    """A reason is one word in CamelCase, as Kubernetes asks for, and stands once in its type."""
+    """A reason is one word in CamelCase, as Kubernetes demands, and is unique within its condition."""
     names = [reason.name for reason in type_.reasons]
 
     assert len(names) == len(set(names))
@@ -26,7 +26,7 @@ def test_reasons_are_words_once(type_: ConditionType) -> None:
 
 @TYPES
 def test_every_reason_says_what_it_means_and_what_to_do(type_: ConditionType) -> None:
-    """Sentences that end; nobody is left with a word."""
+    """A reason has complete sentences that state its meaning and the next step."""
     texts = [
         type_.meaning,
         *(text for reason in type_.reasons for text in (reason.meaning, reason.next_step)),
@@ -37,7 +37,7 @@ def test_every_reason_says_what_it_means_and_what_to_do(type_: ConditionType) ->
 
 @TYPES
 def test_statuses_fit_the_polarity(type_: ConditionType) -> None:
-    """What is bad when True is there only while it holds; what is good when True also has a word for that."""
+    """A condition that is bad when True is absent otherwise; one that is good when True also has a reason for True."""
     statuses = [set(reason.statuses) for reason in type_.reasons]
     known = {"True", "False", "Unknown"}
 
@@ -51,12 +51,12 @@ def test_statuses_fit_the_polarity(type_: ConditionType) -> None:
 
 @TYPES
 def test_reasons_belong_to_kinds_that_have_the_condition(type_: ConditionType) -> None:
-    """A reason of a kind that never has the condition would never be seen."""
+    """A reason belongs only to kinds of resources that have its condition."""
     assert [reason.name for reason in type_.reasons if not set(reason.kinds) & set(type_.kinds)] == []
 
 
 def test_a_reason_is_found_by_type_and_name() -> None:
-    """The same word may mean something else in another type."""
+    """A reason is found by condition and name, because two conditions may use the same word."""
     found = reason_of(ConditionName.READY, "ClusterNotFound")
 
     assert found is not None

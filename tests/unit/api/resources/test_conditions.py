@@ -26,7 +26,7 @@ def ready(status: str, reason: str, now: datetime, message: str = "") -> Conditi
 
 
 def test_the_time_stays_while_the_status_does() -> None:
-    """A new reason or message is no transition."""
+    """The transition time of a condition stays while its status does, also with a new reason or message."""
     first = set_condition((), ready("False", "Starting", NOON))
     second = set_condition(first, ready("False", "BrokersNotReady", LATER, "main-a-0"))
 
@@ -35,7 +35,7 @@ def test_the_time_stays_while_the_status_does() -> None:
 
 
 def test_the_time_moves_when_the_status_flips() -> None:
-    """A flip is dated by its own time."""
+    """The transition time of a condition is the time at which its status changes."""
     flipped = set_condition(
         set_condition((), ready("False", "Starting", NOON)), ready("True", "Available", LATER)
     )
@@ -44,7 +44,7 @@ def test_the_time_moves_when_the_status_flips() -> None:
 
 
 def test_the_first_judgement_is_dated_by_its_own_time() -> None:
-    """What the definition puts there for the time before is dated in 1970, also where the status stays unknown."""
+    """The first condition that the operator sets is dated by its own time, even if the status stays Unknown."""
     born = Condition(
         type="Ready", status="Unknown", reason="NotReconciled", last_transition_time="1970-01-01T00:00:00Z"
     )
@@ -54,14 +54,14 @@ def test_the_first_judgement_is_dated_by_its_own_time() -> None:
 
 
 def test_setting_the_same_again_changes_nothing() -> None:
-    """What did not change compares equal, so that nothing is written."""
+    """A condition that is set again without a change compares equal, so that nothing is written."""
     once = set_condition((), ready("True", "Available", NOON))
 
     assert set_condition(once, ready("True", "Available", LATER)) == once
 
 
 def test_conditions_stand_in_the_order_of_the_catalogue() -> None:
-    """Whatever the order of setting; a type of a newer release is kept, at the end."""
+    """Conditions are in the order of the catalogue, and a type of a newer release is kept at the end."""
     unknown = Condition(type="Novel", status="True", reason="New", last_transition_time=rfc3339(NOON))
     warning = condition(ConditionName.WARNING, "True", "SingleBroker", "one broker", now=NOON)
     conditions = set_condition((unknown, warning), ready("True", "Available", NOON))
@@ -70,7 +70,7 @@ def test_conditions_stand_in_the_order_of_the_catalogue() -> None:
 
 
 def test_a_condition_is_found_and_taken_away_by_its_type() -> None:
-    """Those that are there only while they hold go."""
+    """A condition is found and removed by its type."""
     conditions = set_condition((), ready("True", "Available", NOON))
 
     assert find_condition(conditions, ConditionName.READY) == conditions[0]
@@ -80,33 +80,33 @@ def test_a_condition_is_found_and_taken_away_by_its_type() -> None:
 
 
 def test_a_reason_outside_of_the_catalogue_is_a_broken_invariant() -> None:
-    """A word that no page explains never reaches a user."""
+    """A reason outside of the catalogue fails an assertion."""
     with pytest.raises(AssertionError, match="condition Ready has no reason Whatever"):
         ready("False", "Whatever", NOON)
 
 
 def test_a_status_that_does_not_go_with_the_reason_is_a_broken_invariant() -> None:
-    """What the page says about a reason holds: nothing is available and not ready."""
+    """A status that the catalogue does not give for a reason fails an assertion."""
     with pytest.raises(AssertionError, match="condition Ready is not False for the reason Available"):
         ready("False", "Available", NOON)
 
 
 def test_a_long_message_is_cut() -> None:
-    """The API server would refuse the whole status for it."""
+    """A long message is truncated, because the API server would refuse the whole status."""
     message = ready("False", "BrokersNotReady", NOON, "x" * 99_999).message
 
     assert len(message) == MESSAGE_LENGTH_MAX
 
 
 def test_times_are_utc_in_whole_seconds() -> None:
-    """As Kubernetes writes them."""
+    """Times of conditions are UTC in whole seconds, as in Kubernetes."""
     berlin = datetime(2026, 5, 1, 14, 0, 0, 999_999, tzinfo=timezone(timedelta(hours=2)))
 
     assert rfc3339(berlin) == "2026-05-01T12:00:00Z"
 
 
 def test_a_condition_is_written_as_all_of_kubernetes_does() -> None:
-    """The names of its fields are those of metav1.Condition."""
+    """A condition has the field names of metav1.Condition."""
     assert ready("True", "Available", NOON, "fine").manifest() == {
         "type": "Ready",
         "status": "True",

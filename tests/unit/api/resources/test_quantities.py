@@ -29,7 +29,7 @@ from fairlead_api.resources.quantities import quantity
     ],
 )
 def test_a_quantity_is_the_number_that_kubernetes_reads(text: str | int, number: Fraction) -> None:
-    """Binary and decimal suffixes, powers of ten and signs are read exactly."""
+    """A quantity with a binary or decimal suffix, a power of ten or a sign is read exactly as by Kubernetes."""
     assert quantity(text) == number
 
 
@@ -37,12 +37,12 @@ def test_a_quantity_is_the_number_that_kubernetes_reads(text: str | int, number:
     "text", ["", "Gi", "10GiB", "1,5", "ten", "1 Gi", "1K", "0x10", "1e", "--1", "1e9999999999"]
 )
 def test_what_is_no_quantity_is_refused(text: str) -> None:
-    """What Kubernetes refuses is refused, and a power that nobody can store too."""
+    """A quantity that Kubernetes refuses, or whose power is too large to store, is refused."""
     with pytest.raises(ValueError, match="is not a quantity"):
         quantity(text)
 
 
 def test_units_compare_as_numbers() -> None:
-    """The same size in two units is the same."""
+    """Quantities in different units are equal if they are the same number."""
     assert quantity("10Gi") == quantity("10240Mi")
     assert quantity("1Gi") > quantity("1G")

@@ -15,7 +15,7 @@ TOPIC: dict[str, Any] = {
 
 
 def test_fields_that_a_model_does_not_know_are_left_out() -> None:
-    """An object that a newer release stored is read without what is new."""
+    """Unknown fields of a stored object, written by a newer release, are left out."""
     newer = {**TOPIC, "spec": {"clusterRef": {"name": "main", "zone": 1}, "quota": {"bytes": 5}}, "more": 1}
     topic = Topic.parse(newer)
 
@@ -29,7 +29,7 @@ def test_fields_that_a_model_does_not_know_are_left_out() -> None:
 
 
 def test_what_the_schema_alone_forbids_is_read() -> None:
-    """Lengths, patterns and rules hold at the door of the API server; what older definitions let in is still read."""
+    """A stored object that breaks only rules of the schema is read, because an older definition may have allowed it."""
     old = {
         **TOPIC,
         "spec": {"clusterRef": {"name": "Main Cluster"}, "name": "x" * 999, "config": {"A B": "1"}},
@@ -39,7 +39,7 @@ def test_what_the_schema_alone_forbids_is_read() -> None:
 
 
 def test_an_object_that_cannot_be_read_says_where_and_why() -> None:
-    """Every fault is named with its path, as the API server writes paths."""
+    """An invalid object is refused, and the refusal has every fault with its path as the API server writes paths."""
     broken = {
         "metadata": {"name": "main", "namespace": "shop"},
         "spec": {
@@ -75,7 +75,7 @@ def test_an_object_that_cannot_be_read_says_where_and_why() -> None:
 def test_what_has_no_metadata_is_named_as_far_as_it_goes(
     manifest: dict[str, object], subject: str, path: str
 ) -> None:
-    """Even an object without a name gives a typed refusal and no other error."""
+    """An object without a name or metadata is refused with the same typed error as any other."""
     with pytest.raises(InvalidResource) as caught:
         Topic.parse(manifest)
 
@@ -83,7 +83,7 @@ def test_what_has_no_metadata_is_named_as_far_as_it_goes(
 
 
 def test_a_status_that_cannot_be_read_counts_as_not_written() -> None:
-    """The status is the operator's own and is written anew; it never keeps an object from being read."""
+    """A malformed status counts as empty, because the operator writes it again."""
     topic = Topic.parse({**TOPIC, "status": {"conditions": "all fine", "partitions": 5}})
 
     assert topic.status == Topic.parse(TOPIC).status
@@ -91,7 +91,7 @@ def test_a_status_that_cannot_be_read_counts_as_not_written() -> None:
 
 
 def test_a_fault_of_the_spec_is_told_without_those_of_the_status() -> None:
-    """Nobody is to correct a status."""
+    """A fault of the spec is reported without faults of the status, which users do not write."""
     with pytest.raises(InvalidResource) as caught:
         Topic.parse({**TOPIC, "spec": {}, "status": {"partitions": "many"}})
 
@@ -99,12 +99,12 @@ def test_a_fault_of_the_spec_is_told_without_those_of_the_status() -> None:
 
 
 def test_a_status_that_is_no_object_counts_as_not_written() -> None:
-    """Not even its shape can keep an object from being read."""
+    """A status that is not an object counts as empty."""
     assert Topic.parse({**TOPIC, "status": 7}).status.conditions == ()
 
 
 def test_metadata_and_names_are_at_hand() -> None:
-    """What the operator reads of metadata has its type; the rest is left out."""
+    """Metadata of a resource has the typed fields that the operator reads, and leaves out the rest."""
     topic = Topic.parse(
         {**TOPIC, "metadata": {**TOPIC["metadata"], "managedFields": [{}], "labels": {"a": "b"}}}
     )

@@ -4,7 +4,7 @@ from fairlead_api.resources.schema_rules import Rule, RuleReason, kubernetes, ru
 
 
 def test_a_rule_is_written_with_the_words_of_a_schema() -> None:
-    """The path is left out where the rule's own place is to blame."""
+    """A rule is written with the schema's names, and without a path if it applies to its own place."""
     assert Rule("self > 0", "must be above zero").schema() == {
         "rule": "self > 0",
         "message": "must be above zero",
@@ -19,6 +19,6 @@ def test_a_rule_is_written_with_the_words_of_a_schema() -> None:
 
 
 def test_words_without_rules_stay_alone() -> None:
-    """An empty list of rules would be noise in every definition."""
+    """A schema without rules has no list of rules."""
     assert rules(maxLength=5) == {"maxLength": 5}
     assert kubernetes(maxLength=5).json_schema_extra == {"maxLength": 5}

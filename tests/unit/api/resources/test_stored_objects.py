@@ -50,7 +50,7 @@ TOPIC: dict[str, Any] = {
 
 @st.composite
 def damaged(draw: st.DrawFn) -> tuple[type[Resource], dict[str, Any]]:
-    """Draw a manifest in which up to three places hold anything or nothing."""
+    """Draw a manifest in which up to three places are removed or have any value."""
     kind, manifest = draw(st.sampled_from([(Cluster, CLUSTER), (Topic, TOPIC)]))
     result = copy.deepcopy(manifest)
     for _ in range(draw(st.integers(1, 3))):
@@ -75,7 +75,7 @@ def damaged(draw: st.DrawFn) -> tuple[type[Resource], dict[str, Any]]:
 def test_whatever_is_stored_is_read_or_refused_with_a_place(
     stored: tuple[type[Resource], dict[str, Any]],
 ) -> None:
-    """No stored object ends the operator: it is read, or what is wrong is named."""
+    """A damaged stored object is read or refused with a path, and raises no other error."""
     kind, manifest = stored
     places, again, parsed = [], None, None
     try:

@@ -9,12 +9,12 @@ from fairlead_api.resources.topic import Topic
 
 
 def parsed(**spec: Any) -> Topic:
-    """Return a Topic of a spec."""
+    """Return a Topic with the given spec."""
     return Topic.parse({"metadata": {"name": "orders", "namespace": "shop"}, "spec": spec})
 
 
 def test_names_come_from_the_resource_unless_they_are_said() -> None:
-    """The topic is called as the resource, and its Cluster is in the same namespace."""
+    """A Topic without names in its spec has the resource's name, and its Cluster is in the same namespace."""
     plain, said = (
         parsed(clusterRef={"name": "main"}),
         parsed(clusterRef={"name": "main", "namespace": "logs"}, name="O.1"),
@@ -34,7 +34,7 @@ def test_names_come_from_the_resource_unless_they_are_said() -> None:
     ],
 )
 def test_numbers_and_types_hold_wherever_they_come_from(spec: dict[str, Any], path: str) -> None:
-    """What the operator computes with is checked again, also where definitions were changed by hand."""
+    """Numbers and types in a Topic's spec are checked when it is read, even if its definition was changed by hand."""
     with pytest.raises(InvalidResource) as caught:
         parsed(clusterRef={"name": "main"}, **spec)
 

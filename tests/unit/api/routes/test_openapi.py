@@ -1,4 +1,4 @@
-"""The OpenAPI document is valid and says what the route table says."""
+"""The OpenAPI document is valid and agrees with the route table."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from fairlead_api.routes.openapi import document
 
 
 def errors_of(described: dict[str, object]) -> list[Exception]:
-    """Return what the validator of the standard finds."""
-    # Its import compiles grammars for seconds: who only collects this test need not wait for that.
+    """Return the errors that the standard's validator finds."""
+    # The import compiles grammars for seconds, which would delay the collection of tests.
     from openapi_spec_validator import OpenAPIV31SpecValidator
 
     return list(OpenAPIV31SpecValidator(described).iter_errors())
@@ -23,17 +23,17 @@ def errors_of(described: dict[str, object]) -> list[Exception]:
 
 @cache
 def described_paths() -> dict[str, dict[str, dict[str, object]]]:
-    """Return what the document says of each path and method; made once for all routes."""
+    """Return the description of each path and method in the document, cached for all routes."""
     return msgspec.convert(document("0.1.0")["paths"], dict[str, dict[str, dict[str, object]]])
 
 
 def operation(entry: Route) -> dict[str, object]:
-    """Return what the document says about a route."""
+    """Return the operation of a route in the document."""
     return described_paths()[entry.path][entry.method.lower()]
 
 
 def test_the_document_is_valid_openapi() -> None:
-    """The validator of the standard finds nothing, every reference leads somewhere."""
+    """The OpenAPI document has no error for the standard's validator, and every reference has a target."""
     described = document("0.1.0")
 
     assert errors_of(described) == []
@@ -41,7 +41,7 @@ def test_the_document_is_valid_openapi() -> None:
 
 
 def test_the_validator_would_find_an_error() -> None:
-    """A response without its description does not pass, so the test above can fail."""
+    """The validator finds a response without a description, so that the test above can fail."""
     described = document("0.1.0")
     broken = {**described, "paths": {"/v1/versions": {"get": {"responses": {"200": {}}}}}}
 
@@ -49,7 +49,7 @@ def test_the_validator_would_find_an_error() -> None:
 
 
 def test_the_document_is_plain_json_and_names_the_release() -> None:
-    """What is served is what was built, and the same each time."""
+    """The served document is the built one, is the same each time, and has the release."""
     described = document("1.2.3")
 
     read_back: object = msgspec.json.decode(msgspec.json.encode(described))
@@ -62,7 +62,7 @@ def test_the_document_is_plain_json_and_names_the_release() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("entry", ROUTES, ids=lambda entry: entry.name)
 def test_every_route_is_described(entry: Route) -> None:
-    """Parameters, bodies, answers and problems of a route all stand in its operation."""
+    """Every route has an operation with its parameters, bodies, answers and problems."""
     described = msgspec.json.encode(operation(entry)).decode()
     responses = msgspec.convert(operation(entry)["responses"], dict[str, object])
     statuses = {form.status for form in entry.answers} | {CATALOGUE[code].status for code in entry.problems}
@@ -76,14 +76,14 @@ def test_every_route_is_described(entry: Route) -> None:
 
 
 def test_a_listener_describes_its_own_calls() -> None:
-    """The document of one listener leaves the calls of the others out."""
+    """The document of one listener has no calls of other listeners."""
     described = msgspec.convert(document("0.1.0", {Listener.DATA})["paths"], dict[str, object])
 
     assert set(described) == {route.path for route in ROUTES if route.listener is Listener.DATA}
 
 
 def test_every_problem_is_a_component() -> None:
-    """All codes are listed for generators of clients."""
+    """Every problem code is a component of the document, for generators of clients."""
     components = msgspec.convert(document("0.1.0")["components"], dict[str, dict[str, object]])
 
     assert set(components["responses"]) == set(CATALOGUE)

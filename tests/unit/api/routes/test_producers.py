@@ -1,4 +1,4 @@
-"""The call that makes a producer idempotent."""
+"""The call that gives a producer its id."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from fairlead_api.routes.producers import AllocateProducerRequest
     ("body", "name"), [(b"{}", None), (b'{"name": null}', None), (b'{"name": "a-1"}', "a-1")]
 )
 def test_a_name_is_optional(body: bytes, name: str | None) -> None:
-    """Absent and null are the same."""
+    """A producer's name is optional: absent and null are the same."""
     assert decode_request(AllocateProducerRequest, body).name == name
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", "x" * 250])
 def test_names_follow_the_common_rule(name: str) -> None:
-    """As those of topics and groups."""
+    """A producer's name follows the same rule as names of topics and groups."""
     with pytest.raises(ProblemError, match="invalid_group_name"):
         AllocateProducerRequest(name=name)
 
 
 def test_the_call_is_in_the_table() -> None:
-    """With the problems that it can answer."""
+    """The route table has the call that allocates a producer, with its problems."""
     entry = route("allocate_producer")
 
     assert (entry.method, entry.path) == ("POST", "/v1/producers")

@@ -1,4 +1,4 @@
-"""From the text after the `?` to typed values."""
+"""Query parameters as typed values."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ PARAMETERS = (
 
 
 def refusal(raw_query: bytes | str) -> ProblemError:
-    """Return the problem of a bad query."""
+    """Return the problem of an invalid query."""
     with pytest.raises(ProblemError) as refused:
         parse_parameters(PARAMETERS, raw_query)
     return refused.value
@@ -55,7 +55,7 @@ def refusal(raw_query: bytes | str) -> ProblemError:
 
 @pytest.mark.parametrize("raw_query", ["", b""])
 def test_absent_parameters_have_their_defaults(raw_query: bytes | str) -> None:
-    """An empty query is the defaults, None where absence means something of its own."""
+    """Absent parameters have their defaults, or None if absence has its own meaning."""
     values = parse_parameters(PARAMETERS, raw_query)
 
     assert values.integer("limit") == 100
@@ -69,7 +69,7 @@ def test_absent_parameters_have_their_defaults(raw_query: bytes | str) -> None:
 
 
 def test_given_parameters_are_typed() -> None:
-    """Every kind is read, percent-encoding is undone, repeated names of a list count once."""
+    """Given parameters are typed and percent-decoded; repeated names in a list count once."""
     values = parse_parameters(
         PARAMETERS,
         b"limit=7&epoch=0&acks=0&isolation=now&dry_run=true&topics=b,a,b&after=%C3%A9%26&offset=-5",
@@ -116,7 +116,7 @@ def test_given_parameters_are_typed() -> None:
     ],
 )
 def test_a_bad_parameter_is_refused_by_name(raw_query: str, code: str, parameter: str, part: str) -> None:
-    """The problem names the parameter, shows the value and says what is allowed."""
+    """An invalid parameter is refused, and the problem has its name, its value and the allowed values."""
     for query in (raw_query, raw_query.encode()):
         problem = refusal(query)
 
@@ -127,12 +127,12 @@ def test_a_bad_parameter_is_refused_by_name(raw_query: str, code: str, parameter
 
 @pytest.mark.parametrize("topics", ["", "a,", "a,,b", "a/b", ".."])
 def test_a_bad_name_in_a_list_is_an_invalid_topic_name(topics: str) -> None:
-    """An empty name is none either."""
+    """An invalid or empty topic name in a list is refused as an invalid topic name."""
     assert refusal(f"topics={topics}").code == "invalid_topic_name"
 
 
 def test_a_value_that_is_not_built_is_told_to_come_later() -> None:
-    """The refusal is that of configuration: not supported yet, with what is."""
+    """A value that is not supported yet is refused with the supported ones, as in configuration."""
     problem = refusal("isolation=later")
 
     assert problem.code == "invalid_config"
@@ -143,12 +143,12 @@ def test_a_value_that_is_not_built_is_told_to_come_later() -> None:
     "raw_query", [b"after=\xff", b"after=%FF", "after=%FF", "&".join(["a=1"] * (FIELDS_MAX + 1))]
 )
 def test_a_query_that_is_no_text_or_too_long_is_malformed(raw_query: bytes | str) -> None:
-    """Bytes beyond ASCII, broken UTF-8 and more parameters than any call has."""
+    """A query with bytes beyond ASCII, broken UTF-8 or too many parameters is malformed."""
     assert refusal(raw_query).code == "malformed_request"
 
 
 def test_a_call_without_parameters_says_so() -> None:
-    """The list of what is allowed reads none rather than nothing."""
+    """The refusal of a parameter by a call without parameters lists the allowed ones as "none"."""
     with pytest.raises(ProblemError, match="allowed are none"):
         parse_parameters((), "a=1")
 
@@ -173,12 +173,12 @@ def test_a_call_without_parameters_says_so() -> None:
 def test_an_offset_is_a_number_an_end_or_records_before_the_end(
     text: str, expected: OffsetExpression | None
 ) -> None:
-    """Everything else is none, whatever its length."""
+    """An offset is a number, `earliest`, `latest` or a count of records before the end; anything else gives None."""
     assert parse_offset(text) == expected
 
 
 def test_readers_insist_on_the_type_of_the_parameter() -> None:
-    """Reading a value as another type is a mistake of ours, not of the caller."""
+    """Reading a parameter as another type fails an assertion."""
     values = QueryValues({"a": "text", "b": 1})
 
     for read in (values.integer, values.flag, values.offset, values.names):
@@ -190,7 +190,7 @@ def test_readers_insist_on_the_type_of_the_parameter() -> None:
 
 @given(st.binary(max_size=100) | st.text("limit=&%afftopicsoffset,-0123456789", max_size=100))
 def test_no_query_raises_anything_but_a_problem(raw_query: bytes | str) -> None:
-    """Random text is values or a problem of the catalogue."""
+    """A query of random text gives values or a problem of the catalogue."""
     status = 200
     try:
         parse_parameters(PARAMETERS, raw_query)
