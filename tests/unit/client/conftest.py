@@ -1,4 +1,4 @@
-"""Batches, pictures of the cluster and a scripted broker, as the client's tests need them."""
+"""Fixtures of the client's tests: batches, cached metadata and a scripted broker."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TOPIC_ID = "1b4e28ba-2fa1-4d19-883f-0016d3cca427"
 
 @pytest.fixture
 def settings() -> ProducerSettings:
-    """Limits small enough to write tests in bytes."""
+    """Producer settings with limits of a few bytes."""
     return ProducerSettings(
         linger_seconds=0.005,
         batch_bytes=100,
@@ -54,7 +54,7 @@ def accumulator(settings: ProducerSettings) -> Accumulator:
 
 @pytest.fixture
 def append(accumulator: Accumulator) -> Callable[..., RecordsBatch]:
-    """Append one record as the producer does, opening a batch where there is none."""
+    """Append a record as the producer does, and open a batch if the partition has none."""
 
     def append_record(queue: PartitionQueue, value: bytes = b"v", *, now: float = 0.0) -> RecordsBatch:
         """Append one record."""
@@ -71,7 +71,7 @@ def append(accumulator: Accumulator) -> Callable[..., RecordsBatch]:
 def topic_of(
     name: str, leaders: list[int | None], topic_id: str = TOPIC_ID, leader_epoch: int = 1
 ) -> TopicMetadata:
-    """Return the metadata of a topic whose partitions have these leaders."""
+    """Return the metadata of a topic whose partitions have the given leaders."""
     partitions = [
         PartitionMetadata(
             partition=index,
@@ -89,10 +89,10 @@ def topic_of(
 
 @pytest.fixture
 def picture() -> Callable[[list[int | None]], Picture]:
-    """A picture of the topic `flights` and of brokers 1 and 2."""
+    """Cached metadata of the topic `flights` and of brokers 1 and 2."""
 
     def take(leaders: list[int | None]) -> Picture:
-        """Return a picture with these leaders."""
+        """Return cached metadata with the given leaders."""
         return Picture(
             cluster_id="c",
             addresses={1: "http://one:9520", 2: "http://two:9520"},
@@ -105,7 +105,7 @@ def picture() -> Callable[[list[int | None]], Picture]:
 
 @dataclass
 class Received:
-    """One request as the scripted broker got it."""
+    """A request that the scripted broker received."""
 
     method: str
     path: str
@@ -114,11 +114,11 @@ class Received:
     body: bytes
 
     def frames(self) -> list[tuple[str, int, list[Record]]]:
-        """Return (topic id, partition, records) of each frame of a produce."""
+        """Return (topic id, partition, records) of each frame of a produce request."""
         return [(topic_id, partition, records) for topic_id, partition, _, records in self.batches()]
 
     def batches(self) -> list[tuple[str, int, BatchHeader, list[Record]]]:
-        """Return (topic id, partition, header, records) of each frame of a produce."""
+        """Return (topic id, partition, header, records) of each frame of a produce request."""
         found = []
         for frame in iterate_frames(self.body):
             meta = msgspec.json.decode(frame.meta)
@@ -127,7 +127,7 @@ class Received:
         return found
 
     def stamps(self) -> list[tuple[int, int, int]]:
-        """Return (producer id, epoch, first sequence) of each batch of a produce."""
+        """Return (producer id, epoch, first sequence) of each batch of a produce request."""
         return [
             (header.producer_id, header.producer_epoch, header.base_sequence)
             for _, _, header, _ in self.batches()
@@ -136,7 +136,7 @@ class Received:
 
 @dataclass
 class Remembered:
-    """What a partition remembers of a producer: its epoch, the next sequence, and the answers to its last batches."""
+    """State of a producer in a partition: its epoch, the next sequence and the answers to its last batches."""
 
     epoch: int
     expected: int
@@ -148,10 +148,10 @@ Script: TypeAlias = Callable[[Received], Awaitable[Reply | None]]
 
 
 class ScriptedBroker:
-    """A real HTTP/2 listener whose refusals a test writes; without a script it stores and answers as a broker.
+    """A real HTTP/2 listener with scripted refusals; without a script it stores and answers as a broker.
 
-    A broker cannot be told to be unlucky, and what is tested here is how the client takes it. A script returns
-    None to go on as usual.
+    A real broker cannot be made to fail on demand, and the tests check how the client handles failures. A script that
+    returns None leads to the default answer.
     """
 
     def __init__(self, partitions: int = 2) -> None:
@@ -177,14 +177,14 @@ class ScriptedBroker:
         await self._listener.stop(0.2)
 
     def script(self, path: str, *scripts: Script) -> None:
-        """Answer the next calls of a path by these functions, in order."""
+        """Answer the next calls of a path with the given functions, in order."""
         self.scripts.setdefault(path, []).extend(scripts)
 
     def refuse(self, path: str, *codes: str, **data: str) -> None:
-        """Answer the next calls of a path by these problems."""
+        """Answer the next calls of a path with the given problems."""
 
         def refusal(code: str) -> Script:
-            """Return the script of one refusal."""
+            """Return a script that answers one problem."""
 
             async def answer(_: Received) -> Reply:
                 """Answer as scripted."""
@@ -222,7 +222,7 @@ class ScriptedBroker:
         waiting = self.scripts.get(received.path)
         reply = await waiting.pop(0)(received) if waiting else None
         if reply is None and received.path == "/v1/fetch":
-            # Nothing new: hold the poll for a moment, as a broker does.
+            # The fetch has no new records: delay the answer for a moment, as a broker does.
             await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=0.02)
             reply = 204, {}, b""
         status, headers, answer = reply or self._usual(received)
@@ -263,7 +263,7 @@ class ScriptedBroker:
     def accept(
         self, topic_id: str, partition: int, header: BatchHeader, records: list[Record]
     ) -> dict[str, object]:
-        """Store a batch if it is its producer's next one; unlike a broker this one holds nothing that is early."""
+        """Store a batch if it is its producer's next one, and refuse early ones, which a real broker would hold."""
         if header.producer_id < 0:
             return self.store(topic_id, partition, records)
         place = (partition, header.producer_id)
@@ -301,24 +301,24 @@ class ScriptedBroker:
 
 
 def json_reply(document: object, status: int = 200) -> Reply:
-    """Return an answer of JSON."""
+    """Return a JSON answer."""
     return status, {"content-type": "application/json"}, msgspec.json.encode(document)
 
 
 def problem_reply(code: str, **data: str) -> Reply:
-    """Return a problem of the catalogue as a broker answers it."""
+    """Return a problem of the catalogue in the form of a broker's answer."""
     problem = ProblemError(code, f"scripted {code}", data=data)
     return problem.status, {"content-type": PROBLEM}, msgspec.json.encode(problem.to_document())
 
 
 def refused(topic_id: str, partition: int, code: str, **data: int) -> dict[str, object]:
-    """Return the entry of a refused partition in the answer of a produce."""
+    """Return the entry of a refused partition in the answer to a produce request."""
     problem = ProblemError(code, f"scripted {code}", data=data)
     return {"topic_id": topic_id, "partition": partition, "problem": problem.to_document()}
 
 
 def fetch_reply(*parts: tuple[int, int, bytes], high_watermark: int | None = None) -> Reply:
-    """Return an answer of a fetch: (partition, next offset, stored batches) each; that offset is the end by default."""
+    """Return a fetch answer of (partition, next offset, stored batches); the end is the next offset by default."""
     frames: list[bytes] = []
     for partition, next_offset, data in parts:
         meta = FetchFrameMeta(
@@ -335,7 +335,7 @@ def fetch_reply(*parts: tuple[int, int, bytes], high_watermark: int | None = Non
 
 
 def fetch_problem(partition: int, code: str, **data: str) -> Reply:
-    """Return an answer of a fetch in which one partition is refused."""
+    """Return a fetch answer in which one partition is refused."""
     problem = ProblemError(code, f"scripted {code}", data=data)
     meta = FetchProblemMeta(topic_id=TOPIC_ID, partition=partition, problem=dict(problem.to_document()))
     return 200, {"content-type": FRAMES}, b"".join(bytes(part) for part in encode_frame(meta))
@@ -349,7 +349,7 @@ def stored_batch(values: list[bytes | None], base_offset: int, leader_epoch: int
 
 @dataclass
 class Replies:
-    """The answers that scripts make."""
+    """Builders of the answers in scripts."""
 
     json: Callable[..., Reply] = json_reply
     problem: Callable[..., Reply] = problem_reply
@@ -360,7 +360,7 @@ class Replies:
 
 @pytest.fixture
 def replies() -> Replies:
-    """The answers that scripts make."""
+    """Builders of the answers in scripts."""
     return Replies()
 
 

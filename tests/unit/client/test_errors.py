@@ -1,4 +1,4 @@
-"""The error tree against the problem catalogue."""
+"""The error classes against the problem catalogue."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ KIND_CLASSES = {
 
 @pytest.mark.parametrize("code", sorted(CATALOGUE))
 def test_every_code_of_the_catalogue_has_its_public_class(code: str) -> None:
-    """A code is raised as a class of its own, below the class of its kind, exported from `fairlead.errors`."""
+    """A problem code is raised as its own class, a subclass of its kind's class, exported from `fairlead.errors`."""
     error = error_of(ProblemError(code, "detail"), subject="test")
 
     assert type(error).code_of_class == code
@@ -42,12 +42,12 @@ def test_every_code_of_the_catalogue_has_its_public_class(code: str) -> None:
 
 
 def test_no_class_is_left_over() -> None:
-    """A code that the catalogue no longer has would be a class that is never raised."""
+    """Error classes exist only for codes of the catalogue."""
     assert ClusterError.by_code.keys() == CATALOGUE.keys()
 
 
 def test_an_unknown_code_is_raised_by_its_kind() -> None:
-    """A newer server's problem keeps its code and is acted upon by its kind."""
+    """An unknown code of a newer server is raised as the class of its kind."""
     document = {"code": "too_sunny", "status": 503, "kind": "retry", "detail": "wait for clouds"}
     error = error_of(ProblemError.from_document(document), subject="produce", broker="http://b:1")
 
@@ -57,7 +57,7 @@ def test_an_unknown_code_is_raised_by_its_kind() -> None:
 
 
 def test_the_message_names_subject_numbers_place_and_next_step() -> None:
-    """What a person sees suffices to act."""
+    """An error's message has the subject, detail, code, broker and next step."""
     problem = ProblemError("topic_not_found", "topic flights does not exist")
     error = error_of(problem, subject="produce to flights-3", broker="http://b:9520")
 
@@ -68,7 +68,7 @@ def test_the_message_names_subject_numbers_place_and_next_step() -> None:
 
 
 def test_cluster_errors_travel_between_processes() -> None:
-    """Spark's workers and process pools pickle exceptions."""
+    """Cluster errors can be pickled, as Spark's workers and process pools do."""
     error = error_of(ProblemError("not_leader", "ask broker 2", data={"leader": 2}), subject="fetch")
     copy = pickle.loads(pickle.dumps(error))
 
@@ -78,7 +78,7 @@ def test_cluster_errors_travel_between_processes() -> None:
 
 
 def test_errors_without_an_answer_travel_between_processes() -> None:
-    """One that cannot be read again would break a pool of processes, or hang it."""
+    """Errors without an answer can be pickled, because a process pool would break or hang otherwise."""
     unreachable = UnreachableError("metadata", {"http://a:1": "refused"}, sent=True)
     late = DeliveryTimeoutError(
         "produce to t-0", record_count=7, waited_seconds=120.0, attempts=3, side_effect=SideEffect.MAYBE
@@ -93,7 +93,7 @@ def test_errors_without_an_answer_travel_between_processes() -> None:
 
 
 def test_an_unreachable_cluster_names_every_address() -> None:
-    """Each address with its own cause; whether something may have arrived decides about retries."""
+    """The error of an unreachable cluster has each address with its cause, and whether a request may have arrived."""
     error = UnreachableError("metadata", {"http://a:1": "refused", "http://b:2": "timed out"}, sent=True)
 
     assert "http://a:1: refused; http://b:2: timed out" in str(error)
@@ -101,7 +101,7 @@ def test_an_unreachable_cluster_names_every_address() -> None:
 
 
 def test_a_delivery_timeout_tells_what_is_known() -> None:
-    """Records, time, attempts, the last refusal, and whether the records may be stored."""
+    """A delivery timeout has record count, time, attempts, the last refusal and whether the records may be stored."""
     error = DeliveryTimeoutError(
         "produce to t-0", record_count=7, waited_seconds=120.0, attempts=3, side_effect=SideEffect.MAYBE
     )

@@ -1,4 +1,4 @@
-"""Blocking clients whose loop ends under them, or stays behind in a fork: a typed error, and nobody waits for ever."""
+"""Blocking clients whose loop ends, or stays in the parent of a fork, raise a typed error."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ consumer.close()
 
 
 def test_a_call_that_the_end_cuts_off_says_so() -> None:
-    """As one that comes after the end, and not as a cancellation that nobody asked for."""
+    """A call that is cut off by the end of the loop raises ClosedError, and not CancelledError."""
     thread, begun = LoopThread("fairlead consumer"), threading.Event()
     thread.start()
 
     async def wait() -> None:
-        """Wait for what does not come."""
+        """Wait forever."""
         begun.set()
         await asyncio.get_running_loop().create_future()
 
@@ -62,15 +62,15 @@ def test_a_call_that_the_end_cuts_off_says_so() -> None:
 
 
 def test_calls_that_race_with_the_end_end() -> None:
-    """Each with its result or the typed error, whichever came first: a loop that is about to end begins no call."""
+    """Calls that race with the end of the loop get a result or ClosedError."""
 
     async def answer() -> int:
-        """Take a turn of the loop."""
+        """Wait for one turn of the loop."""
         await asyncio.wait([asyncio.ensure_future(asyncio.to_thread(int))])
         return 7
 
     def call(thread: LoopThread) -> int:
-        """Call until the end, and count."""
+        """Call until the loop ends, and return the number of calls."""
         calls = 0
         try:
             while thread.run(answer(), timeout=20) == 7:
@@ -89,7 +89,7 @@ def test_calls_that_race_with_the_end_end() -> None:
 
 
 def test_a_fork_is_told_that_it_has_no_client() -> None:
-    """Its calls waited for ever for a thread that stayed with the parent, which goes on undisturbed."""
+    """A forked process gets a typed error from its parent's clients, and the parent is not affected."""
     run = subprocess.run(
         [sys.executable, "-c", FORKING], capture_output=True, text=True, timeout=60, check=False
     )
@@ -103,7 +103,7 @@ def test_a_fork_is_told_that_it_has_no_client() -> None:
 
 
 async def test_every_record_after_the_end_is_refused(broker: ScriptedBroker) -> None:
-    """Not only the first, which found no loop to wake; and a producer that is started again sends none of them."""
+    """Every record after the end of the producer is refused, and none is sent after a restart."""
 
     def scenario() -> None:
         producer = blocking.Producer(broker.url)

@@ -1,4 +1,4 @@
-"""The producer against a real listener that refuses as a test asks."""
+"""The producer, against a real listener with scripted refusals."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def producer(broker: ScriptedBroker) -> AsyncIterator[Producer]:
 
 
 async def test_a_record_is_stored_and_told(broker: ScriptedBroker, producer: Producer) -> None:
-    """The acknowledgement names topic, partition, offset and time."""
+    """The acknowledgement of a record has topic, partition, offset and timestamp."""
     moment = datetime(2013, 1, 1, 5, 15, tzinfo=UTC)
     delivery = await producer.send("flights", b"UA1545", key=b"UA", headers=[("h", b"1")], timestamp=moment)
     metadata = await delivery
@@ -55,7 +55,7 @@ async def test_a_record_is_stored_and_told(broker: ScriptedBroker, producer: Pro
 
 
 async def test_a_batch_that_lingers_does_not_wake_the_sender(broker: ScriptedBroker) -> None:
-    """Records to a thousand partitions would wake it a thousand times; what the first one asked for stands."""
+    """A record that lingers does not wake the sender, which already waits for an earlier deadline."""
     async with Producer(broker.url, linger_ms=60_000) as producer:
         first = await producer.send("flights", b"x", partition=0)
         awake = producer._sender._awake
@@ -68,7 +68,7 @@ async def test_a_batch_that_lingers_does_not_wake_the_sender(broker: ScriptedBro
 
 
 async def test_a_shorter_linger_is_not_slept_through(broker: ScriptedBroker) -> None:
-    """A record that is due before anything else the sender waits for wakes it; one behind a full batch too."""
+    """A record that is due before the sender's next deadline wakes the sender."""
     async with Producer(broker.url, linger_ms=20, batch_bytes=100) as producer:
         await producer.send_and_wait("flights", b"x", partition=0)
         async with asyncio.timeout(30):
@@ -80,7 +80,7 @@ async def test_a_shorter_linger_is_not_slept_through(broker: ScriptedBroker) -> 
 
 
 async def test_calls_ask_not_to_be_forwarded(broker: ScriptedBroker, producer: Producer) -> None:
-    """The SDK follows 421 itself, and says for how long a broker may wait."""
+    """Produce calls forbid forwarding, because the SDK follows 421 itself, and have a timeout."""
     await producer.send_and_wait("flights", b"x")
     [request] = broker.received(PRODUCE)
 
@@ -89,7 +89,7 @@ async def test_calls_ask_not_to_be_forwarded(broker: ScriptedBroker, producer: P
 
 
 async def test_records_keep_their_order_and_share_batches(broker: ScriptedBroker, producer: Producer) -> None:
-    """A thousand sends are a few requests, in order."""
+    """Records of a thousand sends are stored in order by a few requests."""
     deliveries = [await producer.send("flights", str(row).encode(), partition=0) for row in range(1000)]
     offsets = [(await delivery).offset for delivery in deliveries]
 
@@ -99,7 +99,7 @@ async def test_records_keep_their_order_and_share_batches(broker: ScriptedBroker
 
 
 async def test_records_without_a_key_reach_all_partitions(broker: ScriptedBroker) -> None:
-    """Batch by batch around the partitions, evenly."""
+    """Records without a key go to all partitions evenly, batch by batch."""
     async with Producer(broker.url, batch_bytes=1000) as producer:
         for row in range(400):
             await producer.send("flights", str(row).encode())
@@ -112,7 +112,7 @@ async def test_records_without_a_key_reach_all_partitions(broker: ScriptedBroker
 async def test_records_without_a_key_that_come_together_are_one_batch_of_one_partition(
     broker: ScriptedBroker,
 ) -> None:
-    """However many partitions there are; an empty key is a key."""
+    """Records without a key within the linger time are one batch of one partition; an empty key is a key."""
     async with Producer(broker.url, linger_ms=1000) as producer:
         for row in range(100):
             await producer.send("flights", b"%d" % row)
@@ -129,7 +129,7 @@ async def test_records_without_a_key_that_come_together_are_one_batch_of_one_par
     "code", ["not_enough_replicas", "throttled", "leader_changed", "not_leader", "disk_full"]
 )
 async def test_retryable_problems_are_retried(broker: ScriptedBroker, producer: Producer, code: str) -> None:
-    """By the kind of the problem, until the record is stored."""
+    """Retryable problems are retried until the record is stored."""
     broker.refuse(PRODUCE, code, code)
     metadata = await producer.send_and_wait("flights", b"x", partition=1)
 
@@ -140,7 +140,7 @@ async def test_retryable_problems_are_retried(broker: ScriptedBroker, producer: 
 async def test_a_problem_that_stays_wrong_is_raised_at_once(
     broker: ScriptedBroker, producer: Producer
 ) -> None:
-    """Kind `fix` is not retried, and leaves the producer usable."""
+    """A problem of the kind `fix` is raised without a retry, and the producer stays usable."""
     broker.refuse(PRODUCE, "crc_mismatch")
     with pytest.raises(CrcMismatchError, match="produce to flights-0"):
         await producer.send_and_wait("flights", b"x", partition=0)
@@ -152,7 +152,7 @@ async def test_a_problem_that_stays_wrong_is_raised_at_once(
 async def test_a_refused_partition_does_not_stop_the_others(
     broker: ScriptedBroker, producer: Producer
 ) -> None:
-    """207: each partition of the request has its own outcome, and only the refused one is sent again."""
+    """A refused partition of a request is sent again alone, and the others are acknowledged."""
 
     async def half(received: Received) -> Reply:
         """Store one partition and refuse the other."""
@@ -176,7 +176,7 @@ async def test_a_refused_partition_does_not_stop_the_others(
 
 
 async def test_order_holds_over_retries(broker: ScriptedBroker) -> None:
-    """Batches behind a refused one wait for it: one unfinished request a partition."""
+    """Batches keep their order over retries, because a partition has one unfinished request."""
     broker.refuse(PRODUCE, *["not_enough_replicas"] * 3)
     async with Producer(broker.url, batch_bytes=200, linger_ms=0) as producer:
         for row in range(100):
@@ -186,11 +186,11 @@ async def test_order_holds_over_retries(broker: ScriptedBroker) -> None:
 
 
 async def test_without_sequences_a_partition_has_one_request_under_way(broker: ScriptedBroker) -> None:
-    """Streams overtake each other: while one is unfinished, the others gather."""
+    """Without sequences a partition has one request in flight, because HTTP/2 streams may overtake each other."""
     under_way = most = 0
 
     async def slow(_: Received) -> Reply | None:
-        """Hold a request for a moment and count those under way."""
+        """Delay a request and count the requests in flight."""
         nonlocal under_way, most
         under_way += 1
         most = max(most, under_way)
@@ -208,7 +208,7 @@ async def test_without_sequences_a_partition_has_one_request_under_way(broker: S
 
 
 async def test_the_new_leader_is_found(broker: ScriptedBroker, producer: Producer) -> None:
-    """421 refreshes the metadata, and the batch goes to the new address."""
+    """421 refreshes the metadata, and the batch is sent to the new leader."""
     await producer.send_and_wait("flights", b"first", partition=0)
     async with type(broker)() as other:
         broker.addresses = {1: broker.url, 2: other.url}
@@ -220,12 +220,12 @@ async def test_the_new_leader_is_found(broker: ScriptedBroker, producer: Produce
 
 
 async def test_a_partition_without_a_leader_waits_for_one(broker: ScriptedBroker, producer: Producer) -> None:
-    """No leader is not a failure before the deadline."""
+    """A batch for a partition without a leader waits for one until its delivery timeout."""
     broker.leaders = [None, 1]
     delivery = await producer.send("flights", b"x", partition=0)
 
     async def elected(_: Received) -> None:
-        """Let the partition have a leader from here on."""
+        """Give the partition a leader."""
         broker.leaders = [1, 1]
 
     broker.script("/v1/metadata", elected)
@@ -233,7 +233,7 @@ async def test_a_partition_without_a_leader_waits_for_one(broker: ScriptedBroker
 
 
 async def test_the_delivery_timeout_tells_the_last_refusal(broker: ScriptedBroker) -> None:
-    """At the deadline the error has the cause, and says whether the record may be stored."""
+    """The error of a delivery timeout has the last refusal, and whether the record may be stored."""
     broker.refuse(PRODUCE, *["ack_timeout"] * 100)
     async with Producer(broker.url, delivery_timeout="300ms") as producer:
         with pytest.raises(DeliveryTimeoutError) as raised:
@@ -245,7 +245,7 @@ async def test_the_delivery_timeout_tells_the_last_refusal(broker: ScriptedBroke
 
 
 async def test_without_retries_the_first_refusal_is_final(broker: ScriptedBroker) -> None:
-    """`retries_max=0` is for at most once: a batch is never sent twice."""
+    """With `retries_max=0` a batch is never sent twice, for at most once delivery."""
     broker.refuse(PRODUCE, "ack_timeout")
     async with Producer(broker.url, retries_max=0, acks=1) as producer:
         with pytest.raises(Exception, match="ack_timeout"):
@@ -255,7 +255,7 @@ async def test_without_retries_the_first_refusal_is_final(broker: ScriptedBroker
 
 
 async def test_flush_raises_what_nobody_has_awaited(broker: ScriptedBroker, producer: Producer) -> None:
-    """Failures come as a group, once; those that were awaited are not told again."""
+    """A flush raises each failure once, as a group, unless its delivery was awaited."""
     broker.refuse(PRODUCE, "malformed_batch", "crc_mismatch")
     with pytest.raises(Exception, match="malformed_batch"):
         await producer.send_and_wait("flights", b"seen", partition=0)
@@ -268,10 +268,10 @@ async def test_flush_raises_what_nobody_has_awaited(broker: ScriptedBroker, prod
 
 
 async def test_leaving_the_block_flushes_and_raises(broker: ScriptedBroker) -> None:
-    """Nothing is dropped silently at exit."""
+    """The end of a producer's block flushes, and raises failures."""
 
     async def work() -> None:
-        """Use the producer as a program would."""
+        """Use the producer as a program does."""
         async with Producer(broker.url, linger_ms=60_000) as producer:
             await producer.send("flights", b"lingers", partition=1)
             broker.refuse(PRODUCE, "malformed_batch")
@@ -281,10 +281,10 @@ async def test_leaving_the_block_flushes_and_raises(broker: ScriptedBroker) -> N
 
 
 async def test_leaving_the_block_by_an_exception_flushes_too(broker: ScriptedBroker) -> None:
-    """The exception stays the one that is raised; failures of the flush are noted on it."""
+    """An exception in a producer's block is raised with the failures of the flush as notes."""
 
     async def work() -> None:
-        """Use the producer as a program would."""
+        """Use the producer as a program does."""
         async with Producer(broker.url, linger_ms=60_000) as producer:
             await producer.send("flights", b"kept", partition=1)
             await producer.flush()
@@ -300,11 +300,11 @@ async def test_leaving_the_block_by_an_exception_flushes_too(broker: ScriptedBro
 
 
 async def test_a_full_buffer_makes_send_wait(broker: ScriptedBroker) -> None:
-    """Back-pressure: the sender waits for acknowledgements, and memory stays bounded."""
+    """A full buffer makes `send` wait for acknowledgements, which bounds the memory."""
     held: list[asyncio.Event] = []
 
     async def hold(_: Received) -> None:
-        """Hold a request until the test lets it go."""
+        """Hold a request until the test releases it."""
         event = asyncio.Event()
         held.append(event)
         await event.wait()
@@ -323,7 +323,7 @@ async def test_a_full_buffer_makes_send_wait(broker: ScriptedBroker) -> None:
 
 
 async def test_lingering_batches_leave_when_the_buffer_is_full(broker: ScriptedBroker) -> None:
-    """A long linger and a small buffer do not lock each other."""
+    """Lingering batches are sent when the buffer is full."""
     async with Producer(broker.url, buffer_bytes=1000, linger_ms=3_600_000) as producer:
         async with asyncio.timeout(10):
             for _ in range(50):
@@ -331,7 +331,7 @@ async def test_lingering_batches_leave_when_the_buffer_is_full(broker: ScriptedB
 
 
 async def test_nobody_waits_for_room_that_a_lingering_batch_has(broker: ScriptedBroker) -> None:
-    """Of two who wait one gets room; what it puts there must not linger while the other waits."""
+    """A batch does not linger while another send waits for its room."""
     async with Producer(broker.url, linger_ms=60_000, buffer_bytes=1000) as producer, asyncio.timeout(5):
         await producer.send("flights", b"x" * 900, partition=0)
         async with asyncio.TaskGroup() as tasks:
@@ -342,7 +342,7 @@ async def test_nobody_waits_for_room_that_a_lingering_batch_has(broker: Scripted
 
 
 async def test_tables_are_sent_by_key(broker: ScriptedBroker, producer: Producer) -> None:
-    """Rows go where a per-record producer would send them, with one delivery a batch."""
+    """Rows of a table are sent to the partitions of their keys, with one delivery for each batch."""
     keys = [str(row % 7).encode() for row in range(100)]
     values = [str(row).encode() for row in range(100)]
     deliveries = await producer.send_batch("flights", pa.table({"key": keys, "value": values}))
@@ -355,7 +355,7 @@ async def test_tables_are_sent_by_key(broker: ScriptedBroker, producer: Producer
 
 
 async def test_a_table_larger_than_the_buffer_is_sent(broker: ScriptedBroker) -> None:
-    """Piece by piece as room comes back, in order."""
+    """A table larger than the buffer is sent piece by piece, in order."""
     table = pa.table({"value": [str(row).encode().ljust(100) for row in range(5000)]})
     async with Producer(
         broker.url, buffer_bytes=60_000, batch_bytes=1000, columnar_batch_bytes=20_000
@@ -366,7 +366,7 @@ async def test_a_table_larger_than_the_buffer_is_sent(broker: ScriptedBroker) ->
 
 
 async def test_tables_and_records_keep_their_order(broker: ScriptedBroker, producer: Producer) -> None:
-    """Records sent before a table are stored before it."""
+    """Records and tables are stored in the order of sending."""
     await producer.send("flights", b"before", partition=0)
     await producer.send_batch("flights", pa.table({"value": [b"table"]}), partition=0)
     await producer.send("flights", b"after", partition=0)
@@ -376,7 +376,7 @@ async def test_tables_and_records_keep_their_order(broker: ScriptedBroker, produ
 
 
 async def test_wrong_records_are_refused_before_they_can_spoil_a_batch(producer: Producer) -> None:
-    """Text is the commonest mistake; the message says what to do."""
+    """A wrong record is refused before it is added to a batch, and the error has the next step."""
     with pytest.raises(RecordError, match=r"value is str 'text'; give bytes, .*encode"):
         await producer.send("flights", "text")  # type: ignore[arg-type]
     with pytest.raises(RecordError, match="key"):
@@ -396,7 +396,7 @@ async def test_wrong_records_are_refused_before_they_can_spoil_a_batch(producer:
 
 
 async def test_views_of_bytes_are_copied(broker: ScriptedBroker, producer: Producer) -> None:
-    """A buffer that its owner changes after `send` does not change the record."""
+    """A buffer that changes after `send` does not change its record."""
     changing = bytearray(b"first")
     delivery = await producer.send("flights", changing, partition=0)  # type: ignore[arg-type]
     changing[:] = b"later"
@@ -406,7 +406,7 @@ async def test_views_of_bytes_are_copied(broker: ScriptedBroker, producer: Produ
 
 
 async def test_headers_are_those_of_the_call(broker: ScriptedBroker, producer: Producer) -> None:
-    """A list that is used again for the next record, or whatever can be gone through once."""
+    """Headers are read during `send`: a list can be reused, and an iterator is accepted."""
     headers: list[tuple[str, bytes | None]] = []
     for number in range(3):
         headers[:] = [("number", b"%d" % number)]
@@ -420,21 +420,21 @@ async def test_headers_are_those_of_the_call(broker: ScriptedBroker, producer: P
 
 
 async def test_a_record_beyond_the_buffer_is_refused(broker: ScriptedBroker) -> None:
-    """It would wait for ever."""
+    """A record larger than the buffer is refused, because it would wait forever."""
     async with Producer(broker.url, buffer_bytes=1000) as producer:
         with pytest.raises(BatchTooLargeError, match="buffer_bytes=1000"):
             await producer.send("flights", b"x" * 2000)
 
 
 async def test_an_unreachable_cluster_is_told_with_every_address() -> None:
-    """Nobody listens: each address with its cause, within the time that was allowed."""
+    """The error of an unreachable cluster has each address with its cause, within the retry timeout."""
     async with Producer("http://127.0.0.1:1,http://127.0.0.1:2", retry_timeout="200ms") as producer:
         with pytest.raises(UnreachableError, match=r"127\.0\.0\.1:1: .*127\.0\.0\.1:2: "):
             await producer.send("flights", b"x")
 
 
 async def test_any_bootstrap_address_is_enough(broker: ScriptedBroker) -> None:
-    """One that is down is passed over."""
+    """A bootstrap address that is down is skipped."""
     async with Producer(["http://127.0.0.1:1", broker.url]) as producer:
         assert (await producer.send_and_wait("flights", b"x", partition=0)).offset == 0
 
@@ -442,7 +442,7 @@ async def test_any_bootstrap_address_is_enough(broker: ScriptedBroker) -> None:
 async def test_a_batch_that_is_due_between_two_looks_is_sent(
     broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Time passes between asking what is due and asking when to ask again; nothing falls in between."""
+    """A batch that becomes due between the sender's check and its next deadline is sent."""
     calls = itertools.count()
     monotonic = clock.monotonic
     monkeypatch.setattr(clock, "monotonic", lambda: monotonic() + next(calls) * 0.002)
@@ -455,7 +455,7 @@ async def test_a_batch_that_is_due_between_two_looks_is_sent(
 
 @pytest.mark.parametrize("count", [7, 300])
 async def test_records_of_one_batch_keep_what_is_their_own(broker: ScriptedBroker, count: int) -> None:
-    """Keys, times and headers that only some records have; below and above what is laid out by hand."""
+    """Records of one batch keep their own keys and timestamps, in small and in large batches."""
     late = datetime(2400, 1, 1, tzinfo=UTC)
     keys = [b"k%d" % row if row % 3 == 2 else None for row in range(count)]
     own: list[datetime | int | None] = [None, 1_000, late, 2_000]

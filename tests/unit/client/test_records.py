@@ -1,4 +1,4 @@
-"""Batches and records as a consumer hands them out, from bytes as a leader stores them."""
+"""Batches and records of a consumer, from bytes as a leader stores them."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ def stored(values: list[bytes | None], base_offset: int, codec: Codec = Codec.NO
 
 
 def fetched(data: bytes, start: int, next_offset: int = 99) -> Fetched:
-    """Return data as the fetcher hands it to the reader."""
+    """Return data in the form in which the fetcher passes it to the reader."""
     cursor = Cursor("flights", "id", 4, start)
     return Fetched(cursor, cursor.life, memoryview(data), start, next_offset, None)
 
 
 def only(data: bytes, start: int = 0) -> ConsumerBatch:
-    """Return the single batch of stored data."""
+    """Return the only batch of the stored data."""
     [batch] = batches_in(fetched(data, start))
     return batch
 
 
 @pytest.mark.parametrize("codec", list(Codec))
 def test_records_come_back_as_they_were_sent(codec: Codec) -> None:
-    """Offset, key, value, time and headers of each record, whatever the codec."""
+    """A record has the offset, key, value, timestamp and headers with which it was sent, with every codec."""
     records = list(only(stored([b"a", None, b""], 40, codec)))
 
     assert [(r.topic, r.partition, r.offset, r.key, r.value) for r in records] == [
@@ -61,7 +61,7 @@ def test_records_come_back_as_they_were_sent(codec: Codec) -> None:
 
 
 def test_arrow_has_the_offsets_beside_the_columns() -> None:
-    """`to_arrow` adds the offset of each record and is made once."""
+    """`to_arrow` adds a column of offsets, and is computed once."""
     batch = only(stored([b"a", b"b"], 40))
     columns = batch.to_arrow()
 
@@ -71,7 +71,7 @@ def test_arrow_has_the_offsets_beside_the_columns() -> None:
 
 
 def test_uncompressed_values_are_not_copied() -> None:
-    """The value column points into the answer that the batch came in."""
+    """The value column of an uncompressed batch is a view of the answer."""
     data = stored([b"a" * 1000, b"b" * 1000], 0)
     batch = only(data)
     values = batch.to_arrow().column("value").buffers()[2]
@@ -82,7 +82,7 @@ def test_uncompressed_values_are_not_copied() -> None:
 
 
 def test_records_below_the_asked_offset_are_left_out() -> None:
-    """An answer may begin below the asked offset, in the middle of a batch or a batch too early."""
+    """Records below the requested offset are left out, within a batch and as whole batches."""
     data = stored([b"a", b"b"], 40) + stored([b"c", b"d", b"e"], 42)
     [batch] = batches_in(fetched(data, start=43))
 
@@ -93,7 +93,7 @@ def test_records_below_the_asked_offset_are_left_out() -> None:
 
 
 def test_a_batch_can_be_cut_before_an_offset() -> None:
-    """Reading until an end takes part of a batch."""
+    """A batch can be cut before an offset, as when a consumer reads to an end."""
     batch = only(stored([b"a", b"b", b"c"], 40)).before(42)
 
     assert [record.value for record in batch] == [b"a", b"b"]
@@ -101,7 +101,7 @@ def test_a_batch_can_be_cut_before_an_offset() -> None:
 
 
 def test_control_batches_are_never_handed_out() -> None:
-    """They are the cluster's own; the offsets after them go on."""
+    """Control batches are never delivered."""
     control = bytearray(stored([b"\0\0\0\2"], 40))
     attributes = int.from_bytes(control[38:40], "little") | Attribute.CONTROL
     control[38:40] = attributes.to_bytes(2, "little")
@@ -113,7 +113,7 @@ def test_control_batches_are_never_handed_out() -> None:
 
 @pytest.mark.parametrize(("at", "bit"), [(0, 5), (38, 1)], ids=["older than asked for", "a control batch"])
 def test_a_flipped_bit_leaves_no_batch_out(at: int, bit: int) -> None:
-    """What a header says of a batch is believed after its checksums: else its records would be passed over."""
+    """A batch with a flipped bit is refused, and never skipped because of its damaged header."""
     bad = bytearray(stored([b"b"], 41))
     bad[at] ^= 1 << bit
     batches = batches_in(fetched(stored([b"a"], 40) + bytes(bad) + stored([b"c"], 42), 40))
@@ -124,7 +124,7 @@ def test_a_flipped_bit_leaves_no_batch_out(at: int, bit: int) -> None:
 
 
 def test_a_damaged_batch_is_refused_with_its_place_after_the_good_ones() -> None:
-    """Checksums are proven before anything of a batch is handed out."""
+    """A damaged batch is refused with its position, after the valid batches before it."""
     good, bad = stored([b"a"], 40), bytearray(stored([b"b"], 41))
     bad[-20] ^= 1
     batches = batches_in(fetched(good + bytes(bad), 40))
@@ -138,7 +138,7 @@ def test_a_damaged_batch_is_refused_with_its_place_after_the_good_ones() -> None
 
 
 def test_a_forged_stamp_is_refused() -> None:
-    """The first checksum guards what the leader stamped: offset and epoch."""
+    """A changed stamp of offset and epoch fails the first checksum."""
     bad = bytearray(stored([b"a"], 40))
     bad[0] ^= 1
 
@@ -147,7 +147,7 @@ def test_a_forged_stamp_is_refused() -> None:
 
 
 def test_a_cut_off_answer_is_refused() -> None:
-    """A batch that ends beyond the data is malformed, not forgotten."""
+    """A truncated answer is malformed."""
     data = stored([b"a" * 100], 40)
 
     with pytest.raises(MalformedBatchError):
@@ -155,7 +155,7 @@ def test_a_cut_off_answer_is_refused() -> None:
 
 
 def test_a_record_finds_its_time_and_headers_where_the_batch_is_cut() -> None:
-    """What a record does not carry itself is looked up by its offset, not by where the batch once began."""
+    """A record of a cut batch has its own timestamp and headers."""
     batch = only(stored([b"a", b"b", b"c", b"d"], 40), 41)
     records = list(batch.before(43))
 
@@ -167,7 +167,7 @@ def test_a_record_finds_its_time_and_headers_where_the_batch_is_cut() -> None:
 
 
 def test_records_are_equal_only_to_themselves_and_do_not_change() -> None:
-    """Two views of one record stay two objects in a set, as long as nobody promises more."""
+    """Records are immutable, and equal only to themselves."""
     first, second = (next(iter(only(stored([b"a"], 40)))) for _ in range(2))
 
     assert first == first  # noqa: PLR0124 - that is the question
@@ -178,7 +178,7 @@ def test_records_are_equal_only_to_themselves_and_do_not_change() -> None:
 
 
 def test_records_and_batches_show_what_they_are() -> None:
-    """A representation that helps in a notebook."""
+    """Records and batches have a readable representation."""
     batch = only(stored([b"a"], 40))
 
     assert repr(batch) == "ConsumerBatch(flights-4, offsets 40 to 40, 1 records)"

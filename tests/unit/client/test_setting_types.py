@@ -1,4 +1,4 @@
-"""What clients are told whose settings have a wrong type, or no meaning where they are given."""
+"""Settings of clients with a wrong type, or without effect, are refused."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ OF_A_GROUP: list[tuple[str, Any]] = [
 def test_a_producer_names_the_setting_of_a_wrong_type(
     producer: type[Producer], settings: dict[str, Any], told: str
 ) -> None:
-    """With the value that was given and what is allowed, as for a value that makes no sense."""
+    """A producer's setting of a wrong type is refused with its name, its value and the allowed values."""
     with pytest.raises(SettingError, match=re.escape(told)):
         producer(**settings)
 
@@ -84,7 +84,7 @@ def test_a_producer_names_the_setting_of_a_wrong_type(
 def test_a_consumer_names_the_setting_of_a_wrong_type(
     consumer: type[Consumer], settings: dict[str, Any], told: str
 ) -> None:
-    """Likewise, alone and in a group."""
+    """A consumer's setting of a wrong type is refused, with and without a group."""
     with pytest.raises(SettingError, match=re.escape(told)):
         consumer(**settings)
 
@@ -94,13 +94,13 @@ def test_a_consumer_names_the_setting_of_a_wrong_type(
 def test_a_setting_of_a_group_is_refused_without_one(
     consumer: type[Consumer], name: str, value: object
 ) -> None:
-    """It would be ignored, whether or not it makes sense."""
+    """A setting for groups is refused without a group, because it would have no effect."""
     with pytest.raises(SettingError, match=f"^{name}=.* is not allowed: .*without a group"):
         consumer(**{name: value})  # type: ignore[arg-type]
 
 
 def test_a_producer_takes_all_settings_at_once() -> None:
-    """Of the types that are documented, whole milliseconds and parts of one."""
+    """A producer accepts all settings at once, and milliseconds as integers or fractions."""
     for linger_ms in (0, 5, 0.5):
         Producer(
             ["http://a:1"],
@@ -118,7 +118,7 @@ def test_a_producer_takes_all_settings_at_once() -> None:
 
 
 def test_a_consumer_takes_the_settings_of_a_group_with_one() -> None:
-    """Each of those that are refused without it; names of topics may come from anywhere."""
+    """A consumer in a group accepts all settings for groups, and topics from any iterable."""
     sensible = {name: value for name, value in OF_A_GROUP if value not in ("yesterday", "never")}
     Consumer(group="g", topics=(name for name in ("a", "b")), **sensible)
     Consumer(start="earliest", commit="after")

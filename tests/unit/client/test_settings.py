@@ -1,4 +1,4 @@
-"""What settings are read and which are refused."""
+"""Validation of settings."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ from fairlead_api.identifiers import Acks
     ],
 )
 def test_durations_are_read_with_their_unit(value: str, seconds: float) -> None:
-    """Text names its unit."""
+    """A duration as text has a unit."""
     assert seconds_of(value, "t") == pytest.approx(seconds)
 
 
 def test_durations_may_be_timedeltas() -> None:
-    """A timedelta is what it says."""
+    """A duration may be a timedelta."""
     assert seconds_of(timedelta(milliseconds=5), "t") == pytest.approx(0.005)
 
 
 @pytest.mark.parametrize("value", [30, 1.5, "30", "s", "-1s", "1 week", "", None, timedelta(seconds=-1)])
 def test_durations_without_a_unit_are_refused_by_name(value: object) -> None:
-    """A bare number is refused, because nobody can see its unit."""
+    """A duration without a unit, or of another type, is refused by name."""
     with pytest.raises(SettingError, match="delivery_timeout") as refused:
         seconds_of(value, "delivery_timeout")  # type: ignore[arg-type]
 
@@ -55,7 +55,7 @@ def test_durations_without_a_unit_are_refused_by_name(value: object) -> None:
 
 
 def test_bootstrap_takes_text_and_lists() -> None:
-    """Several addresses by comma or as a list, each once."""
+    """Bootstrap addresses are text separated by commas or a list, without repeats."""
     assert bootstrap_of("http://a:1/, http://b:2,http://a:1") == ("http://a:1", "http://b:2")
     assert bootstrap_of(["https://a:1"]) == ("https://a:1",)
 
@@ -68,7 +68,7 @@ def test_bootstrap_takes_text_and_lists() -> None:
     ],
 )  # fmt: skip
 def test_bootstrap_refuses_what_is_no_address(value: str | list[str]) -> None:
-    """A path, another scheme or a port that no broker can have: nothing is asked there."""
+    """A bootstrap address with a path, another scheme or an impossible port is refused."""
     with pytest.raises(SettingError, match="bootstrap"):
         bootstrap_of(value)
 
@@ -84,7 +84,7 @@ def test_bootstrap_refuses_what_is_no_address(value: str | list[str]) -> None:
     ],
 )  # fmt: skip
 def test_an_address_as_kafka_has_it_is_told_with_its_scheme(value: str, meant: str) -> None:
-    """It is the commonest mistake, as are paths and IPv6 without brackets; what is no address is not proposed."""
+    """A bootstrap address in another form is refused, and the error proposes the right form if there is one."""
     with pytest.raises(SettingError) as refused:
         bootstrap_of(value)
 
@@ -92,7 +92,7 @@ def test_an_address_as_kafka_has_it_is_told_with_its_scheme(value: str, meant: s
 
 
 def test_acks_are_read_as_kafka_writes_them() -> None:
-    """0, 1, all and -1."""
+    """The values of acks are 0, 1, all and -1, as in Kafka."""
     assert [acks_of(value) for value in (0, "0", 1, "1", "all", -1, Acks.LEADER)] == [
         Acks.NONE, Acks.NONE, Acks.LEADER, Acks.LEADER, Acks.ALL, Acks.ALL, Acks.LEADER,
     ]  # fmt: skip
@@ -101,7 +101,7 @@ def test_acks_are_read_as_kafka_writes_them() -> None:
 
 
 def test_codecs_and_policies_are_read_by_name() -> None:
-    """Unknown names are told what there is."""
+    """Codecs and offset policies are read by name, and unknown names are refused with the known ones."""
     assert codec_of("zstd") is Codec.ZSTD
     assert codec_of(Codec.NONE) is Codec.NONE
     assert policy_of("latest", "offset_policy").value == "latest"
@@ -115,7 +115,7 @@ def test_codecs_and_policies_are_read_by_name() -> None:
 
 @pytest.mark.parametrize("value", ["99999999999999h", "9" * 400 + "s"])
 def test_a_policy_of_a_span_that_no_clock_knows_is_refused_by_name(value: str) -> None:
-    """More than a timedelta holds, and more than a float does."""
+    """An offset policy with a duration beyond a timedelta or a float is refused by name."""
     with pytest.raises(SettingError, match="start=") as refused:
         policy_of(value, "start")
 
@@ -130,7 +130,7 @@ def test_a_policy_of_a_span_that_no_clock_knows_is_refused_by_name(value: str) -
     ],
 )  # fmt: skip
 def test_producer_settings_that_make_no_sense_are_refused(field: str, value: object) -> None:
-    """Each limit is checked when the settings are built."""
+    """Producer settings that make no sense are refused when they are built."""
     with pytest.raises(SettingError):
         ProducerSettings(**{field: value})  # type: ignore[arg-type]
 
@@ -146,13 +146,13 @@ def test_producer_settings_that_make_no_sense_are_refused(field: str, value: obj
     ],
 )
 def test_consumer_settings_that_make_no_sense_are_refused(field: str) -> None:
-    """Each limit is checked when the settings are built."""
+    """Consumer settings that make no sense are refused when they are built."""
     with pytest.raises(SettingError, match=field):
         ConsumerSettings(**{field: 0})  # type: ignore[arg-type]
 
 
 def test_pauses_double_up_to_their_limit() -> None:
-    """Exponential, at most the limit, half of it by chance."""
+    """Pauses double up to their limit, and half of each pause is random."""
     backoff = Backoff(0.1, 1.0)
 
     assert [backoff.seconds(attempts, 1.0) for attempts in (1, 2, 3, 4, 5, 1000)] == pytest.approx(
@@ -162,5 +162,5 @@ def test_pauses_double_up_to_their_limit() -> None:
 
 
 def test_pauses_follow_the_server_where_it_asks_for_more() -> None:
-    """`Retry-After` is a lower bound."""
+    """A pause is at least as long as `Retry-After`."""
     assert Backoff(0.1, 1.0).seconds(1, 0.5, advice_seconds=7.0) == 7.0

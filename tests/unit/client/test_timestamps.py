@@ -1,4 +1,4 @@
-"""Times as users write them."""
+"""Timestamps given by programs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fairlead.timestamps import datetime_of, timestamp_us_of
 
 
 def test_aware_datetimes_keep_their_microseconds() -> None:
-    """Any time zone, to the microsecond and back."""
+    """A datetime of any time zone is converted to microseconds and back without loss."""
     moment = datetime(2013, 1, 1, 5, 15, 0, 250_001, tzinfo=timezone(timedelta(hours=-5)))
 
     assert datetime_of(timestamp_us_of(moment, "start")) == moment
@@ -19,12 +19,12 @@ def test_aware_datetimes_keep_their_microseconds() -> None:
 
 
 def test_numbers_are_milliseconds() -> None:
-    """As everywhere in Kafka's world."""
+    """A timestamp as an integer is in milliseconds, as in Kafka."""
     assert timestamp_us_of(1_500, "timestamp") == 1_500_000
 
 
 @pytest.mark.parametrize("value", [datetime(2013, 1, 1), "2013-01-01", 1.5, True, None])  # noqa: DTZ001
 def test_times_that_could_be_meant_otherwise_are_refused(value: object) -> None:
-    """A naive datetime has no moment; the message names the argument."""
+    """An ambiguous timestamp, such as a naive datetime, is refused, and the error names the argument."""
     with pytest.raises(SettingError, match="timestamp"):
         timestamp_us_of(value, "timestamp")  # type: ignore[arg-type]

@@ -1,11 +1,11 @@
-"""Programs that use the SDK end with the exit code that they mean."""
+"""Programs that use the SDK exit with their own exit code."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 
-# The last result arrives just before the program ends: without the waiting, one such program in three aborts.
+# The last result arrives just before the program ends. If the client did not wait, one of three programs would abort.
 PROGRAM = """
 import asyncio
 from fairlead.errors import UnreachableError
@@ -25,7 +25,7 @@ asyncio.run(main())
 
 
 async def test_short_programs_end_well() -> None:
-    """Python's finalization never meets a thread of the HTTP client."""
+    """A short program exits with code 0, because no thread of the HTTP client runs during Python's finalization."""
 
     async def run() -> int | None:
         """Run the program and return its exit code."""

@@ -1,4 +1,4 @@
-"""The picture of the cluster: what is asked when, and what is kept."""
+"""The cached metadata of the cluster: when it is requested, and what is kept."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ METADATA = "/v1/metadata"
 
 @pytest.fixture
 async def metadata(broker: ScriptedBroker) -> AsyncIterator[MetadataCache]:
-    """A cache before the scripted broker, which has the topics flights, ships and trains."""
+    """A metadata cache in front of the scripted broker, which has the topics flights, ships and trains."""
     broker.topics = ["flights", "ships", "trains"]
     async with Transport(ConnectionSettings(bootstrap=(broker.url,))) as transport:
         yield MetadataCache(transport)
 
 
 async def test_a_topic_is_asked_for_once(broker: ScriptedBroker, metadata: MetadataCache) -> None:
-    """Afterwards the picture answers."""
+    """The metadata of a topic is requested once and cached."""
     topic = await metadata.topic("flights")
     assert await metadata.topic("flights") is topic
 
@@ -41,7 +41,7 @@ async def test_a_topic_is_asked_for_once(broker: ScriptedBroker, metadata: Metad
 async def test_a_new_topic_joins_those_already_wanted(
     broker: ScriptedBroker, metadata: MetadataCache
 ) -> None:
-    """One picture of all topics, so that one refresh serves them all."""
+    """The cache requests a new topic together with all topics that it already has."""
     await metadata.topic("flights")
     await metadata.topic("ships")
 
@@ -50,7 +50,7 @@ async def test_a_new_topic_joins_those_already_wanted(
 
 
 async def test_many_callers_share_one_request(broker: ScriptedBroker, metadata: MetadataCache) -> None:
-    """Everybody who finds the picture wrong at once waits for the same answer."""
+    """Concurrent callers that need a refresh share one request."""
     await asyncio.gather(*(metadata.topic("flights") for _ in range(20)))
     assert len(broker.received(METADATA)) == 1
     await asyncio.gather(*(metadata.refresh() for _ in range(20)))
@@ -61,7 +61,7 @@ async def test_many_callers_share_one_request(broker: ScriptedBroker, metadata: 
 async def test_an_unchanged_picture_is_not_sent_again(
     broker: ScriptedBroker, metadata: MetadataCache
 ) -> None:
-    """The ETag is told, 304 keeps the picture and makes it young."""
+    """A refresh sends the ETag, and 304 keeps the cached topics and renews their age."""
     await metadata.topic("flights")
     before = metadata.picture
     await metadata.refresh()
@@ -72,7 +72,7 @@ async def test_an_unchanged_picture_is_not_sent_again(
 
 
 async def test_a_changed_picture_is_taken(broker: ScriptedBroker, metadata: MetadataCache) -> None:
-    """A partition that lost its leader has none."""
+    """A refresh replaces changed metadata: a partition that lost its leader has none."""
     await metadata.topic("flights")
     broker.leaders = [1, None]
     await metadata.refresh()
@@ -83,7 +83,7 @@ async def test_a_changed_picture_is_taken(broker: ScriptedBroker, metadata: Meta
 async def test_a_missing_topic_is_told_and_not_asked_for_again(
     broker: ScriptedBroker, metadata: MetadataCache
 ) -> None:
-    """One wrong name does not stay in every later request, nor spoil the others."""
+    """A missing topic is reported, is not requested again, and does not affect the other topics."""
     await metadata.topic("flights")
     with pytest.raises(TopicNotFoundError, match="planes"):
         await metadata.topics(["flights", "planes"])
@@ -95,7 +95,7 @@ async def test_a_missing_topic_is_told_and_not_asked_for_again(
 async def test_a_broker_that_refuses_the_whole_call_for_one_name_is_asked_without_it(
     broker: ScriptedBroker, metadata: MetadataCache
 ) -> None:
-    """The problem names the missing topic; the others are still told."""
+    """A broker that refuses the request because of one missing topic is asked again without that topic."""
     broker.refuse(METADATA, "topic_not_found", topic="planes")
     with pytest.raises(TopicNotFoundError, match="planes"):
         await metadata.topics(["flights", "planes"])
@@ -104,7 +104,7 @@ async def test_a_broker_that_refuses_the_whole_call_for_one_name_is_asked_withou
 
 
 async def test_a_deleted_topic_leaves_the_picture(broker: ScriptedBroker, metadata: MetadataCache) -> None:
-    """`asked` tells that it is gone, rather than not known."""
+    """A deleted topic leaves the cached metadata, and stays in `asked`."""
     await metadata.topics(["flights", "ships"])
     broker.topics.remove("ships")
     await metadata.refresh()
@@ -116,7 +116,7 @@ async def test_a_deleted_topic_leaves_the_picture(broker: ScriptedBroker, metada
 async def test_names_that_cannot_be_are_refused_without_a_call(
     broker: ScriptedBroker, metadata: MetadataCache
 ) -> None:
-    """A comma in a name would be two names."""
+    """A topic name with a comma is refused without a request, because it would be two names."""
     with pytest.raises(InvalidTopicNameError):
         await metadata.topic("flights,ships")
 
@@ -124,7 +124,7 @@ async def test_names_that_cannot_be_are_refused_without_a_call(
 
 
 async def test_the_picture_grows_old(broker: ScriptedBroker) -> None:
-    """At its age it is taken again without a refusal, but only if somebody wants a topic."""
+    """Cached metadata is old after its maximum age, but only if it has topics."""
     settings = ConnectionSettings(bootstrap=(broker.url,), metadata_age_seconds_max=0.0)
     async with Transport(settings) as transport:
         metadata = MetadataCache(transport)
@@ -135,7 +135,7 @@ async def test_the_picture_grows_old(broker: ScriptedBroker) -> None:
 
 
 async def test_more_names_than_a_url_holds(broker: ScriptedBroker, metadata: MetadataCache) -> None:
-    """A broker takes no head of any length: all topics are asked for, and only those wanted are kept."""
+    """More names than fit into a URL lead to a request for all topics, of which only the requested ones are kept."""
     broker.topics = [f"flights-of-the-year-{number}" for number in range(2_000)]
     wanted = broker.topics[:1_500]
     found = await metadata.topics(wanted)
@@ -150,7 +150,7 @@ async def test_more_names_than_a_url_holds(broker: ScriptedBroker, metadata: Met
 
 @pytest.fixture
 async def asked_first(broker: ScriptedBroker) -> AsyncIterator[ScriptedBroker]:
-    """Another broker, which names itself broker 2 and leads everything: clients ask it before the first one."""
+    """Another broker, which says that broker 2 leads everything, and whose address the client tries first."""
     async with type(broker)() as other:
         other.addresses = broker.addresses = {1: broker.url, 2: other.url}
         other.leaders = [2, 2]
@@ -159,7 +159,7 @@ async def asked_first(broker: ScriptedBroker) -> AsyncIterator[ScriptedBroker]:
 
 @pytest.fixture
 async def both(broker: ScriptedBroker, asked_first: ScriptedBroker) -> AsyncIterator[MetadataCache]:
-    """A cache before both brokers."""
+    """A metadata cache in front of both brokers."""
     async with Transport(ConnectionSettings(bootstrap=(asked_first.url, broker.url))) as transport:
         yield MetadataCache(transport)
 
@@ -167,7 +167,7 @@ async def both(broker: ScriptedBroker, asked_first: ScriptedBroker) -> AsyncIter
 async def test_a_broker_that_is_cut_off_does_not_hide_what_others_know(
     broker: ScriptedBroker, asked_first: ScriptedBroker, both: MetadataCache
 ) -> None:
-    """Whose picture is wrong and who stands by it is compared with another, who is asked from then on."""
+    """Wrong metadata that an isolated broker repeats is compared with another broker's, which is asked from then on."""
     broker.leader_epoch = 2
     await both.topic("flights")
     assert both.picture.leader("flights", 0) == asked_first.url
@@ -177,7 +177,7 @@ async def test_a_broker_that_is_cut_off_does_not_hide_what_others_know(
     asked = len(asked_first.received(METADATA))
     await both.refresh()
 
-    # That picture was found wrong as well: the other one is heard, and is not newer.
+    # The other broker's metadata led to a refresh too: the first broker is asked, and its metadata is not newer.
     assert len(asked_first.received(METADATA)) == asked + 1
     assert both.picture.leader("flights", 0) == broker.url
     broker.leader_epoch = 3
@@ -187,7 +187,7 @@ async def test_a_broker_that_is_cut_off_does_not_hide_what_others_know(
 
 
 async def test_an_old_picture_is_compared_too(broker: ScriptedBroker, asked_first: ScriptedBroker) -> None:
-    """Who reads from a broker that is cut off hears nothing that is wrong, and nothing new either."""
+    """Old metadata is compared with another broker's too, because an isolated broker never has newer metadata."""
     broker.leader_epoch = 2
     addresses = (asked_first.url, broker.url)
     async with Transport(ConnectionSettings(bootstrap=addresses, metadata_age_seconds_max=0)) as transport:
@@ -202,7 +202,7 @@ async def test_an_old_picture_is_compared_too(broker: ScriptedBroker, asked_firs
 async def test_another_opinion_is_left_alone_where_it_is_none(
     broker: ScriptedBroker, asked_first: ScriptedBroker, both: MetadataCache
 ) -> None:
-    """A refusal, an older picture and that of another topic of the same name change nothing."""
+    """Another broker's answer is ignored if it is a refusal, is older, or has another topic of the same name."""
     await both.topic("flights")
     broker.refuse(METADATA, "topic_not_found")
     await both.refresh()
@@ -218,11 +218,11 @@ async def test_another_opinion_is_left_alone_where_it_is_none(
 async def test_a_silent_broker_is_not_waited_for(
     broker: ScriptedBroker, asked_first: ScriptedBroker, both: MetadataCache
 ) -> None:
-    """Its opinion is not worth more than a second, and is not asked for again at once."""
+    """A second broker that does not answer is waited for at most a second, and is not asked again at once."""
     never = asyncio.Event()
 
     async def silent(_: Received) -> Reply:
-        """Give no answer."""
+        """Never answer."""
         await never.wait()
         raise AssertionError("it is over")
 
@@ -238,7 +238,7 @@ async def test_a_silent_broker_is_not_waited_for(
 
 
 def test_a_missing_topic_is_named_once() -> None:
-    """The message says what was asked, for which topic, and what to do."""
+    """The error for a missing topic has the request, the topic and the next step."""
     error = topic_not_found("planes")
 
     assert str(error) == (

@@ -1,4 +1,4 @@
-"""One call over HTTP/2: answers, problems, retries, addresses that are down."""
+"""Calls over HTTP/2: answers, problems, retries, and addresses that are down."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def good(_: Received) -> Reply:
 async def test_an_answer_has_status_body_etag_and_broker(
     broker: ScriptedBroker, transport: Transport
 ) -> None:
-    """What a caller needs of it."""
+    """An answer has its status, body, ETag and broker."""
     broker.script("/v1/versions", good)
     answer = await transport.send(CALL, broker.url)
 
@@ -59,7 +59,7 @@ async def test_an_answer_has_status_body_etag_and_broker(
 
 
 async def test_a_problem_becomes_its_error(broker: ScriptedBroker, transport: Transport) -> None:
-    """With the subject of the call and the broker that refused."""
+    """A problem is raised as its error, with the subject of the call and the broker that refused it."""
     broker.refuse("/v1/versions", "topic_not_found", topic="flights")
     with pytest.raises(TopicNotFoundError) as raised:
         await transport.send(CALL, broker.url)
@@ -71,10 +71,10 @@ async def test_a_problem_becomes_its_error(broker: ScriptedBroker, transport: Tr
 async def test_an_answer_of_somebody_else_is_an_error_too(
     broker: ScriptedBroker, transport: Transport
 ) -> None:
-    """A proxy's page is no problem document; its status decides."""
+    """An answer without a problem document, as from a proxy, is raised as an error by its status."""
 
     async def page(_: Received) -> Reply:
-        """Answer as a proxy would."""
+        """Answer as a proxy."""
         return 502, {"content-type": "text/html"}, b"<h1>Bad Gateway</h1>"
 
     broker.script("/v1/versions", page)
@@ -83,10 +83,10 @@ async def test_an_answer_of_somebody_else_is_an_error_too(
 
 
 async def test_retry_after_is_read_from_the_header(broker: ScriptedBroker, transport: Transport) -> None:
-    """Where the document does not say it."""
+    """Retry-After is read from the header if the problem document has no such member."""
 
     async def throttled(_: Received) -> Reply:
-        """Answer with the advice in the header."""
+        """Refuse with Retry-After in the header."""
         return 429, {"retry-after": "7"}, b'{"code": "throttled", "status": 429, "detail": "slow down"}'
 
     broker.script("/v1/versions", throttled)
@@ -97,7 +97,7 @@ async def test_retry_after_is_read_from_the_header(broker: ScriptedBroker, trans
 
 
 async def test_calls_pass_over_addresses_that_are_down(broker: ScriptedBroker, transport: Transport) -> None:
-    """Any one alive is enough, and is asked first from then on."""
+    """A call skips addresses that are down, and the next call starts with the address that answered."""
     broker.script("/v1/versions", good, good)
     await transport.call(CALL)
     answer = await transport.call(CALL)
@@ -106,7 +106,7 @@ async def test_calls_pass_over_addresses_that_are_down(broker: ScriptedBroker, t
 
 
 async def test_calls_are_retried_by_kind(broker: ScriptedBroker, transport: Transport) -> None:
-    """Retry and refresh go on until an answer; fix ends at once."""
+    """A call is retried for the kinds retry and refresh, and fails at once for the kind fix."""
     broker.refuse("/v1/versions", "shutting_down", "no_leader", "overloaded")
     broker.script("/v1/versions", good)
     assert (await transport.call(CALL)).status == 200
@@ -119,7 +119,7 @@ async def test_calls_are_retried_by_kind(broker: ScriptedBroker, transport: Tran
 
 
 async def test_a_broker_that_goes_on_refusing_is_left(broker: ScriptedBroker, transport: Transport) -> None:
-    """One that is cut off from the others does so for as long as it is; those who do not answer come last."""
+    """A broker that refuses a call is left for another one, which is asked first from then on."""
     async with type(broker)() as other:
         other.script("/v1/versions", good, good)
         broker.refuse("/v1/versions", "coordination_unavailable")
@@ -132,7 +132,7 @@ async def test_a_broker_that_goes_on_refusing_is_left(broker: ScriptedBroker, tr
 
 
 async def test_known_brokers_are_asked_when_the_bootstrap_is_down(broker: ScriptedBroker) -> None:
-    """Addresses from the metadata outlive the bootstrap addresses."""
+    """Brokers from the metadata are asked when all bootstrap addresses are down."""
     broker.script("/v1/versions", good)
     async with Transport(ConnectionSettings(bootstrap=("http://127.0.0.1:1",))) as transport:
         transport.known_brokers = (broker.url,)
@@ -141,7 +141,7 @@ async def test_known_brokers_are_asked_when_the_bootstrap_is_down(broker: Script
 
 
 async def test_a_refused_connection_has_no_side_effect() -> None:
-    """Nothing was sent, so nothing can have happened."""
+    """A refused connection has no side effect, because no request was sent."""
     settings = ConnectionSettings(bootstrap=("http://127.0.0.1:1",), retry_timeout_seconds=0.05)
     async with Transport(settings) as transport:
         with pytest.raises(UnreachableError, match="refused") as raised:
@@ -151,7 +151,7 @@ async def test_a_refused_connection_has_no_side_effect() -> None:
 
 
 async def test_a_connection_that_breaks_under_a_request_leaves_doubt(broker: ScriptedBroker) -> None:
-    """The broker had the request and was gone before it answered, as one that is killed."""
+    """A connection that breaks after the request was received leaves the side effect unknown."""
     relay = await asyncio.start_server(_relay_until_answered(broker), "127.0.0.1", 0)
     url = f"http://127.0.0.1:{relay.sockets[0].getsockname()[1]}"
     broker.script("/v1/versions", good)
@@ -166,7 +166,7 @@ async def test_a_connection_that_breaks_under_a_request_leaves_doubt(broker: Scr
 def _relay_until_answered(
     broker: ScriptedBroker,
 ) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
-    """Pass on what a client says, and break the connection when the broker has it and answers."""
+    """Relay a client's bytes, and abort the connection when the broker has the request and answers."""
     port = int(broker.url.rpartition(":")[2])
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -190,7 +190,7 @@ def _relay_until_answered(
 
 
 async def test_a_silent_broker_may_have_acted(broker: ScriptedBroker) -> None:
-    """The request was sent and no answer came: in doubt."""
+    """A broker that does not answer may have executed the request."""
 
     async def silent(_: Received) -> Reply | None:
         """Never answer."""
@@ -208,7 +208,7 @@ async def test_a_silent_broker_may_have_acted(broker: ScriptedBroker) -> None:
 
 
 async def test_a_closed_transport_says_so(broker: ScriptedBroker) -> None:
-    """Before it was opened and after it was closed."""
+    """A transport that is not open, or was closed, raises ClosedError."""
     transport = Transport(ConnectionSettings(bootstrap=(broker.url,)))
     with pytest.raises(ClosedError):
         await transport.send(CALL, broker.url)
@@ -219,7 +219,7 @@ async def test_a_closed_transport_says_so(broker: ScriptedBroker) -> None:
 
 
 async def test_what_is_open_is_not_opened_again(broker: ScriptedBroker, transport: Transport) -> None:
-    """Connections of the first time, and a task that sends, would be left behind."""
+    """An open transport or producer refuses to be opened again, because its first connections would leak."""
     with pytest.raises(SettingError, match="while it is open"):
         await transport.__aenter__()
     async with Producer(broker.url) as producer:

@@ -1,4 +1,4 @@
-"""Addresses of something else than the data listener of a broker: what is there, and what is wanted instead."""
+"""Addresses that are not a broker's data listener: the error names what answered and what is wanted."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 @asynccontextmanager
 async def listening(serve: Serve, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
-    """Listen on a free port and yield it with its host."""
+    """Listen on a free port and yield the address."""
 
     async def served(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve, and end with the client at the latest."""
+        """Serve a connection and close it."""
         try:
             await serve(reader, writer)
         except OSError:
@@ -43,31 +43,31 @@ async def listening(serve: Serve, tls: ssl.SSLContext | None = None) -> AsyncIte
 
 
 async def http1(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Answer like a server of HTTP/1.1."""
+    """Answer as an HTTP/1.1 server."""
     await reader.read(100)
     writer.write(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")
     await writer.drain()
 
 
 async def close_at_once(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
-    """Close after the first bytes, as a broker of Kafka does: they are no length of a request."""
+    """Close after the first bytes, as a Kafka broker does, for which they are not a valid request length."""
     await reader.read(4)
 
 
 async def never_answer(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
-    """Take what comes."""
+    """Read and never answer."""
     await reader.read()
 
 
 async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Speak first, as servers of other protocols do."""
+    """Send first, as servers of some protocols do."""
     writer.write(b"220 mail.example ESMTP\r\n")
     await reader.read()
 
 
 @pytest.fixture
 def tls(tmp_path: Path) -> ssl.SSLContext:
-    """TLS with a certificate that nobody knows."""
+    """TLS with a certificate that no client trusts."""
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
     made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     named = ["-keyout", str(key), "-out", str(certificate), "-subj", "/CN=localhost"]
@@ -78,7 +78,7 @@ def tls(tmp_path: Path) -> ssl.SSLContext:
 
 
 async def refusal(address: str) -> FairleadError:
-    """Return what a client is told at an address."""
+    """Return the error of a client at an address."""
     with pytest.raises(FairleadError) as refused:
         async with asyncio.timeout(20), Admin(address, retry_timeout="100ms", request_timeout="1s") as admin:
             await admin.list_topics()
@@ -95,7 +95,7 @@ async def refusal(address: str) -> FairleadError:
 )
 @pytest.mark.parametrize("scheme", ["http", "https"])
 async def test_another_server_is_told(serve: Serve, told: str, scheme: str) -> None:
-    """By what it answers to HTTP/2 without TLS, whatever was asked for."""
+    """The error of another server's address names the server by its answer to HTTP/2 without TLS."""
     async with listening(serve) as place:
         error = await refusal(f"{scheme}://{place}")
 
@@ -105,7 +105,7 @@ async def test_another_server_is_told(serve: Serve, told: str, scheme: str) -> N
 
 
 async def test_silence_is_told(broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With how long it was listened to; an address where nobody listens, or a broker, is not looked at."""
+    """The error of a silent address has the wait; an address without a listener, or of a broker, is not probed."""
     monkeypatch.setattr("fairlead.connection.transport.ANSWER_MARGIN_SECONDS", -0.8)
     async with listening(never_answer) as place:
         error = await refusal(f"http://{place}")
@@ -116,7 +116,7 @@ async def test_silence_is_told(broker: ScriptedBroker, monkeypatch: pytest.Monke
 
 
 async def test_the_other_scheme_is_told(broker: ScriptedBroker, tls: ssl.SSLContext) -> None:
-    """TLS where none is wanted, none where it is wanted; a certificate that is not trusted stays what it is."""
+    """A wrong scheme is reported with the right one; an untrusted certificate keeps its own error."""
     async with listening(http1, tls) as place:
         too_little = await refusal(f"http://{place}")
         untrusted = await refusal(f"https://{place}")
@@ -137,7 +137,7 @@ async def test_the_other_scheme_is_told(broker: ScriptedBroker, tls: ssl.SSLCont
     ],
 )
 async def test_other_servers_of_http2_are_told(broker: ScriptedBroker, answer: Reply) -> None:
-    """A page, a store of etcd, a proxy: no client takes what they say for a broker's."""
+    """An answer of another HTTP/2 server, such as etcd or a proxy, is never taken for a broker's."""
 
     async def say(_: Received) -> Reply:
         """Answer as scripted."""
@@ -158,7 +158,7 @@ async def test_other_servers_of_http2_are_told(broker: ScriptedBroker, answer: R
 
 
 async def test_the_listener_of_the_brokers_is_told(broker: ScriptedBroker) -> None:
-    """It refuses whoever is no broker."""
+    """The brokers' own listener is named in the error, by its refusal of clients."""
     broker.refuse("/v1/topics", "peer_refused")
 
     assert str(await refusal(broker.url)).endswith(

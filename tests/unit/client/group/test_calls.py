@@ -1,4 +1,4 @@
-"""How a member finds its coordinator, and keeps to it, against real listeners that answer as a test asks."""
+"""A member finds its coordinator and stays with it, against real listeners with scripted answers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ANSWER = {"member_epoch": 3, "heartbeat_interval_ms": 5000, "session_timeout_ms"
 
 
 def script(reply: Reply | None) -> object:
-    """Return the script of one answer; None never answers."""
+    """Return a script that gives one answer, or never answers if it is None."""
 
     async def answer(_: Received) -> Reply:
         """Answer as scripted."""
@@ -54,7 +54,7 @@ async def other(broker: ScriptedBroker) -> AsyncIterator[ScriptedBroker]:
 
 @pytest.fixture
 async def calls(broker: ScriptedBroker, other: ScriptedBroker) -> AsyncIterator[GroupCalls]:
-    """The calls of member m of group g, which knows both brokers."""
+    """The calls of member m of group g, with both brokers as bootstrap addresses."""
     async with Transport(ConnectionSettings(bootstrap=(broker.url, other.url))) as transport:
         yield GroupCalls(transport, "g", "m", heartbeat_seconds_max=0.5)
 
@@ -63,7 +63,7 @@ async def calls(broker: ScriptedBroker, other: ScriptedBroker) -> AsyncIterator[
 async def test_the_coordinator_is_followed_and_kept(
     calls: GroupCalls, broker: ScriptedBroker, other: ScriptedBroker, replies: Replies, scheme: str
 ) -> None:
-    """Whoever is asked first names it, in the same attempt; later calls go there at once."""
+    """The coordinator that a broker names is asked in the same attempt, and directly in later calls."""
     broker.refuse(MEMBER, "not_coordinator", address=scheme + other.url.removeprefix("http://"))
     other.script(MEMBER, *[script(replies.json(ANSWER))] * 2)  # type: ignore[list-item]
     first = await calls.heartbeat(JOIN)
@@ -78,7 +78,7 @@ async def test_the_coordinator_is_followed_and_kept(
 async def test_brokers_that_name_each_other_end_the_attempt(
     calls: GroupCalls, broker: ScriptedBroker, other: ScriptedBroker
 ) -> None:
-    """The group is moving: the next attempt comes after a pause."""
+    """Brokers that name each other as the coordinator end the attempt, because the group is being moved."""
     broker.refuse(MEMBER, *["not_coordinator"] * HOPS_MAX, address=other.url)
     other.refuse(MEMBER, *["not_coordinator"] * HOPS_MAX, address=broker.url)
     with pytest.raises(NotCoordinatorError):
@@ -91,7 +91,7 @@ async def test_brokers_that_name_each_other_end_the_attempt(
 async def test_a_coordinator_in_trouble_is_asked_once_and_then_the_next_broker(
     calls: GroupCalls, broker: ScriptedBroker, other: ScriptedBroker, replies: Replies, code: str
 ) -> None:
-    """Somebody else may have taken the group over."""
+    """A coordinator that fails is asked once, and the next attempt goes to another broker."""
     broker.refuse(MEMBER, code)
     other.script(MEMBER, script(replies.json(ANSWER)))  # type: ignore[arg-type]
     with pytest.raises(ClusterError):
@@ -103,7 +103,7 @@ async def test_a_coordinator_in_trouble_is_asked_once_and_then_the_next_broker(
 async def test_a_broker_that_does_not_answer_is_left(
     calls: GroupCalls, broker: ScriptedBroker, other: ScriptedBroker, replies: Replies
 ) -> None:
-    """Long before the session ends."""
+    """A broker that does not answer is left for another one, long before the session ends."""
     broker.script(MEMBER, script(None))  # type: ignore[arg-type]
     other.script(MEMBER, script(replies.json(ANSWER)))  # type: ignore[arg-type]
     with pytest.raises(UnreachableError, match=r"no answer within 0\.5 s"):
@@ -115,7 +115,7 @@ async def test_a_broker_that_does_not_answer_is_left(
 async def test_a_commit_tells_each_partition_that_was_not_stored(
     calls: GroupCalls, broker: ScriptedBroker, replies: Replies
 ) -> None:
-    """The others were; a refusal of all is raised."""
+    """A commit returns the error of each partition that was not stored, and raises the refusal of all."""
     entries = [OffsetCommit(topic="flights", partition=partition, offset=7) for partition in range(2)]
     refused = msgspec.json.decode(replies.problem("offset_out_of_range")[2])
     answer = {
@@ -140,7 +140,7 @@ async def test_a_commit_tells_each_partition_that_was_not_stored(
 async def test_leaving_and_answers_that_cannot_be_read(
     calls: GroupCalls, broker: ScriptedBroker, replies: Replies
 ) -> None:
-    """A static member says that it comes back; what no coordinator answers is told."""
+    """A static member leaves with `static=true`, and an answer that cannot be read raises an error."""
     broker.script(MEMBER, script((204, {}, b"")), script((204, {}, b"")), script(replies.json([])))  # type: ignore[arg-type]
     await calls.leave(static=True)
     await calls.leave(static=False)

@@ -1,4 +1,4 @@
-"""A member of a group as a machine: heartbeats and their outcomes in, orders out."""
+"""The state machine of a group member: heartbeats and their outcomes in, actions out."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ OTHER_ID = "2b4e28ba-2fa1-4d19-883f-0016d3cca427"
 
 
 def at(*partitions: int) -> dict[TopicPartition, str]:
-    """Return partitions of flights with the id of the topic."""
+    """Return partitions of flights with the topic's id."""
     return {TopicPartition("flights", partition): ID for partition in partitions}
 
 
 class Driven:
-    """A member, the time, and what it ordered last."""
+    """A member, the time, and the last heartbeat that it ordered."""
 
     def __init__(self, instance_id: str | None = None) -> None:
         subscription = Subscription(
@@ -58,7 +58,7 @@ class Driven:
         self.requests: list[HeartbeatRequest] = []
 
     def step(self, event: Event) -> list[Action]:
-        """Feed an event; heartbeats that it orders are kept apart."""
+        """Feed an event and return the actions, except heartbeats, which are collected."""
         others: list[Action] = []
         for action in self.member.step(event, self.now):
             if isinstance(action, SendHeartbeat):
@@ -69,7 +69,7 @@ class Driven:
         return others
 
     def beat(self) -> HeartbeatRequest:
-        """Go to the deadline and return the heartbeat that is ordered then."""
+        """Advance to the deadline and return the heartbeat that is sent at that time."""
         assert self.member.deadline is not None, "no heartbeat is due"
         self.now = max(self.now, self.member.deadline)
         count = len(self.requests)
@@ -83,7 +83,7 @@ class Driven:
         return self._answered(epoch, topics if partitions else [], number)
 
     def agree(self, epoch: int) -> list[Action]:
-        """Answer the last heartbeat without one."""
+        """Answer the last heartbeat without an assignment."""
         return self._answered(epoch, None, None)
 
     def _answered(
@@ -95,12 +95,12 @@ class Driven:
         return self.step(HeartbeatAnswered(self.number if number is None else number, answer))
 
     def refuse(self, error: FairleadError, number: int | None = None) -> list[Action]:
-        """Refuse the last heartbeat, or say that nobody answered."""
+        """Refuse the last heartbeat, or report that no broker answered."""
         return self.step(HeartbeatRefused(self.number if number is None else number, error, 1.0))
 
 
 def refusal(code: str) -> FairleadError:
-    """Return the error of a code."""
+    """Return the error for a code."""
     return error_of(ProblemError(code, "scripted"), subject="heartbeat")
 
 
@@ -109,7 +109,7 @@ LOST = UnreachableError("heartbeat", {"http://one:9520": "no answer"}, sent=True
 
 @pytest.fixture
 def joining() -> Driven:
-    """A member whose first heartbeat is on its way."""
+    """A member that has sent its first heartbeat."""
     driven = Driven()
     driven.beat()
     return driven
@@ -117,7 +117,7 @@ def joining() -> Driven:
 
 @pytest.fixture
 def member(joining: Driven) -> Driven:
-    """A member that reads partitions 0 and 1 in epoch 3, and has said so."""
+    """A member that has confirmed partitions 0 and 1 in epoch 3."""
     [assign] = joining.answer(3, 0, 1)
     assert isinstance(assign, Assign)
     joining.step(Taken(assign.round))
@@ -127,19 +127,19 @@ def member(joining: Driven) -> Driven:
 
 
 def owned(request: HeartbeatRequest) -> list[int] | None:
-    """Return the partitions that a heartbeat reports; None where it says nothing of them."""
+    """Return the partitions that a heartbeat reports; None if it reports none."""
     if request.owned is UNSET:
         return None
     return [partition for entry in request.owned for partition in entry.partitions]
 
 
 def is_whole(request: HeartbeatRequest) -> bool:
-    """Whether a heartbeat tells everything of its member."""
+    """Return whether a heartbeat has all fields of its member."""
     return request.topics == ("flights",) and request.session_timeout_ms == 45_000
 
 
 def test_a_join_tells_everything_and_owns_nothing() -> None:
-    """Epoch 0, under an id of the member's own."""
+    """A join has epoch 0, all fields of the member, and no owned partitions."""
     request = Driven().beat()
 
     assert request.member_epoch == 0
@@ -148,7 +148,7 @@ def test_a_join_tells_everything_and_owns_nothing() -> None:
 
 
 def test_an_assignment_is_taken_and_then_reported(joining: Driven) -> None:
-    """It counts as owned from the order on: the group must not give it to others meanwhile."""
+    """Assigned partitions count as owned at once, because the group must not give them to another member."""
     actions = joining.answer(3, 0, 1)
 
     assert actions == [Assign(1, at(0, 1))]
@@ -160,7 +160,7 @@ def test_an_assignment_is_taken_and_then_reported(joining: Driven) -> None:
 
 
 def test_heartbeats_come_at_the_interval_and_say_only_what_changed(member: Driven) -> None:
-    """Counted from the sending of the last one."""
+    """Heartbeats follow at the interval from the last send, with changed fields only."""
     sent_at = member.now
     request = member.beat()
 
@@ -169,7 +169,7 @@ def test_heartbeats_come_at_the_interval_and_say_only_what_changed(member: Drive
 
 
 def test_an_assignment_is_confirmed_even_if_it_changed_nothing(member: Driven) -> None:
-    """A coordinator that is new repeats it until it has heard what is owned."""
+    """An assignment is confirmed even if it changes nothing, because a new coordinator repeats it until then."""
     member.beat()
     assert member.answer(3, 0, 1) == []
 
@@ -179,7 +179,7 @@ def test_an_assignment_is_confirmed_even_if_it_changed_nothing(member: Driven) -
 
 
 def test_the_first_assignment_may_be_of_nothing(joining: Driven) -> None:
-    """A member more than partitions is told so, once."""
+    """The first assignment is reported once, even if it is empty."""
     assert joining.answer(1) == [Assign(1, {})]
     joining.step(Taken(1))
     joining.beat()
@@ -187,7 +187,7 @@ def test_the_first_assignment_may_be_of_nothing(joining: Driven) -> None:
 
 
 def test_what_goes_is_reported_after_its_release_and_at_once(member: Driven) -> None:
-    """Others wait for it; what stays is not touched."""
+    """Revoked partitions are reported at once after their release, and the other partitions stay."""
     member.beat()
     [revoke] = member.answer(3, 0)
     assert revoke == Revoke(2, at(1))
@@ -200,7 +200,7 @@ def test_what_goes_is_reported_after_its_release_and_at_once(member: Driven) -> 
 
 
 def test_a_release_during_a_heartbeat_is_reported_in_the_next_one(member: Driven) -> None:
-    """Which does not wait for the interval."""
+    """A release during a heartbeat is reported in the next one, which is sent without waiting for the interval."""
     member.beat()
     member.answer(3, 0)
     member.beat()
@@ -212,7 +212,7 @@ def test_a_release_during_a_heartbeat_is_reported_in_the_next_one(member: Driven
 
 
 def test_what_comes_waits_for_what_goes(member: Driven) -> None:
-    """One order at a time, the release first."""
+    """New partitions are assigned only after the release of the revoked ones."""
     member.beat()
     assert member.answer(4, 0, 2) == [Revoke(2, at(1))]
 
@@ -221,7 +221,7 @@ def test_what_comes_waits_for_what_goes(member: Driven) -> None:
 
 
 def test_an_assignment_that_changes_during_an_order_is_followed_after_it(member: Driven) -> None:
-    """The newest answer counts: what is taken back is given up again."""
+    """An assignment that changes during an action is applied after it, so that withdrawn partitions are released."""
     member.beat()
     [assign] = member.answer(4, 0, 1, 2)
     member.beat()
@@ -232,7 +232,7 @@ def test_an_assignment_that_changes_during_an_order_is_followed_after_it(member:
 
 
 def test_a_topic_that_was_created_again_is_another_one(member: Driven) -> None:
-    """Its partitions go and come although their names stay."""
+    """A topic that was created again is a different topic: its partitions are revoked and assigned."""
     member.beat()
     answer = HeartbeatAnswer(
         member_epoch=4,
@@ -246,7 +246,7 @@ def test_a_topic_that_was_created_again_is_another_one(member: Driven) -> None:
 
 
 def test_a_late_answer_is_dropped(member: Driven) -> None:
-    """The heartbeat was given up and sent again: only the answer to the last one counts."""
+    """A late answer to an earlier heartbeat is dropped, because only the last heartbeat counts."""
     member.beat()
     late = member.number
     member.refuse(LOST)
@@ -259,7 +259,7 @@ def test_a_late_answer_is_dropped(member: Driven) -> None:
 
 
 def test_an_answer_that_comes_twice_is_taken_once(member: Driven) -> None:
-    """The second one would take back what changed in between."""
+    """The second answer to a heartbeat is dropped, because it would undo later changes."""
     member.beat()
     member.answer(4, 0, 1, 2)
     member.step(Taken(2))
@@ -270,7 +270,7 @@ def test_an_answer_that_comes_twice_is_taken_once(member: Driven) -> None:
 
 
 def test_after_a_lost_answer_everything_is_told_again(member: Driven) -> None:
-    """Under the epoch of before, with what is owned: the coordinator gives its answer again."""
+    """The heartbeat after a lost answer has all fields, the member's epoch and its owned partitions."""
     member.beat()
     [told] = member.refuse(LOST)
     request = member.beat()
@@ -284,7 +284,7 @@ def test_after_a_lost_answer_everything_is_told_again(member: Driven) -> None:
     "code", ["not_coordinator", "coordination_unavailable", "shutting_down", "overloaded", "internal"]
 )
 def test_a_coordinator_that_moves_or_is_away_takes_nothing_from_the_member(member: Driven, code: str) -> None:
-    """It goes on reading, and asks again after growing pauses."""
+    """A member keeps its partitions while its coordinator moves or fails, and retries after growing pauses."""
     pauses = []
     for _ in range(6):
         member.beat()
@@ -299,7 +299,7 @@ def test_a_coordinator_that_moves_or_is_away_takes_nothing_from_the_member(membe
 
 
 def test_heartbeats_that_fail_are_told_and_told_again(member: Driven) -> None:
-    """At the first one, when the reason changes and every half minute; and when they succeed again."""
+    """Failing heartbeats are reported at the first, on another error, every 30 seconds, and when they succeed again."""
     told = []
     member.beat()
     started = member.now
@@ -319,7 +319,7 @@ def test_heartbeats_that_fail_are_told_and_told_again(member: Driven) -> None:
 
 @pytest.mark.parametrize("code", ["member_fenced", "stale_member_epoch", "member_not_found"])
 def test_a_fenced_member_drops_everything_and_joins_anew_at_once(member: Driven, code: str) -> None:
-    """Others may own its partitions already."""
+    """A fenced member drops its partitions and joins again at once, because other members may own them."""
     member.beat()
     error = refusal(code)
     actions = member.refuse(error)
@@ -331,7 +331,7 @@ def test_a_fenced_member_drops_everything_and_joins_anew_at_once(member: Driven,
 
 
 def test_a_member_fenced_while_it_joins_pauses(joining: Driven) -> None:
-    """It would be asked again in a tight loop."""
+    """A member that is fenced while it joins pauses, so that it does not retry in a tight loop."""
     joining.refuse(refusal("member_fenced"))
 
     assert joining.member.deadline == joining.now + 0.1
@@ -339,7 +339,7 @@ def test_a_member_fenced_while_it_joins_pauses(joining: Driven) -> None:
 
 
 def test_an_order_from_before_the_fence_is_out_of_date(member: Driven) -> None:
-    """Its outcome is of a membership that is over."""
+    """The outcome of an action from before the member was fenced is ignored."""
     member.beat()
     [revoke] = member.answer(3, 0)
     assert isinstance(revoke, Revoke)
@@ -356,7 +356,7 @@ def test_an_order_from_before_the_fence_is_out_of_date(member: Driven) -> None:
 
 @pytest.mark.parametrize("code", ["group_too_large", "invalid_pattern", "invalid_group_name"])
 def test_a_wrong_request_ends_the_membership(joining: Driven, code: str) -> None:
-    """Trying again would hide it."""
+    """A request that can never succeed ends the membership."""
     error = refusal(code)
 
     assert joining.refuse(error) == [Fail(error)]
@@ -367,7 +367,7 @@ def test_a_wrong_request_ends_the_membership(joining: Driven, code: str) -> None
 
 
 def test_a_static_member_waits_for_the_place_of_one_that_crashed() -> None:
-    """A holder that lives keeps it: then that is told, and the member is at its end."""
+    """A static member waits for the instance id of a crashed holder, and fails if the holder stays alive."""
     driven = Driven(instance_id="loader-1")
     request = driven.beat()
     assert request.instance_id == "loader-1"
@@ -383,7 +383,7 @@ def test_a_static_member_waits_for_the_place_of_one_that_crashed() -> None:
 
 
 def test_a_static_member_that_lost_its_place_stops(member: Driven) -> None:
-    """Two processes with one id would take it from each other for ever."""
+    """A static member that another process replaced stops, so that two processes do not replace each other forever."""
     member.beat()
     error = refusal("instance_fenced")
 
@@ -391,7 +391,7 @@ def test_a_static_member_that_lost_its_place_stops(member: Driven) -> None:
 
 
 def test_a_stale_commit_has_the_coordinator_asked_at_once(member: Driven) -> None:
-    """The newer epoch comes with the answer."""
+    """A stale commit causes a heartbeat at once, whose answer has the newer epoch."""
     count = len(member.requests)
     member.step(HeartbeatWanted())
     assert len(member.requests) == count + 1
@@ -404,7 +404,7 @@ def test_a_stale_commit_has_the_coordinator_asked_at_once(member: Driven) -> Non
 
 
 def test_a_stale_commit_does_not_shorten_the_pause_after_a_failure(member: Driven) -> None:
-    """A coordinator in trouble is not asked faster for it."""
+    """A stale commit does not shorten the pause after a failed heartbeat."""
     member.beat()
     member.refuse(LOST)
     deadline = member.member.deadline
@@ -414,7 +414,7 @@ def test_a_stale_commit_does_not_shorten_the_pause_after_a_failure(member: Drive
 
 
 def test_a_member_that_is_overdue_leaves_and_comes_back(member: Driven) -> None:
-    """Others get its partitions; what is answered to the heartbeat under way is nobody's any more."""
+    """A member that is too slow leaves and joins again, and an answer to its old heartbeat is dropped."""
     member.beat()
     error = FairleadError("too slow")
     assert member.step(Overdue(error)) == [Drop(at(0, 1), error), Leave()]
@@ -429,7 +429,7 @@ def test_a_member_that_is_overdue_leaves_and_comes_back(member: Driven) -> None:
 
 
 def test_closing_leaves_once(member: Driven) -> None:
-    """After everything was committed; nothing is heard of the member after that."""
+    """A member that is closed leaves once and sends no more heartbeats."""
     assert member.step(Closed()) == [Leave()]
     assert member.step(Closed()) == []
     assert member.member.deadline is None

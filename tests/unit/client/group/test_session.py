@@ -1,4 +1,4 @@
-"""A consumer in a group against a real listener whose heartbeats a test answers."""
+"""A consumer in a group, against a real listener with scripted heartbeats."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ OFFSETS = "/v1/groups/g/offsets"
 
 
 class Coordinator:
-    """Answers the heartbeats of one member as the test says at the time, and its commits."""
+    """A coordinator that answers the heartbeats and commits of one member as a test asks."""
 
     def __init__(self, broker: ScriptedBroker, replies: Replies) -> None:
         self._broker = broker
         self._replies = replies
         self.refusals: list[str] = []
-        """Codes of the next answers to heartbeats; then they are good again."""
+        """Codes by which the next heartbeats are refused; all later ones succeed."""
         self.commit_refusals: list[str] = []
         self.heartbeats: list[dict[str, object]] = []
         self.commits: list[dict[str, object]] = []
@@ -38,15 +38,15 @@ class Coordinator:
         """Whether heartbeats are answered."""
         self.open.set()
         self.takes_away = False
-        """Whether the answer to the next heartbeat gives the partition to somebody else."""
+        """Whether the answer to the next heartbeat revokes the partition."""
         self.commits_open = asyncio.Event()
         """Whether commits are answered."""
         self.commits_open.set()
         self.calls: list[str] = []
-        """What was answered, in its order."""
+        """Answered calls, in order."""
 
     def serve(self, consumer: Consumer) -> None:
-        """Answer for a consumer that has just begun to join."""
+        """Start to answer a consumer that has just sent its first heartbeat."""
         path = f"/v1/groups/g/members/{consumer.membership.member_id}"
         self._broker.scripts[path] = [self._member] * 10_000
         self._broker.scripts[OFFSETS] = [self._offsets] * 10_000
@@ -91,7 +91,7 @@ class Coordinator:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition that other tasks bring about."""
+    """Wait for a condition that another task fulfils."""
     async with asyncio.timeout(30):
         while not condition():
             await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=0.005)
@@ -105,7 +105,7 @@ def coordinator(broker: ScriptedBroker, replies: Replies) -> Coordinator:
 
 @pytest.fixture
 def revoked() -> list[frozenset[TopicPartition]]:
-    """What `on_revoked` was told."""
+    """Partitions that were passed to `on_revoked`."""
     return []
 
 
@@ -113,10 +113,10 @@ def revoked() -> list[frozenset[TopicPartition]]:
 async def opened(
     broker: ScriptedBroker, coordinator: Coordinator, replies: Replies
 ) -> AsyncIterator[Callable[..., Awaitable[Consumer]]]:
-    """Opens a consumer that owns partition 0 and begins at offset 0, where two records are."""
+    """Function that opens a consumer of partition 0, which has two records from offset 0."""
 
     async def looked_up(_: Received) -> Reply:
-        """Answer where the log begins."""
+        """Answer with the start of the log."""
         begins = {
             "topic": "flights",
             "topic_id": broker.topic_id,
@@ -127,7 +127,7 @@ async def opened(
         return replies.json({"partitions": [begins]})
 
     async def fetched(received: Received) -> Reply | None:
-        """Answer two records at the beginning, and nothing behind them."""
+        """Answer with two records at the start of the log, and with no records after them."""
         [place] = msgspec.json.decode(received.body)["partitions"]
         stored = replies.stored([b"a", b"b"], 0)
         return replies.fetched((0, 2, stored)) if place["offset"] == 0 else None
@@ -137,7 +137,7 @@ async def opened(
     async with AsyncExitStack() as stack:
 
         async def open_consumer(**settings: Any) -> Consumer:
-            """Open one that begins to join."""
+            """Open a consumer that starts to join."""
             consumer = Consumer(broker.url, group="g", topics="flights", session_timeout="1s", **settings)
             await stack.enter_async_context(consumer)
             coordinator.serve(consumer)
@@ -150,14 +150,14 @@ async def opened(
 async def consumer(
     opened: Callable[..., Awaitable[Consumer]], revoked: list[frozenset[TopicPartition]]
 ) -> Consumer:
-    """A consumer that commits when it is told to."""
+    """A consumer with manual commits."""
     return await opened(on_revoked=revoked.append, commit="manual")
 
 
 async def test_heartbeats_that_do_not_succeed_are_told(
     consumer: Consumer, coordinator: Coordinator, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """In the log and as a property, while the member reads on; and when they succeed again."""
+    """Failing heartbeats are in the log and in a property while the member reads on, until they succeed again."""
     await until(lambda: consumer.assignment == {PLACE})
     caplog.set_level(logging.INFO, logger="fairlead")
     coordinator.refusals += ["coordination_unavailable"] * 3
@@ -178,11 +178,11 @@ async def test_heartbeats_that_do_not_succeed_are_told(
 async def test_a_program_that_blocks_the_loop_is_told(
     consumer: Consumer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Heartbeats come late by that, and whoever is put out for it finds the reason in the log."""
+    """A program that blocks the event loop is reported in the log, because its heartbeats are late."""
     await until(lambda: consumer.assignment == {PLACE})
 
     def told() -> bool:
-        """Block the loop once more, and see."""
+        """Block the loop once more, and return whether that was logged."""
         end = monotonic() + 0.5
         while monotonic() < end:
             pass
@@ -194,7 +194,7 @@ async def test_a_program_that_blocks_the_loop_is_told(
 async def test_a_fenced_member_loses_everything_and_joins_again(
     consumer: Consumer, coordinator: Coordinator, revoked: list[frozenset[TopicPartition]]
 ) -> None:
-    """What was read and not committed comes again; nothing of before is committed."""
+    """A fenced member rejoins and reads uncommitted records again, and commits nothing of its old membership."""
     assert await consumer.next_batch(timeout="10s") is not None
     epoch = consumer.membership.member_epoch
     coordinator.refusals.append("member_fenced")
@@ -211,7 +211,7 @@ async def test_a_fenced_member_loses_everything_and_joins_again(
 async def test_a_commit_is_not_made_again_for_a_partition_that_was_away(
     consumer: Consumer, coordinator: Coordinator
 ) -> None:
-    """It has come back, but somebody may have committed more in between: the old offset would put that back."""
+    """A commit is not retried for a partition that was lost and regained, because a newer offset may be stored."""
     assert await consumer.next_batch(timeout="10s") is not None
     epoch = consumer.membership.member_epoch
     coordinator.commit_refusals += ["coordination_unavailable"] * 5
@@ -228,7 +228,7 @@ async def test_a_commit_is_not_made_again_for_a_partition_that_was_away(
 async def test_a_stale_commit_waits_for_a_heartbeat_and_is_made_again(
     consumer: Consumer, coordinator: Coordinator
 ) -> None:
-    """Under the epoch that the heartbeat brought."""
+    """A stale commit waits for a heartbeat and is retried in the epoch of its answer."""
     assert await consumer.next_batch(timeout="10s") is not None
     epoch = coordinator.epoch
     coordinator.epoch += 1
@@ -240,7 +240,7 @@ async def test_a_stale_commit_waits_for_a_heartbeat_and_is_made_again(
 
 
 async def test_a_leave_does_not_overtake_the_join(broker: ScriptedBroker, coordinator: Coordinator) -> None:
-    """Else the group would hold partitions for a member that is gone, until its session ends."""
+    """A leave is sent after the join was answered, so that the group keeps no partitions for the closed member."""
     consumer = Consumer(broker.url, group="g", topics="flights")
     await consumer.start()
     coordinator.serve(consumer)
@@ -257,7 +257,7 @@ async def test_a_leave_does_not_overtake_the_join(broker: ScriptedBroker, coordi
 async def test_a_batch_whose_commit_a_revocation_overtakes_is_handed_out(
     opened: Callable[..., Awaitable[Consumer]], coordinator: Coordinator
 ) -> None:
-    """Committed before it is handed out, nobody else gets it; and its partition goes once it was processed."""
+    """A batch that is committed before delivery is delivered despite a revocation, which waits for its processing."""
     coordinator.commits_open.clear()
     consumer = await opened(commit="before")
     taking = asyncio.get_running_loop().create_task(consumer.next_batch(timeout="10s"))
@@ -278,7 +278,7 @@ async def test_a_batch_whose_commit_a_revocation_overtakes_is_handed_out(
 async def with_unseen_batch(
     opened: Callable[..., Awaitable[Consumer]], coordinator: Coordinator, **settings: str
 ) -> Consumer:
-    """Return a consumer whose reader gave up while the batch that it was to get is being committed."""
+    """Return a consumer whose reader was cancelled during the commit of the batch that it waited for."""
     coordinator.commits_open.clear()
     consumer = await opened(commit="before", **settings)
     taking = asyncio.get_running_loop().create_task(consumer.next_batch(timeout="10s"))
@@ -290,7 +290,7 @@ async def with_unseen_batch(
 
 
 def moves_of(coordinator: Coordinator) -> list[str]:
-    """Return the commits that were stored and the leave, in their order."""
+    """Return the stored commits and the leave, in order."""
     return [call for call in coordinator.calls if call != "heartbeat"]
 
 
@@ -298,7 +298,7 @@ def moves_of(coordinator: Coordinator) -> list[str]:
 async def test_a_commit_is_taken_back_when_its_batch_was_never_handed_out(
     opened: Callable[..., Awaitable[Consumer]], coordinator: Coordinator, committed_when_closed: bool
 ) -> None:
-    """Its reader gave up waiting and the consumer is closed: whoever has the partition next begins with it."""
+    """The commit of a batch that was never delivered is undone when the consumer closes."""
     consumer = await with_unseen_batch(opened, coordinator)
     if committed_when_closed:
         coordinator.commits_open.set()
@@ -314,7 +314,7 @@ async def test_a_commit_is_taken_back_when_its_batch_was_never_handed_out(
 async def test_a_reader_who_is_waiting_when_the_consumer_closes_leaves_its_batch(
     opened: Callable[..., Awaitable[Consumer]], coordinator: Coordinator
 ) -> None:
-    """It gets an error in place of the batch, so the batch is not skipped."""
+    """A reader that waits while the consumer closes gets an error, and its batch is committed back."""
     coordinator.commits_open.clear()
     consumer = await opened(commit="before")
     taking = asyncio.get_running_loop().create_task(consumer.next_batch(timeout="10s"))
@@ -332,7 +332,7 @@ async def test_a_reader_who_is_waiting_when_the_consumer_closes_leaves_its_batch
 async def test_the_commit_of_a_batch_that_was_handed_out_stays(
     opened: Callable[..., Awaitable[Consumer]], coordinator: Coordinator
 ) -> None:
-    """Also one that came at a later take than the one that was given up."""
+    """The commit of a batch that was delivered to a later reader stays."""
     consumer = await with_unseen_batch(opened, coordinator)
     coordinator.commits_open.set()
     batch = await consumer.next_batch(timeout="10s")
@@ -345,7 +345,7 @@ async def test_the_commit_of_a_batch_that_was_handed_out_stays(
 async def test_a_commit_is_not_taken_back_when_the_partition_was_away(
     opened: Callable[..., Awaitable[Consumer]], coordinator: Coordinator
 ) -> None:
-    """It has come back, but somebody else may have handed out what is behind the position."""
+    """A commit is not undone after the partition was lost and regained, because another member may have read on."""
     consumer = await with_unseen_batch(opened, coordinator)
     coordinator.commits_open.set()
     await until(lambda: "commit 2" in coordinator.calls)
@@ -360,7 +360,7 @@ async def test_a_commit_is_not_taken_back_when_the_partition_was_away(
 async def test_a_commit_is_not_taken_back_when_the_partition_goes_meanwhile(
     opened: Callable[..., Awaitable[Consumer]], coordinator: Coordinator
 ) -> None:
-    """The member is put out while the closing consumer waits for the commit under way, and joins again."""
+    """A commit is not undone if the member is fenced while its closing consumer waits for the commit."""
     consumer = await with_unseen_batch(opened, coordinator)
     epoch = consumer.membership.member_epoch
     closing = asyncio.get_running_loop().create_task(consumer.close())
@@ -376,7 +376,7 @@ async def test_a_commit_is_not_taken_back_when_the_partition_goes_meanwhile(
 async def test_what_the_program_committed_by_itself_is_not_taken_back(
     opened: Callable[..., Awaitable[Consumer]], coordinator: Coordinator
 ) -> None:
-    """It said where the group goes on, after the batch was committed for it."""
+    """An offset that the program committed itself is not undone."""
     consumer = await with_unseen_batch(opened, coordinator)
     coordinator.commits_open.set()
     await consumer.commit({PLACE: 1})
@@ -388,7 +388,7 @@ async def test_what_the_program_committed_by_itself_is_not_taken_back(
 async def test_a_commit_without_an_answer_is_taken_back_too(
     opened: Callable[..., Awaitable[Consumer]], coordinator: Coordinator
 ) -> None:
-    """It may have been stored, so the position before the batch is committed again."""
+    """A commit without an answer is undone too, because it may have been stored."""
     coordinator.commit_refusals += ["coordination_unavailable"] * 2
     consumer = await with_unseen_batch(opened, coordinator, retry_timeout="0s")
     coordinator.commits_open.set()
@@ -402,7 +402,7 @@ async def test_a_commit_without_an_answer_is_taken_back_too(
 async def test_a_commit_is_taken_back_to_where_its_batch_began(
     opened: Callable[..., Awaitable[Consumer]], coordinator: Coordinator
 ) -> None:
-    """Not to where the program moved the partition while the consumer was being closed."""
+    """A commit is undone to the start of its batch, even if the program seeks while the consumer closes."""
     consumer = await with_unseen_batch(opened, coordinator)
     closing = asyncio.get_running_loop().create_task(consumer.close())
     await until(lambda: consumer._closing)
@@ -416,7 +416,7 @@ async def test_a_commit_is_taken_back_to_where_its_batch_began(
 async def test_a_commit_that_was_cancelled_may_be_stored(
     consumer: Consumer, coordinator: Coordinator
 ) -> None:
-    """The position that was committed before it is committed again when the program goes back there."""
+    """A cancelled commit may be stored, so the earlier offset is committed again after a seek to it."""
     await until(lambda: consumer.assignment == {PLACE})
     await consumer.commit({PLACE: 0})
     assert await consumer.next_batch(timeout="10s") is not None
@@ -437,7 +437,7 @@ async def test_a_commit_that_was_cancelled_may_be_stored(
 async def test_a_batch_whose_commit_stays_stale_is_not_skipped(
     opened: Callable[..., Awaitable[Consumer]], coordinator: Coordinator
 ) -> None:
-    """It was neither committed nor handed out, and the partition is still the member's: it is taken once more."""
+    """A batch whose commit stays stale was not delivered, and is delivered after the next commit."""
     coordinator.commit_refusals += ["stale_member_epoch"] * 3
     consumer = await opened(commit="before", retry_timeout="50ms")
     batch = await consumer.next_batch(timeout="5s")
@@ -450,10 +450,10 @@ async def test_a_batch_whose_commit_stays_stale_is_not_skipped(
 async def test_a_callback_whose_work_is_cancelled_ends_nothing_else(
     opened: Callable[..., Awaitable[Consumer]], coordinator: Coordinator
 ) -> None:
-    """It is raised to the reader as a failure, and the partition goes as it should."""
+    """A callback that raises CancelledError fails for the reader only, and its partition is released."""
 
     async def on_revoked(_: frozenset[TopicPartition]) -> None:
-        """End the work on what goes, as many programs do."""
+        """Cancel the work on revoked partitions, as many programs do."""
         work = asyncio.get_running_loop().create_task(asyncio.Event().wait())
         work.cancel()
         await work
@@ -470,7 +470,7 @@ async def test_a_callback_whose_work_is_cancelled_ends_nothing_else(
 async def test_a_partition_that_is_gone_before_it_was_found_never_came(
     broker: ScriptedBroker, opened: Callable[..., Awaitable[Consumer]], coordinator: Coordinator
 ) -> None:
-    """As of a topic that was deleted at once: a callback would look for it in the assignment."""
+    """A partition that is lost before it was found, as of a deleted topic, is not passed to callbacks."""
     broker.topics, told = [], []
     consumer = await opened(on_assigned=told.append, on_revoked=told.append)
     await until(lambda: len(broker.received("/v1/metadata")) > 1)
@@ -483,10 +483,10 @@ async def test_a_partition_that_is_gone_before_it_was_found_never_came(
 async def test_a_reader_that_was_told_of_a_failure_has_its_time_again(
     opened: Callable[..., Awaitable[Consumer]],
 ) -> None:
-    """Whoever does not come back after it is put out like one who does not come back after a batch."""
+    """A reader that got an error has the processing timeout again, and is removed from the group if it exceeds it."""
 
     def on_assigned(_: frozenset[TopicPartition]) -> None:
-        """Fail."""
+        """Raise an error."""
         msg = "no room"
         raise ValueError(msg)
 

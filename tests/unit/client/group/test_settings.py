@@ -1,4 +1,4 @@
-"""What a consumer in a group is told when its settings make no sense, before any call."""
+"""Settings of a consumer in a group that make no sense are refused before any call."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from fairlead.settings import OffsetPolicy
     ],
 )
 def test_settings_that_make_no_sense_are_refused_by_name(settings: dict[str, str], told: str) -> None:
-    """With the value and what is allowed."""
+    """A setting that makes no sense is refused with its name, its value and the allowed values."""
     with pytest.raises(SettingError, match=told):
         Consumer(**settings)  # type: ignore[arg-type]
 
 
 def test_names_are_checked_as_the_cluster_does() -> None:
-    """Of groups, of static members and of topics."""
+    """Names of groups, static members and topics are checked by the cluster's rules."""
     with pytest.raises(InvalidGroupNameError, match="a group"):
         Consumer(group="a group", topics="flights")
     with pytest.raises(InvalidGroupNameError, match="an id"):
@@ -44,7 +44,7 @@ def test_names_are_checked_as_the_cluster_does() -> None:
 
 
 def test_a_member_tells_all_of_itself() -> None:
-    """In the units of the contract; topics each once."""
+    """A member's subscription has all its settings in the units of the contract."""
     settings = GroupSettings(
         group="g",
         topics=("flights",),
@@ -64,7 +64,7 @@ def test_a_member_tells_all_of_itself() -> None:
 
 
 async def test_what_needs_a_group_or_none_says_so() -> None:
-    """Assigning is the group's; membership and commits are a member's."""
+    """A member refuses `assign`, and a consumer without a group refuses membership and commits."""
     async with Consumer(group="g", topics="flights") as member, Consumer() as alone:
         with pytest.raises(SettingError, match="group='g'"):
             await member.assign(topic="flights")

@@ -1,4 +1,4 @@
-"""What may be sent when: the accumulator by appends and times in, partitions and deadlines out."""
+"""The accumulator: which batches may be sent at a time, and its next deadline."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _columns(values: list[bytes | None]) -> pa.RecordBatch:
 
 
 def test_an_open_batch_is_ready_when_it_has_lingered(accumulator: Accumulator, append: Append) -> None:
-    """A batch waits for company until the linger time has passed, and not longer."""
+    """An open batch is sent after its linger time."""
     queue = PartitionQueue("flights", 0)
     append(queue, now=1.0)
 
@@ -44,7 +44,7 @@ def test_an_open_batch_is_ready_when_it_has_lingered(accumulator: Accumulator, a
 
 
 def test_a_full_batch_is_ready_at_once(accumulator: Accumulator, append: Append) -> None:
-    """Opening the next batch closes the full one, which needs no linger."""
+    """A full batch is sent at once, when the next batch is opened."""
     queue = PartitionQueue("flights", 0)
     full = append(queue, b"x" * 90, now=1.0)
     accumulator.open_batch(queue, 1.0)
@@ -54,7 +54,7 @@ def test_a_full_batch_is_ready_at_once(accumulator: Accumulator, append: Append)
 
 
 def test_a_partition_has_one_unfinished_request(accumulator: Accumulator, append: Append) -> None:
-    """Streams overtake each other, so the second batch waits for the outcome of the first."""
+    """A partition has one unfinished request, because HTTP/2 streams may overtake each other."""
     queue = PartitionQueue("flights", 0)
     first = append(queue)
     queue.close_open()
@@ -69,7 +69,7 @@ def test_a_partition_has_one_unfinished_request(accumulator: Accumulator, append
 
 
 def test_partitions_do_not_wait_for_each_other(accumulator: Accumulator, append: Append) -> None:
-    """Many partitions may be in flight at once."""
+    """Partitions are sent independently of each other."""
     queues = [PartitionQueue("flights", index) for index in range(3)]
     for queue in queues:
         append(queue)
@@ -80,7 +80,7 @@ def test_partitions_do_not_wait_for_each_other(accumulator: Accumulator, append:
 
 
 def test_a_retried_batch_goes_first_and_waits_for_its_pause(accumulator: Accumulator, append: Append) -> None:
-    """A refused batch is sent again before everything behind it, so that order holds."""
+    """A refused batch is sent again after its pause and before later batches, which keeps the order."""
     queue = PartitionQueue("flights", 0)
     first = append(queue)
     queue.close_open()
@@ -97,7 +97,7 @@ def test_a_retried_batch_goes_first_and_waits_for_its_pause(accumulator: Accumul
 
 
 def test_flushing_closes_everything_without_linger(accumulator: Accumulator, append: Append) -> None:
-    """After `close_all` nothing lingers."""
+    """A flush closes all open batches, whose linger time no longer counts."""
     queues = [PartitionQueue("flights", index) for index in range(2)]
     for queue in queues:
         append(queue, now=5.0)
@@ -107,7 +107,7 @@ def test_flushing_closes_everything_without_linger(accumulator: Accumulator, app
 
 
 def test_a_busy_partition_does_not_starve_the_others(accumulator: Accumulator, append: Append) -> None:
-    """A partition that was just served stands behind those that wait."""
+    """A partition that has just been served is queued after the waiting ones."""
     busy, quiet = PartitionQueue("flights", 0), PartitionQueue("flights", 1)
     first = append(busy)
     busy.close_open()
@@ -121,7 +121,7 @@ def test_a_busy_partition_does_not_starve_the_others(accumulator: Accumulator, a
 
 
 def test_columns_come_after_the_records_sent_before_them(accumulator: Accumulator, append: Append) -> None:
-    """A table closes the open batch of its partition, so that the order of sending holds."""
+    """A table closes the open batch of its partition, which keeps the order of sending."""
     queue = PartitionQueue("flights", 0)
     records = append(queue)
     columns = accumulator.append_columns(queue, _columns([b"a", b"b"]), 0.0)
@@ -131,7 +131,7 @@ def test_columns_come_after_the_records_sent_before_them(accumulator: Accumulato
 
 
 def test_room_comes_back_with_the_outcome(accumulator: Accumulator, append: Append) -> None:
-    """Payload counts against the buffer until its batch is acknowledged or failed."""
+    """Payload of a batch counts against the buffer until the batch is acknowledged or failed."""
     queue = PartitionQueue("flights", 0)
     before = accumulator.room
     batch = append(queue, b"x" * 60)
@@ -145,7 +145,7 @@ def test_room_comes_back_with_the_outcome(accumulator: Accumulator, append: Appe
 
 
 def test_batches_expire_in_the_queue_but_not_in_flight(accumulator: Accumulator, append: Append) -> None:
-    """The delivery timeout takes waiting batches out; one in flight ends by its answer."""
+    """A batch in the queue expires by the delivery timeout; a batch in flight ends by its answer."""
     queue = PartitionQueue("flights", 0)
     flying = append(queue, now=0.0)
     queue.close_open()
@@ -161,7 +161,7 @@ def test_batches_expire_in_the_queue_but_not_in_flight(accumulator: Accumulator,
 def test_the_next_deadline_tells_when_a_batch_in_the_queue_expires(
     accumulator: Accumulator, append: Append
 ) -> None:
-    """A batch behind one in flight has no linger left to wait for, only its timeout."""
+    """The next deadline for a batch that waits for one in flight is its delivery timeout."""
     queue = PartitionQueue("flights", 0)
     append(queue, now=0.0)
     accumulator.close_all()
@@ -172,7 +172,7 @@ def test_the_next_deadline_tells_when_a_batch_in_the_queue_expires(
 
 
 def test_an_idle_accumulator_has_no_deadline(accumulator: Accumulator, append: Append) -> None:
-    """With nothing to send nobody needs to wake up."""
+    """An accumulator without batches has no deadline."""
     queue = PartitionQueue("flights", 0)
     batch = append(queue)
     accumulator.close_all()
@@ -184,7 +184,7 @@ def test_an_idle_accumulator_has_no_deadline(accumulator: Accumulator, append: A
 
 
 def test_only_batches_behind_a_request_are_encoded_ahead(accumulator: Accumulator, append: Append) -> None:
-    """Encoding ahead is for the time in which a request is under way."""
+    """A batch is encoded ahead only while its partition has a request in flight."""
     queue = PartitionQueue("flights", 0)
     append(queue)
     accumulator.close_all()
@@ -200,7 +200,7 @@ def test_only_batches_behind_a_request_are_encoded_ahead(accumulator: Accumulato
 def test_a_finished_batch_lets_its_payload_go_and_keeps_its_times(
     accumulator: Accumulator, append: Append
 ) -> None:
-    """A delivery kept for long must not keep the values of its whole batch."""
+    """A finished batch frees its payload and keeps its timestamps, because deliveries may be kept for long."""
     batch = append(PartitionQueue("flights", 0))
     batch.acknowledge(UNKNOWN_PLACE)
 
@@ -210,7 +210,7 @@ def test_a_finished_batch_lets_its_payload_go_and_keeps_its_times(
 
 
 def test_a_failure_is_seen_when_every_delivery_raised_it(accumulator: Accumulator, append: Append) -> None:
-    """`flush` raises what nobody has awaited; one awaited record of two is not enough."""
+    """The failure of a batch counts as seen when each of its deliveries has raised it."""
     queue = PartitionQueue("flights", 0)
     append(queue)
     batch = append(queue)
@@ -224,7 +224,7 @@ def test_a_failure_is_seen_when_every_delivery_raised_it(accumulator: Accumulato
 
 
 def test_headers_stand_at_their_records(accumulator: Accumulator, append: Append) -> None:
-    """Headers are kept by position, and records without any stay null."""
+    """Headers of a batch are kept by position, and a record without headers has null."""
     queue = PartitionQueue("flights", 0)
     append(queue)
     batch = append(queue)
@@ -237,7 +237,7 @@ def test_headers_stand_at_their_records(accumulator: Accumulator, append: Append
 
 
 def test_a_back_off_ends_with_another_leader(accumulator: Accumulator, append: Append) -> None:
-    """The pause was meant for the leader that failed; while none or the same leads, it lasts."""
+    """The pause of a refused batch ends early only if another leader is known."""
     queue = PartitionQueue("flights", 0)
     batch = append(queue, now=1.0)
     queue.close_open()
@@ -254,11 +254,11 @@ def test_a_back_off_ends_with_another_leader(accumulator: Accumulator, append: A
 
 
 LIMIT = 10_000
-"""Of a topic; the batches of these tests are not encoded, so that a cut halves them."""
+"""Size limit of the topic, for batches that are not encoded and are therefore cut in half."""
 
 
 def _six_records(accumulator: Accumulator, append: Append, queue: PartitionQueue) -> RecordsBatch:
-    """Append and start a batch of six records, keys and headers among them."""
+    """Append and start a batch of six records, some with a key or headers."""
     for index in range(6):
         batch = append(queue, b"%010d" % index)
         batch.describe(index, b"key" if index == 1 else None, [("name", b"head")] if index == 4 else None)
@@ -268,7 +268,7 @@ def _six_records(accumulator: Accumulator, append: Append, queue: PartitionQueue
 
 
 def test_a_batch_that_is_too_large_is_sent_again_in_pieces(accumulator: Accumulator, append: Append) -> None:
-    """In its place and in order, with all that its records have; the room is given back with the pieces."""
+    """A batch that is too large is sent again in pieces, in order, and its room is freed with them."""
     queue, room = PartitionQueue("flights", 0), accumulator.room
     batch = _six_records(accumulator, append, queue)
     behind = append(queue)
@@ -293,7 +293,7 @@ def test_a_batch_that_is_too_large_is_sent_again_in_pieces(accumulator: Accumula
 
 
 def test_one_record_and_what_nothing_fits_are_not_cut(accumulator: Accumulator, append: Append) -> None:
-    """They stay where they are, and their refusal is their outcome."""
+    """A batch of one record, or one over a limit that no batch can meet, is not cut."""
     one, six = PartitionQueue("flights", 0), PartitionQueue("flights", 1)
     single = append(one, b"x" * 50)
     one.close_open()
@@ -308,7 +308,7 @@ def test_one_record_and_what_nothing_fits_are_not_cut(accumulator: Accumulator, 
 def test_batches_behind_a_refused_one_are_cut_before_they_are_sent(
     accumulator: Accumulator, append: Append
 ) -> None:
-    """What was learned holds for all partitions of the topic, until it is forgotten."""
+    """Later batches of all partitions of a topic are cut to the size learned from a refusal, until it is forgotten."""
     sizes = BatchSizes(100)
     queue, other = PartitionQueue("flights", 0, sizes), PartitionQueue("flights", 1, sizes)
     accumulator.cut(_six_records(accumulator, append, queue), LIMIT)
@@ -340,7 +340,7 @@ def _tables(accumulator: Accumulator, queue: PartitionQueue, count: int) -> list
 
 
 def test_pieces_have_the_sequences_of_their_records(idempotent: Accumulator) -> None:
-    """What is under way behind them goes on to fit."""
+    """Pieces of a batch have the sequences of their records, so that later batches in flight still fit."""
     queue = PartitionQueue("flights", 0)
     first, second = _tables(idempotent, queue, 2)
     idempotent.cut(first, LIMIT)
@@ -352,7 +352,7 @@ def test_pieces_have_the_sequences_of_their_records(idempotent: Accumulator) -> 
 
 
 def test_a_piece_waits_where_it_would_make_the_broker_forget_those_before_it(idempotent: Accumulator) -> None:
-    """The partition knows repeats of five batches: the last piece lets those be stored that are under way behind it."""
+    """A piece waits for the batches before it, because the broker recognises repeats of five batches only."""
     queue = PartitionQueue("flights", 0)
     first, *behind = _tables(idempotent, queue, 5)
     idempotent.cut(first, LIMIT)
@@ -365,7 +365,7 @@ def test_a_piece_waits_where_it_would_make_the_broker_forget_those_before_it(ide
 
 
 def test_nothing_is_sent_behind_a_record_that_will_be_refused(idempotent: Accumulator) -> None:
-    """The broker would hold it for a second, for a batch that never comes; what is on its way before goes on."""
+    """No batch is sent after a piece that exceeds the size limit until the piece has failed."""
     queue = PartitionQueue("flights", 0)
     [batch] = _tables(idempotent, queue, 1)
     idempotent.cut(batch, LIMIT)
@@ -380,7 +380,7 @@ def test_nothing_is_sent_behind_a_record_that_will_be_refused(idempotent: Accumu
 
 
 def test_a_batch_that_seems_to_fit_is_cut_in_the_middle(accumulator: Accumulator, append: Append) -> None:
-    """Whoever has it cut knows that it does not fit: sent again as it is, it would be refused for ever."""
+    """A refused batch that seems to fit is cut in half, because it would be refused forever."""
     records = _six_records(accumulator, append, PartitionQueue("flights", 0))
     table = accumulator.append_columns(PartitionQueue("flights", 1), _columns([b"x"] * 6), 0.0)
 
@@ -390,7 +390,7 @@ def test_a_batch_that_seems_to_fit_is_cut_in_the_middle(accumulator: Accumulator
 
 @pytest.mark.parametrize(("size", "limit"), [(8, 1300), (8, 2000), (0, 4000), (30, 4000)])
 def test_pieces_of_a_table_weigh_what_they_hold(idempotent: Accumulator, size: int, limit: int) -> None:
-    """Slices weigh more together than the whole: a piece taken for empty would have its topic cut to single rows."""
+    """Pieces of a table have the size of their own rows, so that the learned size does not shrink to single rows."""
     room = idempotent.room
     queue = PartitionQueue("flights", 0)
     batch = idempotent.append_columns(queue, _columns([bytes(size)] * 5000), 0.0)

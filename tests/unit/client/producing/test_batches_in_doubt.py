@@ -1,6 +1,6 @@
-"""Batches that may be stored, and what becomes of them where others are refused: stored once, and told truly.
+"""Batches that may be stored are stored once and reported truthfully when other batches are refused.
 
-The clock stands still unless a test moves it, so that nothing is sent again before everybody is where he should be.
+The clock stands still unless a test moves it, so that no batch is sent again too early.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 PRODUCE = "/v1/produce"
 FIRST, SECOND = b"first", b"second"
 HALVES = 10_000
-"""A limit that says nothing of a batch that is not encoded: it is cut in half."""
+"""Limit that says nothing about a batch that is not encoded, which is therefore cut in half."""
 
 
 class StandingClock:
-    """Time that passes when a test says so."""
+    """A clock that moves only when a test moves it."""
 
     def __init__(self) -> None:
         self.seconds = 1000.0
@@ -55,7 +55,7 @@ class StandingClock:
 
 @pytest.fixture
 def standing(monkeypatch: pytest.MonkeyPatch) -> StandingClock:
-    """The clock of the client, which stands still."""
+    """The client's clock, which stands still."""
     standing = StandingClock()
     monkeypatch.setattr(clock, "monotonic", standing.monotonic)
     return standing
@@ -70,7 +70,7 @@ def _queue(producer: Producer, partition: int) -> PartitionQueue:
 
 
 def _waits(producer: Producer, partition: int) -> bool:
-    """Whether the batches of a partition wait to be sent again, all of them."""
+    """Return whether all batches of a partition wait to be sent again."""
     queue = _queue(producer, partition)
     return bool(queue.closed) and not queue.in_flight
 
@@ -90,7 +90,7 @@ def _told(error: FairleadError) -> tuple[SideEffect | None, list[str]]:
 
 
 def test_a_stored_piece_says_nothing_about_the_parts_of_another() -> None:
-    """Two pieces of a batch may be stored, and one is too large by now: it is cut again, and in doubt itself."""
+    """A stored piece of a batch does not settle the parts of another piece that was cut again."""
     accumulator = Accumulator(ProducerSettings(linger_seconds=0))
     accumulator.identity = ProducerIdentity(7, 0)
     queue = PartitionQueue("flights", 0)
@@ -125,13 +125,13 @@ def test_a_stored_piece_says_nothing_about_the_parts_of_another() -> None:
 async def test_what_may_be_stored_behind_a_break_is_not_sent_again_for_its_size(
     broker: ScriptedBroker, replies: Replies, standing: StandingClock, refusal: str
 ) -> None:
-    """It was under way while the batch before it was refused for its sequence, and comes back to be cut."""
+    """A batch that may be stored fails, and is not cut and sent again, after its predecessor broke the sequence."""
     appended, again = asyncio.Event(), asyncio.Event()
     attempts: Counter[bytes] = Counter()
     head: list[Delivery] = []
 
     async def named(_: Received) -> None:
-        """Let nothing leave before everything is appended: each request has a batch of both partitions."""
+        """Delay every produce request until all records are appended, so that each has a batch of both partitions."""
         await appended.wait()
 
     async def answer(received: Received) -> Reply | None:
@@ -179,12 +179,12 @@ async def test_what_may_be_stored_behind_a_break_is_not_sent_again_for_its_size(
 async def test_what_may_be_stored_behind_a_break_is_not_sent_again_where_the_batch_before_expires(
     broker: ScriptedBroker, replies: Replies, standing: StandingClock
 ) -> None:
-    """The partition has forgotten the producer: the first batch has no time left, the one behind it has a new id."""
+    """A batch that may be stored is not sent again under a new id after the partition forgot the producer."""
     both, again = asyncio.Event(), asyncio.Event()
     attempts: Counter[bytes] = Counter()
 
     async def store(received: Received, event: asyncio.Event) -> Reply:
-        """Store, and lose the answer after an event; what comes behind the first batch waits long after that."""
+        """Store the batch and lose the answer after an event; delay the retry of the second batch."""
         for found in received.batches():
             broker.accept(*found)
         await event.wait()
@@ -192,7 +192,7 @@ async def test_what_may_be_stored_behind_a_break_is_not_sent_again_where_the_bat
         return status, {**headers, "retry-after": "40"} if event is again else headers, body
 
     async def answer(received: Received) -> Reply | None:
-        """Lose both answers, that of the second batch once the first is sent again, and forget."""
+        """Lose both answers, the second one after the first batch is sent again; the partition forgets the producer."""
         [value] = _values(received)
         attempts[value] += 1
         if value in (FIRST, SECOND) and attempts[value] == 1:
@@ -226,7 +226,7 @@ async def test_what_may_be_stored_behind_a_break_is_not_sent_again_where_the_bat
 
 
 async def test_a_batch_in_doubt_fails_as_perhaps_stored_whatever_refuses_it(broker: ScriptedBroker) -> None:
-    """Its answer was lost. That its topic takes it no more says nothing about the attempt before."""
+    """A batch whose first answer was lost fails as possibly stored, whatever refuses its next attempt."""
     broker.refuse(PRODUCE, "ack_timeout", "batch_too_large")
     async with Producer(broker.url) as producer:
         failure = await _failure(await producer.send("flights", FIRST, partition=0))
@@ -240,7 +240,7 @@ async def test_a_batch_in_doubt_fails_as_perhaps_stored_whatever_refuses_it(brok
 async def test_a_batch_in_doubt_does_not_speak_for_others_of_its_request(
     broker: ScriptedBroker, standing: StandingClock
 ) -> None:
-    """One refusal of a request is that of all its batches, and only one of them was sent before."""
+    """A refused request fails each batch with its own side effect: only a batch that was sent before may be stored."""
     broker.refuse(PRODUCE, "ack_timeout", "crc_mismatch")
     async with Producer(broker.url, linger_ms=1) as producer:
         doubtful = await producer.send("flights", FIRST, partition=0)

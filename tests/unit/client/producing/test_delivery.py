@@ -34,14 +34,14 @@ STORED = Acknowledgement(base_offset=40, append_time_us=9, leader_epoch=3)
 
 @pytest.fixture
 def batch(append: Append) -> RecordsBatch:
-    """A batch of two records on their way."""
+    """A batch of two records in flight."""
     queue = PartitionQueue("flights", 4)
     append(queue)
     return append(queue)
 
 
 async def test_a_delivery_tells_where_its_record_is(batch: RecordsBatch) -> None:
-    """Topic, partition, offset and time of the one record."""
+    """A delivery has topic, partition, offset and timestamps of its record."""
     batch.acknowledge(STORED)
     metadata = await Delivery(batch, 1)
 
@@ -50,7 +50,7 @@ async def test_a_delivery_tells_where_its_record_is(batch: RecordsBatch) -> None
 
 
 async def test_a_delivery_waits_for_its_batch(batch: RecordsBatch) -> None:
-    """All that wait for one batch wake up with its outcome."""
+    """All deliveries of a batch complete with the batch."""
     deliveries = [Delivery(batch, index) for index in range(2)]
     async with asyncio.TaskGroup() as tasks:
         waiting = [tasks.create_task(_offset(delivery)) for delivery in deliveries]
@@ -61,7 +61,7 @@ async def test_a_delivery_waits_for_its_batch(batch: RecordsBatch) -> None:
 
 
 async def test_a_cancelled_waiter_disturbs_nobody(batch: RecordsBatch) -> None:
-    """Giving up on one record leaves the batch and the other waiters alone."""
+    """A cancelled wait for a delivery does not affect its batch or other waiters."""
     delivery = Delivery(batch, 0)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0):
@@ -73,7 +73,7 @@ async def test_a_cancelled_waiter_disturbs_nobody(batch: RecordsBatch) -> None:
 
 
 async def test_a_failure_is_raised_to_each_delivery_and_then_seen(batch: RecordsBatch) -> None:
-    """The same error for every record, without a traceback that grows with each."""
+    """A failed batch raises the same error for each delivery, with a traceback that does not grow."""
     batch.fail(ClosedError("producer"))
     for index in range(2):
         with pytest.raises(ClosedError) as raised:
@@ -87,14 +87,14 @@ async def test_a_failure_is_raised_to_each_delivery_and_then_seen(batch: Records
 
 
 async def test_without_acks_the_offset_is_unknown(batch: RecordsBatch) -> None:
-    """acks=0 leaves -1 everywhere, not a guess."""
+    """A delivery with acks=0 has the offset -1."""
     batch.acknowledge(UNKNOWN_PLACE)
 
     assert (await Delivery(batch, 1)).offset == -1
 
 
 async def test_a_piece_of_a_table_has_one_delivery(accumulator: Accumulator) -> None:
-    """Base offset, last offset and count of the piece."""
+    """A piece of a table has one delivery, with base offset, last offset and record count."""
     columns = record_batch([b"a", b"b", b"c"], default_timestamp_us=1)
     batch = accumulator.append_columns(PartitionQueue("flights", 4), columns, 0.0)
     delivery = BatchDelivery(batch)
@@ -108,12 +108,12 @@ async def test_a_piece_of_a_table_has_one_delivery(accumulator: Accumulator) -> 
 
 
 def _cut(batch: PendingBatch) -> list[PendingBatch]:
-    """Cut a batch into its records and return all of them."""
+    """Cut a batch into single records and return all of them."""
     return [batch, *batch.cut(1)]
 
 
 async def test_deliveries_of_a_batch_that_is_cut_follow_their_records(append: Append) -> None:
-    """Also those that somebody waits for already; each has the outcome and the time of its own record."""
+    """Deliveries of a cut batch, also awaited ones, have the outcome and time of their own record."""
     queue = PartitionQueue("flights", 4)
     batch = append(queue)
     for _ in range(2):
@@ -135,7 +135,7 @@ async def test_deliveries_of_a_batch_that_is_cut_follow_their_records(append: Ap
 
 
 async def test_a_piece_of_a_table_that_is_cut_waits_for_all_its_parts(accumulator: Accumulator) -> None:
-    """Its offsets are those of the first and of the last part, whatever stands between them."""
+    """The delivery of a cut table piece waits for all parts, and has the offsets of the first and last part."""
     columns = record_batch([b"a", b"b", b"c"], default_timestamp_us=1)
     batch = accumulator.append_columns(PartitionQueue("flights", 4), columns, 0.0)
     delivery = BatchDelivery(batch)
@@ -150,7 +150,7 @@ async def test_a_piece_of_a_table_that_is_cut_waits_for_all_its_parts(accumulato
 
 
 async def test_a_piece_of_a_table_some_parts_of_which_fail_raises_once(accumulator: Accumulator) -> None:
-    """Every part that failed counts as seen; what is no refusal of the cluster is raised as it is."""
+    """The delivery of a table piece with failed parts raises once, and all failed parts count as seen."""
     columns = record_batch([b"a", b"b", b"c"], default_timestamp_us=1)
     batch = accumulator.append_columns(PartitionQueue("flights", 4), columns, 0.0)
     delivery = BatchDelivery(batch)
@@ -201,7 +201,7 @@ UNREACHABLE = UnreachableError("produce to flights-4", {"http://b:1": "refused"}
 async def test_a_piece_of_a_table_any_part_of_which_may_be_stored_fails_as_that(
     accumulator: Accumulator, error: FairleadError, stored: int, doubtful: int, told: str
 ) -> None:
-    """Whatever its first failure is; it says how many, and the failure that others may hold stays as it is."""
+    """The delivery of a table piece fails as possibly stored if any part may be stored, and counts those records."""
     columns = record_batch([b"a", b"b", b"c"], default_timestamp_us=1)
     batch = accumulator.append_columns(PartitionQueue("flights", 4), columns, 0.0)
     delivery = BatchDelivery(batch)
@@ -226,7 +226,7 @@ async def test_a_piece_of_a_table_any_part_of_which_may_be_stored_fails_as_that(
 async def test_a_piece_of_a_table_that_is_not_stored_at_all_raises_its_first_failure(
     accumulator: Accumulator, in_parts: bool
 ) -> None:
-    """Nothing of it is in doubt, whether it was sent in parts or not."""
+    """The delivery of a table piece that was not stored at all raises the first failure unchanged."""
     columns = record_batch([b"a", b"b"], default_timestamp_us=1)
     batch = accumulator.append_columns(PartitionQueue("flights", 4), columns, 0.0)
     delivery = BatchDelivery(batch)

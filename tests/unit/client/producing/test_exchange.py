@@ -1,4 +1,4 @@
-"""A produce request as bytes, and its answer as outcomes."""
+"""Encoding of a produce request, and outcomes from its answer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TOPIC_IDS = {"flights": "1b4e28ba-2fa1-4d19-883f-0016d3cca427"}
 
 @pytest.fixture
 def batches(append: Callable[..., RecordsBatch]) -> list[RecordsBatch]:
-    """A batch of two partitions each."""
+    """Two batches, one for each of two partitions."""
     return [append(PartitionQueue("flights", index), f"value {index}".encode()) for index in range(2)]
 
 
@@ -45,7 +45,7 @@ def _stored(partition: int, **more: object) -> dict[str, object]:
 
 
 def test_each_partition_is_a_frame_with_one_batch(batches: list[RecordsBatch]) -> None:
-    """The request carries the encoded batches untouched, behind their partition."""
+    """A produce request has a frame for each partition, with the encoded batch unchanged."""
     call = _call(batches)
     assert call.body is not None
     frames = list(iterate_frames(call.body))
@@ -60,12 +60,12 @@ def test_each_partition_is_a_frame_with_one_batch(batches: list[RecordsBatch]) -
 
 
 def test_every_attempt_sends_the_same_bytes(batches: list[RecordsBatch]) -> None:
-    """A batch is encoded once, which an idempotent producer will rely on."""
+    """A batch is encoded once, and every attempt sends the same bytes, as idempotence requires."""
     assert _call(batches).body == _call(batches).body
 
 
 def test_outcomes_follow_their_partition_not_their_place(batches: list[RecordsBatch]) -> None:
-    """Part of a request may be refused: each batch gets its own outcome."""
+    """Outcomes are matched to batches by partition, not by order."""
     refused = {
         "topic_id": TOPIC_IDS["flights"],
         "partition": 0,
@@ -82,7 +82,7 @@ def test_outcomes_follow_their_partition_not_their_place(batches: list[RecordsBa
 def test_a_batch_without_an_outcome_is_never_taken_for_stored(
     batches: list[RecordsBatch], result: list[dict[str, object]]
 ) -> None:
-    """An answer that forgets a partition, or its offset, is a failure that may have stored it."""
+    """A batch without an outcome or offset in the answer fails as possibly stored."""
     [outcome] = outcomes_of(_answer(result), batches[:1], TOPIC_IDS, Acks.ALL)
 
     assert isinstance(outcome, InternalServerError)
@@ -90,14 +90,14 @@ def test_a_batch_without_an_outcome_is_never_taken_for_stored(
 
 
 def test_without_acks_nothing_is_known(batches: list[RecordsBatch]) -> None:
-    """acks=0 is answered after validation, without offsets."""
+    """A request with acks=0 is acknowledged without offsets."""
     answer = Answer(202, memoryview(b""), None, "http://b:1")
 
     assert outcomes_of(answer, batches, TOPIC_IDS, Acks.NONE) == [UNKNOWN_PLACE, UNKNOWN_PLACE]
 
 
 def test_without_acks_a_refusal_is_an_outcome(batches: list[RecordsBatch]) -> None:
-    """acks=0 waits for no copy, but what the broker refused it does not have: of its leader it is sent again."""
+    """A partition that is refused with acks=0 has its refusal as the outcome, and can be sent again."""
     moved = ProblemError("not_leader", "the leader is broker 2").to_document()
     refused = {"topic_id": TOPIC_IDS["flights"], "partition": 0, "problem": moved}
     accepted = {"topic_id": TOPIC_IDS["flights"], "partition": 1}
@@ -109,7 +109,7 @@ def test_without_acks_a_refusal_is_an_outcome(batches: list[RecordsBatch]) -> No
 
 
 def test_another_topic_of_the_same_partition_is_no_outcome(batches: list[RecordsBatch]) -> None:
-    """Outcomes are matched by topic id, since a request may name many topics."""
+    """Outcomes are matched by topic id, because a request may have many topics."""
     other = _stored(0, topic_id="2b4e28ba-2fa1-4d19-883f-0016d3cca427")
     [outcome] = outcomes_of(_answer([other]), batches[:1], TOPIC_IDS, Acks.ALL)
 

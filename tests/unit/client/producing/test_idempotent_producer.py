@@ -1,6 +1,6 @@
-"""The idempotent producer against a listener that loses, delays and refuses answers as a test asks.
+"""The idempotent producer, against a listener that loses, delays and refuses answers as scripted.
 
-The scripted broker is stricter than a real one: it refuses a batch that comes too early at once.
+The scripted broker is stricter than a real one: it refuses a batch that arrives too early at once.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ PRODUCERS = "/v1/producers"
 
 
 def pause(seconds: float) -> asyncio.Future[object]:
-    """Return what ends after a while."""
+    """Return a future that completes after some time."""
     return asyncio.ensure_future(asyncio.wait([asyncio.get_running_loop().create_future()], timeout=seconds))
 
 
 @pytest.fixture
 def storing_then(broker: ScriptedBroker, replies: Replies) -> Callable[[str], Script]:
-    """Make a script that stores the batches and then answers a problem, as when the answer is lost."""
+    """Build a script that stores the batches and answers with a problem, as if the answer was lost."""
 
     def make(code: str) -> Script:
         async def answer(received: Received) -> Reply:
-            """Store, and say something else."""
+            """Store the batches and answer with the problem."""
             for found in received.batches():
                 broker.accept(*found)
             return replies.problem(code)
@@ -54,7 +54,7 @@ def storing_then(broker: ScriptedBroker, replies: Replies) -> Callable[[str], Sc
 
 
 def stamps(broker: ScriptedBroker) -> list[tuple[int, int, int]]:
-    """Return what the batches of all produce calls carried, in order of arrival."""
+    """Return the producer stamps of all produced batches, in order of arrival."""
     return [stamp for request in broker.received(PRODUCE) for stamp in request.stamps()]
 
 
@@ -65,12 +65,12 @@ async def send(producer: Producer, count: int, start: int = 0) -> None:
 
 
 def numbers(count: int) -> list[bytes]:
-    """Return the numbers as they are stored."""
+    """Return the numbers as stored values."""
     return [str(row).encode() for row in range(count)]
 
 
 async def test_batches_carry_sequences_of_their_partition(broker: ScriptedBroker) -> None:
-    """Sequences count records, from 0 in each partition."""
+    """Sequences of batches count records, from 0 in each partition."""
     async with Producer(broker.url) as producer:
         for partition, count in ((0, 3), (1, 2), (0, 4), (0, 1)):
             for _ in range(count):
@@ -85,7 +85,7 @@ async def test_batches_carry_sequences_of_their_partition(broker: ScriptedBroker
 async def test_a_repeat_is_the_same_bytes_and_tells_the_first_offset(
     broker: ScriptedBroker, storing_then: Callable[[str], Script]
 ) -> None:
-    """The answer was lost, the batch was stored: it is sent again as it was, and counts as delivered."""
+    """A batch whose answer was lost is sent again with the same bytes, and has the offset of its first write."""
     broker.script(PRODUCE, storing_then("leader_changed"), storing_then("ack_timeout"))
     async with Producer(broker.url) as producer:
         metadata = await producer.send_and_wait("flights", b"once", partition=0)
@@ -97,11 +97,11 @@ async def test_a_repeat_is_the_same_bytes_and_tells_the_first_offset(
 
 
 async def test_at_most_five_batches_of_a_partition_are_unfinished(broker: ScriptedBroker) -> None:
-    """Five at once, and never six."""
+    """A partition has at most five unfinished batches."""
     under_way = most = 0
 
     async def slow(_: Received) -> Reply | None:
-        """Hold a request and count those under way."""
+        """Delay a request and count the requests in flight."""
         nonlocal under_way, most
         under_way += 1
         most = max(most, under_way)
@@ -120,7 +120,7 @@ async def test_at_most_five_batches_of_a_partition_are_unfinished(broker: Script
 async def test_a_lost_batch_holds_the_sixth_back(
     broker: ScriptedBroker, storing_then: Callable[[str], Script]
 ) -> None:
-    """The broker remembers five: the next one waits for the outcome of the oldest, not for a free request."""
+    """A batch waits for the outcome of the fifth batch before it, because the broker recognises five repeats."""
     repeats = [storing_then("ack_timeout")] * 3
     broker.script(PRODUCE, repeats[0])
     async with Producer(broker.url, batch_bytes=20, linger_ms=0) as producer:
@@ -137,11 +137,11 @@ async def test_a_lost_batch_holds_the_sixth_back(
 async def test_reordered_and_lost_answers_store_each_record_once_in_order(
     broker: ScriptedBroker, storing_then: Callable[[str], Script], replies: Replies
 ) -> None:
-    """Requests overtake each other, some are lost before, some after they were stored."""
+    """Records are stored once and in order, although requests and answers are lost and overtake each other."""
 
     def late(seconds: float) -> Script:
         async def answer(_: Received) -> None:
-            """Let others pass."""
+            """Delay the request, so that others overtake it."""
             await pause(seconds)
 
         return answer
@@ -163,7 +163,7 @@ async def test_reordered_and_lost_answers_store_each_record_once_in_order(
 
 
 async def test_without_idempotence_batches_name_no_producer(broker: ScriptedBroker) -> None:
-    """No id is asked for."""
+    """A producer without idempotence requests no producer id."""
     async with Producer(broker.url, idempotence=False) as producer:
         await producer.send_and_wait("flights", b"x", partition=0)
 
@@ -175,7 +175,7 @@ async def test_without_idempotence_batches_name_no_producer(broker: ScriptedBrok
 async def test_weaker_acks_turn_idempotence_off_unless_it_was_asked_for(
     broker: ScriptedBroker, acks: int
 ) -> None:
-    """Kafka's rule: the default gives way, the explicit wish is refused."""
+    """acks=0 or 1 turns idempotence off, and is refused with an explicit idempotence=True, as in Kafka."""
     async with Producer(broker.url, acks=acks) as producer:
         await producer.send_and_wait("flights", b"x", partition=0)
 
@@ -185,13 +185,13 @@ async def test_weaker_acks_turn_idempotence_off_unless_it_was_asked_for(
 
 
 def test_a_name_needs_idempotence() -> None:
-    """Without sequences nobody could be fenced."""
+    """A producer's name requires idempotence, because producers without sequences cannot be fenced."""
     with pytest.raises(SettingError, match="name='loader'"):
         Producer(name="loader", idempotence=False)
 
 
 async def test_a_name_is_told_to_the_cluster(broker: ScriptedBroker) -> None:
-    """The id belongs to the name."""
+    """A named producer sends its name when it requests its id."""
     async with Producer(broker.url, name="loader") as producer:
         await producer.send_and_wait("flights", b"x")
 
@@ -199,7 +199,7 @@ async def test_a_name_is_told_to_the_cluster(broker: ScriptedBroker) -> None:
 
 
 async def test_a_forgotten_producer_takes_a_new_id_and_sends_again(broker: ScriptedBroker) -> None:
-    """After a day without a batch: nothing of the refused batch is stored, so it goes out under the new id."""
+    """A producer that the partition forgot takes a new id and sends the refused batch again."""
     async with Producer(broker.url) as producer:
         await producer.send_and_wait("flights", b"0", partition=0)
         broker.producers.clear()
@@ -213,10 +213,10 @@ async def test_a_forgotten_producer_takes_a_new_id_and_sends_again(broker: Scrip
 async def test_a_retried_batch_of_a_forgotten_producer_may_be_stored(
     broker: ScriptedBroker, storing_then: Callable[[str], Script]
 ) -> None:
-    """Its first attempt had no definite answer: it is not sent again, and its error says so; the next one is."""
+    """A retried batch of a forgotten producer fails as possibly stored, and the next batch is sent."""
 
     async def forgets(received: Received) -> Reply:
-        """Store, lose the answer, forget the producer."""
+        """Store the batch, lose the answer, and forget the producer."""
         reply = await storing_then("ack_timeout")(received)
         broker.producers.clear()
         return reply
@@ -237,13 +237,13 @@ async def test_a_retried_batch_of_a_forgotten_producer_may_be_stored(
 async def test_a_refused_batch_does_not_stop_those_behind_it(
     broker: ScriptedBroker, replies: Replies, name: str | None
 ) -> None:
-    """A batch that can never be stored leaves no gap: those behind it were refused, and go on where it began.
+    """A refused batch does not stop later ones, which take over its sequences in the same epoch.
 
-    So does a producer with a name, which must not take the next epoch of it.
+    The same holds for a named producer, which must not take the next epoch of its name.
     """
 
     async def too_large(_: Received) -> Reply:
-        """Refuse after those behind it are under way."""
+        """Refuse the batch after later ones are in flight."""
         await pause(0.05)
         return replies.problem("batch_too_large")
 
@@ -262,16 +262,16 @@ async def test_a_refused_batch_does_not_stop_those_behind_it(
 async def test_a_refused_batch_ends_the_epoch_of_one_that_may_still_come(
     broker: ScriptedBroker, replies: Replies
 ) -> None:
-    """Nobody knows whether the batch behind it is still on its way: the next epoch keeps it out."""
+    """A refused batch starts a new epoch if a later batch may still arrive, so that it is fenced."""
     first_is_known = asyncio.Event()
 
     async def too_large(_: Received) -> Reply:
-        """Refuse after the one behind it."""
+        """Refuse the batch after the later one."""
         await first_is_known.wait()
         return replies.problem("batch_too_large")
 
     async def lost(_: Received) -> Reply:
-        """Say that nobody knows."""
+        """Answer that the outcome is unknown."""
         first_is_known.set()
         return replies.problem("leader_changed")
 
@@ -289,7 +289,7 @@ async def test_a_refused_batch_ends_the_epoch_of_one_that_may_still_come(
 async def test_a_batch_in_doubt_that_is_too_large_is_cleared_up_by_its_first_piece(
     broker: ScriptedBroker,
 ) -> None:
-    """Its first refusal was lost. The piece is stored, so the whole batch is not, and the others follow."""
+    """A batch whose refusal was lost and that is too large is sent in pieces, of which the first one settles it."""
     broker.refuse(PRODUCE, "leader_changed", "batch_too_large")
     async with Producer(broker.url) as producer:
         deliveries = [await producer.send("flights", text, partition=0) for text in numbers(8)]
@@ -304,7 +304,7 @@ async def test_a_batch_in_doubt_that_is_too_large_is_cleared_up_by_its_first_pie
 async def test_a_batch_that_was_stored_before_it_was_too_large_is_not_stored_again(
     broker: ScriptedBroker, storing_then: Callable[[str], Script]
 ) -> None:
-    """Its answer was lost, and the topic takes it no more: its first piece is refused, and the others are not sent."""
+    """A stored batch that the topic now refuses as too large is not stored again: its first piece is refused."""
     broker.script(PRODUCE, storing_then("ack_timeout"))
     broker.refuse(PRODUCE, "batch_too_large")
     async with Producer(broker.url) as producer:
@@ -322,7 +322,7 @@ async def test_a_batch_that_was_stored_before_it_was_too_large_is_not_stored_aga
 async def test_a_batch_in_doubt_is_cleared_up_by_the_next(
     broker: ScriptedBroker, storing_then: Callable[[str], Script]
 ) -> None:
-    """A batch given up that was stored needs no new epoch."""
+    """A failed batch that may be stored is settled by the next batch, without a new epoch."""
     async with Producer(broker.url, retries_max=0) as producer:
         broker.script(PRODUCE, storing_then("ack_timeout"))
         delivery = await producer.send("flights", b"0", partition=0)
@@ -335,7 +335,7 @@ async def test_a_batch_in_doubt_is_cleared_up_by_the_next(
 
 
 async def test_a_batch_in_doubt_that_is_missing_ends_its_epoch(broker: ScriptedBroker) -> None:
-    """The next one is refused, and goes out in the next epoch, which fences the lost one should it still come."""
+    """A failed batch that turns out to be missing ends the epoch, so that the batch is fenced if it arrives late."""
     async with Producer(broker.url, retries_max=0) as producer:
         await producer.send_and_wait("flights", b"0", partition=0)
         broker.refuse(PRODUCE, "ack_timeout")
@@ -349,7 +349,7 @@ async def test_a_batch_in_doubt_that_is_missing_ends_its_epoch(broker: ScriptedB
 
 
 async def test_a_lost_acknowledged_batch_is_told(broker: ScriptedBroker) -> None:
-    """The log has lost what it acknowledged: the batch behind it says so, and the producer goes on after that."""
+    """A loss of acknowledged records fails the next batch, and the producer continues after it."""
     async with Producer(broker.url) as producer:
         await producer.send_and_wait("flights", b"0", partition=0)
         broker.producers[0, 1].expected = 0
@@ -361,12 +361,12 @@ async def test_a_lost_acknowledged_batch_is_told(broker: ScriptedBroker) -> None
 
 
 async def test_a_fenced_producer_stops(broker: ScriptedBroker) -> None:
-    """What waits fails with the same error, and nothing more is accepted."""
+    """A fenced producer fails all waiting records with the same error, and accepts no more."""
     producer = await Producer(broker.url, batch_bytes=20, linger_ms=0).start()
     await producer.send_and_wait("flights", b"0", partition=0)
     broker.producers[0, 1].epoch = 9
     deliveries = []
-    # The first refusal may come while later records are still being sent.
+    # The first refusal may arrive while later records are still being sent.
     with suppress(ProducerFencedError):
         for text in numbers(12):
             deliveries.append(await producer.send("flights", text, partition=0))  # noqa: PERF401 - keeps those before
@@ -382,7 +382,7 @@ async def test_a_fenced_producer_stops(broker: ScriptedBroker) -> None:
 
 
 async def test_a_named_producer_stops_where_it_would_need_another_epoch(broker: ScriptedBroker) -> None:
-    """Taking the next epoch of its name, a forgotten program could fence its successor."""
+    """A named producer stops instead of taking the next epoch of its name, which would fence its successor."""
     producer = await Producer(broker.url, name="loader").start()
     await producer.send_and_wait("flights", b"0", partition=0)
     broker.producers.clear()
@@ -396,7 +396,7 @@ async def test_a_named_producer_stops_where_it_would_need_another_epoch(broker: 
 
 
 async def test_an_id_that_is_refused_fails_the_records(broker: ScriptedBroker) -> None:
-    """The refusal is the outcome, and the next records ask again."""
+    """A refused producer id fails the waiting records, and the next records request an id again."""
     broker.refuse(PRODUCERS, "forbidden")
     async with Producer(broker.url) as producer:
         with pytest.raises(ForbiddenError):
@@ -405,7 +405,7 @@ async def test_an_id_that_is_refused_fails_the_records(broker: ScriptedBroker) -
 
 
 async def test_an_id_that_cannot_be_had_now_is_waited_for(broker: ScriptedBroker) -> None:
-    """Until the delivery timeout, whose cause names it."""
+    """An unavailable producer id is waited for until the delivery timeout, whose error has the cause."""
     broker.refuse(PRODUCERS, *["coordination_unavailable"] * 500)
     async with Producer(broker.url, retry_timeout="50ms", delivery_timeout="300ms") as producer:
         with pytest.raises(DeliveryTimeoutError, match="coordination_unavailable"):
@@ -417,10 +417,10 @@ async def test_an_id_that_cannot_be_had_now_is_waited_for(broker: ScriptedBroker
 async def test_an_id_that_cannot_be_read_is_a_fault_of_the_server(
     broker: ScriptedBroker, replies: Replies
 ) -> None:
-    """An answer of another shape fails the records as `internal`."""
+    """An id answer that cannot be read fails the records with a server error."""
 
     async def odd(_: Received) -> Reply:
-        """Answer something else."""
+        """Answer with another document."""
         return replies.json({"id": 1})
 
     broker.script(PRODUCERS, odd)
@@ -430,7 +430,7 @@ async def test_an_id_that_cannot_be_read_is_a_fault_of_the_server(
 
 
 async def test_a_topic_that_is_gone_for_a_while_keeps_its_sequences(broker: ScriptedBroker) -> None:
-    """A second queue of the same partition would give the same sequences out again: records would vanish as repeats."""
+    """A topic that is missing for a while keeps its sequences, because repeated sequences would be dropped."""
     async with Producer(broker.url) as producer:
         await producer.send_and_wait("flights", b"0", partition=0)
         broker.topics = []

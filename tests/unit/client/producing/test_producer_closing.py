@@ -1,4 +1,4 @@
-"""The end of a producer, with a flush and without one, against a real listener that refuses as a test asks."""
+"""Closing and aborting a producer, against a real listener with scripted refusals."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PRODUCE = "/v1/produce"
 
 
 async def test_after_the_end_nothing_is_taken(broker: ScriptedBroker) -> None:
-    """A closed producer refuses instead of forgetting."""
+    """A closed producer, and one that was not started, refuses records."""
     async with Producer(broker.url) as producer:
         await producer.send_and_wait("flights", b"x")
     with pytest.raises(ClosedError):
@@ -29,11 +29,11 @@ async def test_after_the_end_nothing_is_taken(broker: ScriptedBroker) -> None:
 
 
 async def test_a_cancelled_block_flushes(broker: ScriptedBroker) -> None:
-    """Leaving by cancellation is leaving: what was accepted is sent."""
+    """A cancelled block flushes the accepted records."""
     sent = asyncio.Event()
 
     async def work() -> None:
-        """Use the producer as a program would."""
+        """Use the producer as a program does."""
         async with Producer(broker.url, linger_ms=60_000) as producer:
             await producer.send("flights", b"accepted", partition=0)
             sent.set()
@@ -49,7 +49,7 @@ async def test_a_cancelled_block_flushes(broker: ScriptedBroker) -> None:
 
 
 async def test_closing_ends_a_table_that_is_being_sent(broker: ScriptedBroker) -> None:
-    """What was accepted is sent, the rest is refused: no delivery is left waiting for ever."""
+    """Closing a producer stops a table that is being sent: accepted rows are sent and the rest is refused."""
     table = pa.table({"value": [str(row).encode().ljust(100) for row in range(2000)]})
     producer = await Producer(broker.url, buffer_bytes=20_000).start()
     async with asyncio.timeout(20):
@@ -66,11 +66,11 @@ async def test_closing_ends_a_table_that_is_being_sent(broker: ScriptedBroker) -
 
 
 async def test_an_aborted_producer_sends_nothing_more(broker: ScriptedBroker) -> None:
-    """What is under way and what lingers fail at once, whoever waits for room or for all of them is told."""
+    """An aborted producer fails all its records, flushes and waiting sends at once."""
     released = asyncio.Event()
 
     async def hold(_: Received) -> None:
-        """Hold the request until the producer is gone."""
+        """Hold the request until the producer is aborted."""
         await released.wait()
 
     broker.script(PRODUCE, hold)
@@ -99,7 +99,7 @@ async def test_an_aborted_producer_sends_nothing_more(broker: ScriptedBroker) ->
 
 @pytest.mark.parametrize("idempotence", [True, False])
 async def test_an_aborted_producer_tries_nothing_again(broker: ScriptedBroker, idempotence: bool) -> None:
-    """A refused batch and those behind it stay unsent, and nothing of the producer goes on."""
+    """An aborted producer retries no refused batch and leaves no task."""
     broker.refuse(PRODUCE, *["not_enough_replicas"] * 100)
     producer = await Producer(broker.url, linger_ms=0, batch_bytes=50, idempotence=idempotence).start()
     deliveries = [await producer.send("flights", b"x" * 20, partition=0) for _ in range(20)]
@@ -120,11 +120,11 @@ async def test_an_aborted_producer_tries_nothing_again(broker: ScriptedBroker, i
 
 
 async def test_an_abort_does_not_cut_a_blocking_close_off(broker: ScriptedBroker) -> None:
-    """By another thread: after a close has begun it does nothing, and what was accepted is sent."""
+    """An abort after a blocking close has begun does nothing, and accepted records are sent."""
     released = asyncio.Event()
 
     async def hold(_: Received) -> None:
-        """Hold the flush until the abort has returned."""
+        """Hold the request until the abort has returned."""
         await released.wait()
 
     broker.script(PRODUCE, hold)

@@ -1,4 +1,4 @@
-"""Whose turn it is for records without a key."""
+"""Choice of the partition for records without a key."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ if TYPE_CHECKING:
 
 
 def test_the_turn_goes_around_all_partitions(picture: Callable[[list[int | None]], Picture]) -> None:
-    """Records without a key reach every partition, one batch after the other."""
+    """Records without a key go to every partition in turn, batch by batch."""
     route = TopicRoute("flights", 3, chance=0.0)
 
     assert [route.advance(picture([1, 1, 2])).partition for _ in range(4)] == [1, 2, 0, 1]
 
 
 def test_the_first_turn_is_by_chance() -> None:
-    """Many producers that start together do not all begin at partition 0."""
+    """The first partition is random, so that producers that start together do not all use partition 0."""
     assert [TopicRoute("t", 4, chance).sticky.partition for chance in (0.0, 0.3, 0.999)] == [0, 1, 3]
 
 
 def test_the_turn_leaves_out_partitions_without_a_leader(
     picture: Callable[[list[int | None]], Picture],
 ) -> None:
-    """While a partition has no leader, records without a key go elsewhere."""
+    """Records without a key skip partitions without a leader."""
     route = TopicRoute("flights", 3, chance=0.0)
 
     assert [route.advance(picture([1, None, 2])).partition for _ in range(3)] == [2, 0, 2]
@@ -36,7 +36,7 @@ def test_the_turn_leaves_out_partitions_without_a_leader(
 def test_batches_over_the_partitions_with_a_leader_differ_by_one_at_most(
     picture: Callable[[list[int | None]], Picture],
 ) -> None:
-    """Whenever one looks, wherever the turn began."""
+    """Partitions with a leader get the same number of batches, give or take one, from any start."""
     for chance in (0.0, 0.5, 0.99):
         route = TopicRoute("flights", 5, chance)
         batches = dict.fromkeys((0, 2, 3), 0)
@@ -46,14 +46,14 @@ def test_batches_over_the_partitions_with_a_leader_differ_by_one_at_most(
 
 
 def test_without_any_leader_the_turn_still_moves(picture: Callable[[list[int | None]], Picture]) -> None:
-    """A batch then waits for the first leader that comes back."""
+    """The partition also changes if no partition has a leader."""
     route = TopicRoute("flights", 2, chance=0.0)
 
     assert [route.advance(picture([None, None])).partition for _ in range(2)] == [1, 0]
 
 
 def test_grown_partitions_are_taken_in_and_none_goes_away() -> None:
-    """Growth keeps the queues that exist, with what is in them."""
+    """A grown topic keeps its existing queues and gets new ones."""
     route = TopicRoute("flights", 2, chance=0.0)
     before = list(route.queues)
     route.grow(4)

@@ -1,4 +1,4 @@
-"""What the sender asks of brokers over the time of a batch. The clock stands still unless a test moves it."""
+"""Requests of the sender over the lifetime of a batch. The clock stands still unless a test moves it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PRODUCE = "/v1/produce"
 
 @pytest.fixture
 def seconds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The time of the client's clock, to be moved."""
+    """The time of the client's clock, which a test can change."""
     seconds = [1000.0]
     monkeypatch.setattr(clock, "monotonic", lambda: seconds[0])
     return seconds
@@ -27,12 +27,12 @@ def seconds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 async def test_a_leader_whose_time_runs_out_is_looked_up_again(
     broker: ScriptedBroker, replies: Replies, seconds: list[float]
 ) -> None:
-    """One that is cut off from the others does not know that another one leads: it just gets no acknowledgements."""
+    """The leader of a batch that was not acknowledged in time is looked up again, because it may be isolated."""
     async with type(broker)() as other, Producer(broker.url, linger_ms=0) as producer:
         await producer.send_and_wait("flights", b"before", partition=1)
 
         async def cut_off(_: Received) -> Reply:
-            """Wait in vain while another leader is elected."""
+            """Time out while another leader is elected."""
             broker.addresses = {1: broker.url, 2: other.url}
             broker.leaders = [2, 1]
             seconds[0] += 30
@@ -50,11 +50,11 @@ async def test_a_leader_whose_time_runs_out_is_looked_up_again(
 async def test_a_broker_is_given_what_is_left_of_the_delivery_timeout(
     broker: ScriptedBroker, replies: Replies, seconds: list[float]
 ) -> None:
-    """Its own answer comes before the batch fails without one; in the end it has a second all the same."""
+    """A broker gets the rest of the delivery timeout to answer, and at least one second."""
     spent = [30.0, 9.0, 5.0]
 
     async def late(_: Received) -> Reply:
-        """Take time, and say that it was not enough."""
+        """Let time pass, and answer that the acknowledgements timed out."""
         seconds[0] += spent.pop(0)
         return replies.problem("ack_timeout")
 
@@ -74,7 +74,7 @@ async def test_a_broker_is_given_what_is_left_of_the_delivery_timeout(
 async def test_a_broker_is_given_the_time_of_the_batch_that_has_longest(
     broker: ScriptedBroker, seconds: list[float]
 ) -> None:
-    """A request is as long as any of its batches needs it."""
+    """A request gets the time of the batch whose delivery timeout ends last."""
     async with Producer(broker.url, linger_ms=8000, delivery_timeout="10s") as producer:
         await producer.send("flights", b"x", partition=0)
         seconds[0] += 5

@@ -1,4 +1,4 @@
-"""Sequences of one partition: what is stamped, and what a lost batch means for those behind it."""
+"""Sequences of one partition: the stamps of batches, and the effect of a lost batch on later ones."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def _refusal(code: str) -> ClusterError:
 
 
 def test_sequences_count_records(sequences: PartitionSequences) -> None:
-    """Each batch begins where the one before ends."""
+    """Each batch starts at the sequence after the previous batch."""
     stamps = [sequences.stamp(count) for count in (3, 1, 2)]
 
     assert stamps == [ProducerStamp(7, 0, 0), ProducerStamp(7, 0, 3), ProducerStamp(7, 0, 4)]
 
 
 def test_sequences_wrap(sequences: PartitionSequences) -> None:
-    """Behind 2^31 - 1 comes 0, also inside a batch."""
+    """Sequence 2^31 - 1 is followed by 0, also within a batch."""
     sequences.stamp(SEQUENCE_MAX - 1)
 
     assert [sequences.stamp(3).base_sequence, sequences.stamp(1).base_sequence] == [SEQUENCE_MAX - 1, 1]
@@ -49,12 +49,12 @@ def test_sequences_wrap(sequences: PartitionSequences) -> None:
 
 
 def test_there_is_no_stamp_without_an_identity() -> None:
-    """Batches wait until the cluster has given one."""
+    """Batches have no stamp before the cluster has assigned a producer id."""
     assert PartitionSequences().renews(1)
 
 
 def test_the_last_batch_gives_its_sequences_back(sequences: PartitionSequences) -> None:
-    """A batch that is certainly not stored and has none behind it leaves no gap."""
+    """The last batch returns its sequences if it is certainly not stored, which leaves no gap."""
     sequences.stamp(2)
     stamp = sequences.stamp(3)
     sequences.given_up(2, stamp, 3, CAUSE, doubtful=False)
@@ -64,7 +64,7 @@ def test_the_last_batch_gives_its_sequences_back(sequences: PartitionSequences) 
 
 
 def test_a_batch_that_is_not_stored_makes_those_behind_it_begin_anew(sequences: PartitionSequences) -> None:
-    """They can never be expected, and none of them can be stored; those before it go on."""
+    """Batches after one that is not stored start again in a new epoch; earlier ones continue."""
     stamps = [sequences.stamp(1) for _ in range(3)]
     sequences.given_up(2, stamps[1], 1, CAUSE, doubtful=False)
 
@@ -76,7 +76,7 @@ def test_a_batch_that_is_not_stored_makes_those_behind_it_begin_anew(sequences: 
 
 
 def test_those_behind_a_break_go_on_where_it_began(sequences: PartitionSequences) -> None:
-    """Where all of them were refused, nothing can come in between: neither an epoch nor another id is needed."""
+    """Refused batches continue at the sequence where the gap began, in the same epoch, if none can still arrive."""
     stamps = [sequences.stamp(3) for _ in range(3)]
     sequences.given_up(2, stamps[1], 3, CAUSE, doubtful=False)
     sequences.given_up(3, stamps[2], 3, CAUSE, doubtful=False)
@@ -90,7 +90,7 @@ def test_those_behind_a_break_go_on_where_it_began(sequences: PartitionSequences
 def test_a_batch_that_may_still_come_ends_the_epoch_of_those_before_it(
     sequences: PartitionSequences, order: tuple[int, int]
 ) -> None:
-    """A batch that was given up may reach the broker late, and would fit where another one goes on."""
+    """A failed batch that may still arrive ends the epoch, because its sequences could be taken by another batch."""
     stamps = [sequences.stamp(3) for _ in range(4)]
     for number in order:
         sequences.given_up(number, stamps[number - 1], 3, CAUSE, doubtful=number == 3)
@@ -103,7 +103,7 @@ def test_a_batch_that_may_still_come_ends_the_epoch_of_those_before_it(
 
 
 def test_batches_behind_one_that_is_cut_have_new_numbers(sequences: PartitionSequences) -> None:
-    """What was noted about them goes along."""
+    """Batches after a cut one get new numbers, and keep their state."""
     stamps = [sequences.stamp(1) for _ in range(5)]
     for number in (2, 4):
         sequences.given_up(number, stamps[number - 1], 1, CAUSE, doubtful=True)
@@ -118,7 +118,7 @@ def test_batches_behind_one_that_is_cut_have_new_numbers(sequences: PartitionSeq
 
 
 def test_a_doubtful_batch_is_cleared_up_by_the_next(sequences: PartitionSequences) -> None:
-    """An acknowledgement behind it says that it is stored; one before it says nothing."""
+    """A batch in doubt is settled by the acknowledgement of a later batch, not of an earlier one."""
     stamps = [sequences.stamp(1) for _ in range(3)]
     sequences.given_up(2, stamps[1], 1, CAUSE, doubtful=True)
     sequences.acknowledged(1)
@@ -131,7 +131,7 @@ def test_a_doubtful_batch_is_cleared_up_by_the_next(sequences: PartitionSequence
 
 
 def test_a_gap_needs_the_next_epoch_and_leaves_doubt(sequences: PartitionSequences) -> None:
-    """Where it turns out that a doubtful batch is missing, its epoch ends: it may still be on its way."""
+    """A batch in doubt that turns out to be missing ends its epoch, because it may still arrive."""
     stamp = sequences.stamp(1)
     sequences.given_up(1, stamp, 1, CAUSE, doubtful=True)
     news = sequences.refused(2, _refusal("unknown_producer"))
@@ -143,7 +143,7 @@ def test_a_gap_needs_the_next_epoch_and_leaves_doubt(sequences: PartitionSequenc
 
 
 def test_a_forgotten_producer_needs_a_new_id(sequences: PartitionSequences) -> None:
-    """Nothing was given up, the partition has forgotten: expected after a day."""
+    """A producer that the partition forgot, as after a day, needs a new id."""
     news = sequences.refused(2, _refusal("unknown_producer"))
 
     assert not news
@@ -152,12 +152,12 @@ def test_a_forgotten_producer_needs_a_new_id(sequences: PartitionSequences) -> N
 
 
 def test_a_missing_acknowledged_batch_is_news(sequences: PartitionSequences) -> None:
-    """All before the refused batch was acknowledged: the log has lost it."""
+    """A missing batch that was acknowledged is a loss of records."""
     assert sequences.refused(2, _refusal("out_of_order_sequence"))
 
 
 def test_a_batch_of_an_old_identity_changes_nothing(sequences: PartitionSequences) -> None:
-    """What waits for the next identity has no sequences to give back."""
+    """A batch of an earlier producer id changes nothing."""
     sequences.stamp(1)
     stamp = sequences.stamp(1)
     sequences.refused(1, _refusal("unknown_producer"))
@@ -169,7 +169,7 @@ def test_a_batch_of_an_old_identity_changes_nothing(sequences: PartitionSequence
 
 
 def test_a_doubtful_batch_is_refused_as_perhaps_stored() -> None:
-    """Same type and members as the refusal, and the side effect says what nobody knows."""
+    """The error of a batch in doubt has the type and data of the refusal, and the side effect `maybe`."""
     problem = ProblemError("unknown_producer", "producer 7 is unknown", data={"producer_id": 7})
     error = doubted(
         error_of(problem, subject="produce to flights-0", broker="http://b:1"), "produce to flights-1"
@@ -183,7 +183,7 @@ def test_a_doubtful_batch_is_refused_as_perhaps_stored() -> None:
 
 
 def test_a_doubtful_batch_that_was_not_sent_again_may_be_stored_too() -> None:
-    """No connection could be made for its last attempt, which says nothing about the one before."""
+    """A batch in doubt may be stored even if its last attempt found no connection."""
     given = UnreachableError(
         "produce to flights-0 and 1 other partitions", {"http://b:1": "refused"}, sent=False
     )
@@ -196,7 +196,7 @@ def test_a_doubtful_batch_that_was_not_sent_again_may_be_stored_too() -> None:
 
 
 def test_a_refusal_of_a_newer_server_may_be_doubted() -> None:
-    """Its code is not in the catalogue; kind, members and next step stay."""
+    """A refusal with an unknown code keeps kind, data and next step for a batch in doubt."""
     problem = ProblemError.from_document({"code": "too_warm", "status": 400, "kind": "fix", "celsius": 40})
     error = doubted(error_of(problem, subject="produce to flights-0", advice="Wait."), "produce to flights-0")
 

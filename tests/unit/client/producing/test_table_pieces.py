@@ -1,4 +1,4 @@
-"""Tables cut into batches of partitions."""
+"""Tables are cut into batches of partitions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fairlead_api.problems import ProblemError
 
 
 def test_rows_go_where_their_key_belongs_in_the_order_of_the_table() -> None:
-    """Each piece holds the rows of one partition, as a per-record producer would have placed them."""
+    """Rows of a table go to the partitions of their keys, in order, as single records would."""
     keys = [b"a", b"b", b"a", b"c", b"b", b"a"]
     table = pa.table({"key": keys, "value": [str(row).encode() for row in range(6)]})
     found: dict[int, list[bytes]] = {}
@@ -26,7 +26,7 @@ def test_rows_go_where_their_key_belongs_in_the_order_of_the_table() -> None:
 
 
 def test_rows_without_a_key_are_left_to_the_producer() -> None:
-    """Null keys come apart from the others, in order."""
+    """Rows without a key are separate pieces, in order."""
     table = pa.table({"key": pa.array([None, b"a", None], pa.binary()), "value": [b"0", b"1", b"2"]})
     found = {
         partition: piece.column("value").to_pylist() for partition, piece in pieces(table, 2, 1 << 20, 5)
@@ -36,14 +36,14 @@ def test_rows_without_a_key_are_left_to_the_producer() -> None:
 
 
 def test_a_table_without_keys_is_one_run() -> None:
-    """No key column: nothing to hash."""
+    """A table without a key column is one piece without a partition."""
     assert [partition for partition, _ in pieces(pa.table({"value": [b"x", b"y"]}), 4, 1 << 20, 5)] == [
         NO_KEY
     ]
 
 
 def test_pieces_are_cut_to_size() -> None:
-    """No piece of several rows is larger than asked for, and no row is lost."""
+    """Pieces of several rows keep the size limit, and together have all rows."""
     table = pa.table({"value": [b"x" * 100] * 1000})
     cut = pieces(table, 4, 20_000, 5)
 
@@ -52,14 +52,14 @@ def test_pieces_are_cut_to_size() -> None:
 
 
 def test_a_named_partition_wins_over_the_keys() -> None:
-    """Whoever names the partition gets it."""
+    """A named partition gets all rows, whatever their keys are."""
     table = pa.table({"key": [b"a", b"b"], "value": [b"1", b"2"]})
 
     assert [(partition, piece.num_rows) for partition, piece in whole(table, 7, 1 << 20, 5)] == [(7, 2)]
 
 
 def test_a_large_table_is_cut_into_slices_that_cover_it() -> None:
-    """Consecutive slices, so that casting and sorting never hold all of it twice."""
+    """A large table is cut into consecutive slices, so that casting and sorting never need a second copy of it."""
     table = pa.table({"value": [b"x" * 1024] * (70 * 1024)})
     parts = list(slices(table))
 
@@ -69,14 +69,14 @@ def test_a_large_table_is_cut_into_slices_that_cover_it() -> None:
 
 
 def test_a_column_that_cannot_be_sent_is_named() -> None:
-    """The problem says which column."""
+    """A column that cannot be sent is named in the problem."""
     with pytest.raises(ProblemError, match="colour"):
         pieces(pa.table({"value": [b"x"], "colour": ["red"]}), 1, 100, 5)
 
 
 @pytest.mark.parametrize(("given", "told"), [([b"x"], "is list"), (b"x", "is bytes"), (None, "is NoneType")])
 def test_what_is_no_table_is_told_with_what_makes_one(given: object, told: str) -> None:
-    """A list of values, or a frame that pandas or Polars would make a table of."""
+    """A value that is not a table is refused, and the error shows how to make one."""
     with pytest.raises(RecordError, match=f"for flights: the table {told}; give an Arrow Table") as refused:
         table_of(given, "flights")
 

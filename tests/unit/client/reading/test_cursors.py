@@ -16,7 +16,7 @@ def _anything(_: Cursor) -> bool:
 
 @pytest.fixture
 def prefetch() -> Prefetch:
-    """A buffer of 100 bytes over two partitions that stand at offset 10."""
+    """A prefetch buffer of 100 bytes for two partitions at offset 10."""
     prefetch = Prefetch(ConsumerSettings(prefetch_bytes=100, partition_fetch_bytes_max=40))
     prefetch.assign([Cursor("flights", "id", index, 10) for index in range(2)])
     return prefetch
@@ -33,7 +33,7 @@ def _read(prefetch: Prefetch) -> Fetched:
 
 
 def test_a_fetch_moves_the_next_fetch_and_not_the_position(prefetch: Prefetch) -> None:
-    """Prefetching runs ahead of what the reader has got."""
+    """A fetch answer advances the next fetch, but not the reader's position."""
     first, _ = _cursors(prefetch)
     first.in_flight = True
     prefetch.arrived(first, first.life, memoryview(b"x" * 30), 15)
@@ -51,7 +51,7 @@ def test_partitions_in_flight_are_not_due(prefetch: Prefetch) -> None:
 
 
 def test_a_partition_is_not_fetched_beyond_its_stop() -> None:
-    """No fetch begins at the stop of a partition or behind it; a partition without a stop goes on."""
+    """A partition is not fetched at or after its stop; a partition without a stop is."""
     prefetch = Prefetch(ConsumerSettings(), {TopicPartition("flights", 0): 15})
     prefetch.assign([Cursor("flights", "id", index, 10) for index in range(2)])
     first, second = _cursors(prefetch)
@@ -64,7 +64,7 @@ def test_a_partition_is_not_fetched_beyond_its_stop() -> None:
 
 
 def test_a_partition_with_its_share_buffered_is_not_due(prefetch: Prefetch) -> None:
-    """One fast partition leaves room for the others."""
+    """A partition that has its share of the buffer is not fetched, which leaves room for the others."""
     first, second = _cursors(prefetch)
     prefetch.arrived(first, first.life, memoryview(b"x" * 50), 20)
 
@@ -74,7 +74,7 @@ def test_a_partition_with_its_share_buffered_is_not_due(prefetch: Prefetch) -> N
 
 
 def test_no_partition_is_starved_by_those_before_it() -> None:
-    """With room for two partitions an answer, every partition has had its turn before any has a second."""
+    """Partitions are fetched in turn: each one once before any a second time."""
     prefetch = Prefetch(ConsumerSettings(prefetch_bytes=1000, partition_fetch_bytes_max=100))
     prefetch.assign([Cursor("flights", "id", index, 0) for index in range(10)])
     turns: list[int] = []
@@ -89,7 +89,7 @@ def test_no_partition_is_starved_by_those_before_it() -> None:
 
 
 def test_a_full_buffer_stops_all_fetching(prefetch: Prefetch) -> None:
-    """The bound is over all partitions, and reading gives room back."""
+    """A full buffer stops all fetches until the reader frees room."""
     first, second = _cursors(prefetch)
     prefetch.arrived(first, first.life, memoryview(b"x" * 100), 20)
 
@@ -99,7 +99,7 @@ def test_a_full_buffer_stops_all_fetching(prefetch: Prefetch) -> None:
 
 
 def test_a_seek_drops_what_was_fetched_and_what_is_on_its_way(prefetch: Prefetch) -> None:
-    """An answer of the life before is not taken in, nor does it end the new fetch."""
+    """A seek drops buffered records, and the answer to the earlier fetch is ignored."""
     first, second = _cursors(prefetch)
     prefetch.arrived(second, second.life, memoryview(b"kept"), 11)
     prefetch.arrived(first, first.life, memoryview(b"x" * 90), 15)
@@ -118,7 +118,7 @@ def test_a_seek_drops_what_was_fetched_and_what_is_on_its_way(prefetch: Prefetch
 
 
 def test_an_assignment_drops_the_one_before(prefetch: Prefetch) -> None:
-    """Nothing of a partition that is no longer assigned is handed out."""
+    """An assignment drops all buffered records of the previous one."""
     first, _ = _cursors(prefetch)
     prefetch.arrived(first, first.life, memoryview(b"x" * 100), 15)
     prefetch.assign([Cursor("other", "id2", 0, 0)])
@@ -128,7 +128,7 @@ def test_an_assignment_drops_the_one_before(prefetch: Prefetch) -> None:
 
 
 def test_a_refused_partition_waits_for_its_pause(prefetch: Prefetch) -> None:
-    """Back-off is a deadline of the buffer."""
+    """A refused partition is fetched again after its pause, which is a deadline of the buffer."""
     first, second = _cursors(prefetch)
     prefetch.delayed(first, first.life, 2.0)
 
@@ -139,7 +139,7 @@ def test_a_refused_partition_waits_for_its_pause(prefetch: Prefetch) -> None:
 
 
 def test_a_failed_partition_is_told_after_what_was_fetched_before(prefetch: Prefetch) -> None:
-    """Good records before a damaged place are handed out first."""
+    """A failed partition raises its error only after its buffered records were read."""
     first, second = _cursors(prefetch)
     prefetch.arrived(first, first.life, memoryview(b"good"), 11)
     prefetch.failed(first, first.life, ClosedError("consumer"))
@@ -153,7 +153,7 @@ def test_a_failed_partition_is_told_after_what_was_fetched_before(prefetch: Pref
 
 
 def test_only_wanted_partitions_are_taken(prefetch: Prefetch) -> None:
-    """Reading until an end leaves the entries of finished partitions where they are."""
+    """Only requested partitions are read, and buffered records of others stay."""
     first, second = _cursors(prefetch)
     prefetch.arrived(first, first.life, memoryview(b"one"), 11)
     prefetch.arrived(second, second.life, memoryview(b"two"), 11)
@@ -165,7 +165,7 @@ def test_only_wanted_partitions_are_taken(prefetch: Prefetch) -> None:
 
 
 def test_an_answer_without_batches_may_move_on(prefetch: Prefetch) -> None:
-    """A part that holds nothing to hand out still moves the position; an empty poll is no entry at all."""
+    """An answer without batches may advance the position; without progress it is dropped."""
     first, second = _cursors(prefetch)
     prefetch.arrived(first, first.life, memoryview(b""), 12)
     prefetch.arrived(second, second.life, memoryview(b""), 10)
@@ -175,7 +175,7 @@ def test_an_answer_without_batches_may_move_on(prefetch: Prefetch) -> None:
 
 
 def test_partitions_come_and_go_beside_the_others(prefetch: Prefetch) -> None:
-    """What was fetched of one that goes is dropped, and what is on its way for it too."""
+    """A removed partition drops its buffered records and fetches, and added ones start at their position."""
     gone, stays = _cursors(prefetch)
     for cursor in (gone, stays):
         prefetch.arrived(cursor, cursor.life, memoryview(b"x" * 10), 15)
@@ -190,7 +190,7 @@ def test_partitions_come_and_go_beside_the_others(prefetch: Prefetch) -> None:
 
 
 def test_what_is_paused_or_withheld_is_neither_due_nor_told(prefetch: Prefetch) -> None:
-    """Neither a fetch nor a back-off nor an error of it is anybody's concern meanwhile."""
+    """A paused or withheld partition is not fetched, has no deadline, and raises no error."""
     paused, withheld = _cursors(prefetch)
     paused.paused = withheld.withheld = True
     prefetch.delayed(paused, paused.life, retry_at=5.0)
@@ -206,7 +206,7 @@ def test_what_is_paused_or_withheld_is_neither_due_nor_told(prefetch: Prefetch) 
 
 
 def test_what_nobody_wants_makes_room_for_what_is_wanted(prefetch: Prefetch) -> None:
-    """It is fetched again from where it began, under the epoch before it; what failed behind it fails again."""
+    """A paused partition frees its buffer if another one needs the room, and is fetched again later."""
     paused, read = _cursors(prefetch)
     paused.last_epoch = 4
     prefetch.arrived(paused, paused.life, memoryview(b"x" * 60), 15)
@@ -225,7 +225,7 @@ def test_what_nobody_wants_makes_room_for_what_is_wanted(prefetch: Prefetch) -> 
 
 
 def test_what_nobody_wants_stays_where_room_would_serve_nobody(prefetch: Prefetch) -> None:
-    """While nothing is wanted; and where the next part is on its way, which would leave a gap."""
+    """Buffered records stay if no partition needs room, or if a fetch in flight would leave a gap."""
     first, second = _cursors(prefetch)
     prefetch.arrived(first, first.life, memoryview(b"x" * 120), 15)
     first.paused = second.paused = True
@@ -239,7 +239,7 @@ def test_what_nobody_wants_stays_where_room_would_serve_nobody(prefetch: Prefetc
 
 
 def test_only_what_is_read_to_an_end_is_fetched(prefetch: Prefetch) -> None:
-    """A partition that has no end, or stands there, is not."""
+    """While a consumer reads to an end, only partitions before their end are fetched."""
     first, second = _cursors(prefetch)
     prefetch.until = {second.topic_partition: 12}
     assert prefetch.due(0.0) == [second]
@@ -250,7 +250,7 @@ def test_only_what_is_read_to_an_end_is_fetched(prefetch: Prefetch) -> None:
 
 
 def test_a_damaged_length_is_left_to_the_reader(prefetch: Prefetch) -> None:
-    """What cannot be a batch ends the look for the last epoch, and fails no other partition of the answer."""
+    """A damaged batch length is left to the reader, and fails no other partition of the answer."""
     first, _ = _cursors(prefetch)
     damaged = bytearray(176)
     damaged[8], damaged[12] = 88 - 12, 7
@@ -262,7 +262,7 @@ def test_a_damaged_length_is_left_to_the_reader(prefetch: Prefetch) -> None:
 
 @pytest.mark.parametrize("keeps", [True, False])
 def test_a_restart_drops_what_was_fetched_and_asked_for(prefetch: Prefetch, *, keeps: bool) -> None:
-    """A consumer continues at its positions, and a member of a group without partitions."""
+    """A restarted consumer drops buffered records and continues at its positions; a group member has no partitions."""
     first, second = _cursors(prefetch)
     prefetch.arrived(first, first.life, memoryview(b"x" * 100), 20)
     second.in_flight, asked = True, second.life

@@ -1,4 +1,4 @@
-"""The consumer against a real listener that answers as a test asks."""
+"""The consumer, against a real listener with scripted answers."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ async def consumer(broker: ScriptedBroker) -> AsyncIterator[Consumer]:
 
 
 def answering(*replies: Reply) -> list[object]:
-    """Return scripts that answer so."""
+    """Return scripts that give the answers."""
 
     def script(reply: Reply) -> object:
-        """Return the script of one answer."""
+        """Return a script that gives one answer."""
 
         async def answer(_: Received) -> Reply:
             """Answer as scripted."""
@@ -60,7 +60,7 @@ def asked(broker: ScriptedBroker) -> list[dict[str, object]]:
 
 
 async def values(consumer: Consumer, count: int) -> list[bytes | None]:
-    """Read so many values."""
+    """Read the given number of values."""
     found: list[bytes | None] = []
     while len(found) < count:
         batch = await consumer.next_batch()
@@ -72,7 +72,7 @@ async def values(consumer: Consumer, count: int) -> list[bytes | None]:
 async def test_the_next_fetch_begins_where_the_last_ended(
     broker: ScriptedBroker, consumer: Consumer, replies: Replies
 ) -> None:
-    """With the leader epochs seen: of the partition and of the last batch."""
+    """A fetch starts where the last one ended, with the leader epochs of the partition and of the last batch."""
     first = replies.fetched((0, 2, replies.stored([b"a", b"b"], 0, leader_epoch=4)))
     broker.script(FETCH, *answering(first, replies.fetched((0, 3, replies.stored([b"c"], 2)))))  # type: ignore[arg-type]
 
@@ -87,7 +87,7 @@ async def test_the_next_fetch_begins_where_the_last_ended(
 async def test_the_epoch_goes_along_when_reading_stops_and_goes_on(
     broker: ScriptedBroker, consumer: Consumer, replies: Replies
 ) -> None:
-    """Or a log that was cut meanwhile would be read on as if it were the same."""
+    """The last epoch is kept when reading stops and continues, so that a truncated log is found."""
     stored = replies.fetched((0, 3, replies.stored([b"a", b"b", b"c"], 0, leader_epoch=4)))
     broker.script(FETCH, *answering(stored))  # type: ignore[arg-type]
     assert [record.offset async for record in consumer.records(until={at(0): 3})] == [0, 1, 2]
@@ -101,7 +101,7 @@ async def test_the_epoch_goes_along_when_reading_stops_and_goes_on(
 async def test_refused_partitions_are_asked_again(
     broker: ScriptedBroker, consumer: Consumer, replies: Replies, code: str
 ) -> None:
-    """By kind, whether the partition is refused or the whole request."""
+    """A refused partition or request is fetched again if the problem is retryable."""
     good = replies.fetched((0, 1, replies.stored([b"a"], 0)))
     broker.script(FETCH, *answering(replies.fetch_problem(0, code), replies.problem(code), good))  # type: ignore[arg-type]
 
@@ -111,7 +111,7 @@ async def test_refused_partitions_are_asked_again(
 async def test_a_refresh_finds_the_new_leader(
     broker: ScriptedBroker, consumer: Consumer, replies: Replies
 ) -> None:
-    """The partition is fetched where the metadata says."""
+    """A partition is fetched from its new leader after a refresh of the metadata."""
     async with type(broker)() as other:
         broker.addresses = {1: broker.url, 2: other.url}
         broker.leaders = [2, 1]
@@ -127,7 +127,7 @@ async def test_a_refresh_finds_the_new_leader(
 async def test_lost_records_are_told_and_a_seek_goes_on(
     broker: ScriptedBroker, consumer: Consumer, replies: Replies, code: str, error: type[Exception]
 ) -> None:
-    """After what was good before the loss; where to go on is the reader's decision."""
+    """A loss of records is raised after the records before it, and a seek continues after it."""
     good = replies.fetched((0, 1, replies.stored([b"a"], 0)))
     later = replies.fetched((0, 6, replies.stored([b"f"], 5)))
     broker.script(FETCH, *answering(good, replies.fetch_problem(0, code)))  # type: ignore[arg-type]
@@ -143,7 +143,7 @@ async def test_lost_records_are_told_and_a_seek_goes_on(
 async def test_a_damaged_answer_is_never_handed_out(
     broker: ScriptedBroker, consumer: Consumer, replies: Replies
 ) -> None:
-    """Checksums are proven by every reader."""
+    """A damaged batch is never delivered, because the consumer verifies checksums."""
     data = bytearray(replies.stored([b"a"], 0))
     data[-12] ^= 1
     broker.script(FETCH, *answering(replies.fetched((0, 1, bytes(data)))))  # type: ignore[arg-type]
@@ -154,7 +154,7 @@ async def test_a_damaged_answer_is_never_handed_out(
         await consumer.next_batch()
 
     async def repaired(received: Received) -> Reply | None:
-        """Answer the fetch from the beginning."""
+        """Answer a fetch at offset 0."""
         [place] = msgspec.json.decode(received.body)["partitions"]
         return replies.fetched((0, 1, replies.stored([b"a"], 0))) if place["offset"] == 0 else None
 
@@ -167,7 +167,7 @@ async def test_a_damaged_answer_is_never_handed_out(
 async def test_an_answer_that_cannot_be_read_is_told(
     broker: ScriptedBroker, consumer: Consumer, body: bytes
 ) -> None:
-    """Something else than a broker answered: retrying for ever would hide it."""
+    """An answer that cannot be read is raised, because retries would hide that the address is not a broker's."""
     broker.script(FETCH, *answering((200, {}, body)))  # type: ignore[arg-type]
     with pytest.raises(InternalServerError, match="cannot be read"):
         await consumer.next_batch()
@@ -176,7 +176,7 @@ async def test_an_answer_that_cannot_be_read_is_told(
 async def test_a_position_may_move_without_records(
     broker: ScriptedBroker, consumer: Consumer, replies: Replies
 ) -> None:
-    """An end is reached over offsets that hold nothing for the reader."""
+    """A position may advance without records, and reaches the requested end."""
     broker.script(FETCH, *answering(replies.fetched((0, 7, b""))))  # type: ignore[arg-type]
 
     assert [batch async for batch in consumer.batches(until={at(0): 7})] == []
@@ -184,17 +184,17 @@ async def test_a_position_may_move_without_records(
 
 
 async def test_a_reset_that_nobody_answers_is_tried_again(broker: ScriptedBroker, replies: Replies) -> None:
-    """As a fetch is: the reader waits for the leader, and is told of nothing that passes by itself."""
+    """A reset that is not answered is retried like a fetch, without an error for the reader."""
 
     async def looked_up(_: Received) -> Reply:
-        """Refuse until the reset was given up, and the partition is fetched once more."""
+        """Refuse until the reset has failed once and the partition was fetched again."""
         if len(broker.received(FETCH)) < 2:
             return replies.problem("offset_not_available")
         place = {"topic": "flights", "topic_id": broker.topic_id, "partition": 0}
         return replies.json({"partitions": [{**place, "offset": 5, "timestamp": None}]})
 
     async def fetched(received: Received) -> Reply | None:
-        """Answer what stands at offset 5, and nothing before it."""
+        """Answer with the record at offset 5, and refuse earlier offsets."""
         [place] = msgspec.json.decode(received.body)["partitions"]
         if place["offset"] < 5:
             return replies.fetch_problem(0, "offset_expired")
@@ -211,11 +211,11 @@ async def test_a_reset_that_nobody_answers_is_tried_again(broker: ScriptedBroker
 async def test_a_seek_moves_what_is_assigned_when_its_answer_comes(
     broker: ScriptedBroker, replies: Replies
 ) -> None:
-    """Also where another assignment came in between; one that took the partition away refuses the seek."""
+    """A seek takes effect if its partition is still assigned when the answer arrives, and is refused otherwise."""
     asked_for, answered = asyncio.Event(), asyncio.Event()
 
     async def looked_up(_: Received) -> Reply:
-        """Answer when the test says so."""
+        """Answer when the test allows it."""
         asked_for.set()
         await answered.wait()
         place = {"topic": "flights", "topic_id": broker.topic_id, "partition": 0}
@@ -239,7 +239,7 @@ async def test_a_seek_moves_what_is_assigned_when_its_answer_comes(
 
 
 async def test_another_topic_behind_the_name_is_told(broker: ScriptedBroker, consumer: Consumer) -> None:
-    """Offsets of the old topic mean nothing in the new one."""
+    """A topic that was created again is reported, because the old topic's offsets have no meaning in it."""
     broker.topic_id = "2b4e28ba-2fa1-4d19-883f-0016d3cca427"
     broker.refuse(FETCH, "not_leader")
     with pytest.raises(TopicRecreatedError, match="flights is another one now"):
@@ -249,7 +249,7 @@ async def test_another_topic_behind_the_name_is_told(broker: ScriptedBroker, con
 async def test_a_larger_topic_behind_the_name_is_not_read_as_growth(
     broker: ScriptedBroker, replies: Replies
 ) -> None:
-    """Nothing of the new topic is handed out; the error is told again."""
+    """A larger topic that was created again is reported on each read, and none of its records is delivered."""
     async with Consumer(broker.url) as consumer, asyncio.timeout(20):
         await consumer.assign(topic="flights", start=5)
         broker.topic_id = "2b4e28ba-2fa1-4d19-883f-0016d3cca427"
@@ -262,7 +262,7 @@ async def test_a_larger_topic_behind_the_name_is_not_read_as_growth(
 
 
 async def test_a_topic_that_is_gone_is_told(broker: ScriptedBroker, consumer: Consumer) -> None:
-    """The metadata no longer has it."""
+    """A deleted topic is reported."""
     broker.topics = []
     broker.refuse(FETCH, "not_leader")
     with pytest.raises(TopicNotFoundError, match="flights"):
@@ -272,7 +272,7 @@ async def test_a_topic_that_is_gone_is_told(broker: ScriptedBroker, consumer: Co
 async def test_a_reset_asks_no_older_leader_and_leaves_the_old_records_behind(
     broker: ScriptedBroker, replies: Replies
 ) -> None:
-    """Whoever tells the offset vouches for what stands before it: the epoch that was read last says nothing there."""
+    """A reset needs a leader of at least the known epoch, and replaces the last epoch that was read."""
     stored = replies.fetched((0, 1, replies.stored([b"a"], 0, leader_epoch=1)))
     later = replies.fetched((0, 901, replies.stored([b"z"], 900, leader_epoch=6)))
     broker.script(FETCH, *answering(stored, replies.fetch_problem(0, "offset_expired")))  # type: ignore[arg-type]
@@ -302,14 +302,14 @@ async def test_a_reset_asks_no_older_leader_and_leaves_the_old_records_behind(
 async def test_grown_partitions_of_an_assigned_topic_are_read(
     broker: ScriptedBroker, replies: Replies
 ) -> None:
-    """From their beginning, without a new assignment."""
+    """New partitions of an assigned topic are read from their start, without another assignment."""
     async with Consumer(broker.url) as consumer, asyncio.timeout(20):
         await consumer.assign(topic="flights", start=5)
         broker.leaders = [1, 1, 1]
         broker.refuse(FETCH, "not_leader")
 
         async def grown(received: Received) -> Reply | None:
-            """Answer once the new partition is asked for."""
+            """Answer when the new partition is fetched."""
             for place in msgspec.json.decode(received.body)["partitions"]:
                 if place["partition"] == 2:
                     assert place["offset"] == 0
@@ -321,15 +321,15 @@ async def test_grown_partitions_of_an_assigned_topic_are_read(
 
 
 async def test_fetches_are_of_disjoint_partitions(broker: ScriptedBroker, replies: Replies) -> None:
-    """While a poll for one partition is parked, the other is fetched by itself."""
+    """Each partition is in one fetch only: while a poll for one is held, the other is fetched alone."""
     parked = asyncio.Event()
 
     async def both(_: Received) -> Reply:
-        """Answer for one of two."""
+        """Answer for one of the two partitions."""
         return replies.fetched((0, 1, replies.stored([b"a"], 0)))
 
     async def park(received: Received) -> Reply | None:
-        """Hold the poll until the test lets it go."""
+        """Hold the poll until the test releases it."""
         await parked.wait()
         return None
 
@@ -346,14 +346,14 @@ async def test_fetches_are_of_disjoint_partitions(broker: ScriptedBroker, replie
 async def test_much_to_read_is_asked_for_in_two_requests_and_no_more(
     broker: ScriptedBroker, replies: Replies
 ) -> None:
-    """The first answer tells that there is more; from then on two requests share the partitions."""
+    """A consumer with many records to read shares its partitions between two requests, and no more."""
     broker.leaders = [1] * 4
     shares: list[tuple[int, ...]] = []
     open_now = open_most = 0
     ends = dict.fromkeys(range(4), 0)
 
     async def some(received: Received) -> Reply:
-        """Answer a record of each partition that is asked for, and that there are a hundred."""
+        """Answer with one record of each requested partition, of a hundred."""
         nonlocal open_now, open_most
         asked_for = msgspec.json.decode(received.body)["partitions"]
         shares.append(tuple(each["partition"] for each in asked_for))
@@ -382,10 +382,10 @@ async def test_much_to_read_is_asked_for_in_two_requests_and_no_more(
 async def test_a_reset_moves_the_position_where_nothing_follows(
     broker: ScriptedBroker, replies: Replies
 ) -> None:
-    """Also where the log is empty: whoever reads to its end has reached it, and what comes next is not skipped."""
+    """A reset to the end of an empty log advances the position, so that the requested end is reached."""
 
     async def looked_up(_: Received) -> Reply:
-        """Answer that the log begins where it ends."""
+        """Answer that the log starts at its end."""
         place = {"topic": "flights", "topic_id": broker.topic_id, "partition": 0}
         return replies.json({"partitions": [{**place, "offset": 5, "timestamp": None}]})
 
@@ -401,11 +401,11 @@ async def test_a_reset_moves_the_position_where_nothing_follows(
 async def test_a_seek_among_the_records_of_a_batch_is_heeded_at_once(
     broker: ScriptedBroker, consumer: Consumer, replies: Replies
 ) -> None:
-    """Whoever goes back to try a record again gets it next, not after the rest of its batch."""
+    """A seek among the records of a batch takes effect with the next record."""
     batch = replies.fetched((0, 3, replies.stored([b"a", b"b", b"c"], 0)))
 
     async def fetched(received: Received) -> Reply | None:
-        """Answer the whole batch wherever in it the fetch begins."""
+        """Answer with the whole batch for any offset in it."""
         [place] = msgspec.json.decode(received.body)["partitions"]
         return batch if place["offset"] < 3 else None
 

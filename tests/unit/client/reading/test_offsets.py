@@ -1,4 +1,4 @@
-"""Asking leaders for offsets: what is not known yet is waited for."""
+"""Lookups of offsets wait for a leader that does not know its end yet."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PLACE = TopicPartition("flights", 0)
 
 
 def answer(offset: int | None, code: str | None = None) -> Reply:
-    """Return the answer about one partition."""
+    """Return the answer for one partition."""
     part: dict[str, object] = {
         "topic": "flights", "topic_id": None, "partition": 0, "offset": offset, "timestamp": None,
     }  # fmt: skip
@@ -30,14 +30,14 @@ def answer(offset: int | None, code: str | None = None) -> Reply:
 
 
 async def test_an_end_that_is_not_known_yet_is_waited_for(broker: ScriptedBroker) -> None:
-    """A new leader says so until it knows; a smaller number is never taken for it."""
+    """An end that a new leader does not know yet is waited for."""
 
     async def unknown(_: Received) -> Reply:
-        """Answer as a new leader does."""
+        """Answer as a new leader."""
         return answer(None, "offset_not_available")
 
     async def known(_: Received) -> Reply:
-        """Answer as it does a little later."""
+        """Answer as the leader that knows its end."""
         return answer(41)
 
     broker.refuse(LOOKUP, "offset_not_available")
@@ -50,7 +50,7 @@ async def test_an_end_that_is_not_known_yet_is_waited_for(broker: ScriptedBroker
 
 
 async def test_waiting_for_an_end_has_an_end(broker: ScriptedBroker) -> None:
-    """The last refusal is raised when the retries are over."""
+    """The last refusal of an offset lookup is raised after the retry timeout."""
     broker.refuse(LOOKUP, *["offset_not_available"] * 200)
     async with Consumer(broker.url, retry_timeout="300ms") as consumer:
         await consumer.assign([PLACE], start=0)
