@@ -1,4 +1,4 @@
-"""Configuration of the cluster and of brokers: merge patches by compare-and-set, and what follows from them."""
+"""Configuration of the cluster and of brokers: merge patches by compare-and-set, and their effects."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ BROKER = BrokerId(1)
 
 @pytest.fixture
 def configs(life: Any) -> ConfigAdmin:
-    """Configuration through the store of the test."""
+    """Configuration in the store of the test."""
     return ConfigAdmin(life.coordination, life.mirror)
 
 
 def cluster(life: Any) -> dict[str, object]:
-    """What is set on the cluster."""
+    """Return the configuration of the cluster."""
     return life.mirror.metadata.cluster_config.value.values
 
 
 async def test_a_patch_sets_changes_and_resets(life: Any, configs: ConfigAdmin) -> None:
-    """Values are stored in one form and mirrored when the call returns; null takes a key away."""
+    """A configuration value is stored in one form and mirrored when the call returns; null removes its key."""
     await configs.alter_cluster({"num.partitions": 3, "flush.ms": "007", "auto.create.topics.enable": True})
     first = cluster(life)
     await configs.alter_cluster({"num.partitions": 4, "flush.ms": None})
@@ -43,7 +43,7 @@ async def test_a_patch_sets_changes_and_resets(life: Any, configs: ConfigAdmin) 
 
 
 async def test_nothing_new_is_not_written(life: Any, configs: ConfigAdmin) -> None:
-    """The same value in another form, an empty patch, the reset of what is not set."""
+    """A patch without an effective change is not written."""
     await configs.alter_cluster({"flush.ms": 7})
     before = life.mirror.metadata.cluster_config.mod_revision
     for patch in ({"flush.ms": "07"}, {}, {"retention.ms": None}):
@@ -53,7 +53,7 @@ async def test_nothing_new_is_not_written(life: Any, configs: ConfigAdmin) -> No
 
 
 async def test_patches_at_once_all_hold(life: Any, configs: ConfigAdmin) -> None:
-    """Each is laid over what the others have written."""
+    """Concurrent patches are merged, and all of them take effect."""
     keys = ["flush.ms", "segment.ms", "retention.ms", "flush.messages", "file.delete.delay.ms"]
     await asyncio.gather(*(configs.alter_cluster({key: 5}) for key in keys))
 
@@ -67,7 +67,7 @@ async def test_patches_at_once_all_hold(life: Any, configs: ConfigAdmin) -> None
 async def test_a_bad_key_or_value_writes_nothing(
     life: Any, configs: ConfigAdmin, patch: dict[str, Any]
 ) -> None:
-    """All or nothing."""
+    """A patch with an invalid key or value writes nothing."""
     with pytest.raises(ProblemError) as refused:
         await configs.alter_cluster(patch)
 
@@ -76,7 +76,7 @@ async def test_a_bad_key_or_value_writes_nothing(
 
 
 async def test_only_brokers_that_are_known_are_configured(life: Any, configs: ConfigAdmin) -> None:
-    """One that is registered, or was configured while it was; a typing error makes no key."""
+    """A broker can be configured if it is registered or has a configuration already; an unknown one is refused."""
     key = life.mirror.metadata.keys.broker_config(BrokerId(5))
     with pytest.raises(ProblemError) as refused:
         await configs.alter_broker(BrokerId(5), {"flush.ms": 1})
@@ -89,7 +89,7 @@ async def test_only_brokers_that_are_known_are_configured(life: Any, configs: Co
 
 
 async def test_what_a_later_release_wrote_stays(life: Any, configs: ConfigAdmin) -> None:
-    """Unknown fields and keys are carried over by a patch."""
+    """A patch keeps unknown fields and keys, which a later release wrote."""
     record = ConfigRecord(values={"from.the.future": 1, "flush.ms": "5"}, unknown={"audience": "all"})
     key = life.mirror.metadata.keys.cluster_config
     written = await life.coordination.transact((), (Put(key, encode(record)),))
@@ -102,7 +102,7 @@ async def test_what_a_later_release_wrote_stays(life: Any, configs: ConfigAdmin)
 
 
 async def test_an_unknown_outcome_is_looked_up(life: Any, configs: ConfigAdmin) -> None:
-    """Written or not, the value holds once when the call returns."""
+    """A write with an unknown outcome is looked up, so that the value is stored when the call returns."""
 
     async def written_without_answer(call: Any) -> Any:
         await call()
@@ -122,7 +122,7 @@ async def test_an_unknown_outcome_is_looked_up(life: Any, configs: ConfigAdmin) 
 
 
 async def test_a_store_that_is_away_is_told(life: Any, configs: ConfigAdmin) -> None:
-    """Nothing was written."""
+    """A write to an unavailable store fails without a side effect."""
 
     async def away(call: Any) -> Any:
         message = "away"
@@ -136,7 +136,7 @@ async def test_a_store_that_is_away_is_told(life: Any, configs: ConfigAdmin) -> 
 
 
 async def test_the_controller_brings_partition_records_in_line(life: Any, configs: ConfigAdmin) -> None:
-    """Topics that say nothing themselves follow the cluster; doing it twice changes nothing more."""
+    """Partition records follow the cluster's configuration unless the topic sets the value; a repeat writes nothing."""
     await life.admin.create(CreateTopicRequest(name="follows", partitions=2))
     await life.admin.create(CreateTopicRequest(name="differs", config={"durability": "synced"}))
     await configs.alter_cluster({"durability": "replicated"})
@@ -150,7 +150,7 @@ async def test_the_controller_brings_partition_records_in_line(life: Any, config
 
 
 async def test_who_is_not_the_controller_leaves_records_alone(life: Any, configs: ConfigAdmin) -> None:
-    """Its standing is another's business: no write, no error."""
+    """A broker that is not the controller writes no partition records, and raises no error."""
     await life.admin.create(CreateTopicRequest(name="flights"))
     await configs.alter_cluster({"durability": "replicated"})
     key = life.mirror.metadata.keys.controller
@@ -164,7 +164,7 @@ async def test_who_is_not_the_controller_leaves_records_alone(life: Any, configs
 
 
 async def test_a_start_finishes_what_a_crash_left(path: Path, clock: Any, kit: Any) -> None:
-    """Killed between the cluster's key and the partitions' records, the next life writes them."""
+    """A controller that starts after a crash writes partition records that lack the cluster's configuration."""
     async with kit.live(path, clock) as life:
         await life.admin.create(CreateTopicRequest(name="flights"))
         await ConfigAdmin(life.coordination, life.mirror).alter_cluster({"durability": "replicated"})
@@ -179,7 +179,7 @@ async def test_a_start_finishes_what_a_crash_left(path: Path, clock: Any, kit: A
 async def test_a_topic_without_a_number_of_partitions_takes_the_clusters(
     life: Any, configs: ConfigAdmin, configured: dict[str, Any], expected: int
 ) -> None:
-    """And whoever names none later finds it the same, whatever the default is by then."""
+    """A topic without a number of partitions gets the cluster's default, and a repeated creation finds it the same."""
     await configs.alter_cluster(configured)
     created, _ = await life.admin.create(CreateTopicRequest(name="flights"))
     await configs.alter_cluster({"num.partitions": 9})
@@ -193,7 +193,7 @@ async def test_a_topic_without_a_number_of_partitions_takes_the_clusters(
 
 
 def durabilities(life: Any, topic: str) -> list[DurabilityState]:
-    """What the partition records of a topic say."""
+    """Return the durability in each partition record of a topic."""
     metadata = life.mirror.metadata
     records = metadata.partitions(metadata.topics[topic].value.topic_id)
     return [record.value.durability for record in records.values()]

@@ -1,4 +1,4 @@
-"""Several brokers on one store: who is the controller, and what becomes of partitions when brokers come and go."""
+"""Several brokers on one store: the choice of the controller, and partitions when brokers start and stop."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from fairlead_broker.registry.transactions import Put
 
 
 async def three(cluster: Any, partitions: int = 3, **config: Any) -> None:
-    """Begin brokers 1 to 3 and a topic that each of them keeps."""
+    """Start brokers 1 to 3 and create a topic with a replica on each."""
     for broker in (1, 2, 3):
         await cluster.add(broker)
     await create(cluster, partitions, **config)
 
 
 async def create(cluster: Any, partitions: int = 3, replication_factor: int = 3, **config: Any) -> None:
-    """Create a topic; underscores of configuration keys stand for dots."""
+    """Create a topic; underscores in configuration keys stand for dots."""
     await cluster.until(lambda metadata: metadata.controller)
     named = {key.replace("_", "."): value for key, value in config.items()}
     request = CreateTopicRequest(
@@ -42,7 +42,7 @@ async def create(cluster: Any, partitions: int = 3, replication_factor: int = 3,
 
 
 def records(metadata: Any) -> list[PartitionRecord]:
-    """The topic's partitions in order."""
+    """Return the partition records of the topic in order."""
     if "flights" not in metadata.topics:
         return []
     partitions = metadata.partitions(metadata.topics["flights"].value.topic_id)
@@ -50,12 +50,12 @@ def records(metadata: Any) -> list[PartitionRecord]:
 
 
 def leaders(metadata: Any) -> list[int | None]:
-    """Who leads, by partition."""
+    """Return the leader of each partition."""
     return [record.leader and record.leader.broker for record in records(metadata)]
 
 
 async def join_isr(cluster: Any, life: Any) -> None:
-    """Put a broker into the isr of every partition, as their leaders would."""
+    """Add a broker to the ISR of every partition, as their leaders would."""
     metadata = cluster.metadata
     topic_id, own = metadata.topics["flights"].value.topic_id, life.membership
     entry = InSync(broker=own.broker_id, broker_epoch=own.broker_epoch)
@@ -65,18 +65,18 @@ async def join_isr(cluster: Any, life: Any) -> None:
 
 
 async def configure(cluster: Any, key: str, value: int) -> None:
-    """Set something on the cluster."""
+    """Set a configuration key of the cluster."""
     config = ConfigRecord(values={key: value})
     await cluster.store.transact((), (Put(cluster.metadata.keys.cluster_config, encode(config)),))
 
 
 def every(holds: Callable[[PartitionRecord], bool]) -> Callable[[Any], bool]:
-    """Ask whether something holds of all partitions."""
+    """Return a condition that holds when a condition holds for all partitions."""
     return lambda metadata: bool(records(metadata)) and all(holds(record) for record in records(metadata))
 
 
 def raising(error: Exception, *, applied: bool) -> Callable[[Any], Any]:
-    """Answer with an error, the call made before or not at all."""
+    """Return a fault that raises an error after the call, or instead of it."""
 
     async def fault(call: Any) -> Any:
         if applied:
@@ -87,7 +87,7 @@ def raising(error: Exception, *, applied: bool) -> Callable[[Any], Any]:
 
 
 async def test_one_of_many_is_the_controller(cluster: Any) -> None:
-    """However many claim, one holds the term; when it goes, another takes it with a higher epoch."""
+    """One of many brokers is the controller; after its end another one takes over with a higher epoch."""
     await asyncio.gather(*(cluster.add(broker) for broker in (1, 2, 3)))
     await cluster.until(lambda metadata: metadata.controller)
     first = cluster.controller
@@ -106,7 +106,7 @@ async def test_one_of_many_is_the_controller(cluster: Any) -> None:
 
 
 async def test_replicas_are_spread_and_the_first_ones_lead(cluster: Any) -> None:
-    """Three partitions on three brokers: each leads one."""
+    """Leaders of three partitions on three brokers are spread, one for each broker."""
     await three(cluster)
 
     assert sorted(leaders(cluster.metadata)) == [1, 2, 3]
@@ -115,7 +115,7 @@ async def test_replicas_are_spread_and_the_first_ones_lead(cluster: Any) -> None
 
 @pytest.mark.parametrize("broker", [1, 2, 3])
 async def test_a_lost_broker_leads_nothing_and_is_waited_for_no_more(cluster: Any, broker: int) -> None:
-    """The controller's own loss is no different: the next one goes on."""
+    """A lost broker leaves its leaderships and the ISR, even if it was the controller."""
     await three(cluster, partitions=130)
     before = records(cluster.metadata)
     await cluster.kill(broker)
@@ -138,7 +138,7 @@ async def test_a_lost_broker_leads_nothing_and_is_waited_for_no_more(cluster: An
 
 
 async def test_whoever_waits_for_a_leader_does_not_wait_for_anything_else(cluster: Any) -> None:
-    """Of a lost broker's partitions those that it led come first, however many it only followed."""
+    """Partitions that lost their leader are written before those that lost only a follower."""
     await three(cluster, partitions=300)
     controller = cluster.controller
     victim = next(broker for broker in (1, 2, 3) if cluster.lives[broker] is not controller)
@@ -156,13 +156,13 @@ async def test_whoever_waits_for_a_leader_does_not_wait_for_anything_else(cluste
     await cluster.until(every(lambda record: victim not in {entry.broker for entry in record.isr}))
 
     assert (len(elected), sum(elected)) == (300, 100)
-    # A transaction takes sixty: the second one of the elections is filled up with others.
+    # A transaction has sixty operations, and the second one of the elections is filled up with other partitions.
     assert all(elected[:60])
     assert not any(elected[120:])
 
 
 async def test_a_stopping_broker_gives_up_its_leaderships_while_it_still_serves(cluster: Any) -> None:
-    """Leader and isr change in one write, and nobody needs its lease to end."""
+    """A stopping broker leaves leaderships and ISR in one write, before its lease ends."""
     await three(cluster)
     await cluster.lives[2].membership.update(
         lambda record: msgspec.structs.replace(record, state=BrokerState.STOPPING)
@@ -174,7 +174,7 @@ async def test_a_stopping_broker_gives_up_its_leaderships_while_it_still_serves(
 
 
 async def test_a_broker_leads_when_its_directory_appears(cluster: Any, kit: Any) -> None:
-    """Between two writes of its registration it has none: it leads nothing, and is looked at again after."""
+    """A broker without a directory in its registration leads nothing, and is checked again when one appears."""
     await three(cluster, min_insync_replicas=1)
     for broker in (1, 2):
         await cluster.kill(broker)
@@ -183,7 +183,7 @@ async def test_a_broker_leads_when_its_directory_appears(cluster: Any, kit: Any)
     await cluster.add(4)
     await cluster.until(every(lambda record: record.leader is None))
     life = await cluster.add(3, directories=())
-    # Whoever has made a topic after that has seen it.
+    # A controller that creates a topic has seen all earlier changes.
     await cluster.controller.admin.create(CreateTopicRequest(name="later", partitions=1))
     early = leaders(cluster.metadata)
     directories = kit.registration(before, "d3").directories
@@ -197,7 +197,7 @@ async def test_a_broker_leads_when_its_directory_appears(cluster: Any, kit: Any)
 
 
 async def test_a_broker_that_comes_back_after_all_were_gone_leads_if_it_was_the_last(cluster: Any) -> None:
-    """Nobody leads while only an incomplete replica is there, and the record says so."""
+    """The last in-sync broker leads when it returns; an incomplete replica does not lead before."""
     await three(cluster, min_insync_replicas=1)
     epochs = {broker: await cluster.kill(broker) for broker in (1, 2)}
     await cluster.until(every(lambda record: len(record.isr) == 1))
@@ -211,7 +211,7 @@ async def test_a_broker_that_comes_back_after_all_were_gone_leads_if_it_was_the_
 
 
 async def test_an_eligible_replica_leads_when_the_last_in_sync_is_gone(cluster: Any) -> None:
-    """Below the minimum the high watermark stood still, so whoever left since then has everything."""
+    """An eligible replica leads when the last in-sync one is lost, because it has every acknowledged record."""
     await three(cluster, min_insync_replicas=2)
     epochs = {broker: await cluster.kill(broker) for broker in (1, 2)}
     await cluster.until(every(lambda record: len(record.isr) == 1 and bool(record.elr)))
@@ -223,7 +223,7 @@ async def test_an_eligible_replica_leads_when_the_last_in_sync_is_gone(cluster: 
 
 
 async def test_what_another_controller_has_begun_is_finished(cluster: Any) -> None:
-    """A topic that is being created, with no partition yet."""
+    """A new controller finishes a topic that the previous one was creating."""
     await cluster.add(1)
     await cluster.add(2)
     await cluster.until(lambda metadata: metadata.controller)
@@ -254,7 +254,7 @@ async def test_what_another_controller_has_begun_is_finished(cluster: Any) -> No
     ids=["applied", "not-applied", "away", "too-large"],
 )
 async def test_a_store_that_misbehaves_only_delays(cluster: Any, faults: list[Any]) -> None:
-    """Whatever became of a write, the controller looks again and ends where it should."""
+    """A failing store only delays the controller, whatever the outcome of its writes was."""
     await three(cluster, partitions=20)
     controller = cluster.controller
     victim = next(broker for broker in (1, 2, 3) if cluster.lives[broker] is not controller)
@@ -267,9 +267,9 @@ async def test_a_store_that_misbehaves_only_delays(cluster: Any, faults: list[An
 
 
 async def test_the_longest_log_leads_where_losing_records_is_allowed(cluster: Any, kit: Any) -> None:
-    """When the lost leader's lease is over by its own word, which may be longer than others' and than the delay.
+    """The longest log leads in an unclean election after the lost leader's own lease has ended.
 
-    Its isr is it alone, and the epoch is above every one that was heard of.
+    The ISR is the new leader alone, and the leader epoch is above every reported one.
     """
     for broker in (1, 2, 3):
         await cluster.add(broker, lease_seconds=2 * kit.ttl_seconds)
@@ -289,14 +289,14 @@ async def test_the_longest_log_leads_where_losing_records_is_allowed(cluster: An
     waited = leaders(cluster.metadata)
     await configure(cluster, "unclean.leader.election.delay.ms", 0)
     lost_at = cluster.clock.seconds
-    # A leader whose lease ended early would believe in it for so long.
+    # An isolated leader would consider itself the leader until the end of this lease.
     for _ in range(4):
         cluster.clock.seconds += kit.ttl_seconds / 2
         for life in cluster.lives.values():
             await life.membership.keep_alive()
     await cluster.until(every(lambda record: record.leader is not None))
     [record] = records(cluster.metadata)
-    # The controller has noted it when it has gone on to something else.
+    # The controller has recorded the election when it has handled a later change.
     await cluster.add(4)
 
     assert waited == [None]
@@ -310,7 +310,7 @@ async def test_the_longest_log_leads_where_losing_records_is_allowed(cluster: An
 
 
 async def test_leaders_go_back_to_the_preferred_replicas(cluster: Any) -> None:
-    """When a broker is back and in sync, the next look gives it what it should lead."""
+    """Leadership returns to a preferred leader at the next check after it is back in sync."""
     await three(cluster, min_insync_replicas=1)
     epoch = await cluster.kill(2)
     await cluster.until(every(lambda record: len(record.isr) == 2))
@@ -326,7 +326,7 @@ async def test_leaders_go_back_to_the_preferred_replicas(cluster: Any) -> None:
 
 
 async def test_a_partition_that_is_drained_gets_its_preferred_leader_later(cluster: Any) -> None:
-    """Both may be due in one turn; the one write waits for the other, and the controller goes on."""
+    """A preferred leader that is due in the same turn as a drain is elected in a later turn."""
     await three(cluster, min_insync_replicas=1)
     epoch = await cluster.kill(2)
     await cluster.until(every(lambda record: len(record.isr) == 2))

@@ -15,12 +15,12 @@ from fairlead_broker.registry.transactions import Put
 
 @pytest.fixture
 def housekeeping(life: Any, clock: Any) -> Housekeeping:
-    """What the controller of the tests does from time to time."""
+    """Periodic tasks of the controller of the test."""
     return Housekeeping(life.coordination, life.mirror, lambda: life.controllership.term, clock)
 
 
 async def test_history_is_kept_for_ten_minutes(life: Any, clock: Any, housekeeping: Housekeeping) -> None:
-    """What was the present ten minutes ago can still be listed, what was before that cannot."""
+    """The history of the store is kept for ten minutes, and older revisions cannot be listed."""
     revisions = []
     for n in range(5):
         revisions.append((await life.coordination.transact((), (Put("/k", str(n).encode()),))).revision)
@@ -41,7 +41,7 @@ async def test_history_is_kept_for_ten_minutes(life: Any, clock: Any, housekeepi
 async def test_nothing_is_compacted_before_there_is_enough_history(
     life: Any, clock: Any, housekeeping: Housekeeping
 ) -> None:
-    """A controller that has just begun does not know how old a revision is."""
+    """A new controller compacts nothing until it knows revisions that are old enough."""
     await housekeeping.tick()
     clock.seconds += HISTORY_SECONDS - 1
     await housekeeping.tick()
@@ -52,7 +52,7 @@ async def test_nothing_is_compacted_before_there_is_enough_history(
 async def test_tombstones_are_forgotten_when_their_time_is_over(
     life: Any, clock: Any, housekeeping: Housekeeping
 ) -> None:
-    """Not before."""
+    """A tombstone is deleted at the end of its time, and not before."""
     record, _ = await life.admin.create(CreateTopicRequest(name="t"))
     await life.admin.delete("t")
     clock.seconds += TOMBSTONE_SECONDS - 1
@@ -66,7 +66,7 @@ async def test_tombstones_are_forgotten_when_their_time_is_over(
 
 
 async def test_a_store_that_is_away_does_not_end_it(life: Any, housekeeping: Housekeeping) -> None:
-    """It tries again at the next turn; a closed client ends it."""
+    """An unavailable store does not end the housekeeping, which tries again; a closed client ends it."""
     tried = asyncio.Event()
 
     async def away(_: Any) -> Any:

@@ -45,13 +45,13 @@ EMPTY_CONFIG = encode(ConfigRecord(values={}))
 
 @pytest.fixture
 async def new(tmp_path: Path, clock: Any, kit: Any) -> AsyncIterator[Any]:
-    """The store to which everything goes; any store is one."""
+    """The target store, of any kind."""
     async with await EmbeddedCoordination.open(tmp_path / "new.sqlite", clock) as opened:
         yield kit.unreliable(opened)
 
 
 def partition(*brokers: int) -> PartitionRecord:
-    """A partition with these replicas, led by the first."""
+    """Return a partition with the given replicas, led by the first."""
     entries = tuple(InSync(broker=BrokerId(each), broker_epoch=BrokerEpoch(700 + each)) for each in brokers)
     return PartitionRecord(
         leader=entries[0],
@@ -70,7 +70,7 @@ async def put(store: Coordination, **values: Record | bytes) -> None:
 
 
 async def everything(store: Coordination) -> dict[str, bytes]:
-    """Every key and value."""
+    """Return every key and value."""
     page = await store.list("/")
     found = {item.key: item.value for item in page.items}
     while page.next is not None:
@@ -81,7 +81,7 @@ async def everything(store: Coordination) -> dict[str, bytes]:
 
 @pytest.fixture
 async def old(store: EmbeddedCoordination, kit: Any, clock: Any) -> EmbeddedCoordination:
-    """A cluster with one partition and more names of producers than one transaction takes."""
+    """A store with one partition and more producer names than one transaction can have."""
     keys = kit.keys
     await put(
         store,
@@ -101,7 +101,7 @@ async def old(store: EmbeddedCoordination, kit: Any, clock: Any) -> EmbeddedCoor
 async def test_every_key_is_there_once_and_the_old_store_says_so(
     old: EmbeddedCoordination, new: Any, kit: Any
 ) -> None:
-    """All but registrations, which end with the broker; lives of the old store become one before all others."""
+    """A move copies every key except registrations, resets broker epochs to 0, and marks the old store as moved."""
     keys = kit.keys
     before = await everything(old)
     moved = await CoordinationMove(old, new, keys, ETCD).run()
@@ -124,7 +124,7 @@ async def test_every_key_is_there_once_and_the_old_store_says_so(
 async def test_claims_on_groups_end_with_the_broker_that_held_them(
     old: EmbeddedCoordination, new: Any, kit: Any
 ) -> None:
-    """Their broker epochs are revisions of the old store: the new one may be asked about them before it is there."""
+    """Claims on groups are not moved, because their broker epochs are revisions of the old store."""
     killed = GroupKeys(kit.keys, "orders/eu")
     kept = {
         killed.state: GroupRecord(epoch=1, target_epoch=1, assignor="uniform", created_us=TimestampUs(1)),
@@ -141,7 +141,7 @@ async def test_claims_on_groups_end_with_the_broker_that_held_them(
 
 
 async def test_moving_again_changes_nothing(old: EmbeddedCoordination, new: Any, kit: Any) -> None:
-    """The cluster may be in use by then."""
+    """A repeated move changes nothing, because the cluster may already be in use."""
     await CoordinationMove(old, new, kit.keys, ETCD).run()
     await put(new, **{kit.keys.cluster_config: encode(ConfigRecord(values={"num.partitions": "7"}))})
     there = await everything(new)
@@ -152,13 +152,13 @@ async def test_moving_again_changes_nothing(old: EmbeddedCoordination, new: Any,
 
 
 async def lost_before(call: Any) -> None:
-    """The store is away."""
+    """Fail without calling the store."""
     del call
     raise CoordinationUnavailable("away")
 
 
 async def lost_after(call: Any) -> None:
-    """The answer is lost on its way."""
+    """Call the store and lose the answer."""
     await call()
     raise UnknownOutcome("lost")
 
@@ -168,7 +168,7 @@ async def lost_after(call: Any) -> None:
 async def test_an_interrupted_move_can_be_repeated(
     old: EmbeddedCoordination, new: Any, kit: Any, step: int, fault: Any
 ) -> None:
-    """Whichever step is lost; until the last one there is no cluster in the new store, and the old one is in use."""
+    """An interrupted move can be repeated after any step; until the last step the old store is in use."""
     keys = kit.keys
 
     async def good(call: Any) -> Any:
@@ -178,13 +178,13 @@ async def test_an_interrupted_move_can_be_repeated(
     with pytest.raises(MoveRefused, match="run the command again"):
         await CoordinationMove(old, new, keys, ETCD).run()
     if (step, fault) == (5, lost_after):
-        # Nobody knows whether the cluster is there by now: the broker must not go on where it was.
+        # The outcome of the last step is unknown, so the broker must not continue on the old store.
         with pytest.raises(CoordinationMoved, match="finish the move"):
             await check_not_moved(old, keys, Path("data"))
         assert (await CoordinationMove(old, new, keys, ETCD).run()).already
         return
     await check_not_moved(old, keys, Path("data"))
-    # The broker goes on where it was: one name more, one changed.
+    # The broker continues on the old store, with one name added and one changed.
     await put(old, **{keys.producer_name("late"): b'{"v":1}', keys.producer_name("p3"): b'{"v":1,"x":1}'})
     wanted = {**await everything(old)}
     wanted.pop(keys.broker(BrokerId(1)))
@@ -200,7 +200,7 @@ async def test_an_interrupted_move_can_be_repeated(
 async def test_another_cluster_of_that_name_is_left_alone(
     old: EmbeddedCoordination, new: Any, kit: Any, clock: Any
 ) -> None:
-    """The message names both."""
+    """Another cluster of the same name in the new store is not overwritten, and the refusal has both ids."""
     other = ClusterRecord(cluster_id="another", feature_level=1, created_us=clock.now_us())
     await put(new, **{kit.keys.cluster: other})
     there = await everything(new)
@@ -216,7 +216,7 @@ async def test_another_cluster_of_that_name_is_left_alone(
 async def test_a_name_reserved_by_another_move_is_left_alone(
     old: EmbeddedCoordination, new: Any, kit: Any
 ) -> None:
-    """Two single brokers of the same cluster name cannot both go to one etcd."""
+    """A cluster name that is reserved by another move is refused, because both clusters would share one etcd."""
     reserved = b'{"v":1,"cluster_id":"another","etcd":"x"}'
     await put(new, **{f"{kit.keys.prefix}moving": reserved})
     with pytest.raises(MoveRefused, match="another cluster is being moved"):
@@ -226,7 +226,7 @@ async def test_a_name_reserved_by_another_move_is_left_alone(
 
 
 async def test_a_store_of_many_brokers_is_not_moved(old: EmbeddedCoordination, new: Any, kit: Any) -> None:
-    """Their directories remember lives of that store, and nobody could bring all of them over at once."""
+    """A store of several brokers is not moved, because their directories have broker epochs of this store."""
     await put(old, **{kit.keys.partition(TOPIC, PartitionIndex(1)): partition(2, 1)})
     with pytest.raises(MoveRefused, match="2 brokers in one process"):
         await CoordinationMove(old, new, kit.keys, ETCD).run()
@@ -237,7 +237,7 @@ async def test_a_store_of_many_brokers_is_not_moved(old: EmbeddedCoordination, n
 async def test_a_store_without_the_cluster_is_refused(
     store: EmbeddedCoordination, new: Any, kit: Any
 ) -> None:
-    """As with a wrong --cluster."""
+    """A store without the named cluster is refused."""
     with pytest.raises(MoveRefused, match="holds no cluster named test; name it with --cluster"):
         await CoordinationMove(store, new, kit.keys, ETCD).run()
 

@@ -1,4 +1,4 @@
-"""What operators ask for: moves, elections, cordons, drains; and what is refused."""
+"""Operations on request: moves, elections, cordons, drains, and their refusals."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ P0 = PartitionIndex(0)
 
 
 async def test_a_partition_grows_catches_up_and_shrinks(cluster: Any) -> None:
-    """The new replica has a generation of its own; the old ones go in one write when it is in sync."""
+    """A moved partition gets a replica with a new generation, and drops the leaving ones in one write."""
     await begin(cluster, brokers=4, replication_factor=3)
     [before] = partitions_of(cluster.metadata)
     [extra] = {1, 2, 3, 4}.difference(replicas(before))
@@ -43,7 +43,7 @@ async def test_a_partition_grows_catches_up_and_shrinks(cluster: Any) -> None:
 
 
 async def test_a_replica_that_comes_again_never_has_an_old_generation(cluster: Any) -> None:
-    """Whatever it reported in its first stay cannot count in the second."""
+    """A replica that returns to a broker gets a new generation, so that earlier reports do not count."""
     await begin(cluster, brokers=2, replication_factor=1)
     [before] = partitions_of(cluster.metadata)
     [first] = replicas(before)
@@ -60,7 +60,7 @@ async def test_a_replica_that_comes_again_never_has_an_old_generation(cluster: A
 
 
 async def test_a_move_can_be_cancelled(cluster: Any) -> None:
-    """Also when the new replica is in sync already and has become the leader."""
+    """A move can be cancelled, and a different move is refused while one is in progress."""
     await begin(cluster, brokers=4, replication_factor=3, min_insync_replicas="2")
     [before] = partitions_of(cluster.metadata)
     [extra] = {1, 2, 3, 4}.difference(replicas(before))
@@ -80,7 +80,7 @@ async def test_a_move_can_be_cancelled(cluster: Any) -> None:
 
 
 async def test_a_cancel_that_would_leave_too_few_in_sync_waits(cluster: Any) -> None:
-    """The isr never falls below its minimum by a move."""
+    """A cancellation that would leave the ISR below its minimum is refused."""
     await begin(cluster, brokers=4, replication_factor=3, min_insync_replicas="3")
     [before] = partitions_of(cluster.metadata)
     [extra] = {1, 2, 3, 4}.difference(replicas(before))
@@ -111,7 +111,7 @@ async def test_a_cancel_that_would_leave_too_few_in_sync_waits(cluster: Any) -> 
 async def test_replicas_that_cannot_be_are_refused(
     cluster: Any, wanted: list[int], code: str, named: str
 ) -> None:
-    """Nothing is changed, and the problem names the number and what is allowed."""
+    """An invalid list of replicas is refused with the broker or number, and changes nothing."""
     for broker in (1, 2, 3):
         await cluster.add(broker)
     await begin(cluster, brokers=0, replication_factor=3, min_insync_replicas="2")
@@ -128,7 +128,7 @@ async def test_replicas_that_cannot_be_are_refused(
 
 
 async def test_topics_and_partitions_that_are_not_there_are_refused(cluster: Any) -> None:
-    """By name, by index, and by id."""
+    """An unknown topic, partition or topic id is refused."""
     await begin(cluster, brokers=1, replication_factor=1)
     operations = cluster.controller.operations
     target = [BrokerId(1)]
@@ -142,7 +142,7 @@ async def test_topics_and_partitions_that_are_not_there_are_refused(cluster: Any
 
 
 async def test_a_cordoned_broker_gets_nothing_new_and_keeps_what_it_has(cluster: Any) -> None:
-    """Until it is uncordoned; too few others refuse a creation with the numbers."""
+    """A cordoned broker keeps its replicas and gets no new ones until it is uncordoned."""
     await begin(cluster, brokers=3, replication_factor=3)
     operations, admin = cluster.controller.operations, cluster.controller.admin
     await operations.cordon(BrokerId(2))
@@ -163,7 +163,7 @@ async def test_a_cordoned_broker_gets_nothing_new_and_keeps_what_it_has(cluster:
 
 
 async def test_a_drained_broker_leads_nothing_and_then_keeps_nothing(cluster: Any) -> None:
-    """Leaders go at once, replicas when others have caught up; then it can be unregistered once it is gone."""
+    """A drained broker loses its leaderships and then its replicas, and can be unregistered after it has stopped."""
     await begin(cluster, brokers=4, replication_factor=3, partitions=4, min_insync_replicas="2")
     controller = cluster.controller
     drained = next(each for each in (1, 2, 3, 4) if each != controller.membership.broker_id)
@@ -196,7 +196,7 @@ async def test_a_drained_broker_leads_nothing_and_then_keeps_nothing(cluster: An
 
 
 async def test_a_broker_that_is_gone_can_be_drained(cluster: Any) -> None:
-    """Its replicas are made anew elsewhere; until then it cannot be unregistered."""
+    """A lost broker can be drained, which copies its replicas, and cannot be unregistered before."""
     await begin(cluster, brokers=4, replication_factor=3)
     [record] = partitions_of(cluster.metadata)
     controller = cluster.controller
@@ -214,7 +214,7 @@ async def test_a_broker_that_is_gone_can_be_drained(cluster: Any) -> None:
 
 
 async def test_a_drained_broker_that_is_gone_is_waited_for_in_no_move(cluster: Any) -> None:
-    """It would never be in sync: the move to it is taken back, and another broker gets the replica."""
+    """A move to a lost, drained broker is cancelled, and another broker gets the replica."""
     await begin(cluster, brokers=5, replication_factor=3)
     operations = cluster.controller.operations
     free = [each for each in (1, 2, 3, 4, 5) if each != cluster.controller.membership.broker_id]
@@ -234,7 +234,7 @@ async def test_a_drained_broker_that_is_gone_is_waited_for_in_no_move(cluster: A
 
 
 async def test_a_move_that_a_drain_would_begin_again_is_not_cancelled(cluster: Any) -> None:
-    """Whoever wants that ends the drain first."""
+    """A move that a drain would begin again is not cancelled before the drain ends."""
     await begin(cluster, brokers=4, replication_factor=3)
     operations, before = cluster.controller.operations, replicas(partitions_of(cluster.metadata)[0])
     await operations.drain(drained := BrokerId(before[-1]))
@@ -248,7 +248,7 @@ async def test_a_move_that_a_drain_would_begin_again_is_not_cancelled(cluster: A
 
 
 async def test_what_a_drain_cannot_move_is_named(cluster: Any) -> None:
-    """Until there is a broker that can be given it; of brokers that nobody drains nothing is said."""
+    """A partition that a drain cannot move is reported until another broker can take it."""
     await begin(cluster, brokers=3, replication_factor=3, partitions=2)
     operations = cluster.controller.operations
     drained = BrokerId(next(each for each in (1, 2, 3) if each != cluster.controller.membership.broker_id))
@@ -264,7 +264,7 @@ async def test_what_a_drain_cannot_move_is_named(cluster: Any) -> None:
 
 
 async def test_a_broker_that_is_gone_is_known_while_it_keeps_something(cluster: Any) -> None:
-    """By its replicas; one that is registered, or that nothing names, is not gone."""
+    """A lost broker is reported while a partition has a replica on it."""
     await begin(cluster, brokers=3, replication_factor=2)
     [record] = partitions_of(cluster.metadata)
     before = cluster.controller.operations.gone()
@@ -277,7 +277,7 @@ async def test_a_broker_that_is_gone_is_known_while_it_keeps_something(cluster: 
 
 
 async def test_who_asks_for_an_unknown_broker_is_told(cluster: Any) -> None:
-    """Every call on a broker."""
+    """An operation on an unknown broker is refused."""
     await begin(cluster, brokers=1, replication_factor=1)
     operations = cluster.controller.operations
     calls = (
@@ -293,7 +293,7 @@ async def test_who_asks_for_an_unknown_broker_is_told(cluster: Any) -> None:
 
 
 async def test_the_preferred_leader_is_elected_on_request(cluster: Any) -> None:
-    """If it is in sync; else the problem says who is."""
+    """The preferred leader is elected on request if it is in sync, and refused otherwise."""
     await begin(cluster, brokers=3, replication_factor=3, min_insync_replicas="1")
     [record] = partitions_of(cluster.metadata)
     first = record.replicas[0].broker
@@ -314,7 +314,7 @@ async def test_the_preferred_leader_is_elected_on_request(cluster: Any) -> None:
 
 
 async def test_an_unclean_election_needs_the_topics_permission(cluster: Any, kit: Any) -> None:
-    """Without it nothing is lost on request; where somebody leads, nothing happens."""
+    """An unclean election on request needs the topic's permission, and changes nothing if a leader exists."""
     await begin(cluster, brokers=2, replication_factor=2, min_insync_replicas="1")
     operations = cluster.controller.operations
     idle = await operations.elect(TOPIC, P0, ElectionKind.UNCLEAN)
@@ -348,7 +348,7 @@ async def test_an_unclean_election_needs_the_topics_permission(cluster: Any, kit
 
 
 async def test_an_unclean_election_passes_nobody_by_who_is_there(cluster: Any, kit: Any) -> None:
-    """A registered replica that does not tell its end may have the longest log; the refusal names it."""
+    """An unclean election is refused while a registered replica does not report its log end."""
     await begin(cluster, brokers=2, replication_factor=2, min_insync_replicas="1", durability="replicated")
     [record] = partitions_of(cluster.metadata)
     controller = cluster.controller.membership.broker_id

@@ -17,27 +17,27 @@ from fairlead_broker.registry.transactions import Put, Transaction, has_value, u
 
 
 def value(number: int) -> bytes:
-    """Write a number as a configuration record."""
+    """Return a number as a configuration record."""
     return encode(ConfigRecord(values={"number": number}))
 
 
 class Counting:
-    """Plans that bring the number of the cluster's configuration up to a goal, one a transaction."""
+    """Plans that raise a number in the cluster's configuration to a goal, by one in each transaction."""
 
     def __init__(self, life: Any, goal: int) -> None:
-        """Begin at whatever the mirror shows."""
+        """Start at the mirrored number."""
         self.life = life
         self.goal = goal
         self.sizes: list[int] = []
 
     @property
     def number(self) -> int:
-        """What the mirror shows."""
+        """The mirrored number."""
         config = self.life.mirror.metadata.cluster_config
         return int(config.value.values["number"]) if config else 0
 
     def __call__(self, size: int) -> Sequence[Transaction]:
-        """Plan the steps from what is shown to the goal; all but the first guarded by the value before."""
+        """Return the transactions from the mirrored number to the goal; each compares the previous value."""
         self.sizes.append(size)
         metadata, key = self.life.mirror.metadata, self.life.mirror.metadata.keys.cluster_config
         revision = metadata.cluster_config.mod_revision if metadata.cluster_config else 0
@@ -52,12 +52,12 @@ class Counting:
 
 @pytest.fixture
 def runner(life: Any) -> PlanRunner:
-    """A driver on the cluster of the tests."""
+    """A plan runner on the cluster of the test."""
     return PlanRunner(life.coordination, life.mirror)
 
 
 def raising(error: Exception, *, applied: bool = False) -> Callable[[Any], Any]:
-    """Answer with an error, the call made before or not at all."""
+    """Return a fault that raises an error after the call, or instead of it."""
 
     async def fault(call: Any) -> Any:
         if applied:
@@ -68,12 +68,12 @@ def raising(error: Exception, *, applied: bool = False) -> Callable[[Any], Any]:
 
 
 async def through(call: Any) -> Any:
-    """Let a call pass."""
+    """Make the call."""
     return await call()
 
 
 async def test_a_plan_is_run_until_it_is_empty(life: Any, runner: PlanRunner) -> None:
-    """All of its transactions, then one more look."""
+    """A plan is run to the end, and planned once more until it is empty."""
     plan = Counting(life, 3)
     await runner.complete(plan)
 
@@ -82,7 +82,7 @@ async def test_a_plan_is_run_until_it_is_empty(life: Any, runner: PlanRunner) ->
 
 
 async def test_only_the_first_transaction_begins_a_plan(life: Any, runner: PlanRunner) -> None:
-    """The answer says whether there was anything to begin."""
+    """Only the first transaction of a plan is run by `begin`, which returns whether there was one."""
     begun = [await runner.begin(Counting(life, 3)), await runner.begin(Counting(life, 1))]
 
     assert begun == [True, False]
@@ -90,7 +90,7 @@ async def test_only_the_first_transaction_begins_a_plan(life: Any, runner: PlanR
 
 
 async def test_what_was_changed_by_others_is_planned_anew(life: Any, runner: PlanRunner, kit: Any) -> None:
-    """The mirror shows what was in the way before the next plan is made."""
+    """A plan that another writer has outdated is planned again, after the mirror shows the change."""
 
     async def interfere(call: Any) -> Any:
         await life.coordination.inner.transact((), (Put(kit.keys.cluster_config, value(2)),))
@@ -108,7 +108,7 @@ async def test_what_was_changed_by_others_is_planned_anew(life: Any, runner: Pla
 async def test_an_unknown_outcome_is_looked_up_and_planned_anew(
     life: Any, runner: PlanRunner, applied: bool
 ) -> None:
-    """Guards make it all the same whether the lost transaction was made."""
+    """A plan with an unknown outcome is planned again, and its compares prevent a second effect."""
     life.coordination.faults["transact"] = [through, raising(UnknownOutcome("lost"), applied=applied)]
     plan = Counting(life, 4)
     await runner.complete(plan)
@@ -117,7 +117,7 @@ async def test_an_unknown_outcome_is_looked_up_and_planned_anew(
 
 
 async def test_a_store_that_is_away_is_said_so(life: Any, runner: PlanRunner) -> None:
-    """With nothing written the refusal is definite, else something may have been done."""
+    """A plan on an unavailable store fails, with side effect `none` only if nothing was written."""
     faults = life.coordination.faults
     gone = raising(CoordinationUnavailable("away"))
     faults["transact"] = [gone]
@@ -141,7 +141,7 @@ async def test_a_store_that_is_away_is_said_so(life: Any, runner: PlanRunner) ->
 
 
 async def test_a_transaction_that_is_too_large_is_halved(life: Any, runner: PlanRunner) -> None:
-    """Until it fits; one that does not fit alone is a mistake of the plan."""
+    """A transaction that is too large is halved until it fits; a single operation that does not fit is an error."""
     too_large = raising(TransactionTooLarge("bytes", 2, 1))
     life.coordination.faults["transact"] = [too_large, too_large]
     plan = Counting(life, 1)
@@ -156,7 +156,7 @@ async def test_a_transaction_that_is_too_large_is_halved(life: Any, runner: Plan
 
 
 async def test_a_plan_that_never_holds_is_given_up(life: Any, runner: PlanRunner, kit: Any) -> None:
-    """Somebody else may always be quicker; the caller decides again."""
+    """A plan whose compares never hold fails after a number of attempts."""
     wrong = Transaction((has_value(kit.keys.cluster_config, b"never"),), ())
     with pytest.raises(ProblemError) as refused:
         await runner.complete(lambda _: [wrong])
@@ -167,7 +167,7 @@ async def test_a_plan_that_never_holds_is_given_up(life: Any, runner: PlanRunner
 
 
 async def test_what_a_plan_refuses_passes_through(runner: PlanRunner) -> None:
-    """Planners raise their own problems."""
+    """A problem that a plan raises is passed on."""
 
     def refuse(_: int) -> Sequence[Transaction]:
         raise ProblemError("topic_not_found", "there is none")

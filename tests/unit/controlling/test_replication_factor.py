@@ -1,4 +1,4 @@
-"""The replication factor that a topic has for its new partitions."""
+"""The replication factor of a topic, which applies to its new partitions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fairlead_broker.registry.transactions import Put, unchanged_since
 
 
 async def test_another_replication_factor_is_for_new_partitions(cluster: Any) -> None:
-    """Replicas stay where they are; new partitions have the new number."""
+    """A changed replication factor applies to new partitions; existing replicas stay."""
     life = await cluster.add(1)
     await cluster.add(2)
     await cluster.until(lambda metadata: len(metadata.brokers) == 2)
@@ -36,7 +36,7 @@ async def test_another_replication_factor_is_for_new_partitions(cluster: Any) ->
 
 
 async def test_a_replication_factor_below_the_minimum_in_sync_is_refused(cluster: Any) -> None:
-    """The topic's own minimum could never be reached."""
+    """A replication factor below the topic's min.insync.replicas is refused."""
     life = await cluster.add(1)
     await cluster.add(2)
     await cluster.until(lambda metadata: len(metadata.brokers) == 2)
@@ -51,7 +51,7 @@ async def test_a_replication_factor_below_the_minimum_in_sync_is_refused(cluster
 
 
 async def in_sync(life: Any, topic_id: TopicId) -> None:
-    """Put every replica of the first partition into the isr, as its leader would when they have caught up."""
+    """Put every replica of the first partition into the ISR, as its leader would."""
     metadata = life.mirror.metadata
     found = metadata.partitions(topic_id)[PartitionIndex(0)]
     isr = tuple(
@@ -66,7 +66,7 @@ async def in_sync(life: Any, topic_id: TopicId) -> None:
 
 
 async def test_a_partition_that_was_moved_to_more_brokers_needs_its_minimum(cluster: Any) -> None:
-    """Not before they are there: until then a minimum above its replicas would refuse every write."""
+    """The minimum of a partition that is moved to more brokers rises only when they are in sync."""
     life = await cluster.add(1)
     await cluster.add(2)
     await cluster.add(3)

@@ -1,4 +1,4 @@
-"""The one permit to restart a broker: who gets it, who has to wait, and when it ends."""
+"""The single permit to restart a broker: which broker gets it, and when it ends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from operations_kit import begin, catch_up, isr, partitions_of, refusal, replica
 
 
 async def test_one_broker_may_restart_at_a_time(cluster: Any) -> None:
-    """The permit is over when its broker has come back in another life and everything is in sync again."""
+    """A permit ends when its broker has restarted and all replicas are in sync again."""
     await begin(cluster, brokers=3, replication_factor=3, min_insync_replicas="2")
     controller = cluster.controller
     first, second = (BrokerId(each) for each in (1, 2, 3) if each != controller.membership.broker_id)
@@ -35,7 +35,7 @@ async def test_one_broker_may_restart_at_a_time(cluster: Any) -> None:
 
 
 async def test_who_is_gone_is_not_counted_among_those_in_sync(cluster: Any) -> None:
-    """Until the controller has looked at all partitions, some records name a broker that was lost or has come back."""
+    """A lost or restarted broker does not count as in sync, even if partition records still name it."""
     await begin(cluster, brokers=3, replication_factor=3, min_insync_replicas="2")
     operations, leader = cluster.controller.operations, cluster.controller.membership.broker_id
     lost, asked = (BrokerId(each) for each in (1, 2, 3) if each != leader)
@@ -54,7 +54,7 @@ async def test_who_is_gone_is_not_counted_among_those_in_sync(cluster: Any) -> N
 
 
 async def pass_time(cluster: Any, seconds: int) -> None:
-    """Let time pass in which every broker keeps its own lease, and what nobody keeps ends."""
+    """Advance the clock while every broker renews its lease, and expire other leases."""
     for _ in range(seconds):
         cluster.clock.seconds += 1
         for life in cluster.lives.values():
@@ -63,7 +63,7 @@ async def pass_time(cluster: Any, seconds: int) -> None:
 
 
 async def test_a_permit_ends_by_itself_five_minutes_after_it_was_asked_for_last(cluster: Any) -> None:
-    """A pod that never comes back holds up nobody; one that asks again just before it stops has all of the time."""
+    """A permit ends five minutes after its last request, so that a pod that never restarts blocks no others."""
     await begin(cluster, brokers=3, replication_factor=1)
     operations = cluster.controller.operations
     first, second = (BrokerId(each) for each in (1, 2, 3) if each != cluster.controller.membership.broker_id)
@@ -80,7 +80,7 @@ async def test_a_permit_ends_by_itself_five_minutes_after_it_was_asked_for_last(
 
 
 async def test_a_permit_ends_when_its_broker_is_unregistered(cluster: Any) -> None:
-    """Brokers that leave one after the other stop with a permit, and none of them comes back to end it."""
+    """A permit ends when its broker is unregistered, because a removed broker never restarts."""
     await begin(cluster, brokers=3, replication_factor=1)
     operations = cluster.controller.operations
     kept = replicas(partitions_of(cluster.metadata)[0])
@@ -100,7 +100,7 @@ async def test_a_permit_ends_when_its_broker_is_unregistered(cluster: Any) -> No
 
 
 async def test_partitions_with_no_replica_to_spare_forbid_no_restart(cluster: Any) -> None:
-    """Waiting would not help them."""
+    """A partition without a spare replica does not prevent a restart, because waiting would not help."""
     await begin(cluster, brokers=1, replication_factor=1)
 
     assert (await cluster.controller.operations.request_restart(BrokerId(1))).broker == 1

@@ -18,19 +18,19 @@ OTHER_ID = TopicId("00000000-0000-4000-8000-00000000abcd")
 
 
 def request(name: str = "flights", partitions: int = 3, **about: Any) -> CreateTopicRequest:
-    """Ask for a topic."""
+    """Return a request for a topic."""
     return CreateTopicRequest(name=name, partitions=partitions, **about)
 
 
 async def refusal(call: Awaitable[object]) -> ProblemError:
-    """Wait for a call to be refused."""
+    """Await a call that must be refused, and return its problem."""
     with pytest.raises(ProblemError) as refused:
         await call
     return refused.value
 
 
 async def test_a_topic_is_created_with_its_partitions(life: Any, clock: Any) -> None:
-    """It is ready when the call returns, and mirrored."""
+    """A created topic is ready and mirrored when the call returns."""
     record, created = await life.admin.create(request(config={"segment.bytes": 1048576}))
     partitions = life.mirror.metadata.partitions(record.topic_id)
 
@@ -44,7 +44,7 @@ async def test_a_topic_is_created_with_its_partitions(life: Any, clock: Any) -> 
 
 
 async def test_the_same_specification_again_is_not_created_but_returned(life: Any) -> None:
-    """Values count by what they mean: a number and its text are one, the default replication factor fits."""
+    """A topic with an equal specification is returned and not created; a number and its text are equal."""
     first, _ = await life.admin.create(request(config={"segment.bytes": 1048576}))
     again = await life.admin.create(request(config={"segment.bytes": "1048576"}))
     named = await life.admin.create(request(config={"segment.bytes": "1048576"}, replication_factor=1))
@@ -68,7 +68,7 @@ async def test_the_same_specification_again_is_not_created_but_returned(life: An
 async def test_another_specification_is_refused_with_the_difference(
     life: Any, other: dict[str, Any], difference: str
 ) -> None:
-    """Nothing is changed by it, in a dry run neither."""
+    """A topic with another specification is refused with the difference, and stays unchanged, also in a dry run."""
     first, _ = await life.admin.create(request(config={"segment.bytes": 1048576}))
     asked = request(**{"config": {"segment.bytes": 1048576}, **other})
     problem = await refusal(life.admin.create(asked))
@@ -80,7 +80,7 @@ async def test_another_specification_is_refused_with_the_difference(
 
 
 async def test_a_dry_run_writes_nothing(life: Any) -> None:
-    """It answers what would be, or what is there."""
+    """A dry run returns the topic that would be created, or the existing one, and writes nothing."""
     before = life.mirror.metadata.revision
     record, created = await life.admin.create(request(), dry_run=True)
     after = (await life.coordination.list("/")).revision
@@ -93,7 +93,7 @@ async def test_a_dry_run_writes_nothing(life: Any) -> None:
 
 
 async def test_fifty_creators_of_one_name_converge(life: Any) -> None:
-    """One topic id for all of them; exactly one of them made it."""
+    """Concurrent creations of one topic all return the same topic id, and exactly one creates it."""
     admins = [life.admin, *(life.another_admin(f"{n:x}a") for n in range(1, 5))]
     answers = await asyncio.gather(*(admins[n % 5].create(request(partitions=70)) for n in range(50)))
     topic = life.mirror.metadata.topics["flights"].value
@@ -106,7 +106,7 @@ async def test_fifty_creators_of_one_name_converge(life: Any) -> None:
 
 
 async def test_fifty_creators_of_fifty_names_do_not_disturb_each_other(life: Any) -> None:
-    """Each has its own topic."""
+    """Concurrent creations of different topics all succeed."""
     answers = await asyncio.gather(*(life.admin.create(request(f"t{n}")) for n in range(50)))
 
     assert all(created for _, created in answers)
@@ -114,7 +114,7 @@ async def test_fifty_creators_of_fifty_names_do_not_disturb_each_other(life: Any
 
 
 async def test_creators_who_disagree_get_one_topic_and_refusals(life: Any) -> None:
-    """Whoever comes first decides, the others learn the difference."""
+    """The first of several different creations of a topic succeeds, and the others are refused."""
     answers = await asyncio.gather(
         *(life.admin.create(request(partitions=1 + n % 2)) for n in range(10)), return_exceptions=True
     )
@@ -127,7 +127,7 @@ async def test_creators_who_disagree_get_one_topic_and_refusals(life: Any) -> No
 
 
 async def test_names_that_are_one_in_metrics_are_refused(life: Any) -> None:
-    """Whether the other is there already or being created at the same time."""
+    """A topic name with the same metric name as an existing topic, or one being created, is refused."""
     await life.admin.create(request("a.b"))
     problem = await refusal(life.admin.create(request("a_b")))
     answers = await asyncio.gather(
@@ -158,7 +158,7 @@ async def test_names_that_are_one_in_metrics_are_refused(life: Any) -> None:
 async def test_what_cannot_be_is_refused_before_anything_is_written(
     life: Any, asked: dict[str, Any], code: str, detail: str
 ) -> None:
-    """The problem names the numbers or the key."""
+    """An impossible topic is refused with the numbers or the key before anything is written."""
     problem = await refusal(life.admin.create(request(**asked)))
 
     assert problem.code == code
@@ -167,7 +167,7 @@ async def test_what_cannot_be_is_refused_before_anything_is_written(
 
 
 async def test_the_default_replication_factor_is_the_clusters(life: Any, kit: Any) -> None:
-    """With one broker it is one; what the cluster configures is taken instead."""
+    """The default replication factor is the cluster's, or follows from the number of brokers."""
     record, _ = await life.admin.create(request("a"))
     config = ConfigRecord(values={"default.replication.factor": 2})
     result = await life.coordination.transact((), (Put(kit.keys.cluster_config, encode(config)),))
@@ -179,7 +179,7 @@ async def test_the_default_replication_factor_is_the_clusters(life: Any, kit: An
 
 
 async def test_an_alteration_changes_configuration_and_grows(life: Any) -> None:
-    """A merge patch: null resets a key. Partition records follow."""
+    """An alteration changes the configuration as a merge patch, adds partitions, and updates partition records."""
     created, _ = await life.admin.create(
         request(config={"segment.bytes": 1048576, "durability": "replicated"})
     )
@@ -199,7 +199,7 @@ async def test_an_alteration_changes_configuration_and_grows(life: Any) -> None:
 
 
 async def test_an_alteration_that_changes_nothing_writes_nothing(life: Any) -> None:
-    """The topic is answered as it is."""
+    """An alteration without a change returns the topic and writes nothing."""
     created, _ = await life.admin.create(request())
     revision = life.mirror.metadata.revision
     altered = await life.admin.alter("flights", AlterTopicRequest(partitions=3))
@@ -209,7 +209,7 @@ async def test_an_alteration_that_changes_nothing_writes_nothing(life: Any) -> N
 
 
 async def test_partitions_do_not_shrink(life: Any) -> None:
-    """The problem names both numbers, and nothing of the request is done."""
+    """A smaller number of partitions is refused with both numbers, and nothing of the request is applied."""
     created, _ = await life.admin.create(request())
     problem = await refusal(
         life.admin.alter("flights", AlterTopicRequest(partitions=2, config={"segment.bytes": 1048576}))
@@ -221,7 +221,7 @@ async def test_partitions_do_not_shrink(life: Any) -> None:
 
 
 async def test_alterations_at_once_are_all_done(life: Any) -> None:
-    """Different keys do not overwrite each other, and the largest growth is reached."""
+    """Concurrent alterations are all applied: different keys are merged, and the largest growth is reached."""
     await life.admin.create(request(partitions=1))
     keys: dict[str, str | int] = {
         "segment.bytes": 1048576,
@@ -242,7 +242,7 @@ async def test_alterations_at_once_are_all_done(life: Any) -> None:
 
 
 async def test_a_deleted_topic_frees_its_name(life: Any, clock: Any) -> None:
-    """Its tombstone stays; the next topic of the name is another one."""
+    """A deleted topic frees its name and leaves a tombstone; the next topic of the name has another id."""
     first, _ = await life.admin.create(request())
     await life.admin.delete("flights", first.topic_id)
     gone = dict(life.mirror.metadata.topics)
@@ -256,7 +256,7 @@ async def test_a_deleted_topic_frees_its_name(life: Any, clock: Any) -> None:
 
 
 async def test_a_topic_that_is_not_there_is_not_found(life: Any) -> None:
-    """Neither altered nor deleted."""
+    """A missing topic can be neither altered nor deleted."""
     problems = [
         await refusal(life.admin.alter("flights", AlterTopicRequest(partitions=2))),
         await refusal(life.admin.delete("flights")),
@@ -266,7 +266,7 @@ async def test_a_topic_that_is_not_there_is_not_found(life: Any) -> None:
 
 
 async def test_another_topic_of_the_same_name_is_left_alone(life: Any) -> None:
-    """Who names an id means that topic only."""
+    """A request with a topic id does not affect another topic of the same name."""
     created, _ = await life.admin.create(request())
     problems = [
         await refusal(life.admin.alter("flights", AlterTopicRequest(partitions=5), OTHER_ID)),
@@ -279,7 +279,7 @@ async def test_another_topic_of_the_same_name_is_left_alone(life: Any) -> None:
 
 
 async def test_deleting_at_once_deletes_once(life: Any) -> None:
-    """Every caller returns when the name is free, or learns that there is no such topic."""
+    """Concurrent deletions delete a topic once, and each returns when the name is free or reports a missing topic."""
     created, _ = await life.admin.create(request(partitions=100))
     answers = await asyncio.gather(*(life.admin.delete("flights") for _ in range(10)), return_exceptions=True)
     codes = {answer.code if isinstance(answer, ProblemError) else answer for answer in answers}
@@ -290,7 +290,7 @@ async def test_deleting_at_once_deletes_once(life: Any) -> None:
 
 
 async def test_creating_and_deleting_at_once_leaves_one_or_none(life: Any) -> None:
-    """Whatever the order, what is left is whole."""
+    """Concurrent creations and deletions leave a complete topic or none."""
     for n in range(5):
         await asyncio.gather(
             life.admin.create(request(partitions=70)),
@@ -315,7 +315,7 @@ async def test_creating_and_deleting_at_once_leaves_one_or_none(life: Any) -> No
 
 
 async def test_a_topic_that_is_deleted_while_it_is_created_is_not_made_again(life: Any) -> None:
-    """The creator learns of it; the topic's id, which has a tombstone, is not used twice."""
+    """A topic that is deleted during its creation is not created again, and its creation fails."""
 
     async def delete_first(call: Any) -> Any:
         await life.another_admin("b").delete("flights")
@@ -331,7 +331,7 @@ async def test_a_topic_that_is_deleted_while_it_is_created_is_not_made_again(lif
 
 
 async def test_a_topic_that_waits_for_brokers_is_not_altered(life: Any, kit: Any) -> None:
-    """Its growth is not forgotten over another one."""
+    """A topic that waits for brokers to grow cannot be altered."""
     created, _ = await life.admin.create(request())
     waiting = msgspec.structs.replace(created, replication_factor=2, growing_to=6)
     result = await life.coordination.transact((), (Put(kit.keys.topic("flights"), encode(waiting)),))
@@ -344,11 +344,11 @@ async def test_a_topic_that_waits_for_brokers_is_not_altered(life: Any, kit: Any
 
 
 class CrashError(Exception):
-    """The process ends here."""
+    """Simulated end of the process."""
 
 
 def crash_after(count: int, *, applied: bool) -> list[Callable[[Any], Any]]:
-    """Let so many transactions pass, then end; the last one applied without an answer, or not at all."""
+    """Return faults that pass some transactions and then crash, with the last one applied or not."""
 
     async def through(call: Any) -> Any:
         return await call()
@@ -362,17 +362,17 @@ def crash_after(count: int, *, applied: bool) -> list[Callable[[Any], Any]]:
 
 
 async def create(admin: Any) -> None:
-    """Make the topic of the crash tests."""
+    """Create the topic of the crash tests."""
     await admin.create(request(partitions=130))
 
 
 async def grow(admin: Any) -> None:
-    """Let it grow."""
+    """Add partitions to the topic."""
     await admin.alter("flights", AlterTopicRequest(partitions=260, config={"durability": "replicated"}))
 
 
 async def delete(admin: Any) -> None:
-    """Remove it."""
+    """Delete the topic."""
     await admin.delete("flights")
 
 
@@ -383,7 +383,7 @@ async def delete(admin: Any) -> None:
 async def test_a_crash_between_any_two_transactions_is_finished_at_the_next_start(
     path: Path, clock: Any, kit: Any, change: Callable[[Any], Awaitable[None]], cut: int, applied: bool
 ) -> None:
-    """The next life of the broker leads everything, and what had begun is done; what had not is not."""
+    """A started change is finished by the next incarnation after a crash between any two transactions."""
     async with kit.live(path, clock) as life:
         if change is not create:
             await create(life.admin)
@@ -412,14 +412,14 @@ async def test_a_crash_between_any_two_transactions_is_finished_at_the_next_star
             assert {each.value.durability.value for each in led.values()} == {
                 "replicated" if begun and change is grow else "synced"
             }
-        # What is there now can be changed like anything else.
+        # The topic can be changed after the recovery.
         if "flights" in topics:
             await delete(life.admin)
         await create(life.admin)
 
 
 async def test_every_start_raises_the_leader_epochs(path: Path, clock: Any, kit: Any) -> None:
-    """The partitions of many topics, once for each life."""
+    """Each incarnation raises the leader epochs of all partitions once."""
     seen, epoch = [], 0
     for n in range(3):
         async with kit.live(path, clock, last_broker_epoch=epoch) as life:
@@ -439,7 +439,7 @@ async def test_every_start_raises_the_leader_epochs(path: Path, clock: Any, kit:
 
 
 async def test_a_start_applies_what_was_configured_meanwhile(path: Path, clock: Any, kit: Any) -> None:
-    """A default of the cluster that was changed while nobody was there reaches the partitions."""
+    """A cluster default that changed while no broker was running is applied at the next start."""
     async with kit.live(path, clock) as life:
         created, _ = await life.admin.create(request())
         epoch = life.membership.broker_epoch
@@ -453,7 +453,7 @@ async def test_a_start_applies_what_was_configured_meanwhile(path: Path, clock: 
 
 
 async def test_without_the_office_nothing_is_changed(life: Any, kit: Any) -> None:
-    """A controller that sees another one, or none, refuses, and its transactions would be refused too."""
+    """A broker that is not the controller refuses all changes, and its transactions would be refused too."""
     await life.admin.create(request())
     result = await life.coordination.transact((), (Delete(kit.keys.controller),))
     unseen = await asyncio.gather(life.admin.create(request("other")), return_exceptions=True)
@@ -470,7 +470,7 @@ async def test_without_the_office_nothing_is_changed(life: Any, kit: Any) -> Non
 
 
 async def test_a_minimum_in_sync_above_the_replicas_is_refused(life: Any) -> None:
-    """It could never be reached; a new topic and one that is altered name the numbers."""
+    """min.insync.replicas above the number of replicas is refused for new and for altered topics."""
     wanted = {"min.insync.replicas": 2}
     await life.admin.create(request("other"))
     problems = [

@@ -1,4 +1,4 @@
-"""Surveys beside the controller's turns: what they find is used once, and only as far as it still holds."""
+"""Surveys run in parallel to the controller's turns; a result is used once, and only while it is valid."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ PATIENCE_SECONDS = 10.0
 
 
 def end(offset: int) -> LogEnd:
-    """Where a log ends."""
+    """Return a log end in leader epoch 7."""
     return LogEnd(LeaderEpoch(7), Offset(offset))
 
 
 @dataclass
 class Replicas:
-    """Replicas that answer what they are given, once they may."""
+    """Replicas that report the given log ends when they are allowed to."""
 
     ends: dict[int, LogEnd] = field(default_factory=dict)
     answers: asyncio.Event = field(default_factory=asyncio.Event)
@@ -42,7 +42,7 @@ class Replicas:
     asked: list[tuple[PartitionKey, list[int]]] = field(default_factory=list)
 
     async def __call__(self, key: PartitionKey, wanted: Sequence[BrokerId]) -> dict[BrokerId, LogEnd]:
-        """Answer; for a slow partition not before it is said."""
+        """Return the reported ends; wait first if the partition is slow."""
         self.asked.append((key, list(wanted)))
         if key in self.slow:
             await self.answers.wait()
@@ -50,7 +50,7 @@ class Replicas:
 
 
 class Controller:
-    """What the controllership does with surveys, step by step."""
+    """The steps of the controllership with surveys."""
 
     def __init__(self, clock: Any, survey: Survey) -> None:
         self.clock = clock
@@ -63,7 +63,7 @@ class Controller:
         self.group = asyncio.TaskGroup()
 
     def begin(self, *keys: PartitionKey) -> None:
-        """Ask about partitions that are due."""
+        """Start surveys of the given partitions."""
         self.elections.begin(self.group, [(key, self.partitions[key]) for key in keys])
 
     async def hear(self) -> None:
@@ -73,12 +73,12 @@ class Controller:
         self.ended.clear()
 
     def elected(self) -> dict[PartitionKey, int]:
-        """Who is to lead what."""
+        """Return the elected leader of each partition."""
         writes = self.elections.elected(self.partitions.get, PATIENCE_SECONDS)
         return {write.key: write.record.leader.broker for write in writes if write.record.leader}
 
     async def outcome(self) -> dict[PartitionKey, int]:
-        """Survey one partition to the end."""
+        """Survey one partition and return the elections."""
         self.begin(KEY)
         await self.hear()
         return self.elected()
@@ -86,13 +86,13 @@ class Controller:
 
 @pytest.fixture
 def replicas() -> Replicas:
-    """Two that answer."""
+    """Two replicas that report their log ends."""
     return Replicas({2: end(5), 3: end(9)})
 
 
 @pytest.fixture
 async def controller(clock: Any, replicas: Replicas) -> AsyncIterator[Controller]:
-    """A controller, and tasks that end with the test."""
+    """A controller whose tasks end with the test."""
     made = Controller(clock, replicas)
     async with made.group:
         yield made
@@ -100,7 +100,7 @@ async def controller(clock: Any, replicas: Replicas) -> AsyncIterator[Controller
 
 
 async def test_a_slow_replica_delays_only_its_partition(controller: Controller, replicas: Replicas) -> None:
-    """The other one is elected while the survey of the first still waits, and nobody is asked twice meanwhile."""
+    """A slow replica delays only its own partition, which is not surveyed twice at the same time."""
     replicas.slow.add(KEY)
     controller.begin(KEY, OTHER)
     await controller.hear()
@@ -116,13 +116,13 @@ async def test_a_slow_replica_delays_only_its_partition(controller: Controller, 
 
 
 async def test_a_survey_is_used_once(controller: Controller) -> None:
-    """What was elected is written by then, or everything is looked at again."""
+    """A survey is used for one election only."""
     assert await controller.outcome() == {KEY: 3}
     assert controller.elected() == {}
 
 
 async def test_whoever_is_there_and_silent_is_waited_for(controller: Controller, replicas: Replicas) -> None:
-    """It may have the longest log; it is asked again, a second later, until patience is over."""
+    """A registered replica that does not report is asked again each second until the patience ends."""
     del replicas.ends[3]
     first = await controller.outcome()
     controller.begin(KEY)
@@ -139,7 +139,7 @@ async def test_whoever_is_there_and_silent_is_waited_for(controller: Controller,
 async def test_whoever_comes_back_late_is_waited_for_as_long(
     controller: Controller, replicas: Replicas
 ) -> None:
-    """Both were gone for longer than patience lasts; one of them is slower to open its log, and has more in it."""
+    """A replica that was registered late is waited for as long as others, because it may have the longest log."""
     controller.view = ClusterView(brokers(R1))
     nobody = await controller.outcome()
     controller.clock.seconds += 2 * PATIENCE_SECONDS
@@ -154,7 +154,7 @@ async def test_whoever_comes_back_late_is_waited_for_as_long(
 
 
 async def test_patience_begins_anew_with_another_record(controller: Controller, replicas: Replicas) -> None:
-    """The partition had a leader in between: what was not heard before that is no reason to hurry now."""
+    """The patience starts again with another partition record, because the partition had a leader in between."""
     del replicas.ends[3]
     before = await controller.outcome()
     found = controller.partitions[KEY]
@@ -173,7 +173,7 @@ async def test_patience_begins_anew_with_another_record(controller: Controller, 
 async def test_who_cannot_lead_is_not_waited_for(
     controller: Controller, replicas: Replicas, present: list[Any]
 ) -> None:
-    """Its end does not matter."""
+    """A replica that cannot lead is not waited for."""
     del replicas.ends[3]
     controller.view = ClusterView(brokers(*present))
 
@@ -181,7 +181,7 @@ async def test_who_cannot_lead_is_not_waited_for(
 
 
 async def test_another_life_has_told_nothing(controller: Controller) -> None:
-    """A broker that was restarted since may have lost what it had."""
+    """A log end that another incarnation of the broker reported is not used."""
     controller.begin(KEY)
     await controller.hear()
     controller.view = ClusterView({**brokers(R2), BrokerId(3): registered(3, 99)})
@@ -193,7 +193,7 @@ async def test_another_life_has_told_nothing(controller: Controller) -> None:
 
 
 async def test_another_record_is_another_survey(controller: Controller) -> None:
-    """Whoever wrote it knew more."""
+    """A survey of an earlier partition record is not used."""
     controller.begin(KEY)
     await controller.hear()
     found = controller.partitions[KEY]
@@ -205,7 +205,7 @@ async def test_another_record_is_another_survey(controller: Controller) -> None:
 
 
 async def test_a_leader_that_came_back_stays(controller: Controller) -> None:
-    """A record that names one needs nobody else."""
+    """A partition that has a leader again gets no other one."""
     found = controller.partitions[KEY]
     controller.partitions[KEY] = Versioned(
         record(2, "2", min_isr=1), found.create_revision, found.mod_revision
@@ -215,7 +215,7 @@ async def test_a_leader_that_came_back_stays(controller: Controller) -> None:
 
 
 async def test_a_restored_record_waits_for_every_replica(controller: Controller, replicas: Replicas) -> None:
-    """However long; an operator may go on without those that are gone."""
+    """A restored partition record waits for every replica, unless an operator forces the election."""
     found = controller.partitions[KEY]
     restored = msgspec.structs.replace(found.value, restored=True)
     controller.partitions[KEY] = Versioned(restored, found.create_revision, found.mod_revision)
@@ -236,7 +236,7 @@ async def test_a_restored_record_waits_for_every_replica(controller: Controller,
 
 
 async def test_a_term_begins_with_no_surveys(controller: Controller) -> None:
-    """What an earlier term has heard is not used."""
+    """A new term does not use surveys of an earlier one."""
     controller.begin(KEY)
     await controller.hear()
     controller.elections.forget()
@@ -246,7 +246,7 @@ async def test_a_term_begins_with_no_surveys(controller: Controller) -> None:
 
 
 async def test_surveys_are_bounded(clock: Any, replicas: Replicas) -> None:
-    """The rest is asked when others have ended."""
+    """The number of concurrent surveys is limited, and further partitions are surveyed later."""
     controller = Controller(clock, replicas)
     keys = [PartitionKey(KEY.topic_id, type(KEY.partition)(each)) for each in range(100)]
     replicas.slow.update(keys)
@@ -261,7 +261,7 @@ async def test_surveys_are_bounded(clock: Any, replicas: Replicas) -> None:
 
 
 async def test_a_broker_without_peers_hears_nobody(clock: Any) -> None:
-    """Nobody is elected."""
+    """A controller that reaches no replica elects no leader."""
     controller = Controller(clock, nobody_answers)
     clock.seconds += PATIENCE_SECONDS
     async with controller.group:

@@ -1,4 +1,4 @@
-"""Fixtures of a store on disk, a clock that the test moves, and a cluster of brokers on that store."""
+"""Fixtures: a store on disk, a clock that tests move, and a cluster of brokers on the store."""
 
 from __future__ import annotations
 

@@ -31,12 +31,12 @@ async def read(store: EmbeddedCoordination, key: str) -> KeyValue | None:
 
 @pytest.fixture
 def bootstrap(store: EmbeddedCoordination, clock: Any, kit: Any) -> ClusterBootstrap:
-    """The way into the cluster of the tests."""
+    """The bootstrap of the test's cluster."""
     return ClusterBootstrap(store, kit.keys, clock)
 
 
 async def test_the_cluster_is_made_once(bootstrap: ClusterBootstrap, clock: Any) -> None:
-    """Of many that come at once one gives the id, and all get the same record."""
+    """A cluster is created once: concurrent brokers all get the same record."""
     records = await asyncio.gather(*(bootstrap.cluster(f"id-{n}") for n in range(20)))
     again = await bootstrap.cluster("another")
 
@@ -48,7 +48,7 @@ async def test_the_cluster_is_made_once(bootstrap: ClusterBootstrap, clock: Any)
 async def test_a_cluster_beyond_this_release_is_refused(
     store: EmbeddedCoordination, bootstrap: ClusterBootstrap, kit: Any, clock: Any
 ) -> None:
-    """The message has both levels."""
+    """A cluster with a higher feature level than the release supports is refused, with both levels."""
     record = ClusterRecord(cluster_id="x", feature_level=9, created_us=clock.now_us())
     await store.transact((), (Put(kit.keys.cluster, encode(record)),))
     with pytest.raises(FeatureLevelTooHigh, match="is at feature level 9, this release understands 1"):
@@ -58,7 +58,7 @@ async def test_a_cluster_beyond_this_release_is_refused(
 async def test_the_broker_epoch_is_the_create_revision(
     store: EmbeddedCoordination, bootstrap: ClusterBootstrap, kit: Any, clock: Any
 ) -> None:
-    """The registration stands under the broker's lease."""
+    """The broker epoch is the create revision of the registration, which has the broker's lease."""
     membership = await bootstrap.register(ONE, kit.registration(), kit.ttl_seconds)
     item = await read(store, kit.keys.broker(ONE))
 
@@ -72,7 +72,7 @@ async def test_the_broker_epoch_is_the_create_revision(
 async def test_an_id_in_use_is_waited_for_and_then_refused(
     store: EmbeddedCoordination, bootstrap: ClusterBootstrap, kit: Any
 ) -> None:
-    """The refusal names the holder, who is not disturbed; the attempt leaves nothing."""
+    """A broker id in use is waited for and then refused with its holder, which is not affected."""
     holder = await bootstrap.register(ONE, kit.registration(), kit.ttl_seconds)
     with (
         capture_logs() as said,
@@ -92,11 +92,11 @@ async def test_an_id_in_use_is_waited_for_and_then_refused(
 
 
 async def test_a_start_goes_on_when_the_former_life_is_gone(bootstrap: ClusterBootstrap, kit: Any) -> None:
-    """The new life has a higher epoch."""
+    """A registration succeeds when the former incarnation has ended, with a higher epoch."""
     former = await bootstrap.register(ONE, kit.registration(), kit.ttl_seconds)
     other = await bootstrap.register(BrokerId(10), kit.registration(), kit.ttl_seconds)
     waiting = asyncio.create_task(bootstrap.register(ONE, kit.registration(), kit.ttl_seconds))
-    # A broker whose id begins alike comes and goes without being taken for the one that is waited for.
+    # A change to a broker whose id has the same first digit does not end the wait.
     await other.update(lambda before: before)
     await other.leave()
     await former.leave()
@@ -110,7 +110,7 @@ async def test_a_start_goes_on_when_the_former_life_is_gone(bootstrap: ClusterBo
 async def test_the_lease_of_the_holder_says_how_long_to_wait(
     store: EmbeddedCoordination, bootstrap: ClusterBootstrap, kit: Any, told_seconds: int | None
 ) -> None:
-    """Brokers may have leases of different length; one that does not tell has the same."""
+    """A registration waits for as long as the holder's lease requires; the default is the broker's own lease."""
     held = msgspec.structs.replace(kit.registration(), lease_seconds=told_seconds)
     former = await bootstrap.register(ONE, held, told_seconds or kit.ttl_seconds)
     with capture_logs() as said:
@@ -127,7 +127,7 @@ async def test_the_lease_of_the_holder_says_how_long_to_wait(
 async def test_registration_waits_for_a_lease_to_run_out(
     store: EmbeddedCoordination, bootstrap: ClusterBootstrap, kit: Any, clock: Any
 ) -> None:
-    """A life that ended without saying so goes with its lease."""
+    """A registration waits for the lease of an incarnation that ended without leaving."""
     former = await bootstrap.register(ONE, kit.registration(), kit.ttl_seconds)
     waiting = asyncio.create_task(bootstrap.register(ONE, kit.registration(), kit.ttl_seconds))
     await store.list("/")
@@ -143,7 +143,7 @@ async def test_registration_waits_for_a_lease_to_run_out(
 async def test_an_unknown_outcome_leaves_no_registration(
     store: EmbeddedCoordination, kit: Any, clock: Any, applied: bool
 ) -> None:
-    """The lease is ended, so that a put that arrives late is refused; the next attempt is free."""
+    """A registration with an unknown outcome revokes its lease, so that a late put is refused."""
     unreliable = kit.unreliable(store)
     held_back = []
 
@@ -170,7 +170,7 @@ async def test_an_unknown_outcome_leaves_no_registration(
 async def test_a_lease_that_ran_out_on_the_way_is_taken_anew(
     store: EmbeddedCoordination, kit: Any, clock: Any
 ) -> None:
-    """A start that was held up goes on with another lease."""
+    """A registration whose lease expired on the way is repeated with another lease."""
     unreliable = kit.unreliable(store)
 
     async def slowly(call: Any) -> Any:
@@ -189,7 +189,7 @@ async def test_a_lease_that_ran_out_on_the_way_is_taken_anew(
 async def test_one_broker_is_controller(
     store: EmbeddedCoordination, bootstrap: ClusterBootstrap, kit: Any
 ) -> None:
-    """The term goes with its holder, and every term has a higher epoch."""
+    """One broker is the controller; its term ends with its lease, and each term has a higher epoch."""
     first = await bootstrap.register(ONE, kit.registration(), kit.ttl_seconds)
     second = await bootstrap.register(TWO, kit.registration(), kit.ttl_seconds)
     term = await bootstrap.claim_controller(first)
@@ -212,7 +212,7 @@ async def test_one_broker_is_controller(
 
 
 async def test_a_life_that_is_over_does_not_become_controller(bootstrap: ClusterBootstrap, kit: Any) -> None:
-    """Its registration is gone."""
+    """A broker whose registration has ended cannot become the controller."""
     membership = await bootstrap.register(ONE, kit.registration(), kit.ttl_seconds)
     await membership.leave()
 

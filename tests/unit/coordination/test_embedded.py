@@ -29,7 +29,7 @@ from fairlead_broker.registry.transactions import Delete, Get, Put
 
 
 def closed_store_edited(path: Path, *statements: str) -> None:
-    """Change a closed store behind its back."""
+    """Change a closed store with SQLite."""
     connection = sqlite3.connect(path)
     for statement in statements:
         connection.execute(statement)
@@ -48,7 +48,7 @@ def overwrite(path: Path, data: bytes) -> None:
 
 
 async def test_everything_is_there_after_a_restart(path: Path, clock: Any) -> None:
-    """Keys, revisions and history of an earlier life are read as they were."""
+    """Keys, revisions and history of the store are the same after a restart."""
     async with await EmbeddedCoordination.open(path, clock) as store:
         first = await store.transact((), (Put("/a", b"1"), Put("/b", b"1")))
         last = await store.transact((), (Put("/a", b"2"), Delete("/b")))
@@ -65,7 +65,7 @@ async def test_everything_is_there_after_a_restart(path: Path, clock: Any) -> No
 
 
 async def test_revisions_do_not_go_back_when_the_last_change_is_compacted(path: Path, clock: Any) -> None:
-    """A store whose last revision was a deletion goes on from it."""
+    """A store whose last revision was a compacted deletion continues after that revision."""
     async with await EmbeddedCoordination.open(path, clock) as store:
         await store.transact((), (Put("/a", b"1"),))
         last = await store.transact((), (Delete("/a"),))
@@ -79,7 +79,7 @@ async def test_revisions_do_not_go_back_when_the_last_change_is_compacted(path: 
 
 
 async def test_leases_end_with_the_process(path: Path, clock: Any) -> None:
-    """At the next opening all of their keys are gone, in one revision; what had no lease stays."""
+    """Leases end with the process: the next start deletes all their keys in one revision."""
     async with await EmbeddedCoordination.open(path, clock) as store:
         leases = [await store.grant_lease(60), await store.grant_lease(60)]
         await store.transact((), (Put("/a", b"", leases[0].lease_id), Put("/b", b"", leases[1].lease_id)))
@@ -98,7 +98,7 @@ async def test_leases_end_with_the_process(path: Path, clock: Any) -> None:
 
 
 async def test_a_store_is_open_once(path: Path, clock: Any, store: EmbeddedCoordination) -> None:
-    """The refusal names the process that holds it, which goes on undisturbed."""
+    """A store can be opened once; the refusal names the process that has it open."""
     with pytest.raises(StoreHeld, match=f"in use by process {os.getpid()} on") as refusal:
         await EmbeddedCoordination.open(path, clock)
 
@@ -107,14 +107,14 @@ async def test_a_store_is_open_once(path: Path, clock: Any, store: EmbeddedCoord
 
 
 async def test_only_the_broker_reads_its_store(path: Path, store: EmbeddedCoordination) -> None:
-    """The file and its log are readable for their owner alone."""
+    """Files of the store are readable by their owner only."""
     files = [path, path.with_name(f"{path.name}-wal")]
 
     assert [stat.S_IMODE(file.stat().st_mode) for file in files] == [0o600] * 2
 
 
 async def test_another_process_is_kept_out(path: Path, store: EmbeddedCoordination) -> None:
-    """The lock holds between processes."""
+    """The lock of the store also excludes other processes."""
     await store.transact((), (Put("/a", b""),))
     program = (
         "import asyncio, pathlib, sys\n"
@@ -135,7 +135,7 @@ async def test_another_process_is_kept_out(path: Path, store: EmbeddedCoordinati
 
 
 async def test_a_killed_process_leaves_what_was_answered(path: Path, clock: Any) -> None:
-    """Every transaction that was answered before SIGKILL is there, whole, and the lock is free."""
+    """A killed process leaves every answered transaction complete in the store, and no lock."""
     program = (
         "import asyncio, pathlib, sys\n"
         "from fairlead_broker.clock import SystemClock\n"
@@ -164,7 +164,7 @@ async def test_a_killed_process_leaves_what_was_answered(path: Path, clock: Any)
 
 
 async def test_a_file_of_something_else_is_refused(path: Path, clock: Any) -> None:
-    """Neither another program's database nor noise is touched, and the message says what to do."""
+    """A file that is not a store is refused, stays unchanged, and the error has the next step."""
     noise = path.with_name("noise.sqlite")
     overwrite(noise, b"no database at all" * 1000)
     with pytest.raises(StoreDamaged, match="is damaged: file is not a database") as refusal:
@@ -179,7 +179,7 @@ async def test_a_file_of_something_else_is_refused(path: Path, clock: Any) -> No
 
 
 async def test_a_store_of_a_later_release_is_refused(path: Path, clock: Any) -> None:
-    """Its format is not guessed."""
+    """A store with a later format is refused."""
     async with await EmbeddedCoordination.open(path, clock):
         pass
     closed_store_edited(path, "PRAGMA user_version = 2")
@@ -188,7 +188,7 @@ async def test_a_store_of_a_later_release_is_refused(path: Path, clock: Any) -> 
 
 
 async def test_a_damaged_page_is_found_at_opening(path: Path, clock: Any) -> None:
-    """Structures that do not fit together are reported before anything is served."""
+    """Damaged pages of the store are found when it is opened."""
     async with await EmbeddedCoordination.open(path, clock) as store:
         for n in range(200):
             await store.transact((), (Put(f"/k/{n}", bytes(500)),))
@@ -201,7 +201,7 @@ async def test_a_damaged_page_is_found_at_opening(path: Path, clock: Any) -> Non
 
 
 async def test_a_changed_value_is_found_when_it_is_read(path: Path, clock: Any) -> None:
-    """A row whose bytes fit but are others fails its checksum; nothing is served after that."""
+    """A changed value fails its checksum when it is read, and the store serves nothing after that."""
     async with await EmbeddedCoordination.open(path, clock) as store:
         await store.transact((), (Put("/a", b"honest"), Put("/b", b"b")))
     closed_store_edited(path, "UPDATE history SET value = x'6c696172' WHERE key = '/a'")
@@ -215,22 +215,22 @@ async def test_a_changed_value_is_found_when_it_is_read(path: Path, clock: Any) 
 
 
 async def test_a_folder_that_does_not_exist_is_refused(path: Path, clock: Any) -> None:
-    """Nothing is created beside what the caller named."""
+    """A store in a missing folder is refused, and no folder is created."""
     with pytest.raises(StoreInaccessible, match="No such file or directory; check the data directory"):
         await EmbeddedCoordination.open(path.parent / "missing" / path.name, clock)
 
 
 class FailingConnection:
-    """A connection that fails at a statement, as SQLite does when the disk does."""
+    """A connection that fails at a statement, as SQLite does on a disk error."""
 
     def __init__(self, inner: sqlite3.Connection, statement: str, code: int) -> None:
-        """Fail every time the statement is executed."""
+        """Store the statement that fails."""
         self.inner = inner
         self.statement = statement
         self.code = code
 
     def execute(self, statement: str, *parameters: Any) -> sqlite3.Cursor:
-        """Execute, or fail before."""
+        """Execute a statement, or raise the error instead."""
         if statement.startswith(self.statement):
             error = sqlite3.OperationalError("the disk")
             error.sqlite_errorcode = self.code
@@ -238,12 +238,12 @@ class FailingConnection:
         return self.inner.execute(statement, *parameters)
 
     def __getattr__(self, name: str) -> Any:
-        """Pass everything else through."""
+        """Return the attribute of the real connection."""
         return getattr(self.inner, name)
 
 
 async def fail(store: EmbeddedCoordination, statement: str, code: int) -> None:
-    """Let a statement fail from now on."""
+    """Make a statement fail from now on."""
     history = store._store.history
 
     def replace() -> None:
@@ -253,13 +253,13 @@ async def fail(store: EmbeddedCoordination, statement: str, code: int) -> None:
 
 
 async def heal(store: EmbeddedCoordination) -> None:
-    """Let every statement pass again."""
+    """Make every statement succeed again."""
     history = store._store.history
     await store._store.run(setattr, history, "_connection", history._connection.inner)  # type: ignore[attr-defined]
 
 
 async def test_a_failed_commit_is_an_unknown_outcome(store: EmbeddedCoordination) -> None:
-    """Nothing more is answered then: what the log holds may be valid at the next start, or not."""
+    """A failed commit has an unknown outcome, and the store serves nothing after it."""
     await store.transact((), (Put("/a", b"1"),))
     await fail(store, "COMMIT", sqlite3.SQLITE_IOERR_FSYNC)
     with pytest.raises(UnknownOutcome, match="the disk"):
@@ -274,7 +274,7 @@ async def test_a_failed_commit_is_an_unknown_outcome(store: EmbeddedCoordination
 async def test_a_full_disk_is_a_definite_failure_and_passes(
     store: EmbeddedCoordination, statement: str
 ) -> None:
-    """The transaction is not made, reads go on, and writes too once there is room."""
+    """A full disk fails the transaction definitely; reads continue, and writes succeed when there is room."""
     before = await store.transact((), (Put("/a", b"1"),))
     await fail(store, statement, sqlite3.SQLITE_FULL)
     with pytest.raises(CoordinationUnavailable, match="the disk"):
@@ -288,7 +288,7 @@ async def test_a_full_disk_is_a_definite_failure_and_passes(
 
 
 async def test_a_failed_write_before_the_commit_is_definite(store: EmbeddedCoordination) -> None:
-    """But the disk is not trusted any more."""
+    """A failed write before the commit is definite, and the store serves nothing after it."""
     await fail(store, "BEGIN", sqlite3.SQLITE_IOERR)
     with pytest.raises(CoordinationUnavailable, match="cannot be used"):
         await store.transact((), (Put("/a", b"2"),))
@@ -298,7 +298,7 @@ async def test_a_failed_write_before_the_commit_is_definite(store: EmbeddedCoord
 
 
 async def test_the_stores_own_timer_ends_leases(path: Path) -> None:
-    """With a clock that moves by itself nobody has to ask."""
+    """Leases end by the store's own timer, without any call."""
     async with await EmbeddedCoordination.open(path, SystemClock()) as store:
         lease = await store.grant_lease(1)
         kept = await store.grant_lease(60)
@@ -310,7 +310,7 @@ async def test_the_stores_own_timer_ends_leases(path: Path) -> None:
 
 
 async def test_leases_of_a_failed_store_do_not_end(path: Path) -> None:
-    """The timer's failure is reported, and changes nothing."""
+    """Leases of a failed store do not end, and the failure of the timer is logged."""
     async with await EmbeddedCoordination.open(path, SystemClock()) as store:
         lease = await store.grant_lease(1)
         await store.transact((), (Put("/a", b"", lease.lease_id),))
@@ -328,7 +328,7 @@ async def test_leases_of_a_failed_store_do_not_end(path: Path) -> None:
 
 @pytest.mark.slow
 async def test_leases_that_a_full_disk_kept_end_when_there_is_room(path: Path) -> None:
-    """A disk that is full is tried again by itself: nobody else asks."""
+    """Leases that a full disk kept end when there is room, because the timer tries again."""
     async with await EmbeddedCoordination.open(path, SystemClock()) as store:
         lease = await store.grant_lease(1)
         put = await store.transact((), (Put("/a", b"", lease.lease_id),))
@@ -346,7 +346,7 @@ async def test_leases_that_a_full_disk_kept_end_when_there_is_room(path: Path) -
 
 @pytest.mark.slow
 async def test_a_process_that_stood_still_does_not_lose_its_leases(path: Path) -> None:
-    """A timer that comes too late puts off every end by the time that was lost, as when a machine sleeps."""
+    """A process that was suspended keeps its leases: a late timer extends them by the lost time."""
     program = (
         "import asyncio, os, pathlib, signal, subprocess, sys\n"
         "from fairlead_broker.clock import SystemClock\n"
@@ -373,7 +373,7 @@ async def test_a_process_that_stood_still_does_not_lose_its_leases(path: Path) -
 
 
 async def test_a_keeper_held_up_with_the_timer_of_its_lease_keeps_it(path: Path, clock: Any) -> None:
-    """Both are late when their process goes on: whoever was due first goes first."""
+    """A keep-alive that was delayed together with the lease's timer runs first and keeps the lease."""
     async with await EmbeddedCoordination.open(path, clock) as store:
         lease = await store.grant_lease(1)
         await store.transact((), (Put("/a", b"", lease.lease_id),))
@@ -385,7 +385,7 @@ async def test_a_keeper_held_up_with_the_timer_of_its_lease_keeps_it(path: Path,
             await store.keep_alive(lease)
 
         keeper = asyncio.create_task(keep())
-        # Not as late as what is taken for a process that stood still.
+        # The delay is too short to count as a suspended process.
         clock.seconds += 1.2
         time.sleep(1.2)  # noqa: ASYNC251, TID251 - what is tested is a loop that is held up
         await keeper
@@ -395,7 +395,7 @@ async def test_a_keeper_held_up_with_the_timer_of_its_lease_keeps_it(path: Path,
 
 
 async def test_a_cancelled_call_does_not_hold_up_the_next(store: EmbeddedCoordination) -> None:
-    """Whoever gives up waiting leaves the store as it is."""
+    """A cancelled call does not delay the next one."""
     calls = [asyncio.create_task(store.transact((), (Put(f"/{n}", b""),))) for n in range(20)]
     await asyncio.wait([calls[0]])
     for call in calls[1:]:
@@ -410,7 +410,7 @@ async def test_a_cancelled_call_does_not_hold_up_the_next(store: EmbeddedCoordin
 
 
 async def test_the_file_closes_with_the_last_client(path: Path, clock: Any) -> None:
-    """Until then the others go on and the lock is held."""
+    """The file is closed and unlocked with its last client."""
     first = await EmbeddedCoordination.open(path, clock)
     second = first.connect()
     await first.close()
@@ -427,7 +427,7 @@ async def test_the_file_closes_with_the_last_client(path: Path, clock: Any) -> N
 
 
 async def test_compaction_gives_the_space_back(path: Path, clock: Any) -> None:
-    """A key that changes for ever takes the room of one value, not of all."""
+    """Compaction frees the space of a key's earlier values."""
     async with await EmbeddedCoordination.open(path, clock) as store:
         for _ in range(20):
             results = [await store.transact((), (Put("/a", bytes(50_000)),)) for _ in range(10)]

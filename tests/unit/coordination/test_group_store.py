@@ -1,4 +1,4 @@
-"""Claims on groups, writes that hold only under them, and lists that skip from group to group."""
+"""Claims on groups, writes that require a claim, and lists of groups."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ OFFSETS = OffsetsRecord(entries=(OffsetEntry(partition=1, offset=Offset(7), comm
 
 
 class Brokers:
-    """Registrations without brokers."""
+    """Registrations of brokers that do not run."""
 
     def __init__(self, coordination: EmbeddedCoordination) -> None:
         self.coordination = coordination
 
     async def register(self, broker: BrokerId) -> BrokerEpoch:
-        """Begin a life, ending the one before."""
+        """Register a new incarnation of a broker and end the previous one."""
         key = KEYS.broker(broker)
         await self.coordination.transact((), (Delete(key),))
         return BrokerEpoch((await self.coordination.transact((), (Put(key, b"{}"),))).revision)
 
     async def leave(self, broker: BrokerId) -> None:
-        """End a life."""
+        """End the registration of a broker."""
         await self.coordination.transact((), (Delete(KEYS.broker(broker)),))
 
 
@@ -63,30 +63,30 @@ async def coordination(tmp_path: Path) -> AsyncIterator[EmbeddedCoordination]:
 
 @pytest.fixture
 def store(coordination: EmbeddedCoordination) -> GroupStore:
-    """Groups in it."""
+    """Groups in the embedded store."""
     return GroupStore(coordination, KEYS)
 
 
 @pytest.fixture
 def brokers(coordination: EmbeddedCoordination) -> Brokers:
-    """Who may claim."""
+    """Brokers that can claim groups."""
     return Brokers(coordination)
 
 
 async def claimed(store: GroupStore, broker: BrokerId, epoch: BrokerEpoch, group: str = "etl") -> Claim:
-    """Claim what nobody else has."""
+    """Claim a group that no broker has claimed."""
     claim = await store.claim(group, await store.holder(group), broker, epoch)
     assert claim is not None
     return claim
 
 
 def put_state(group: str = "etl") -> Put:
-    """A write that any coordinator may make."""
+    """Return a write of a group's state."""
     return Put(GroupKeys(KEYS, group).state, b'{"v":1,"epoch":1,"assignor":"uniform","created_us":5}')
 
 
 async def test_a_claim_holds_until_its_holder_is_gone(store: GroupStore, brokers: Brokers) -> None:
-    """Another broker gets the group only when that life has ended; then the old claim writes nothing."""
+    """A claim holds until its broker's registration ends; another broker's claim then fences its writes."""
     one, two = await brokers.register(ONE), await brokers.register(TWO)
     first = await claimed(store, ONE, one)
     assert await store.claim("etl", await store.holder("etl"), TWO, two) is None
@@ -100,7 +100,7 @@ async def test_a_claim_holds_until_its_holder_is_gone(store: GroupStore, brokers
 
 
 async def test_another_life_of_the_holder_does_not_hold(store: GroupStore, brokers: Brokers) -> None:
-    """Its claim was made by a broker that is over, under whatever id."""
+    """A claim does not hold for another incarnation of its broker."""
     one, two = await brokers.register(ONE), await brokers.register(TWO)
     first = await claimed(store, ONE, one)
     anew = await brokers.register(ONE)
@@ -113,7 +113,7 @@ async def test_another_life_of_the_holder_does_not_hold(store: GroupStore, broke
 
 
 async def test_claiming_anew_fences_what_was_under_way(store: GroupStore, brokers: Brokers) -> None:
-    """After a lost answer nobody knows whether a write still comes; with the new claim it cannot."""
+    """A second claim of the same broker fences writes under the first, which may still be in flight."""
     one = await brokers.register(ONE)
     first = await claimed(store, ONE, one)
     second = await claimed(store, ONE, one)
@@ -125,7 +125,7 @@ async def test_claiming_anew_fences_what_was_under_way(store: GroupStore, broker
 
 
 async def test_what_was_read_must_still_stand(store: GroupStore, brokers: Brokers) -> None:
-    """A claim on what somebody has changed meanwhile is none."""
+    """A claim fails if the claim that it replaces was changed after it was read."""
     one, two = await brokers.register(ONE), await brokers.register(TWO)
     assert await store.claim("etl", None, ONE, one) is not None
     assert await store.claim("etl", None, TWO, two) is None
@@ -133,7 +133,7 @@ async def test_what_was_read_must_still_stand(store: GroupStore, brokers: Broker
 
 
 async def test_a_released_group_is_free(store: GroupStore, brokers: Brokers) -> None:
-    """Whoever releases twice, or late, takes nothing from the next one."""
+    """A released group is free, and a second release does not affect the next claim."""
     one, two = await brokers.register(ONE), await brokers.register(TWO)
     first = await claimed(store, ONE, one)
     await store.release(first)
@@ -147,7 +147,7 @@ async def test_a_released_group_is_free(store: GroupStore, brokers: Brokers) -> 
 
 
 async def test_a_group_is_loaded_as_it_was_written(store: GroupStore, brokers: Brokers) -> None:
-    """Every kind of record comes back; deleted, nothing is left but what belongs to others."""
+    """A group is loaded as it was written; its deletion removes all its records."""
     claim = await claimed(store, ONE, await brokers.register(ONE))
     assert not await store.exists("etl")
     assert (await store.load(claim)).is_absent
@@ -171,7 +171,7 @@ async def test_a_group_is_loaded_as_it_was_written(store: GroupStore, brokers: B
 
 
 async def test_a_large_group_is_loaded_and_deleted_in_parts(store: GroupStore, brokers: Brokers) -> None:
-    """A thousand members are more than one page of a list and more than one transaction."""
+    """A large group is loaded in several pages and deleted in several transactions."""
     claim = await claimed(store, ONE, await brokers.register(ONE))
     puts: dict[GroupKey, GroupValue] = {MemberKey(f"m{at}"): MEMBER for at in range(1_100)}
     pieces = change_pieces(store.of("etl"), GroupChange({**puts, StateKey(): STATE}, frozenset()))
@@ -185,7 +185,7 @@ async def test_a_large_group_is_loaded_and_deleted_in_parts(store: GroupStore, b
 
 
 async def test_lists_skip_through_groups(store: GroupStore, brokers: Brokers) -> None:
-    """Names in order, page by page, with their claims; a claim without a group is none."""
+    """Groups are listed by name in pages, with their claims; a claim without a group is left out."""
     one = await brokers.register(ONE)
     for name in ("a", "a-b", "b", "c"):
         await store.write(await claimed(store, ONE, one, name), (put_state(name),))
@@ -205,7 +205,7 @@ async def test_lists_skip_through_groups(store: GroupStore, brokers: Brokers) ->
 
 
 def test_changes_are_divided_by_operations_and_bytes() -> None:
-    """Nothing is left out or put in another order; what is too large alone comes alone."""
+    """A change is divided by number of operations and bytes, in order; a larger operation is alone in its portion."""
     operations: list[Operation] = [
         Put(f"k{at}", bytes(size)) for at, size in enumerate((10, 500, 10, 10, 10))
     ]
@@ -218,7 +218,7 @@ def test_changes_are_divided_by_operations_and_bytes() -> None:
 
 
 def test_a_change_is_divided_until_each_part_fits() -> None:
-    """The state comes last, members that go first."""
+    """A change is divided until each portion fits: deleted members first, and the state last."""
     keys = GroupKeys(KEYS, "etl")
     change = GroupChange(
         {StateKey(): STATE, TargetKey(T): TargetRecord(epoch=1, members={}), MemberKey("b"): MEMBER},
@@ -236,7 +236,7 @@ def test_a_change_is_divided_until_each_part_fits() -> None:
 
 
 async def test_a_write_says_what_it_compares(store: GroupStore, brokers: Brokers) -> None:
-    """A claim of a revision that never was writes nothing."""
+    """A write under a claim whose revision never existed writes nothing."""
     one = await brokers.register(ONE)
     claim = await claimed(store, ONE, one)
     never = Claim("etl", ONE, one, Revision(claim.revision + 1_000))

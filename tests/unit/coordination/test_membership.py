@@ -17,7 +17,7 @@ from fairlead_broker.registry.transactions import Delete, Get, KeyValue, Put
 
 @pytest.fixture
 def unreliable(store: EmbeddedCoordination, kit: Any) -> Any:
-    """The store, with answers that can be spoiled."""
+    """The store, with faults on request."""
     return kit.unreliable(store)
 
 
@@ -34,19 +34,19 @@ async def standing(store: EmbeddedCoordination, kit: Any) -> KeyValue | None:
 
 
 def drain(registration: BrokerRegistration) -> BrokerRegistration:
-    """Change the state."""
+    """Return the registration in the state draining."""
     return msgspec.structs.replace(registration, state=BrokerState.DRAINING)
 
 
 def stop(registration: BrokerRegistration) -> BrokerRegistration:
-    """Change the state."""
+    """Return the registration in the state stopping."""
     return msgspec.structs.replace(registration, state=BrokerState.STOPPING)
 
 
 async def test_a_confirmation_counts_from_its_sending_with_a_margin(
     membership: Membership, clock: Any, kit: Any
 ) -> None:
-    """Three quarters of the time to live after a keep-alive was sent, nothing is sure any more."""
+    """A keep-alive confirms the registration for three quarters of the lease, from its sending."""
     clock.seconds += kit.ttl_seconds * 0.74
     before = membership.is_confirmed
     clock.seconds += kit.ttl_seconds * 0.02
@@ -59,7 +59,7 @@ async def test_a_confirmation_counts_from_its_sending_with_a_margin(
 async def test_a_slow_keep_alive_confirms_from_when_it_was_sent(
     membership: Membership, unreliable: Any, clock: Any
 ) -> None:
-    """The time on the way counts against it."""
+    """A slow keep-alive confirms the registration from its sending, not from its answer."""
     sent_at = clock.seconds
 
     async def slowly(call: Any) -> None:
@@ -75,7 +75,7 @@ async def test_a_slow_keep_alive_confirms_from_when_it_was_sent(
 async def test_an_ended_lease_is_the_end_of_this_life(
     membership: Membership, store: EmbeddedCoordination, clock: Any, kit: Any
 ) -> None:
-    """Keeping alive and updating say so; leaving is done already."""
+    """A registration whose lease has ended is lost for keep-alives and updates, and leaving has no effect."""
     clock.seconds += kit.ttl_seconds + 1
     await store.expire_leases()
     with pytest.raises(MembershipLost, match="broker 1 lost its registration of epoch"):
@@ -90,7 +90,7 @@ async def test_an_ended_lease_is_the_end_of_this_life(
 async def test_a_life_that_is_known_to_be_over_confirms_nothing(
     membership: Membership, store: EmbeddedCoordination
 ) -> None:
-    """Whatever its clock says: the lease ended before its time."""
+    """A registration that is known to be lost is not confirmed, even before the end of its lease."""
     await store.revoke(membership.lease)
     before = membership.is_confirmed
     with pytest.raises(MembershipLost):
@@ -101,7 +101,7 @@ async def test_a_life_that_is_known_to_be_over_confirms_nothing(
 
 
 async def test_updates_keep_the_epoch(membership: Membership, store: EmbeddedCoordination, kit: Any) -> None:
-    """The value changes under the same create revision and lease."""
+    """An update of the registration keeps its create revision and lease."""
     await membership.update(drain)
     revision = await membership.update(stop)
     item = await standing(store, kit)
@@ -116,7 +116,7 @@ async def test_updates_keep_the_epoch(membership: Membership, store: EmbeddedCoo
 async def test_an_update_whose_answer_was_lost_can_be_made_again(
     membership: Membership, unreliable: Any, store: EmbeddedCoordination, kit: Any
 ) -> None:
-    """The next one is made on what then stands there."""
+    """An update after a lost answer is based on the stored registration."""
 
     async def lose_the_answer(call: Any) -> None:
         await call()
@@ -137,7 +137,7 @@ async def test_an_update_whose_answer_was_lost_can_be_made_again(
 async def test_a_registration_that_is_not_ours_is_lost(
     membership: Membership, store: EmbeddedCoordination, kit: Any, taken: bool
 ) -> None:
-    """Whoever removed it, or took its place, ended this life."""
+    """A registration that was deleted or replaced is lost."""
     key = kit.keys.broker(BrokerId(1))
     await store.transact((), (Delete(key),))
     if taken:
@@ -149,14 +149,14 @@ async def test_a_registration_that_is_not_ours_is_lost(
 async def test_leaving_frees_the_place_at_once(
     membership: Membership, store: EmbeddedCoordination, kit: Any
 ) -> None:
-    """The registration goes with the lease."""
+    """A broker that leaves removes its registration at once."""
     await membership.leave()
 
     assert await standing(store, kit) is None
 
 
 async def test_running_keeps_the_lease_alive(store: EmbeddedCoordination, clock: Any, kit: Any) -> None:
-    """The lease is kept alive three times in the time to live; a lost one is no matter, the lost lease ends it."""
+    """A registration is renewed three times in its lease: a failed keep-alive is repeated, and a lost lease raises."""
     unreliable = kit.unreliable(store)
     membership = await ClusterBootstrap(unreliable, kit.keys, clock).register(
         BrokerId(1), kit.registration(), 1
@@ -187,7 +187,7 @@ async def test_running_keeps_the_lease_alive(store: EmbeddedCoordination, clock:
 
 
 async def test_a_closed_client_ends_the_run(membership: Membership, unreliable: Any) -> None:
-    """Nothing is tried with it again."""
+    """A closed client ends the renewal of the lease."""
 
     async def closed(_: Any) -> None:
         raise CoordinationClosed("closed")

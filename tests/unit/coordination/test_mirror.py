@@ -22,7 +22,7 @@ from fairlead_broker.registry.transactions import Delete, Put
 
 
 def topic(number: int) -> Put:
-    """Put topic t<number>, whose id has the same number."""
+    """Return a put of topic t<number>, whose id has the same number."""
     record = TopicRecord(
         topic_id=TopicId(f"00000000-0000-4000-8000-{number:012}"),
         state=TopicState.READY,
@@ -35,7 +35,7 @@ def topic(number: int) -> Put:
 
 @asynccontextmanager
 async def running(mirror: Mirror) -> AsyncIterator[None]:
-    """Let a loaded mirror run."""
+    """Run a loaded mirror."""
     async with asyncio.TaskGroup() as tasks:
         task = tasks.create_task(mirror.run())
         yield
@@ -43,12 +43,12 @@ async def running(mirror: Mirror) -> AsyncIterator[None]:
 
 
 def names(mirror: Mirror) -> set[str]:
-    """The names of all mirrored topics."""
+    """Return the names of all mirrored topics."""
     return set(mirror.metadata.topics)
 
 
 async def test_it_shows_what_was_there_and_what_comes(store: EmbeddedCoordination, kit: Any) -> None:
-    """Loaded at one revision, followed from the next."""
+    """A mirror is loaded at one revision and followed from the next."""
     await store.transact((), [topic(n) for n in range(3)])
     mirror = Mirror(store, kit.keys)
     await mirror.load()
@@ -63,7 +63,7 @@ async def test_it_shows_what_was_there_and_what_comes(store: EmbeddedCoordinatio
 
 
 async def test_a_listener_sees_all_of_a_revision_applied(store: EmbeddedCoordination, kit: Any) -> None:
-    """Whatever it looks at when it hears of the first change has every change of that revision."""
+    """A listener of the mirror is called after all changes of a revision were applied."""
     mirror = Mirror(store, kit.keys)
     await mirror.load()
     seen: list[tuple[int, int, set[str]]] = []
@@ -80,7 +80,7 @@ async def test_a_listener_sees_all_of_a_revision_applied(store: EmbeddedCoordina
 
 
 async def test_a_listener_can_end_listening(store: EmbeddedCoordination, kit: Any) -> None:
-    """It hears nothing after that, the others do."""
+    """A listener that was removed is not called, and other listeners are."""
     mirror = Mirror(store, kit.keys)
     heard: list[MirrorUpdate] = []
     stays: list[MirrorUpdate] = []
@@ -97,7 +97,7 @@ async def test_a_listener_can_end_listening(store: EmbeddedCoordination, kit: An
 
 
 async def test_revisions_of_other_keys_can_be_waited_for(store: EmbeddedCoordination, kit: Any) -> None:
-    """Progress brings the mirror past changes outside of `meta/`; no listener is bothered."""
+    """A revision that changed other keys can be waited for, and no listener is called."""
     mirror = Mirror(store, kit.keys)
     await mirror.load()
     heard: list[MirrorUpdate] = []
@@ -114,7 +114,7 @@ async def test_revisions_of_other_keys_can_be_waited_for(store: EmbeddedCoordina
 
 
 async def test_long_lists_are_loaded_at_one_revision(store: EmbeddedCoordination, kit: Any) -> None:
-    """Changes between two pages are not mixed in; they come with the watch."""
+    """A long list is loaded at one revision, and changes between its pages arrive by the watch."""
     for start in range(0, 1200, 120):
         await store.transact((), [topic(n) for n in range(start, start + 120)])
 
@@ -136,34 +136,34 @@ async def test_long_lists_are_loaded_at_one_revision(store: EmbeddedCoordination
 
 
 class Watches:
-    """A client whose watches the test can break."""
+    """A client whose watches a test can break."""
 
     def __init__(self, inner: Coordination) -> None:
-        """Behave until told otherwise."""
+        """Start with working watches."""
         self.inner = inner
         self.opened: list[Broken] = []
 
     def watch(self, prefix: str, from_revision: Revision) -> Broken:
-        """Watch, breakably."""
+        """Return a watch that can be broken."""
         self.opened.append(Broken(self.inner.watch(prefix, from_revision)))
         return self.opened[-1]
 
     def __getattr__(self, name: str) -> Any:
-        """Pass everything else through."""
+        """Return the attribute of the real client."""
         return getattr(self.inner, name)
 
 
 class Broken:
-    """A real watch that fails, or says nothing, from when the test says so."""
+    """A real watch that fails or stays silent when the test requires it."""
 
     def __init__(self, inner: Any) -> None:
-        """Behave until told otherwise."""
+        """Start as a working watch."""
         self.inner = inner
         self.error: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.silent = False
 
     async def __anext__(self) -> Any:
-        """Answer the next batch, or fail."""
+        """Return the next batch, or fail."""
         if self.silent:
             await self.error
         batch = asyncio.ensure_future(anext(self.inner))
@@ -175,7 +175,7 @@ class Broken:
             await asyncio.wait([batch])
 
     def __getattr__(self, name: str) -> Any:
-        """Pass everything else through."""
+        """Return the attribute of the real watch."""
         return getattr(self.inner, name)
 
 
@@ -183,7 +183,7 @@ class Broken:
 async def test_a_watch_that_ends_is_replaced_without_a_gap(
     store: EmbeddedCoordination, kit: Any, error: Exception
 ) -> None:
-    """Everything is listed again and compared: each change that was missed is told, and only those."""
+    """A watch that ends is replaced by a new list and watch, and each missed change is reported once."""
     watches = Watches(store)
     await store.transact((), [topic(n) for n in range(4)])
     mirror = Mirror(watches, kit.keys)
@@ -210,7 +210,7 @@ async def test_a_watch_that_ends_is_replaced_without_a_gap(
 
 
 async def test_what_was_changed_back_meanwhile_is_told_too(store: EmbeddedCoordination, kit: Any) -> None:
-    """A key with another mod revision was written, even if it has the same value again."""
+    """A key that was changed back is reported, because its mod revision is another one."""
     await store.transact((), (topic(1), topic(2)))
     mirror = Mirror(store, kit.keys)
     await mirror.load()
@@ -229,7 +229,7 @@ async def test_what_was_changed_back_meanwhile_is_told_too(store: EmbeddedCoordi
 
 
 async def test_a_watch_that_says_nothing_is_given_up(store: EmbeddedCoordination, kit: Any) -> None:
-    """One that does not even answer a request for progress is replaced."""
+    """A watch that does not answer a progress request is replaced."""
     watches = Watches(store)
     mirror = Mirror(watches, kit.keys, silence_seconds=0.05)
     await mirror.load()
@@ -246,7 +246,7 @@ async def test_a_watch_that_says_nothing_is_given_up(store: EmbeddedCoordination
 
 
 async def test_a_quiet_watch_that_answers_is_kept(store: EmbeddedCoordination, kit: Any) -> None:
-    """Silence alone is no fault."""
+    """A quiet watch that answers progress requests is kept."""
     watches = Watches(store)
     mirror = Mirror(watches, kit.keys, silence_seconds=0.02)
     await mirror.load()
@@ -263,7 +263,7 @@ async def test_a_quiet_watch_that_answers_is_kept(store: EmbeddedCoordination, k
 async def test_an_old_answer_of_a_lagging_member_is_passed_over(
     store: EmbeddedCoordination, kit: Any
 ) -> None:
-    """A list at a revision below what is known changes nothing."""
+    """A list at an earlier revision, from a lagging member, changes nothing."""
     await store.transact((), (topic(1),))
     old = await store.list(kit.keys.meta)
     last = await store.transact((), (topic(2),))
@@ -282,7 +282,7 @@ async def test_an_old_answer_of_a_lagging_member_is_passed_over(
 
 
 async def test_listing_is_tried_until_the_store_is_back(store: EmbeddedCoordination, kit: Any) -> None:
-    """While it is away the mirror keeps what it has."""
+    """A list is retried until the store is available, and the mirror keeps its content."""
     watches = Watches(store)
     unreliable = kit.unreliable(watches)
     mirror = Mirror(unreliable, kit.keys)
@@ -303,7 +303,7 @@ async def test_listing_is_tried_until_the_store_is_back(store: EmbeddedCoordinat
 
 
 async def test_who_waits_learns_that_the_mirror_ended(store: EmbeddedCoordination, kit: Any) -> None:
-    """A closed client ends the mirror, and a wait for a revision that will not come."""
+    """A closed client ends the mirror and all waits for a revision."""
     client = store.connect()
     mirror = Mirror(client, kit.keys)
     await mirror.load()
@@ -318,7 +318,7 @@ async def test_who_waits_learns_that_the_mirror_ended(store: EmbeddedCoordinatio
 
 
 async def test_a_record_that_cannot_be_read_ends_the_mirror(store: EmbeddedCoordination, kit: Any) -> None:
-    """Better no broker than one that decides on half of what is written."""
+    """A record that cannot be read ends the mirror, because the broker would act on incomplete metadata."""
     await store.transact((), (Put(kit.keys.cluster_config, b'{"v":2}'),))
     mirror = Mirror(store, kit.keys)
     with pytest.raises(RecordUnreadable, match="start a newer release"):
@@ -326,7 +326,7 @@ async def test_a_record_that_cannot_be_read_ends_the_mirror(store: EmbeddedCoord
 
 
 async def test_every_kind_of_change_is_told(store: EmbeddedCoordination, kit: Any) -> None:
-    """Registrations and configuration come like topics do."""
+    """Registrations and configuration are reported like topics."""
     mirror = Mirror(store, kit.keys)
     await mirror.load()
     heard: list[MirrorUpdate] = []

@@ -1,4 +1,4 @@
-"""Producer ids in blocks, and names with epochs."""
+"""Producer ids in blocks, and producer names with epochs."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ WEEK_SECONDS = NAME_IDLE_US / 1e6
 
 
 class WallClock:
-    """A clock that moves when it is told to."""
+    """A clock that moves only when a test moves it."""
 
     seconds = 1_000_000.0
 
     def now_us(self) -> TimestampUs:
-        """Wall clock."""
+        """Return the wall-clock time."""
         return TimestampUs(int(self.seconds * 1e6))
 
     def monotonic(self) -> float:
-        """The same."""
+        """Return the monotonic time."""
         return self.seconds
 
 
 class Spoilt:
-    """A real store of which the next transactions may go wrong."""
+    """A real store whose next transactions may fail."""
 
     def __init__(self, store: EmbeddedCoordination) -> None:
         self.store = store
         self.wrong: list[Any] = []
-        """For each transaction to come: an error before it, or ('after', error)."""
+        """Fault of each next transaction: None, an error instead of it, or ('after', error)."""
 
     async def transact(self, *about: Any) -> Any:
-        """Run it, or what is wrong with it."""
+        """Run the transaction or raise its fault."""
         fault = self.wrong.pop(0) if self.wrong else None
         if isinstance(fault, Exception):
             raise fault
@@ -67,25 +67,25 @@ class Spoilt:
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Spoilt]:
-    """A store on the disk."""
+    """A store on disk."""
     opened = await EmbeddedCoordination.open(tmp_path / "store.sqlite", WallClock())
     yield Spoilt(opened)
     await opened.close()
 
 
 def registry(store: Spoilt, clock: WallClock | None = None) -> ProducerRegistry:
-    """A broker's registry over the store."""
+    """Return a broker's registry on the store."""
     return ProducerRegistry(store, KEYS, clock or WallClock())  # type: ignore[arg-type]
 
 
 async def stored(store: Spoilt, name: str) -> ProducerNameRecord | None:
-    """What the store says of a name."""
+    """Return the stored record of a name."""
     [item] = (await store.store.transact((), (Get(KEYS.producer_name(name)),))).reads
     return decode(item.key, item.value, ProducerNameRecord) if item else None
 
 
 async def test_a_block_is_taken_once_and_used_up(store: Spoilt) -> None:
-    """1,001 ids take two blocks, and none comes twice."""
+    """A block of ids is used up before the next one is taken, and no id is given twice."""
     ours = registry(store)
 
     ids = [(await ours.allocate(None)).producer_id for _ in range(BLOCK_IDS + 1)]
@@ -97,7 +97,7 @@ async def test_a_block_is_taken_once_and_used_up(store: Spoilt) -> None:
 
 
 async def test_brokers_and_lives_share_no_id(store: Spoilt) -> None:
-    """Each takes blocks of its own, also when all ask at once."""
+    """Brokers and incarnations never share a producer id, because each takes its own blocks."""
     registries = [registry(store) for _ in range(5)]
 
     answers = await asyncio.gather(*(each.allocate(None) for each in registries for _ in range(20)))
@@ -107,7 +107,7 @@ async def test_brokers_and_lives_share_no_id(store: Spoilt) -> None:
 
 
 async def test_a_name_keeps_its_id_and_counts_epochs(store: Spoilt) -> None:
-    """Whichever broker is asked."""
+    """A producer name keeps its id and gets the next epoch, from any broker."""
     first = await registry(store).allocate("spark-1")
     second = await registry(store).allocate("spark-1")
     other = await registry(store).allocate("spark-2")
@@ -117,7 +117,7 @@ async def test_a_name_keeps_its_id_and_counts_epochs(store: Spoilt) -> None:
 
 
 async def test_callers_of_one_name_at_once_get_an_epoch_each(store: Spoilt) -> None:
-    """Two processes that believe to be the one producer never share an epoch."""
+    """Concurrent requests for one producer name get different epochs."""
     registries = [registry(store) for _ in range(4)]
 
     answers = await asyncio.gather(*(each.allocate("spark-1") for each in registries for _ in range(3)))
@@ -127,7 +127,7 @@ async def test_callers_of_one_name_at_once_get_an_epoch_each(store: Spoilt) -> N
 
 
 async def test_a_name_that_is_out_of_epochs_gets_a_new_id(store: Spoilt) -> None:
-    """After 2^31 - 1 calls."""
+    """A producer name whose epochs are used up gets a new id."""
     ours = registry(store)
     first = await ours.allocate("spark-1")
     record = ProducerNameRecord(
@@ -142,7 +142,7 @@ async def test_a_name_that_is_out_of_epochs_gets_a_new_id(store: Spoilt) -> None
 
 
 async def test_an_unknown_outcome_costs_an_epoch_or_a_block(store: Spoilt) -> None:
-    """The write that may have come about is not repeated; another one is made above it."""
+    """An allocation with an unknown outcome skips an epoch or a block, which may have been written."""
     ours = registry(store)
     await ours.allocate("spark-1")
     store.wrong = [None, ("after", UnknownOutcome("lost"))]
@@ -156,7 +156,7 @@ async def test_an_unknown_outcome_costs_an_epoch_or_a_block(store: Spoilt) -> No
 
 
 async def test_a_store_that_is_away_is_said_so(store: Spoilt) -> None:
-    """Nothing was given out."""
+    """An allocation on an unavailable store fails without a side effect."""
     store.wrong = [CoordinationUnavailable("away")]
 
     with pytest.raises(ProblemError, match="coordination_unavailable") as refused:
@@ -167,10 +167,10 @@ async def test_a_store_that_is_away_is_said_so(store: Spoilt) -> None:
 
 @pytest.mark.parametrize("name", [None, "spark-1"])
 async def test_who_is_always_second_gives_up(store: Spoilt, name: str | None) -> None:
-    """After so many attempts the caller hears of it."""
+    """An allocation that loses every compare-and-set fails after a number of attempts."""
     ours = registry(store)
     if name is not None:
-        # The first id takes a block; with ids in hand each further attempt is a read and a write of the name.
+        # The first id takes a block. While ids remain, each further attempt is one read and one write of the name.
         await ours.allocate(None)
     store.wrong = [None, UnknownOutcome("lost")] * ATTEMPTS_MAX
 
@@ -179,13 +179,13 @@ async def test_who_is_always_second_gives_up(store: Spoilt, name: str | None) ->
 
 
 async def test_a_bad_name_is_refused(store: Spoilt) -> None:
-    """By the rule of topic names."""
+    """An invalid producer name is refused by the rule of topic names."""
     with pytest.raises(ProblemError, match="invalid_group_name"):
         await registry(store).allocate("a/b")
 
 
 async def test_names_idle_for_a_week_are_forgotten(store: Spoilt) -> None:
-    """Unless their producer writes: then they count as used, for another week."""
+    """A producer name that was idle for a week is deleted, unless its producer writes."""
     clock = WallClock()
     ours = registry(store, clock)
     idle = await ours.allocate("idle")
@@ -207,7 +207,7 @@ async def test_names_idle_for_a_week_are_forgotten(store: Spoilt) -> None:
 
 
 async def test_a_name_that_is_asked_for_meanwhile_is_kept(store: Spoilt) -> None:
-    """Dropping it compares what was read."""
+    """A producer name that was requested in between is not deleted, because the deletion compares its record."""
     clock = WallClock()
     ours = registry(store, clock)
     await ours.allocate("idle")
@@ -220,7 +220,7 @@ async def test_a_name_that_is_asked_for_meanwhile_is_kept(store: Spoilt) -> None
 
 
 async def test_every_page_of_names_is_looked_at(store: Spoilt) -> None:
-    """More names than a page holds."""
+    """Idle producer names are searched on all pages."""
     clock = WallClock()
     ours = registry(store, clock)
     for number in range(7):
@@ -233,7 +233,7 @@ async def test_every_page_of_names_is_looked_at(store: Spoilt) -> None:
 
 
 async def test_a_name_is_kept_by_the_one_broker_that_hears_its_producer(store: Spoilt) -> None:
-    """The others know nothing of its partitions, and any of them may be the next to look for idle names."""
+    """A producer name is kept if any broker sees its producer, although other brokers do not."""
     clock = WallClock()
     leader, other = registry(store, clock), registry(store, clock)
     named = await leader.allocate("spark-1")
@@ -248,7 +248,7 @@ async def test_a_name_is_kept_by_the_one_broker_that_hears_its_producer(store: S
 
 
 async def test_a_name_that_is_used_is_not_written_each_time(store: Spoilt) -> None:
-    """Brokers look every hour; a note a day is enough for a week."""
+    """A producer name in use is written once a day, although brokers check every hour."""
     clock = WallClock()
     ours = registry(store, clock)
     await ours.allocate("spark-1")

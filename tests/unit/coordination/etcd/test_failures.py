@@ -9,7 +9,7 @@ from fairlead_broker.coordination.etcd.failures import StreamBroken, Verdict, ju
 
 
 def failed(code: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:
-    """A failed call as gRPC raises it."""
+    """Return a failed call as gRPC raises it."""
     nothing = grpc.aio.Metadata()
     return grpc.aio.AioRpcError(code, nothing, nothing, details, None)
 
@@ -60,7 +60,7 @@ def failed(code: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:
 def test_only_what_is_known_to_be_definite_is_definite(
     code: grpc.StatusCode, details: str, verdict: Verdict
 ) -> None:
-    """Everything else may have been applied."""
+    """A failed call counts as not applied only if its error is known to be definite."""
     failure = judge(failed(code, details))
 
     assert failure.verdict is verdict
@@ -69,7 +69,7 @@ def test_only_what_is_known_to_be_definite_is_definite(
 
 @pytest.mark.parametrize("error", [TimeoutError(), asyncio.InvalidStateError("done"), StreamBroken("gone")])
 def test_no_answer_is_an_unknown_outcome(error: Exception) -> None:
-    """A call that ended without an answer tells nothing, and has a reason to show."""
+    """A call without an answer has an unknown outcome and a reason."""
     failure = judge(error)
 
     assert failure.verdict is Verdict.UNKNOWN
@@ -77,7 +77,7 @@ def test_no_answer_is_an_unknown_outcome(error: Exception) -> None:
 
 
 def test_the_reason_of_a_cancelled_watch_is_judged_like_a_call() -> None:
-    """It is a sentence with more around it."""
+    """The reason of a cancelled watch is judged like the error of a call, despite its additional text."""
     reason = "rpc error: code = PermissionDenied desc = etcdserver: permission denied"
 
     assert judge_reason(reason).verdict is Verdict.CREDENTIALS

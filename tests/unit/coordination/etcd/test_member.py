@@ -23,5 +23,5 @@ from fairlead_broker.coordination.etcd.member import is_sound
     ],
 )
 def test_releases_with_known_faults_are_told(version: str, sound: bool) -> None:
-    """Each series has the release from which on it is sound; what is not known is not called faulty."""
+    """An etcd release with known faults is recognised by its series; an unknown version counts as sound."""
     assert is_sound(version) is sound

@@ -25,7 +25,7 @@ from fairlead_broker.coordination.etcd.options import EtcdOptions, EtcdTls, Etcd
     ],
 )
 def test_what_is_no_address_of_a_member_is_refused(endpoint: str) -> None:
-    """The message shows what was given and what is wanted."""
+    """An invalid endpoint is refused, and the message has the endpoint and the required form."""
     with pytest.raises(ValueError, match="of the form http://host:port") as refusal:
         EtcdOptions((endpoint,))
 
@@ -42,37 +42,37 @@ def test_what_is_no_address_of_a_member_is_refused(endpoint: str) -> None:
     ],
 )
 def test_an_endpoint_becomes_host_and_port(endpoint: str, target: str) -> None:
-    """The port of etcd is taken where none is named."""
+    """An endpoint without a port gets etcd's default port."""
     assert target_of(EtcdOptions((endpoint,)).endpoints[0]) == target
 
 
 def test_no_endpoint_is_refused() -> None:
-    """One at least has to be named."""
+    """Options without an endpoint are refused."""
     with pytest.raises(ValueError, match="at least one"):
         EtcdOptions(())
 
 
 def test_mixed_schemes_are_refused() -> None:
-    """Half of the traffic in clear text is nobody's wish."""
+    """Endpoints that mix http and https are refused."""
     with pytest.raises(ValueError, match="mix http and https"):
         EtcdOptions(("http://a:1", "https://b:1"))
 
 
 def test_certificates_without_tls_are_refused() -> None:
-    """They would not be used."""
+    """Certificates for endpoints without TLS are refused, because they would not be used."""
     with pytest.raises(ValueError, match="is not https"):
         EtcdOptions(("http://a:1",), EtcdTls(Path("ca.pem")))
 
 
 @pytest.mark.parametrize("files", [(None, Path("c"), None), (None, None, Path("k"))])
 def test_a_certificate_comes_with_its_key(files: tuple[Path | None, Path | None, Path | None]) -> None:
-    """Half of the pair is a mistake."""
+    """A certificate without its key, or a key without its certificate, is refused."""
     with pytest.raises(ValueError, match="give both or none"):
         EtcdTls(*files)
 
 
 def test_the_password_is_not_shown() -> None:
-    """Not even where options are printed."""
+    """The password is not in the representation of the options."""
     options = EtcdOptions(("http://a:1",), user=EtcdUser("broker", "the password"))
 
     assert "the password" not in repr(options)

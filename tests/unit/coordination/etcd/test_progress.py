@@ -9,14 +9,14 @@ from fairlead_broker.coordination.etcd.progress import (
 
 
 def begun(silence_seconds: float = 3.0) -> ProgressRequests:
-    """A stream that began at 100 s."""
+    """Return the progress requests of a stream that began at 100 s."""
     progress = ProgressRequests(silence_seconds)
     progress.begin(100.0)
     return progress
 
 
 def test_a_quiet_stream_is_asked_after_a_silence() -> None:
-    """Nothing is due before, and an event starts the silence anew."""
+    """A quiet stream is asked for progress after a silence, which starts again with every event."""
     progress = begun()
     first = progress.due_at()
     progress.on_response(102.0)
@@ -27,7 +27,7 @@ def test_a_quiet_stream_is_asked_after_a_silence() -> None:
 
 
 def test_who_does_not_answer_for_as_long_again_is_silent() -> None:
-    """Asked, and no word of any kind."""
+    """A stream that does not answer a progress request within the silence is silent."""
     progress = begun()
     progress.send(103.0)
 
@@ -37,7 +37,7 @@ def test_who_does_not_answer_for_as_long_again_is_silent() -> None:
 
 
 def test_an_answer_to_its_own_question_reaches_nobody() -> None:
-    """The reader did not ask."""
+    """The answer to a request that the stream sent itself is not passed to the reader."""
     progress = begun()
     progress.send(103.0)
     progress.on_response(103.1)
@@ -47,7 +47,7 @@ def test_an_answer_to_its_own_question_reaches_nobody() -> None:
 
 
 def test_a_wish_is_sent_at_once_and_fulfilled_once() -> None:
-    """The next answer is for the reader, further ones are not."""
+    """A reader's request is sent at once and answered once."""
     progress = begun()
     progress.wish()
     due = progress.due_at()
@@ -60,7 +60,7 @@ def test_a_wish_is_sent_at_once_and_fulfilled_once() -> None:
 
 
 def test_an_answer_to_an_earlier_request_does_not_fulfil_a_wish() -> None:
-    """It may tell of a revision from before the wish."""
+    """The answer to an earlier request does not fulfil a reader's request, because its revision may be older."""
     progress = begun()
     progress.send(103.0)
     progress.wish()
@@ -71,7 +71,7 @@ def test_an_answer_to_an_earlier_request_does_not_fulfil_a_wish() -> None:
 
 
 def test_a_wish_without_answer_is_repeated_ever_slower() -> None:
-    """While a watch is catching up, etcd leaves requests without answer."""
+    """A reader's request without an answer is repeated after growing pauses, as while a watch catches up."""
     progress = begun(silence_seconds=100.0)
     progress.wish()
     now, pauses = 100.0, []
@@ -84,7 +84,7 @@ def test_a_wish_without_answer_is_repeated_ever_slower() -> None:
 
 
 def test_answers_left_out_delay_a_wish_but_do_not_lose_it() -> None:
-    """Of requests in quick succession the count of answers lags behind; repeated ones make up for it."""
+    """Omitted answers delay the reader's request, which a repeated request fulfils."""
     progress = begun()
     progress.send(101.0)
     progress.send(101.1)
@@ -100,7 +100,7 @@ def test_answers_left_out_delay_a_wish_but_do_not_lose_it() -> None:
 
 
 def test_requests_without_an_answer_are_not_waited_for() -> None:
-    """Who wishes anew each second, as the mirror does, is answered soon after the watch has caught up."""
+    """Requests that etcd left unanswered stop counting, so that a repeated reader's request is fulfilled soon."""
     progress = begun(silence_seconds=100.0)
     progress.wish()
     now, caught_up, wished_at = 100.0, 104.0, 100.0
@@ -119,7 +119,7 @@ def test_requests_without_an_answer_are_not_waited_for() -> None:
 
 
 def test_a_wish_outlives_its_stream() -> None:
-    """On the next stream it is sent at once."""
+    """A reader's request is sent at once on the next stream."""
     progress = begun()
     progress.wish()
     progress.send(100.0)
@@ -132,7 +132,7 @@ def test_a_wish_outlives_its_stream() -> None:
 
 
 def test_silences_in_a_row_may_last_longer() -> None:
-    """A watch that needs its time to catch up is not started again and again; a word ends that."""
+    """Consecutive silences grow longer, so that a watch can catch up; any response ends the growth."""
     progress = ProgressRequests(1.0)
     lengths = []
     for _ in range(5):
