@@ -11,7 +11,7 @@ from fairlead_api.resources.ready_conditions import NOT_RECONCILED
 
 
 def words_about(kind: ResourceKind) -> frozenset[str]:
-    """Return every text that stands as a whole in the operator's sources about one kind."""
+    """Return every string constant in the operator's sources about one kind."""
     sources = [path for path in checkout.python_files("operator") if "schema" not in path.parts]
     about_topics = [path for path in sources if "topic" in path.stem]
     chosen = (
@@ -24,7 +24,7 @@ def words_about(kind: ResourceKind) -> frozenset[str]:
 
 @pytest.mark.parametrize("kind", list(ResourceKind))
 def test_every_reason_of_the_catalogue_is_given_by_the_operator(kind: ResourceKind) -> None:
-    """The page for troubleshooting explains nothing that nobody can ever see."""
+    """Every documented condition reason occurs in the operator's sources."""
     given = words_about(kind) | {NOT_RECONCILED}
     promised = [
         f"{type_.name}/{reason.name}"

@@ -1,4 +1,4 @@
-"""The page about the operator's settings and metrics is whole."""
+"""The reference page of the operator's settings and metrics is complete."""
 
 from __future__ import annotations
 

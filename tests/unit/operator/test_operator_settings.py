@@ -1,4 +1,4 @@
-"""Settings of the operator: from variables to values, and what is refused."""
+"""Settings of the operator: their parsing from environment variables, and refused values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fairlead_operator.settings import Listen, OperatorSettings, Scope
     [("", ("home",)), ("a, b,", ("a", "b")), ("*", ()), ("a,*", ())],
 )
 def test_namespaces_make_a_scope(monkeypatch: pytest.MonkeyPatch, text: str, scope: tuple[str, ...]) -> None:
-    """Nothing is the own namespace, names are those, a star is all of them."""
+    """An empty list is the own namespace, names are those namespaces, and a star is all of them."""
     monkeypatch.setenv("FAIRLEAD_OPERATOR_NAMESPACES", text)
     found = OperatorSettings().scope("home")
 
@@ -26,7 +26,7 @@ def test_namespaces_make_a_scope(monkeypatch: pytest.MonkeyPatch, text: str, sco
     [("127.0.0.1:0", Listen("127.0.0.1", 0)), ("[::1]:8080", Listen("::1", 8080)), (":80", Listen("", 80))],
 )
 def test_a_listener_is_host_and_port(monkeypatch: pytest.MonkeyPatch, text: str, listen: Listen) -> None:
-    """A host, in brackets where it has colons, and a port."""
+    """A listener consists of a host, in brackets if it is IPv6, and a port."""
     monkeypatch.setenv("FAIRLEAD_OPERATOR_METRICS_LISTEN", text)
 
     assert OperatorSettings().metrics_listen == listen
@@ -42,7 +42,7 @@ def test_a_listener_is_host_and_port(monkeypatch: pytest.MonkeyPatch, text: str,
     ],
 )
 def test_wrong_settings_are_refused(monkeypatch: pytest.MonkeyPatch, name: str, text: str, said: str) -> None:
-    """A value that cannot be is refused with what it should be."""
+    """An invalid value is refused with the expected form."""
     monkeypatch.setenv(f"FAIRLEAD_OPERATOR_{name}", text)
 
     with pytest.raises(ValidationError, match=said):

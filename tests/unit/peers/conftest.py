@@ -60,7 +60,7 @@ class Replicas:
     ends: dict[TopicIdPartition, LogEnd] = field(default_factory=dict)
 
     async def fetch(self, peer: PeerIncarnation, request: ReplicaFetchRequest) -> ReplicaFetchAnswer:
-        """Answer, at once or when told to."""
+        """Return the answer, after the event if there is one."""
         self.asked.append((peer, request))
         self.begun.set()
         if self.parked is not None:
@@ -72,7 +72,7 @@ class Replicas:
         return self.answer
 
     def progress(self, peer: PeerIncarnation, request: ProgressRequest) -> None:
-        """Keep it."""
+        """Record the request."""
         self.asked.append((peer, request))
 
     def log_ends(self, partitions: Sequence[TopicIdPartition]) -> list[LogEnd]:
@@ -80,7 +80,7 @@ class Replicas:
         return [self.ends[key] for key in partitions if key in self.ends]
 
     async def positions(self, asked: Sequence[PositionAsked]) -> list[PositionTold]:
-        """Every log begins at 3 and ends at the offset that is asked for."""
+        """Return positions of logs that begin at 3 and end at the requested offset."""
         return [
             PositionTold(
                 topic_id=each.topic_id,
@@ -92,7 +92,7 @@ class Replicas:
         ]
 
     async def digest(self, request: DigestRequest) -> RangeDigest:
-        """Tell that nothing is held."""
+        """Report that the range is not held."""
         self.asked.append((PeerIncarnation(BrokerId(0), BrokerEpoch(0)), request))
         return RangeDigest(state="not_held", next_offset=request.first_offset)
 
@@ -112,12 +112,12 @@ class Broker:
 
     @property
     def peers(self) -> Peers:
-        """Its calls to others."""
+        """Calls of the broker to its peers."""
         return self.side.peers
 
 
 class World:
-    """Starts brokers on one store."""
+    """A set of brokers that share one store."""
 
     def __init__(self, coordination: EmbeddedCoordination) -> None:
         self.coordination = coordination
@@ -140,7 +140,7 @@ class World:
         return BrokerEpoch(result.revision)
 
     async def start(self, number: int, *, cluster_id: str = CLUSTER_ID) -> Broker:
-        """A broker that serves its peers; its epoch is that of its first registration."""
+        """Start a broker that serves its peers, with the epoch of its first registration."""
         broker, secret = BrokerId(number), f"secret of {number}"
         bound = BoundSocket("peer", "127.0.0.1", 0)
         epoch = await self.register(broker, str(bound), secret)
@@ -180,7 +180,7 @@ class World:
             await broker.side.wait_for(result.revision)
 
     async def close(self) -> None:
-        """Stop all."""
+        """Stop all brokers."""
         for broker in self.brokers:
             await broker.peers.close()
             await broker.listener.stop(2)
@@ -206,7 +206,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 @pytest.fixture
 async def pair(world: World) -> tuple[Broker, Broker]:
-    """Two brokers with each other's registration."""
+    """Two brokers that know each other's registration."""
     first, second = await world.start(1), await world.start(2)
     await world.settle()
     return first, second

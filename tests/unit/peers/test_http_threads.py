@@ -28,7 +28,7 @@ asyncio.run(main())
 
 
 async def test_short_programs_end_well() -> None:
-    """Python's finalization never meets a thread of the HTTP client."""
+    """Short programs exit with code 0, because no thread of the HTTP client runs during Python's finalization."""
 
     async def run() -> int | None:
         """Run the program and return its exit code."""

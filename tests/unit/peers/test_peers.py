@@ -226,7 +226,7 @@ async def test_calls_after_close_fail(pair) -> None:
 
 
 def as_other(real, **changes: object) -> Peers:
-    """Calls with a broker's headers, of which some are wrong."""
+    """Return calls with a broker's headers, some of which are wrong."""
     own = real.peers.own
     claimed = {name: getattr(own, name) for name in ("cluster_id", "broker", "secret", "epoch", "revision")}
     identity = type(own)(**{**claimed, **changes})

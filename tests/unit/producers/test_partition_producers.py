@@ -28,7 +28,7 @@ from producers_kit import FIRST_TIME_US, Shell
 
 
 class TestSequences:
-    """Rule 6.1 and 6.2."""
+    """Sequences of batches (rules 6.1 and 6.2)."""
 
     def test_the_next_batch_is_appended(self, shell: Shell) -> None:
         """Batches with consecutive sequences are appended, whatever their counts are."""
@@ -122,7 +122,7 @@ class TestSequences:
 
 
 class TestHolding:
-    """HTTP/2 requests can overtake each other."""
+    """Batches that overtake each other over HTTP/2."""
 
     @pytest.mark.parametrize("order", list(itertools.permutations(range(5)))[::5])
     def test_five_in_any_order_become_the_log_of_the_sender(

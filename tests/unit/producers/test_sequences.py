@@ -30,7 +30,7 @@ def test_what_comes_later_is_ahead_and_never_the_other_way_round(expected: int, 
     ("sequence", "records", "following"), [(0, 1, 1), (SEQUENCE_MAX, 1, 0), (SEQUENCE_MAX, 5, 4)]
 )
 def test_sequences_wrap_to_zero(sequence: int, records: int, following: int) -> None:
-    """2^31 - 1 is followed by 0."""
+    """Sequence 2^31 - 1 is followed by sequence 0."""
     assert advanced(sequence, records) == following
 
 

@@ -16,7 +16,7 @@ EPOCH = ProducerEpoch(0)
 
 
 def key_entry(time_us: int) -> KeyEntry:
-    """A request stored at a time."""
+    """Return the entry of a request that was stored at a time."""
     return KeyEntry(bytes(16), Offset(1), Offset(2), TimestampUs(time_us))
 
 

@@ -38,7 +38,7 @@ BUILT: list[tuple[str, FoundGroupKey]] = [
 
 @pytest.mark.parametrize(("built", "parsed"), BUILT)
 def test_a_key_that_was_built_is_parsed(built: str, parsed: FoundGroupKey) -> None:
-    """What a key found in the store is; tests/contract holds the text of each key."""
+    """A built key is parsed to its type and its group; tests/contract has the text of each key."""
     assert KEYS.parse(built) == parsed
     assert group_of(CLUSTER, built) == "etl"
 

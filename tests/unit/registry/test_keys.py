@@ -40,7 +40,7 @@ BUILT: list[tuple[str, MetaKey]] = [
 
 @pytest.mark.parametrize(("built", "parsed"), BUILT)
 def test_a_key_that_was_built_is_parsed(built: str, parsed: MetaKey) -> None:
-    """What a key found in the store is; tests/contract holds the text of each key."""
+    """A built key is parsed to its type; tests/contract has the text of each key."""
     assert KEYS.parse(built) == parsed
 
 

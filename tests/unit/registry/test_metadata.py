@@ -64,20 +64,20 @@ PARTITION = PartitionRecord(
 
 
 def topic(topic_id: TopicId = ID, state: TopicState = TopicState.READY) -> TopicRecord:
-    """Describe a topic."""
+    """Return the record of a topic."""
     return TopicRecord(
         topic_id=topic_id, state=state, partitions=1, replication_factor=1, created_us=TimestampUs(1)
     )
 
 
 def item(key: str, record: Record, revision: int, created: int | None = None) -> KeyValue:
-    """Write a record into a key."""
+    """Return the key-value pair of a record."""
     return KeyValue(key, encode(record), Revision(created or revision), Revision(revision))
 
 
 @pytest.fixture
 def metadata() -> ClusterMetadata:
-    """Nothing yet."""
+    """Metadata of an empty store."""
     return ClusterMetadata(KEYS)
 
 

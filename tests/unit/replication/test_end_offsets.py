@@ -13,7 +13,7 @@ STEP_SECONDS = LAG_SECONDS / ENTRIES_PER_LAG
 
 
 def at(ring: EndOffsets, counted: int, now: float) -> float | None:
-    """Return the time for a plain number."""
+    """Return the time at which a replica with this offset last had every record."""
     return ring.caught_up_at(Offset(counted), now)
 
 

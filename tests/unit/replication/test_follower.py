@@ -82,7 +82,7 @@ class TestFetching:
         )
 
     def test_shows_whom_it_follows_as_what_and_how_far_it_is(self) -> None:
-        """The machine shows leader, leader epoch and offset, by which its shell places answers."""
+        """The machine has the leader epoch, generation and log end offset, which its shell uses to match answers."""
         follower = following(end=10)
 
         assert (follower.leader_epoch, follower.generation) == (EPOCH, 3)

@@ -311,7 +311,7 @@ class TestUndecided:
     """Outcomes of writes on the record (protocol section 3, rule 4)."""
 
     def propose(self, leadership: Office) -> None:
-        """The third replica is proposed, and its write has an unknown outcome."""
+        """Propose the third replica with a write whose outcome is unknown."""
         write = only_write(leadership.fetch(THIRD, 10))
         leadership.answer(write, WriteOutcome.UNKNOWN)
 

@@ -22,7 +22,7 @@ StartRuntime = Callable[..., Awaitable[Broker]]
 
 @pytest.fixture
 async def start_runtime(tmp_path: Path) -> AsyncIterator[StartRuntime]:
-    """Starts runtimes, by default over the same directory each time, and stops them at the end."""
+    """Start runtimes, by default on the same directory, and stop them at the end of the test."""
     async with AsyncExitStack() as stack:
 
         async def start(storage: Storage | None = None, **settings: object) -> Broker:
@@ -48,7 +48,7 @@ async def runtime(start_runtime: StartRuntime) -> Broker:
 
 @pytest.fixture
 def make_topic(runtime: Broker) -> Callable[..., Awaitable[TopicClient]]:
-    """Creates topics in the runtime of the test."""
+    """Create topics in the runtime of the test."""
 
     async def make(name: str = "flights", partitions: int = 1, **config: object) -> TopicClient:
         return await topic(runtime, name, partitions, **config)

@@ -1,4 +1,4 @@
-"""The broker's life and its topics."""
+"""The life of a broker, and its topics."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ StartRuntime = Callable[..., Awaitable[Broker]]
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """Let other tasks run until something holds."""
+    """Run other tasks until a condition holds."""
     async with asyncio.timeout(10):
         while not holds():
             await asyncio.get_running_loop().run_in_executor(None, lambda: None)
 
 
 class TestLife:
-    """Start, stop and start again."""
+    """Starts, stops and restarts."""
 
     async def test_what_is_produced_is_fetched(self, make_topic: MakeTopic) -> None:
-        """A batch comes back from the offset that it was given."""
+        """A produced batch is fetched at its offset."""
         flights = await make_topic()
         first = await flights.produce(b"a", b"b")
         second = await flights.produce(b"c")
@@ -47,7 +47,7 @@ class TestLife:
     async def test_restart_keeps_everything_and_raises_the_leader_epoch(
         self, start_runtime: StartRuntime
     ) -> None:
-        """Records, topics and the cluster id stay; broker epoch and leader epochs grow."""
+        """A restart keeps records, topics and the cluster id, and raises broker epoch and leader epochs."""
         before = await start_runtime()
         flights = await topic(before, partitions=3, durability="replicated")
         for partition in range(3):
@@ -67,7 +67,7 @@ class TestLife:
     async def test_start_after_a_crash_keeps_what_was_acknowledged(
         self, start_runtime: StartRuntime, tmp_path: Path
     ) -> None:
-        """A directory as a killed process leaves it is recovered; what was synced is there."""
+        """A broker that starts after a kill has every synced record."""
         before = await start_runtime()
         flights = await topic(before)
         await flights.produce(b"kept")
@@ -80,7 +80,7 @@ class TestLife:
     async def test_stop_syncs_and_leaves_the_clean_marker(
         self, start_runtime: StartRuntime, tmp_path: Path
     ) -> None:
-        """Replicated bytes that no round has synced are synced by the stop."""
+        """A stop syncs replicated records and leaves the clean marker."""
         storage = WatchedStorage()
         runtime = await start_runtime(storage)
         flights = await topic(runtime, durability="replicated")
@@ -95,7 +95,7 @@ class TestLife:
     async def test_stop_after_a_failed_disk_leaves_no_clean_marker(
         self, start_runtime: StartRuntime, tmp_path: Path
     ) -> None:
-        """What could not be synced must be looked at by the next start."""
+        """A stop with a failed disk leaves no clean marker."""
         storage = WatchedStorage()
         runtime = await start_runtime(storage)
         flights = await topic(runtime)
@@ -107,7 +107,7 @@ class TestLife:
         assert not (tmp_path / "data" / ".fairlead" / "clean").exists()
 
     async def test_stop_answers_what_still_waits_after_the_limit(self, start_runtime: StartRuntime) -> None:
-        """A produce that the disk holds up is told `maybe`; new calls are refused for certain."""
+        """A stop answers a produce call that exceeds its time limit with `maybe`, and refuses new calls."""
         storage = WatchedStorage()
         runtime = await start_runtime(storage, limits={"stop_answer_seconds": 0.05})
         flights = await topic(runtime)
@@ -125,7 +125,7 @@ class TestLife:
         assert not runtime.ready
 
     async def test_stop_lets_what_is_under_way_finish(self, start_runtime: StartRuntime) -> None:
-        """Within the limit a waiting produce is answered with its offset."""
+        """A stop waits for running produce calls within its time limit."""
         storage = WatchedStorage()
         runtime = await start_runtime(storage)
         flights = await topic(runtime)
@@ -141,7 +141,7 @@ class TestLife:
         assert call.result().base_offset == 0
 
     async def test_second_broker_on_the_same_directory_is_refused(self, start_runtime: StartRuntime) -> None:
-        """The lock says who holds it; the refused start leaves nothing open."""
+        """A second broker on the same directory is refused with the owner of the lock, and leaves nothing open."""
         first = await start_runtime()
 
         with pytest.raises(LogError, match="pid"):
@@ -150,7 +150,7 @@ class TestLife:
         assert first.ready
 
     async def test_directory_of_another_broker_is_refused(self, start_runtime: StartRuntime) -> None:
-        """An id that changed means somebody else's bytes."""
+        """A directory with another broker id is refused."""
         first = await start_runtime()
         await first.stop()
 
@@ -162,7 +162,7 @@ class TestLife:
     async def test_directory_of_another_cluster_is_refused(
         self, start_runtime: StartRuntime, tmp_path: Path
     ) -> None:
-        """A new coordination store beside an old directory is another cluster."""
+        """A directory of another cluster is refused."""
         first = await start_runtime()
         await first.stop()
         for path in (tmp_path / "data" / ".fairlead").glob("coordination.sqlite*"):
@@ -174,7 +174,7 @@ class TestLife:
     async def test_failed_task_fails_the_broker(
         self, make_topic: MakeTopic, runtime: Broker, tmp_path: Path
     ) -> None:
-        """A broken invariant in one task is not survived silently; the stop after it is not called clean."""
+        """A failed task fails the broker, and its stop leaves no clean marker."""
         await make_topic()
 
         async def broken() -> None:
@@ -192,10 +192,10 @@ class TestLife:
 
 
 class TestTopics:
-    """Topic administration as it shows in the partitions."""
+    """Topic administration, and its effect on partitions."""
 
     async def test_created_topic_takes_records_at_once(self, runtime: Broker) -> None:
-        """When the call returns every partition is led here; the same request again changes nothing."""
+        """A created topic is led here when the call returns, and the same request again changes nothing."""
         request = CreateTopicRequest(name="flights", partitions=3)
         view, created = await runtime.create_topic(request)
         again, created_again = await runtime.create_topic(request)
@@ -209,7 +209,7 @@ class TestTopics:
         )
 
     async def test_dry_run_writes_nothing(self, runtime: Broker) -> None:
-        """A dry run shows the topic that would be."""
+        """A dry run returns the topic without writing it."""
         view, created = await runtime.create_topic(CreateTopicRequest(name="flights"), dry_run=True)
 
         assert created
@@ -217,7 +217,7 @@ class TestTopics:
         assert runtime.views.all() == []
 
     async def test_topics_are_listed_by_name(self, runtime: Broker) -> None:
-        """Names and ids find the same view."""
+        """Topics are listed by name, and found by name and id."""
         for name in ("b", "a"):
             await topic(runtime, name)
         views = runtime.views.all()
@@ -228,7 +228,7 @@ class TestTopics:
     async def test_changed_configuration_holds_for_the_next_batch(
         self, make_topic: MakeTopic, runtime: Broker
     ) -> None:
-        """A smaller limit refuses what was taken before; unsetting it allows it again."""
+        """A changed configuration applies to the next batch, and so does its removal."""
         flights = await make_topic()
         large = b"x" * 5000
         await flights.produce(large)
@@ -241,7 +241,7 @@ class TestTopics:
         assert (await flights.produce(large)).base_offset == 1
 
     async def test_growing_opens_the_new_partitions(self, make_topic: MakeTopic, runtime: Broker) -> None:
-        """New partitions take records when the call returns."""
+        """New partitions accept records when the call returns."""
         flights = await make_topic()
         await runtime.alter_topic("flights", AlterTopicRequest(partitions=4))
 
@@ -250,7 +250,7 @@ class TestTopics:
     async def test_deleted_topic_is_gone_with_its_files(
         self, make_topic: MakeTopic, runtime: Broker, tmp_path: Path
     ) -> None:
-        """Name, partitions and folders go; a topic of the same name is another one."""
+        """A deleted topic loses its name, partitions and folders, and a new topic of the same name is another one."""
         flights = await make_topic(partitions=2)
         await flights.produce(b"a")
         await runtime.delete_topic("flights")
@@ -270,7 +270,7 @@ class TestTopics:
     async def test_start_finishes_the_deletion_of_a_topic(
         self, start_runtime: StartRuntime, tmp_path: Path
     ) -> None:
-        """A folder whose tombstone is written goes at the next start; one that nobody knows is set aside."""
+        """A start removes the folder of a deleted topic and sets an unknown folder aside."""
         runtime = await start_runtime()
         flights = await topic(runtime)
         await flights.produce(b"a")
@@ -289,7 +289,7 @@ class TestTopics:
         assert unknown.with_name(unknown.name + ".stray").exists()
 
     async def test_recovery_tells_what_it_cut(self, start_runtime: StartRuntime, tmp_path: Path) -> None:
-        """A torn end is cut and the log goes on from there; what was whole stays."""
+        """Recovery cuts a torn log end and reports it, and the log continues after the last whole batch."""
         runtime = await start_runtime()
         flights = await topic(runtime, durability="replicated")
         await flights.produce(b"whole")
@@ -304,7 +304,7 @@ class TestTopics:
         assert (await again.produce(b"next")).base_offset == 1
 
     async def test_epochs_issued_again_are_not_led(self, start_runtime: StartRuntime) -> None:
-        """A log that knows a later leader epoch than the record comes from another history."""
+        """A log with a higher leader epoch than its record is not led."""
         runtime = await start_runtime()
         flights = await topic(runtime)
         await flights.produce(b"a")
@@ -319,7 +319,7 @@ class TestTopics:
         assert again.telemetry.registry.get_sample_value("fairlead_refused_replicas") == 1
 
     async def test_batch_on_its_way_when_the_topic_goes(self, start_runtime: StartRuntime) -> None:
-        """What the disk had is told `maybe`, what waited is refused for certain."""
+        """After the deletion of a topic, written batches fail with `maybe`, and waiting batches are refused."""
         storage = WatchedStorage()
         runtime = await start_runtime(storage)
         flights = await topic(runtime)
@@ -339,7 +339,7 @@ class TestTopics:
         assert runtime.ready
 
     async def test_replicated_topic_becomes_synced(self, make_topic: MakeTopic, runtime: Broker) -> None:
-        """The controller writes `syncing`; the leader syncs what is there and makes it `synced`."""
+        """A replicated topic becomes synced by a record in state `syncing`, after the leader has synced its log."""
         flights = await make_topic(durability="replicated")
         await flights.produce(b"a")
         await runtime.alter_topic("flights", AlterTopicRequest(config={"durability": "synced"}))
@@ -352,7 +352,7 @@ class TestTopics:
         assert flights.handle().log.synced_offset == 2
 
     async def test_synced_topic_becomes_replicated(self, make_topic: MakeTopic, runtime: Broker) -> None:
-        """From then on the append itself is acknowledged."""
+        """A synced topic that becomes replicated acknowledges a batch after its append."""
         flights = await make_topic()
         await runtime.alter_topic("flights", AlterTopicRequest(config={"durability": "replicated"}))
 
@@ -360,7 +360,7 @@ class TestTopics:
         assert flights.handle().log.synced_offset == 0
 
     async def test_unfit_requests_are_refused(self, runtime: Broker) -> None:
-        """A second replica needs a second broker; unknown topics are named."""
+        """A replication factor above the number of brokers and an unknown topic are refused."""
         with pytest.raises(ProblemError, match="replica"):
             await runtime.create_topic(CreateTopicRequest(name="flights", replication_factor=2))
         with pytest.raises(ProblemError, match="topic_not_found"):
@@ -371,7 +371,7 @@ class TestOffsets:
     """Offsets by name and by time."""
 
     async def test_earliest_and_latest(self, make_topic: MakeTopic, runtime: Broker) -> None:
-        """The log start and the high watermark."""
+        """The earliest offset is the log start, and the latest is the high watermark."""
         flights = await make_topic()
         await flights.produce(b"a", b"b", b"c")
         flights.handle().log.advance_log_start(Offset(1))
@@ -380,7 +380,7 @@ class TestOffsets:
         assert await look_up(flights.handle(), "latest", runtime.disk) == (3, None)
 
     async def test_first_record_at_or_after_a_time(self, make_topic: MakeTopic, runtime: Broker) -> None:
-        """A time between two batches finds the later one; one after all finds none."""
+        """A time between two batches finds the later batch, and a time after all batches finds none."""
         flights = await make_topic(message_timestamp_type="LogAppendTime")
         answers = [await flights.produce(value) for value in (b"a", b"b")]
         times = [answer.log_append_time_us for answer in answers]
@@ -390,7 +390,7 @@ class TestOffsets:
         assert await look_up(flights.handle(), times[1] + 1, runtime.disk) == (None, None)
 
     async def test_uncommitted_records_are_not_found(self, start_runtime: StartRuntime) -> None:
-        """What is above the high watermark does not exist yet."""
+        """Records above the high watermark are not found by time."""
         storage = WatchedStorage()
         runtime = await start_runtime(storage)
         flights = await topic(runtime)
@@ -403,10 +403,10 @@ class TestOffsets:
 
 
 class TestCluster:
-    """What the broker tells of its cluster."""
+    """The description of the cluster."""
 
     async def test_describes_itself(self, start_runtime: StartRuntime) -> None:
-        """One broker, its own controller, with the addresses that were set."""
+        """A single broker describes itself as the controller, with its configured addresses."""
         runtime = await start_runtime(rack="a", listen="127.0.0.1:1234")
         [broker] = runtime.brokers()
 
@@ -415,7 +415,7 @@ class TestCluster:
         assert not runtime.configs.auto_create_topics
 
     async def test_auto_creation_is_a_setting(self, start_runtime: StartRuntime) -> None:
-        """`auto.create.topics.enable` comes from the broker's own configuration."""
+        """`auto.create.topics.enable` is a setting of the broker."""
         runtime = await start_runtime(
             config_values={"auto.create.topics.enable": True, "segment.bytes": 1 << 20}
         )
@@ -426,7 +426,7 @@ class TestCluster:
         assert view.config_entries["segment.bytes"].source == "broker"
 
     async def test_metadata_revision_names_one_state(self, runtime: Broker) -> None:
-        """It grows with a topic and stands still without changes."""
+        """The metadata revision rises with a new topic and stays without changes."""
         before = runtime.metadata.metadata_revision
         await topic(runtime)
         after = runtime.metadata.metadata_revision

@@ -1,4 +1,4 @@
-"""How much memory the process uses and may use, as Linux tells it of processes and of both kinds of control groups."""
+"""Used and available memory of the process, from Linux's files about processes and both versions of control groups."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MACHINE = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def written(root: Path, files: dict[str, str]) -> Path:
-    """Write files below a folder, which is returned."""
+    """Write files below a folder, and return the folder."""
     for name, text in files.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -22,7 +22,7 @@ def written(root: Path, files: dict[str, str]) -> Path:
 
 
 def test_memory_that_is_allocated_and_written_is_used() -> None:
-    """A block of 64 MiB shows in what this very process uses."""
+    """A written block of 64 MiB counts as used memory of the process."""
     before = used_bytes()
     block = bytearray(os.urandom(64 * 2**20))
     grown = used_bytes() - before
@@ -32,14 +32,14 @@ def test_memory_that_is_allocated_and_written_is_used() -> None:
 
 
 def test_pages_of_files_are_not_used(tmp_path: Path) -> None:
-    """Of 500 resident pages 200 are of files."""
+    """Resident pages of files do not count as used memory."""
     process = written(tmp_path, {"statm": "9000 500 200 10 0 400 0\n"})
 
     assert used_bytes(process) == 300 * os.sysconf("SC_PAGE_SIZE")
 
 
 def test_this_process_may_use_at_most_the_machine() -> None:
-    """Whatever it runs in, there is a limit above what it uses."""
+    """The memory limit of this process is above its used memory and at most the machine's memory."""
     assert used_bytes() < limit_bytes() <= MACHINE
 
 
@@ -59,7 +59,7 @@ def test_this_process_may_use_at_most_the_machine() -> None:
             {"memory/kube/pod/memory.limit_in_bytes": "536870912\n", "cpu/a/memory.limit_in_bytes": "1\n"},
             536870912,
         ),
-        # A container whose groups are told by the paths of the machine.
+        # A container whose control groups have the paths of the machine.
         ("4:memory:/kube/pod\n", {"memory/memory.limit_in_bytes": "536870912\n"}, 536870912),
         ("4:memory:/\n", {"memory/memory.limit_in_bytes": "9223372036854771712\n"}, MACHINE),
     ],
@@ -67,7 +67,7 @@ def test_this_process_may_use_at_most_the_machine() -> None:
 def test_the_limit_is_the_least_of_all_groups(
     cgroup: str, files: dict[str, str], limit: int, tmp_path: Path
 ) -> None:
-    """Of either kind of control groups, from the innermost outwards, and never more than the machine has."""
+    """The limit is the least of all enclosing control groups of either version and the machine's memory."""
     process = written(tmp_path / "self", {"cgroup": cgroup})
     groups = written(tmp_path / "cgroup", files)
 
@@ -75,6 +75,6 @@ def test_the_limit_is_the_least_of_all_groups(
 
 
 def test_a_system_that_tells_nothing_limits_nothing(tmp_path: Path) -> None:
-    """Without control groups the machine is the limit; without a process nothing is used."""
+    """Without control groups the limit is the machine's memory, and without a process no memory is used."""
     assert limit_bytes(tmp_path, tmp_path) == MACHINE
     assert used_bytes(tmp_path) == 0

@@ -1,4 +1,4 @@
-"""What a broker is told, and from where."""
+"""Settings of a broker, and their sources."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from page_kit import blocks
 
 
 def test_defaults_serve_this_machine_only() -> None:
-    """Without a word the three listeners are on loopback."""
+    """The default listeners are on loopback."""
     settings = BrokerSettings.load()
 
     assert [str(each) for each in (settings.listen, settings.peer_listen, settings.ops_listen)] == [
@@ -31,7 +31,7 @@ def test_defaults_serve_this_machine_only() -> None:
     [("localhost:0", "localhost", 0), ("[::1]:9520", "::1", 9520), ("a.b:65535", "a.b", 65535)],
 )
 def test_endpoints_are_host_and_port(text: str, host: str, port: int) -> None:
-    """Read and written the same way."""
+    """An endpoint consists of host and port, and is written as it is read."""
     endpoint = Endpoint.parse(text)
 
     assert (endpoint.host, endpoint.port, str(endpoint)) == (host, port, text)
@@ -41,7 +41,7 @@ def test_endpoints_are_host_and_port(text: str, host: str, port: int) -> None:
     "text", ["", "9520", "host:", ":9520", "host:65536", "host:-1", "host:٣", "host:http"]
 )
 def test_other_endpoints_are_refused_by_name(text: str) -> None:
-    """The message shows what was given."""
+    """An invalid endpoint is refused with its text."""
     with pytest.raises(ValueError, match="HOST:PORT"):
         Endpoint.parse(text)
 
@@ -52,7 +52,7 @@ YAML = "id: 3\nlimits: {disk_threads: 2}\n"
 
 @pytest.mark.parametrize(("name", "text"), [("broker.toml", TOML), ("broker.yaml", YAML)])
 def test_nearest_place_wins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, text: str) -> None:
-    """Flags over environment over file over defaults, in groups as well."""
+    """Flags override the environment, which overrides the file, which overrides defaults, also within groups."""
     (tmp_path / name).write_text(text)
     monkeypatch.setenv("FAIRLEAD_RACK", "of-environment")
     monkeypatch.setenv("FAIRLEAD_LIMITS__SYNC_THREADS", "5")
@@ -73,7 +73,7 @@ def test_nearest_place_wins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, nam
     ],
 )
 def test_bad_files_are_refused(tmp_path: Path, name: str, text: str) -> None:
-    """Broken, not a table, unknown names and wrong types."""
+    """A settings file with broken syntax, without a table, with unknown names or wrong types is refused."""
     (tmp_path / name).write_text(text)
 
     with pytest.raises(ValueError, match=r".+"):
@@ -81,7 +81,7 @@ def test_bad_files_are_refused(tmp_path: Path, name: str, text: str) -> None:
 
 
 def test_empty_yaml_is_no_settings(tmp_path: Path) -> None:
-    """A file with comments only changes nothing."""
+    """A YAML file with comments only changes no setting."""
     (tmp_path / "a.yaml").write_text("# nothing\n")
 
     assert BrokerSettings.load(config_file=tmp_path / "a.yaml") == BrokerSettings.load()
@@ -96,7 +96,7 @@ def test_empty_yaml_is_no_settings(tmp_path: Path) -> None:
     ],
 )
 def test_configuration_values_are_checked_at_the_start(values: dict[str, object], names: str) -> None:
-    """A wrong default would refuse every topic later."""
+    """An invalid default of a topic key is refused at the start."""
     with pytest.raises(ValidationError, match=names):
         BrokerSettings.load({"config_values": values})
 
@@ -111,12 +111,12 @@ def test_configuration_values_are_checked_at_the_start(values: dict[str, object]
     ],
 )
 def test_members_of_etcd_are_separated_by_commas(given: str | None, endpoints: tuple[str, ...]) -> None:
-    """None of them means embedded coordination."""
+    """Members of etcd are separated by commas, and none of them selects embedded coordination."""
     assert BrokerSettings.load({"etcd": given}).etcd_endpoints == endpoints
 
 
 def test_the_password_of_etcd_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It comes by the environment, and logs of settings do not tell it."""
+    """The password of etcd comes from the environment and is not printed with the settings."""
     monkeypatch.setenv("FAIRLEAD_ETCD_PASSWORD", "open sesame")
     settings = BrokerSettings.load({"etcd": "https://a:2379", "etcd_user": "fairlead"})
 
@@ -126,7 +126,7 @@ def test_the_password_of_etcd_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_topic_keys_become_defaults_of_topics() -> None:
-    """Keys of the cluster among the values are not topic defaults."""
+    """Topic keys among the configuration values become topic defaults, and cluster keys do not."""
     settings = BrokerSettings.load(
         {"config_values": {"segment.ms": 60_000, "auto.create.topics.enable": True}}
     )
@@ -135,7 +135,7 @@ def test_topic_keys_become_defaults_of_topics() -> None:
 
 
 def test_no_wait_that_the_contract_allows_is_cut_short() -> None:
-    """What the parameters may ask for is what a broker waits."""
+    """A broker serves the longest waits that the parameters of the contract allow."""
     limits = BrokerSettings().limits
 
     assert limits.produce_timeout_seconds_max * 1000 == TIMEOUT_MS_MAX
@@ -147,14 +147,14 @@ POD = {"POD_NAME": "main-a-7", "POD_NAMESPACE": "orders", "POD_IP": "fd00::7"}
 
 @pytest.fixture
 def in_pod(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The variables that a pod template fills."""
+    """Set the variables that a pod template sets."""
     for name, value in POD.items():
         monkeypatch.setenv(name, value)
 
 
 @pytest.mark.usefixtures("in_pod")
 def test_addresses_are_made_of_what_the_pod_knows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One template serves all pods; an IPv6 address gets its brackets, and an empty rack is none."""
+    """Addresses are made from the pod's variables; an IPv6 address gets brackets, and an empty rack is no rack."""
     monkeypatch.setenv("FAIRLEAD_ID", "7")
     monkeypatch.setenv("FAIRLEAD_RACK", "")
     monkeypatch.setenv("FAIRLEAD_ADVERTISE", "{pod}.main-brokers.{namespace}.svc:9520")
@@ -176,7 +176,7 @@ def test_addresses_are_made_of_what_the_pod_knows(monkeypatch: pytest.MonkeyPatc
 def test_a_placeholder_without_a_value_is_named(
     monkeypatch: pytest.MonkeyPatch, text: str, message: str
 ) -> None:
-    """It would be registered as it stands, and nobody could reach the broker."""
+    """A placeholder without a value is refused by its name."""
     monkeypatch.delenv("POD_NAME", raising=False)
     with pytest.raises(ValidationError, match=message):
         BrokerSettings.load({"advertise": text})
@@ -184,7 +184,7 @@ def test_a_placeholder_without_a_value_is_named(
 
 @pytest.mark.parametrize(("broker", "expected"), [(1, "lb-1.example:443"), (2, "others.example:9520")])
 def test_an_address_by_id_goes_before_that_of_all(tmp_path: Path, broker: int, expected: str) -> None:
-    """One mounted file serves brokers whose load balancers have addresses of their own."""
+    """The advertised address of a broker id overrides the address for all brokers."""
     (tmp_path / "broker.yaml").write_text("advertise_each: {'1': 'lb-1.example:443'}\n")
     settings = BrokerSettings.load(
         {"id": broker, "advertise": "others.example:9520"}, tmp_path / "broker.yaml"
@@ -194,7 +194,7 @@ def test_an_address_by_id_goes_before_that_of_all(tmp_path: Path, broker: int, e
 
 
 def test_credentials_of_etcd_come_from_a_mounted_folder(tmp_path: Path) -> None:
-    """What a Secret has is taken, what it lacks is not asked for, and what was given otherwise stays."""
+    """Credentials of etcd are read from a mounted folder; absent files are skipped, and settings override them."""
     (tmp_path / "ca.crt").write_text("pem")
     (tmp_path / "username").write_text("root\n")
     (tmp_path / "password").write_text("two words\n")
@@ -209,7 +209,7 @@ def test_credentials_of_etcd_come_from_a_mounted_folder(tmp_path: Path) -> None:
 
 
 def test_keys_that_are_read_at_the_start_are_settings(tmp_path: Path) -> None:
-    """By Kafka's names in the file; what was given by our own name goes before them."""
+    """Kafka keys that are read at the start are settings, and the setting's own name overrides them."""
     keys = {
         "broker.session.timeout.ms": 8_001,
         "max.connections": 99,
@@ -231,7 +231,7 @@ def test_keys_that_are_read_at_the_start_are_settings(tmp_path: Path) -> None:
 
 
 def test_the_file_of_the_reference_page_is_understood(tmp_path: Path) -> None:
-    """What stands there as an example is taken, every member of it, and the page tells of each setting."""
+    """The example on the reference page is a valid settings file, and the page names every setting."""
     page = (checkout.ROOT / "docs/reference/broker-settings.md").read_text(encoding="utf-8")
     [example] = blocks(page, "toml")
     file = tmp_path / "broker.toml"

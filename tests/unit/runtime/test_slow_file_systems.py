@@ -1,4 +1,4 @@
-"""A file system that takes its time with one topic holds up no role of another."""
+"""A file system that is slow with one topic does not delay the roles of another topic."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ StartRuntime = Callable[..., Awaitable[Broker]]
 
 
 class SlowStorage(PosixStorage):
-    """The real disk, which waits before it lists new folders or removes files, as long as it is told to."""
+    """The real disk, which on request waits before it lists new folders or removes files."""
 
     def __init__(self) -> None:
         super().__init__()
         self.may_list = threading.Event()
         self.may_unlink = threading.Event()
         self.waiting = threading.Event()
-        """Set once something waits."""
+        """Event that is set when an operation waits."""
         self.go_on()
 
     def go_on(self) -> None:
-        """Wait no more."""
+        """Stop waiting."""
         self.may_list.set()
         self.may_unlink.set()
 
     def list_files(self, folder: Path) -> list[str]:
-        """List the files of a folder, which each opening of a log begins with."""
+        """List the files of a folder, as every opening of a log does first."""
         if not folder.name.endswith("-deleted"):
             self._wait(self.may_list)
         return super().list_files(folder)
@@ -58,21 +58,21 @@ class SlowStorage(PosixStorage):
 
 @pytest.fixture
 def disk() -> Iterator[SlowStorage]:
-    """A disk that is slow until the test ends."""
+    """A disk that can be slow until the test ends."""
     storage = SlowStorage()
     yield storage
     storage.go_on()
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """Let other tasks run until something holds."""
+    """Run other tasks until a condition holds."""
     async with asyncio.timeout(10):
         while not holds():
             await asyncio.get_running_loop().run_in_executor(None, lambda: None)
 
 
 async def led_in_the_next_epoch(flights: TopicClient) -> None:
-    """Return when the broker has followed the controller into another leader epoch."""
+    """Return after the broker has followed the controller into another leader epoch."""
     entry = flights.broker.entry
     before = flights.broker.metadata.partitions(flights.topic_id)[PartitionIndex(0)].value
     epoch = LeaderEpoch(before.leader_epoch + 1)
@@ -85,7 +85,7 @@ async def led_in_the_next_epoch(flights: TopicClient) -> None:
 
 
 async def test_no_role_waits_for_files_to_be_removed(start_runtime: StartRuntime, disk: SlowStorage) -> None:
-    """A topic can have a hundred thousand segments; its name is free and its partitions are gone at once."""
+    """The name and partitions of a deleted topic are free before its files are removed."""
     runtime = await start_runtime(disk)
     doomed, flights = await topic(runtime, "doomed"), await topic(runtime)
     await doomed.produce(b"a")
@@ -105,7 +105,7 @@ async def test_no_role_waits_for_files_to_be_removed(start_runtime: StartRuntime
 
 
 async def test_no_role_waits_for_a_log_to_be_opened(start_runtime: StartRuntime, disk: SlowStorage) -> None:
-    """Recovery reads what was not checkpointed, which can take minutes; whoever waits for the topic has to."""
+    """A topic whose log is being opened delays only its own callers."""
     runtime = await start_runtime(disk)
     flights = await topic(runtime)
     disk.may_list.clear()
@@ -123,7 +123,7 @@ async def test_no_role_waits_for_a_log_to_be_opened(start_runtime: StartRuntime,
 async def test_topic_that_is_deleted_while_its_log_is_opened(
     start_runtime: StartRuntime, disk: SlowStorage
 ) -> None:
-    """The folder goes once nobody makes files in it any more."""
+    """The folder of a topic that is deleted during its recovery is removed after the recovery."""
     runtime = await start_runtime(disk)
     disk.may_list.clear()
     async with asyncio.TaskGroup() as group:
@@ -143,6 +143,6 @@ async def test_topic_that_is_deleted_while_its_log_is_opened(
 
 
 async def topic_or_nothing(runtime: Broker, name: str) -> None:
-    """Create a topic that may be gone before it is described."""
+    """Create a topic that may be deleted before it is described."""
     with suppress(ProblemError):
         await topic(runtime, name)

@@ -1,4 +1,4 @@
-"""What the hook of a pod makes of its broker's answers; two hooks at once are in tests/etcd/test_prepare_stop.py."""
+"""The pod's stop hook, and the answers of its broker; two hooks at once are in tests/etcd/test_prepare_stop.py."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ PERMITTED = 200, b'{"broker": 1, "seconds": 300}'
 
 
 class Time:
-    """A clock that only waiting moves."""
+    """A clock that advances only by waiting."""
 
     def __init__(self) -> None:
         """Start at an arbitrary time."""
         self.seconds = 1000.0
 
     def now_us(self) -> int:
-        """Microseconds of the same time."""
+        """Return the microseconds of the same time."""
         return int(self.seconds * 1e6)
 
     def monotonic(self) -> float:
-        """Seconds since an arbitrary start."""
+        """Return the seconds since an arbitrary start."""
         return self.seconds
 
     def wait(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance the time."""
         self.seconds += seconds
 
 
 @contextmanager
 def listener(*answers: Answer) -> Iterator[tuple[Endpoint, list[str]]]:
-    """Answer requests in turn, the last answer for ever; gives the address, and what was asked."""
+    """Answer requests in turn and repeat the last answer; yield the address and the requests."""
     asked: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -54,7 +54,7 @@ def listener(*answers: Answer) -> Iterator[tuple[Endpoint, list[str]]]:
             self.wfile.write(body)
 
         def log_message(self, *about: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
@@ -67,7 +67,7 @@ def listener(*answers: Answer) -> Iterator[tuple[Endpoint, list[str]]]:
 
 
 def prepare(listen: Endpoint, seconds: float = 90.0) -> tuple[Preparation, list[str], float]:
-    """Run the hook of broker 1; its outcome, what it told, and the seconds that it waited."""
+    """Run the hook of broker 1, and return its outcome, its log messages and the waited seconds."""
     time, told = Time(), list[str]()
     begun = time.seconds
     outcome = StopPreparation(1, listen, time, time.wait, told.append).run(seconds)  # type: ignore[arg-type]
@@ -75,7 +75,7 @@ def prepare(listen: Endpoint, seconds: float = 90.0) -> tuple[Preparation, list[
 
 
 def test_a_refusal_is_told_once_and_asked_again() -> None:
-    """Each second, until the permit is there."""
+    """A refusal is logged once and the request is repeated each second until the permit is given."""
     with listener(REFUSED, REFUSED, REFUSED, PERMITTED) as (listen, asked):
         outcome, told, waited = prepare(listen)
 
@@ -88,7 +88,7 @@ def test_a_refusal_is_told_once_and_asked_again() -> None:
 
 
 def test_the_wait_has_an_end() -> None:
-    """The pod's grace period is not the hook's alone."""
+    """The hook stops waiting at its time limit, which is below the pod's grace period."""
     with listener(REFUSED) as (listen, _):
         outcome, told, waited = prepare(listen, 2.5)
 
@@ -98,7 +98,7 @@ def test_the_wait_has_an_end() -> None:
 
 @pytest.mark.parametrize("code", ["broker_not_found", "shutting_down"])
 def test_who_is_unregistered_or_stops_already_waits_for_nothing(code: str) -> None:
-    """A drained broker that is forgotten, or a container that ends by itself."""
+    """The hook of an unregistered or already stopping broker does not wait."""
     problem = {"code": code, "detail": "no broker 1 is registered"}
     with listener((404, json.dumps(problem).encode())) as (listen, asked):
         outcome, told, waited = prepare(listen)
@@ -109,7 +109,7 @@ def test_who_is_unregistered_or_stops_already_waits_for_nothing(code: str) -> No
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"code": 3}', b"\xff"])
 def test_an_answer_that_is_no_problem_is_asked_again(body: bytes) -> None:
-    """It is told by its status."""
+    """An answer that is no problem document is logged with its status and retried."""
     with listener((503, body), PERMITTED) as (listen, _):
         outcome, told, _ = prepare(listen)
 
@@ -118,7 +118,7 @@ def test_an_answer_that_is_no_problem_is_asked_again(body: bytes) -> None:
 
 
 def test_nobody_waits_beside_a_broker_that_does_not_serve() -> None:
-    """Its listener is gone: nothing would be lost."""
+    """The hook does not wait for a broker that no longer serves."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     outcome, told, waited = prepare(Endpoint("127.0.0.1", port))

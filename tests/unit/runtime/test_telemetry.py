@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def test_every_metric_of_the_catalogue_is_exposed() -> None:
-    """Names, help and kinds are the catalogue's."""
+    """Every metric of the catalogue is exposed with its name, help and kind."""
     text = generate_latest(Telemetry().registry).decode()
 
     assert all(f"# HELP {definition.name} " in text for definition in METRICS)
@@ -25,7 +25,7 @@ def test_every_metric_of_the_catalogue_is_exposed() -> None:
 
 
 def test_metrics_of_the_process_are_those_of_the_catalogue() -> None:
-    """What Prometheus' library tells of a process is named there, and nothing else."""
+    """The process metrics of the Prometheus library are exactly those in the catalogue."""
     text = generate_latest(Telemetry().registry).decode()
     told = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE process_")}
 
@@ -33,7 +33,7 @@ def test_metrics_of_the_process_are_those_of_the_catalogue() -> None:
 
 
 def test_two_brokers_in_one_process_count_apart() -> None:
-    """Each has a registry of its own."""
+    """Two brokers in one process have separate registries."""
     first, second = Telemetry(), Telemetry()
     first.metric("fairlead_produce_bytes_total").labels("flights").inc(5)
 
@@ -42,7 +42,7 @@ def test_two_brokers_in_one_process_count_apart() -> None:
 
 
 def test_logs_go_to_stderr_as_one_object_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """Stdout belongs to the ready line; below the level nothing is written."""
+    """Logs are written to stderr as one JSON object a line, from the configured level on."""
     set_up_logging("json", "info")
     try:
         log = structlog.get_logger("fairlead")
@@ -59,7 +59,7 @@ def test_logs_go_to_stderr_as_one_object_a_line(capsys: pytest.CaptureFixture[st
 
 
 def test_console_logs_are_for_people(capsys: pytest.CaptureFixture[str]) -> None:
-    """One readable line, without colours off a terminal."""
+    """Console logs are one readable line, without colours if stderr is not a terminal."""
     set_up_logging("console", "warning")
     try:
         structlog.get_logger("fairlead").warning("listener is open", address="0.0.0.0:1")
@@ -74,7 +74,7 @@ def test_console_logs_are_for_people(capsys: pytest.CaptureFixture[str]) -> None
 def test_a_program_that_was_told_nothing_is_quiet_even_after_it_looked_into_its_logs(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Capturing logs once leaves structlog set up, with its defaults, which print everything to stdout."""
+    """A program without log settings writes only errors, even after its logs were captured."""
     structlog.reset_defaults()
     with capture_logs() as captured:
         structlog.get_logger("fairlead").info("looked at")
@@ -94,7 +94,7 @@ def test_a_program_that_was_told_nothing_is_quiet_even_after_it_looked_into_its_
 
 
 def test_a_program_that_was_told_where_to_log_keeps_its_logs(capsys: pytest.CaptureFixture[str]) -> None:
-    """Quiet is for those who said nothing."""
+    """A program with log settings keeps its logs."""
     set_up_logging("json", "info")
     try:
         with quiet_by_default():

@@ -1,4 +1,4 @@
-"""Whether an object already is what would be applied: what a server changes by itself, what others may, what nobody."""
+"""The comparison of a stored object with the manifest that would be applied: which differences count."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ WANTED: Manifest = {
 
 
 def as_stored(wanted: Manifest) -> Manifest:
-    """Return what a server makes of it: defaults, quantities in their shortest form, what is empty left out."""
+    """Return the object as the API server stores it: with defaults, short quantities, and without empty values."""
     live = copy.deepcopy(wanted)
     live["metadata"] |= {"uid": "u", "resourceVersion": "7", "generation": 1}
     pod = live["spec"]["template"]["spec"]
@@ -64,7 +64,7 @@ def as_stored(wanted: Manifest) -> Manifest:
 
 
 def test_a_server_s_own_additions_are_no_difference() -> None:
-    """Defaults, canonical quantities and left out empties do not count; neither do fields of others."""
+    """Defaults, canonical quantities, omitted empty values and fields of other managers are no difference."""
     live = as_stored(marked(WANTED))
     pod = live["spec"]["template"]["spec"]
     pod["containers"].insert(0, {"name": "sidecar", "image": "foreign"})
@@ -99,7 +99,7 @@ CHANGES: dict[str, Any] = {
 
 @pytest.mark.parametrize("path", CHANGES)
 def test_a_changed_field_of_ours_is_seen(path: str) -> None:
-    """A value of ours that somebody changed, took away, or added to in a list that is ours as a whole is found."""
+    """A field of the operator is reported when its value was changed, removed, or extended in a list that it owns."""
     live = as_stored(marked(WANTED))
     CHANGES[path](live["spec"])
 
@@ -108,7 +108,7 @@ def test_a_changed_field_of_ours_is_seen(path: str) -> None:
 
 
 def test_a_field_taken_out_of_the_manifest_is_seen() -> None:
-    """The hash tells of what is no longer asked, which looking at values cannot."""
+    """A field that was removed from the manifest changes the hash, although all stored values match the manifest."""
     live = as_stored(marked(WANTED))
     less = copy.deepcopy(WANTED)
     del less["metadata"]["labels"]
@@ -118,7 +118,7 @@ def test_a_field_taken_out_of_the_manifest_is_seen() -> None:
 
 
 def test_the_mark_keeps_other_annotations() -> None:
-    """Marking adds one annotation and changes nothing in place."""
+    """The hash annotation is added next to existing annotations, and the given manifest is not modified."""
     before = copy.deepcopy(WANTED)
     wanted = {**WANTED, "metadata": {**WANTED["metadata"], "annotations": {"ours": "1"}}}
     annotations = marked(wanted)["metadata"]["annotations"]
@@ -139,7 +139,7 @@ def test_the_mark_keeps_other_annotations() -> None:
     ],
 )
 def test_quantities_are_compared_as_numbers(ours: Any, theirs: Any, same: bool) -> None:
-    """Where a field holds quantities, two ways to write one number are the same."""
+    """Two notations of the same quantity are equal in fields that contain quantities, and differ in other fields."""
     wanted, live = ({"spec": {"resources": {"limits": {"x": value}}}} for value in (ours, theirs))
 
     assert stands(wanted, live) is same
@@ -147,7 +147,7 @@ def test_quantities_are_compared_as_numbers(ours: Any, theirs: Any, same: bool) 
 
 
 def test_ports_of_a_policy_are_ours_as_a_whole() -> None:
-    """Somebody's further port in a NetworkPolicy is a hole; one in a Service is that one's own business."""
+    """An extra port in a NetworkPolicy counts as a difference, and an extra port in a Service does not."""
     policy = {"spec": {"ingress": [{"ports": [{"port": 9520}]}]}}
     widened = {
         "spec": {"ingress": [{"ports": [{"port": 9520, "protocol": "TCP"}, {"port": 22, "protocol": "TCP"}]}]}
@@ -160,7 +160,7 @@ def test_ports_of_a_policy_are_ours_as_a_whole() -> None:
 
 
 def test_selectors_are_ours_as_a_whole() -> None:
-    """Somebody's further label in a selector is seen, for it selects other pods; an empty one says nothing."""
+    """An extra label in a selector counts as a difference, and an empty selector part does not."""
     service = {"spec": {"selector": {"app": "x"}}}
     policy = {"spec": {"podSelector": {"matchLabels": {"app": "x"}}}}
 
@@ -170,7 +170,7 @@ def test_selectors_are_ours_as_a_whole() -> None:
 
 
 def test_statuses_differ_by_what_they_say() -> None:
-    """None and empties say nothing; a condition that is one too many says something."""
+    """Statuses that differ only in null or empty values are the same; a status with an extra condition differs."""
     ready = {"type": "Ready", "status": "True"}
 
     assert same_status(

@@ -1,4 +1,4 @@
-"""The cache of what was seen: news and old news, owners, deletions that are told late."""
+"""The cache of watched objects: versions, owners, and late deletion events."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Manifest = dict[str, Any]
 
 
 def an_object(name: str, version: int, *, uid: str = "u1", cluster: str | None = "main") -> Manifest:
-    """Return an object of that version."""
+    """Return an object with the given resource version."""
     labels = {CLUSTER_LABEL: cluster} if cluster else {}
     metadata = {
         "name": name,
@@ -26,7 +26,7 @@ def an_object(name: str, version: int, *, uid: str = "u1", cluster: str | None =
 
 
 def ref(name: str, kind: Kind = POD) -> ObjectRef:
-    """Return the reference to one of these objects."""
+    """Return the reference to an object in the namespace `shop`."""
     return ObjectRef(kind, "shop", name)
 
 
@@ -37,7 +37,7 @@ def cache() -> WatchedObjects:
 
 
 def test_the_newest_version_counts(cache: WatchedObjects) -> None:
-    """An answer to a write goes before the watch that tells older states later; nothing heavy is kept."""
+    """The cache keeps the object of the newest version, without managed fields, and ignores older events."""
     answers = [cache.observe(POD, an_object("a", version)) for version in (5, 7, 6, 7)]
     kept = cache.get(ref("a"))
 
@@ -48,7 +48,7 @@ def test_the_newest_version_counts(cache: WatchedObjects) -> None:
 
 
 def test_objects_are_found_by_their_cluster(cache: WatchedObjects) -> None:
-    """Objects are listed by owner and kind; a label that changes moves the object."""
+    """Objects are listed by owner and kind, and a changed label moves an object to another cluster."""
     cache.observe(POD, an_object("a", 1))
     cache.observe(SERVICE, an_object("b", 2, uid="u2"))
     cache.observe(POD, an_object("foreign", 3, uid="u3", cluster=None))
@@ -64,7 +64,7 @@ def test_objects_are_found_by_their_cluster(cache: WatchedObjects) -> None:
 
 
 def test_what_was_deleted_stays_so(cache: WatchedObjects) -> None:
-    """A late answer or an old event does not bring a deleted object back; a new one of its name comes."""
+    """A deleted object is not restored by a late event; an object with the same name and another uid is added."""
     cache.observe(POD, an_object("a", 5))
     removed = cache.remove(ref("a"), uid="u1", version=9)
     late = cache.observe(POD, an_object("a", 8))
@@ -78,7 +78,7 @@ def test_what_was_deleted_stays_so(cache: WatchedObjects) -> None:
 
 
 def test_kinds_come_and_go(cache: WatchedObjects) -> None:
-    """Objects of a kind that is no longer served are forgotten, and welcome when it comes back."""
+    """Objects of a kind that the API server no longer serves are dropped, and cached again when the kind returns."""
     cache.serve([CLUSTER, POD_MONITOR])
     cache.observe(POD_MONITOR, an_object("a", 5))
     served = cache.serves(POD_MONITOR)

@@ -1,4 +1,4 @@
-"""The clients of clusters: one for each, by its addresses, and one error for what another attempt may mend."""
+"""The clients of clusters: one per set of addresses, and one error for failures that a retry may solve."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from fairlead_operator.clock import SystemClock
 
 
 class HandClock(SystemClock):
-    """A clock that a test moves."""
+    """A clock that the test advances."""
 
     seconds = 0.0
 
     def monotonic(self) -> float:
-        """The seconds that the test says."""
+        """Return the seconds that the test has set."""
         return self.seconds
 
 
 def cluster(replicas: int, status: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return the Cluster `main` as the API server has it."""
+    """Return the Cluster `main` as the API server stores it."""
     return {
         "metadata": {"namespace": "shop", "name": "main"},
         "spec": {"brokers": [{"name": "a", "replicas": replicas}, {"name": "b", "firstBrokerId": 100}]},
@@ -42,7 +42,7 @@ def cluster(replicas: int, status: dict[str, Any] | None = None) -> dict[str, An
 
 
 def test_brokers_are_those_that_are_asked_for_and_those_that_still_run() -> None:
-    """A broker that leaves is asked as well, and each once."""
+    """Brokers of a Cluster are those in its spec and those that still run, each listed once."""
     leaving = {"pools": [{"name": "a", "brokerIds": [0, 1, 2]}, {"name": "b", "brokerIds": [100]}]}
 
     assert brokers_of(cluster(2, leaving)) == [("a", 0), ("a", 1), ("a", 2), ("b", 100)]
@@ -50,7 +50,7 @@ def test_brokers_are_those_that_are_asked_for_and_those_that_still_run() -> None
 
 
 async def test_a_client_is_kept_while_the_addresses_stay() -> None:
-    """Another number of brokers opens another one; what is forgotten is opened anew."""
+    """A client is reused while the number of brokers stays the same, and reopened after it was forgotten."""
     calls = BrokerCalls("http://{pod}.{pool}.{cluster}.{namespace}.invalid:1{id}")
     first = await calls.admin(cluster(2))
     again = await calls.admin(cluster(2))
@@ -66,7 +66,7 @@ async def test_a_client_is_kept_while_the_addresses_stay() -> None:
 
 
 async def test_a_client_that_nobody_asks_for_is_closed_after_a_while() -> None:
-    """Later than any call that may have begun with it; two numbers of brokers in turn keep both."""
+    """A client that is unused for longer than any call may take is closed; two clients in alternating use stay open."""
     clock = HandClock()
     calls = BrokerCalls("http://127.0.0.1:1", clock=clock)
     first, more = await calls.admin(cluster(2)), await calls.admin(cluster(3))
@@ -83,13 +83,13 @@ async def test_a_client_that_nobody_asks_for_is_closed_after_a_while() -> None:
 
 
 async def test_a_cluster_without_brokers_is_unavailable() -> None:
-    """There is nobody to ask."""
+    """A Cluster without brokers fails with `BrokersUnavailable`."""
     with pytest.raises(BrokersUnavailable, match="cluster shop/main has no brokers"):
         await BrokerCalls().admin(cluster(0))
 
 
 async def test_brokers_that_are_not_there_are_unavailable() -> None:
-    """Whoever asks learns it in one error, soon."""
+    """A call to brokers that refuse connections fails quickly with `BrokersUnavailable`."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         calls = BrokerCalls(f"http://127.0.0.1:{taken.getsockname()[1]}")
@@ -100,14 +100,14 @@ async def test_brokers_that_are_not_there_are_unavailable() -> None:
 
 
 async def test_a_call_that_hangs_ends_at_its_deadline() -> None:
-    """A broker that stands still holds nobody up."""
+    """A call to a broker that does not answer fails at its deadline."""
     with pytest.raises(BrokersUnavailable, match=r"looking: no answer within 0\.01 s"):
         async with broker_deadline("looking", 0.01):
             await asyncio.Event().wait()
 
 
 def test_what_another_attempt_may_mend_is_one_error() -> None:
-    """A refusal that stays passes as it is."""
+    """Errors that a retry may solve become `BrokersUnavailable`; permanent refusals are passed on unchanged."""
     with pytest.raises(BrokersUnavailable, match="too many"), broker_errors():
         raise OverloadedError(ProblemError("overloaded", "too many"), subject="ask")
     with pytest.raises(NotPossibleNowError), broker_errors():

@@ -1,4 +1,4 @@
-"""Topics of a cluster as the operator lists and changes them, on a real broker in this process."""
+"""Topics of a cluster as the operator lists and changes them, with a real broker in this process."""
 
 from __future__ import annotations
 
@@ -38,25 +38,25 @@ CLUSTER: dict[str, Any] = {
 
 
 class HandClock:
-    """A clock that a test moves."""
+    """A clock that the test advances."""
 
     def __init__(self) -> None:
-        """Begin anywhere."""
+        """Start at 100 seconds."""
         self.seconds = 100.0
 
     def now(self) -> datetime:
-        """A day."""
+        """Return a fixed date."""
         return datetime(2026, 1, 1, tzinfo=UTC)
 
     def monotonic(self) -> float:
-        """The seconds that the test says; each look takes a little, as in life."""
+        """Return the seconds that the test has set; each call advances them by a millisecond."""
         self.seconds += 0.001
         return self.seconds
 
 
 @pytest.fixture
 def clock() -> HandClock:
-    """Time stands still but for what a test moves."""
+    """A clock that only the test advances."""
     return HandClock()
 
 
@@ -72,7 +72,7 @@ async def broker(tmp_path: Path) -> AsyncIterator[RunningBroker]:
 
 @pytest.fixture
 async def calls(broker: RunningBroker, clock: HandClock) -> AsyncIterator[TopicCalls]:
-    """Calls to the cluster that this broker is."""
+    """Calls to the cluster of the broker."""
     brokers = BrokerCalls(f"http://{broker.addresses.data}")
     yield TopicCalls(brokers, clock)
     await brokers.close()
@@ -80,13 +80,13 @@ async def calls(broker: RunningBroker, clock: HandClock) -> AsyncIterator[TopicC
 
 @pytest.fixture
 async def admin(broker: RunningBroker) -> AsyncIterator[Admin]:
-    """Somebody else who changes topics."""
+    """Another client that changes topics."""
     async with Admin(f"http://{broker.addresses.data}") as other:
         yield other
 
 
 async def test_a_topic_is_changed_and_the_listing_with_it(calls: TopicCalls) -> None:
-    """What a change answers is known without asking again."""
+    """A change of a topic updates the cached listing without another request."""
     await calls.topics(CLUSTER)
     await calls.run(CLUSTER, "a", None, CreateTopic(2, 1, {"retention.ms": "60000"}))
     created = (await calls.topics(CLUSTER)).topics["a"]
@@ -105,7 +105,7 @@ async def test_a_topic_is_changed_and_the_listing_with_it(calls: TopicCalls) -> 
 
 
 async def test_a_listing_under_way_outlives_another_number_of_brokers(broker: RunningBroker) -> None:
-    """A Cluster that is scaled is asked at other addresses; who has begun to ask at the old ones gets an answer."""
+    """A listing that runs while the Cluster is scaled to another number of brokers still succeeds."""
     brokers = BrokerCalls(f"http://{broker.addresses.data}")
     calls = TopicCalls(brokers, HandClock())
     pool = {"name": "a", "firstBrokerId": 0, "replicas": 3}
@@ -118,7 +118,7 @@ async def test_a_listing_under_way_outlives_another_number_of_brokers(broker: Ru
 
 
 async def test_one_listing_serves_all_for_a_moment(calls: TopicCalls, admin: Admin, clock: HandClock) -> None:
-    """Then, or where somebody asks for it, what others did is seen."""
+    """A listing is shared for a few seconds; changes of other clients are seen after it expires or with `fresh`."""
     assert (await calls.topics(CLUSTER)).topics == {}
     await admin.create_topic("a")
     shared = set((await calls.topics(CLUSTER)).topics)
@@ -131,7 +131,7 @@ async def test_one_listing_serves_all_for_a_moment(calls: TopicCalls, admin: Adm
 
 
 async def test_only_the_very_topic_is_changed_or_deleted(calls: TopicCalls, admin: Admin) -> None:
-    """Another one that got the name is left alone, and one that is gone is no error."""
+    """A topic with the same name and another id is neither changed nor deleted, and an absent topic is no error."""
     first = await admin.create_topic("a")
     await admin.delete_topic("a")
     second = await admin.create_topic("a")
@@ -146,7 +146,7 @@ async def test_only_the_very_topic_is_changed_or_deleted(calls: TopicCalls, admi
 
 
 async def test_refusals_keep_the_brokers_words(calls: TopicCalls) -> None:
-    """Code, key and sentence; what may be true in a moment is no refusal."""
+    """A refusal has the brokers' code, key and message; a failure that may be temporary is `BrokersUnavailable`."""
     with pytest.raises(TopicRefused, match=r"retention\.ms") as refused:
         await calls.run(CLUSTER, "a", None, CreateTopic(1, 1, {"retention.ms": "soon"}))
     await calls.run(CLUSTER, "a", None, CreateTopic(1, 1, {}))
@@ -161,7 +161,7 @@ async def test_refusals_keep_the_brokers_words(calls: TopicCalls) -> None:
 
 
 async def test_moves_are_known_at_once(calls: TopicCalls) -> None:
-    """To where a partition is already, and back from nowhere: both are done."""
+    """A move to the current brokers and the cancellation of a missing move both succeed, and the listing shows them."""
     await calls.run(CLUSTER, "a", None, CreateTopic(1, 1, {}))
     await calls.topics(CLUSTER, fresh=True)
     await calls.run(CLUSTER, "a", None, MovePartition(0, (0,)))
@@ -173,7 +173,7 @@ async def test_moves_are_known_at_once(calls: TopicCalls) -> None:
 async def test_what_changes_during_a_listing_is_not_lost(
     calls: TopicCalls, admin: Admin, clock: HandClock
 ) -> None:
-    """A listing that was asked for before a change does not undo it, whatever it says; the next one counts."""
+    """A listing that was requested before a change does not undo it in the cache; the next listing replaces it."""
     await calls.run(CLUSTER, "kept", None, CreateTopic(1, 1, {}))
     await calls.run(CLUSTER, "gone", None, CreateTopic(1, 1, {}))
     doomed = (await calls.topics(CLUSTER, fresh=True)).topics["gone"]
@@ -191,7 +191,7 @@ async def test_what_changes_during_a_listing_is_not_lost(
 
 
 async def test_a_cluster_that_does_not_answer_is_asked_once_for_all(clock: HandClock) -> None:
-    """Its failure is shared for a moment, like a listing; what is forgotten is asked anew."""
+    """The failure of a listing is shared for a few seconds; a forgotten cluster is asked again."""
     brokers = BrokerCalls("http://127.0.0.1:1")
     calls = TopicCalls(brokers, clock)
     with pytest.raises(BrokersUnavailable, match="list") as first:

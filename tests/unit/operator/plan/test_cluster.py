@@ -1,4 +1,4 @@
-"""The plan of a Cluster as a whole: its parts stand side by side, and none stops another."""
+"""The plan of a whole Cluster: its parts are planned independently, and none blocks another."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def cluster(replicas: int = 3, *, annotations: dict[str, str] | None = None, **s
 
 
 def drawn(of: Cluster) -> Wanted:
-    """Return the fingerprints that the pods of a Cluster shall have."""
+    """Return the fingerprints that the pods of a Cluster should have."""
     return plan_cluster(of, Observed(now=NOW), CONTEXT).wanted["a"]
 
 
 def running(of: Cluster, replicas: int = 3, **said: Any) -> Observed:
-    """Return so many brokers that run what a Cluster asks for, and answer."""
+    """Return the given number of running brokers that match the Cluster and answer."""
     hashes: dict[str, Any] = {"pod_spec_hash": drawn(of).pod_spec_hash, "config_hash": drawn(of).config_hash}
     sets: tuple[ObservedSet, ...] = (stateful_set(replicas, **hashes),)
     pods: tuple[ObservedPod, ...] = tuple(pod(broker, **hashes) for broker in range(replicas))
@@ -74,7 +74,7 @@ def running(of: Cluster, replicas: int = 3, **said: Any) -> Observed:
 
 
 def replicas_drawn(plan: ClusterPlan) -> dict[str, int]:
-    """Return the replicas of each StatefulSet."""
+    """Return the number of replicas of each StatefulSet."""
     return {
         each["metadata"]["name"]: each["spec"]["replicas"]
         for each in plan.manifests
@@ -83,7 +83,7 @@ def replicas_drawn(plan: ClusterPlan) -> dict[str, int]:
 
 
 def test_a_new_cluster_is_drawn_and_nothing_else_is_done() -> None:
-    """Events of its pods tell when to look again; brokers that do not answer are asked again soon."""
+    """A new Cluster gets its StatefulSets and no action; brokers that do not answer are asked again after 10 s."""
     plan = plan_cluster(cluster(), Observed(now=NOW), CONTEXT)
 
     assert replicas_drawn(plan) == {"main-etcd": 1, "main-a": 3}
@@ -92,7 +92,7 @@ def test_a_new_cluster_is_drawn_and_nothing_else_is_done() -> None:
 
 
 def test_a_cluster_at_rest_asks_for_nothing() -> None:
-    """Not even for another look."""
+    """A Cluster that matches its spec needs no action and no requeue."""
     plan = plan_cluster(cluster(), running(cluster()), CONTEXT)
 
     assert plan.actions == ()
@@ -100,7 +100,7 @@ def test_a_cluster_at_rest_asks_for_nothing() -> None:
 
 
 def test_every_part_goes_on_beside_the_others() -> None:
-    """Disks, configuration, a new broker and a roll in one step."""
+    """The plan enlarges disks, changes configuration, adds a broker and continues a roll in the same step."""
     old = cluster()
     new = cluster(
         4,
@@ -128,7 +128,7 @@ def test_every_part_goes_on_beside_the_others() -> None:
 
 
 def test_a_restart_waits_until_the_set_has_the_newest_template() -> None:
-    """In the step in which the template is applied no pod goes yet, but the roll is told."""
+    """No pod is restarted in the step that applies the new template, but the pending roll is reported."""
     old, new = cluster(), cluster(config={"num.io.threads": "6"})
     first = plan_cluster(new, running(old), CONTEXT)
     hashes: dict[str, Any] = {
@@ -147,14 +147,14 @@ def test_a_restart_waits_until_the_set_has_the_newest_template() -> None:
 
 
 def test_a_blocked_roll_of_silent_brokers_is_looked_at_less_often() -> None:
-    """They do not come back faster by being asked."""
+    """A blocked roll whose brokers do not answer is checked again only after 10 s."""
     old, new = cluster(), cluster(config={"num.io.threads": "6"})
 
     assert plan_cluster(new, running(old, brokers=None), CONTEXT).requeue_seconds == 10
 
 
 def test_restarts_can_be_forbidden_by_annotation() -> None:
-    """Everything else is done."""
+    """The annotation `no-restarts` suspends the roll, and all other changes are made."""
     old = cluster()
     new = cluster(config={"num.io.threads": "6"}, annotations={"fairlead.dev/no-restarts": "true"})
     plan = plan_cluster(new, running(old), CONTEXT)
@@ -165,7 +165,7 @@ def test_restarts_can_be_forbidden_by_annotation() -> None:
 
 
 def test_an_order_to_restart_all_is_put_on_every_pod_first() -> None:
-    """Then it leaves the Cluster; the pods' own marks are carried out from the next step on."""
+    """An order to restart all brokers is written to every pod first and removed from the Cluster afterwards."""
     asked = cluster(annotations={"fairlead.dev/restart": "weekly"})
     seen = running(asked)
     marked = (seen.pods[0], *(replace(each, restart_asked="weekly") for each in seen.pods[1:]))
@@ -175,7 +175,7 @@ def test_an_order_to_restart_all_is_put_on_every_pod_first() -> None:
 
 
 def test_fewer_brokers_are_remembered_in_the_status() -> None:
-    """What was meant is read from there, and metadata is asked for."""
+    """Brokers that leave are recorded in the status, and the plan asks for metadata while the status names them."""
     meant = ClusterStatus(scale_down=ScaleDownStatus(broker_id=4, broker_ids=(3, 4), partitions_left=0))
     fewer = cluster(3, status=meant)
     seen = running(fewer, 5, brokers=answer(range(5), topics={}))
@@ -193,7 +193,7 @@ def test_fewer_brokers_are_remembered_in_the_status() -> None:
 
 
 def test_metadata_is_asked_for_where_a_disk_is_at_stake() -> None:
-    """To be emptied, or deleted by hand under its pod, or behind and waited for. Otherwise topics are not listed."""
+    """Metadata is requested only when a disk may be deleted or the roll waits for a broker that is behind."""
     of = cluster()
     blocked = condition(
         ConditionName.ROLL_BLOCKED, "True", "BrokersNotReady", "broker 1 is not ready", now=NOW
@@ -210,7 +210,7 @@ def test_metadata_is_asked_for_where_a_disk_is_at_stake() -> None:
 
 @pytest.mark.parametrize("size", ["2Gi", "4Gi"])
 def test_disks_of_etcd_grow_like_those_of_brokers(size: str) -> None:
-    """By the same rules; an external one has none."""
+    """Volumes of a managed etcd grow by the rules of broker volumes; an external etcd has no volumes."""
     of = cluster(etcd={"managed": {"replicas": 1, "storage": {"size": size}}})
     member = claim(0, name="data-main-etcd-0", pool="", requested="2Gi")
     seen = running(of, claims=(member,))
@@ -225,7 +225,7 @@ def test_disks_of_etcd_grow_like_those_of_brokers(size: str) -> None:
 
 
 def test_an_address_from_outside_lasts_while_its_load_balancer_is_made_anew() -> None:
-    """Nobody is restarted for the pause, and who restarts in it goes on telling it; another listener ends it."""
+    """A broker advertises its load balancer's address while the load balancer is recreated, without a restart."""
     listener = {"type": "loadbalancer", "perBroker": True}
     of, internal = cluster(2, listeners={"data": listener}), cluster(2)
     told = (claim(0, told_address="broker-0:9520"), claim(1))
@@ -240,7 +240,7 @@ def test_an_address_from_outside_lasts_while_its_load_balancer_is_made_anew() ->
 
 
 def test_an_address_that_a_broker_learned_when_it_started_is_noted() -> None:
-    """A load balancer that is quick has one before the pod starts; without the note nobody would have it forgotten."""
+    """An address that a broker has advertised since its start is recorded in its claim."""
     of = cluster(2, listeners={"data": {"type": "loadbalancer", "perBroker": True}})
     services = tuple(
         {
@@ -262,7 +262,7 @@ def test_an_address_that_a_broker_learned_when_it_started_is_noted() -> None:
 
 @pytest.mark.parametrize("type_", ["internal", "nodeport"])
 def test_the_address_of_a_load_balancer_that_is_not_asked_for_any_more_is_forgotten(type_: str) -> None:
-    """Also where brokers keep Services of their own: no load balancer comes back to them."""
+    """A load balancer's address is forgotten with a restart when the listener no longer has load balancers."""
     of = cluster(2, listeners={"data": {"type": type_, "perBroker": True}})
     told = (claim(0, told_address="broker-0:9520"), claim(1))
     plan = plan_cluster(of, running(of, 2, claims=told), CONTEXT)
@@ -274,7 +274,7 @@ def test_the_address_of_a_load_balancer_that_is_not_asked_for_any_more_is_forgot
 
 
 def test_an_address_at_nodes_lasts_while_its_port_is_not_known() -> None:
-    """Its Service is made anew; without a host of theirs brokers have none at nodes."""
+    """A broker keeps advertising its node port address while the port of its Service is unknown."""
     listener = {"type": "nodeport", "perBroker": True, "advertisedHost": "broker-{id}"}
     of = cluster(2, listeners={"data": listener})
     told = (claim(0, told_address="broker-0:30520"), claim(1))

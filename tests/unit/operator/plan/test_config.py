@@ -1,4 +1,4 @@
-"""Dynamic configuration: only what differs is altered, and what left the spec is reset."""
+"""Dynamic configuration: only differing keys are altered, and keys that left the spec are reset."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from plan_kit import answer
 
 
 def test_only_what_differs_is_altered() -> None:
-    """A key that is set to what is wanted is not written again; an equal default is still set."""
+    """A key with the wanted value is not written again; a key that equals its default is set explicitly."""
     entries = answer([0], config={"num.partitions": "6", "retention.bytes": "100"}).config
     wanted = {"num.partitions": "6", "retention.bytes": "200", "retention.ms": "604800000"}
 
@@ -15,12 +15,12 @@ def test_only_what_differs_is_altered() -> None:
 
 
 def test_what_is_not_wanted_is_reset() -> None:
-    """Also what somebody set by hand: the resource is the source."""
+    """A key that the Cluster does not name is reset, even if it was set by hand."""
     entries = answer([0], config={"num.partitions": "6"}).config
 
     assert changes({}, entries) == {"num.partitions": None}
 
 
 def test_keys_that_the_brokers_do_not_know_are_left_out() -> None:
-    """An older release has fewer keys; the rest is applied."""
+    """Keys that an older broker release does not know are skipped, and the other keys are applied."""
     assert changes({"key.of.tomorrow": "1"}, answer([0]).config) == {}

@@ -34,12 +34,12 @@ OLD, NEW = "old", "new"
 
 
 def wish_of(replicas: int = 3) -> EtcdWish:
-    """Wish for so many members of the newest template."""
+    """Return a wish for the given number of members with the newest template."""
     return EtcdWish(replicas, NEW, tuple(EtcdPlace(f"e-{n}", f"http://e-{n}:2380") for n in range(5)))
 
 
 def member_of(ordinal: int, *, learner: bool = False, started: bool = True) -> EtcdMember:
-    """Return the entry of the list; its id is 10 more than its ordinal."""
+    """Return the member list entry of an ordinal; the member id is the ordinal plus 10."""
     name = f"e-{ordinal}" if started else ""
     return EtcdMember(10 + ordinal, name, (f"http://e-{ordinal}:2380",), learner)
 
@@ -47,7 +47,7 @@ def member_of(ordinal: int, *, learner: bool = False, started: bool = True) -> E
 def answer_of(
     ordinal: int, *, leader: int = 0, learner: bool = False, errors: tuple[str, ...] = ()
 ) -> EtcdStatus:
-    """Return what a member says; e-0 leads unless told otherwise."""
+    """Return the status answer of a member; e-0 is the leader by default."""
     return EtcdStatus(10 + ordinal, 10 + leader, learner, "3.6.0", errors)
 
 
@@ -55,7 +55,7 @@ POD = EtcdPod("pod", ready=True, initial_cluster=NOBODY_JOINS, state="existing",
 
 
 def healthy(count: int = 3) -> ObservedEtcd:
-    """Return an etcd in which everything is as it should be."""
+    """Return a healthy etcd with the given number of members."""
     ordinals = range(count)
     return ObservedEtcd(
         live=EtcdSet(count, NOBODY_JOINS, "existing", pod_spec_hash=NEW),
@@ -67,31 +67,31 @@ def healthy(count: int = 3) -> ObservedEtcd:
 
 
 def listed(observed: ObservedEtcd, *more: EtcdMember) -> tuple[EtcdMember, ...]:
-    """Return the members that are known, and more."""
+    """Return the listed members followed by more members."""
     assert observed.members is not None
     return (*observed.members, *more)
 
 
 def set_of(observed: ObservedEtcd) -> EtcdSet:
-    """Return the StatefulSet."""
+    """Return the observed StatefulSet."""
     assert observed.live is not None
     return observed.live
 
 
 def without_answer(observed: ObservedEtcd, *ordinals: int) -> ObservedEtcd:
-    """Return the same with pods that are not ready and do not answer."""
+    """Return a copy in which the given pods are not ready and do not answer."""
     pods = {n: replace(pod, ready=n not in ordinals) for n, pod in observed.pods.items()}
     answers = {n: answer for n, answer in observed.answers.items() if n not in ordinals}
     return replace(observed, pods=pods, answers=answers)
 
 
 def kinds(plan: EtcdPlan) -> list[type]:
-    """Return what is ordered, by kind."""
+    """Return the types of the planned actions."""
     return [type(action) for action in plan.actions]
 
 
 def test_the_first_members_start_together_as_a_new_cluster() -> None:
-    """All are told of all, and as long as none runs nothing else is done."""
+    """The first members of an etcd start together as a new cluster, each with the complete member list."""
     plan = plan_etcd(wish_of(), ObservedEtcd())
 
     assert plan.inputs is not None
@@ -104,7 +104,7 @@ def test_the_first_members_start_together_as_a_new_cluster() -> None:
 
 
 def starting(recorded: int, wish: int = 3) -> EtcdPlan:
-    """Plan for three first members that run, some of them written down."""
+    """Plan for three running first members, of which the first few are recorded in their claims."""
     seen = healthy()
     claims = {n: claim if n < recorded else replace(claim, member_id="") for n, claim in seen.claims.items()}
     live = EtcdSet(3, "first", "new", pod_spec_hash=NEW)
@@ -112,7 +112,7 @@ def starting(recorded: int, wish: int = 3) -> EtcdPlan:
 
 
 def test_a_new_cluster_is_formed_when_every_member_is_written_down() -> None:
-    """Until then nobody is taken for lost, and a changed wish waits."""
+    """A new etcd is formed when every member is recorded in its claim; until then a changed wish waits."""
     half, whole = starting(1, wish=1), starting(3)
 
     assert half.inputs is not None
@@ -124,7 +124,7 @@ def test_a_new_cluster_is_formed_when_every_member_is_written_down() -> None:
 
 
 def test_members_whose_statefulset_is_gone_come_back_on_their_data() -> None:
-    """Written down is formed: a StatefulSet that was deleted does not begin a new cluster on old claims."""
+    """Members whose StatefulSet was deleted are restarted on their claims, not as a new cluster."""
     plan = plan_etcd(wish_of(1), replace(healthy(), live=None, pods={}, members=None, answers={}))
     found = plan_etcd(wish_of(), replace(healthy(), live=None, pods={}))
 
@@ -136,7 +136,7 @@ def test_members_whose_statefulset_is_gone_come_back_on_their_data() -> None:
 
 
 def test_a_healthy_etcd_is_left_alone() -> None:
-    """No order, no earlier look, and the rows say who leads."""
+    """A healthy etcd gets no action and no requeue, and its status shows the leader."""
     plan = plan_etcd(wish_of(), healthy())
 
     assert plan.actions == ()
@@ -148,7 +148,7 @@ def test_a_healthy_etcd_is_left_alone() -> None:
 
 
 def test_a_missing_member_is_added_as_a_learner() -> None:
-    """The lowest first, when all others are well; its pod comes after it is in the list."""
+    """The lowest missing member is added as a learner when all members are healthy, before its pod exists."""
     plan = plan_etcd(wish_of(5), healthy())
     sick = plan_etcd(wish_of(5), without_answer(healthy(), 2))
 
@@ -162,7 +162,7 @@ def test_a_missing_member_is_added_as_a_learner() -> None:
 
 
 def joining(**others: Any) -> ObservedEtcd:
-    """Return an etcd of three to which e-3 was added."""
+    """Return an etcd of three members to which the learner e-3 was added."""
     told = ",".join(f"e-{n}=http://e-{n}:2380" for n in range(4))
     seen = healthy()
     given: dict[str, Any] = {
@@ -175,7 +175,7 @@ def joining(**others: Any) -> ObservedEtcd:
 
 
 def test_a_learner_gets_a_pod_that_knows_all_members() -> None:
-    """Exactly the list of etcd, in the order of the ordinals."""
+    """The pod of a learner gets the member list of etcd in the order of ordinals."""
     plan = plan_etcd(wish_of(5), joining(pods=healthy().pods))
 
     assert plan.inputs is not None
@@ -187,7 +187,7 @@ def test_a_learner_gets_a_pod_that_knows_all_members() -> None:
 
 
 def test_a_learner_is_written_down_before_it_votes() -> None:
-    """Promoted only when its claim says whose data it holds: else a loss of memory could not be told later."""
+    """A learner is promoted only after its member id is recorded in its claim, which makes data loss detectable."""
     runs = {**healthy().answers, 3: answer_of(3, learner=True)}
     named = listed(healthy(), member_of(3, learner=True))
     first = plan_etcd(wish_of(5), joining(members=named, answers=runs))
@@ -203,7 +203,7 @@ def test_a_learner_is_written_down_before_it_votes() -> None:
 
 
 def test_a_pod_that_was_told_to_join_nobody_is_replaced() -> None:
-    """Once its StatefulSet would tell the next one right, and not before."""
+    """A pod that has no initial cluster to join is deleted when its StatefulSet has the current member list."""
     pods = {**healthy().pods, 3: replace(POD, uid="pod-3", ready=False)}
     plan = plan_etcd(wish_of(5), joining(pods=pods))
     unsettled = EtcdSet(4, set_of(joining()).initial_cluster, "existing", settled=False)
@@ -216,7 +216,7 @@ def test_a_pod_that_was_told_to_join_nobody_is_replaced() -> None:
 
 
 def test_a_learner_on_the_data_of_another_gets_an_empty_volume() -> None:
-    """A member that was taken out keeps one of its data from starting."""
+    """A learner whose claim has the data of a removed member gets a new claim and pod."""
     plan = plan_etcd(wish_of(5), joining(claims={**healthy().claims, 3: EtcdClaim("claim-3", "77")}))
 
     counted = plan_etcd(wish_of(5), joining(claims={**healthy().claims, 3: EtcdClaim("claim-3", "b")}))
@@ -226,7 +226,7 @@ def test_a_learner_on_the_data_of_another_gets_an_empty_volume() -> None:
 
 
 def test_a_learner_that_is_not_wanted_any_more_goes() -> None:
-    """A growth that is taken back before it ended."""
+    """A learner that the wish no longer includes is removed."""
     plan = plan_etcd(wish_of(), joining())
 
     assert kinds(plan) == [RemoveMember]
@@ -234,7 +234,7 @@ def test_a_learner_that_is_not_wanted_any_more_goes() -> None:
 
 
 def test_a_lost_volume_takes_its_member_out() -> None:
-    """The claim is another one, and the pod does not answer: the member is gone for good, also if it led."""
+    """A member is removed when its claim was replaced and its pod does not answer, even if it was the leader."""
     seen = without_answer(healthy(), 0)
     seen = replace(
         seen,
@@ -249,7 +249,7 @@ def test_a_lost_volume_takes_its_member_out() -> None:
 
 
 def test_a_lost_volume_waits_for_the_others() -> None:
-    """Without a healthy majority of the rest nobody is taken out, and nothing else is done either."""
+    """A member with a lost volume is not removed while the other members have no healthy majority."""
     seen = without_answer(healthy(), 1, 2)
     seen = replace(seen, claims={**seen.claims, 1: EtcdClaim("another")})
     plan = plan_etcd(wish_of(5), seen)
@@ -260,7 +260,7 @@ def test_a_lost_volume_waits_for_the_others() -> None:
 
 
 def test_a_claim_on_its_way_out_is_no_lost_volume() -> None:
-    """Its successor is judged when it is there; a member that answers on a foreign claim is written down instead."""
+    """A claim that is being deleted is not judged as lost; an answering member is recorded in an unlabelled claim."""
     seen = without_answer(healthy(), 2)
     going = replace(seen, claims={**seen.claims, 2: EtcdClaim("claim-2", deleting=True)})
     answering = replace(healthy(), claims={**healthy().claims, 2: EtcdClaim("claim-2")})
@@ -270,7 +270,7 @@ def test_a_claim_on_its_way_out_is_no_lost_volume() -> None:
 
 
 def test_the_place_of_a_member_that_was_taken_out_is_cleared_first() -> None:
-    """Old data goes, with the pod that holds it and whoever deleted it, and then the new member is added."""
+    """The claim and the pod of a removed member are deleted before a new member is added in its place."""
     rest = replace(without_answer(healthy(), 2), members=tuple(map(member_of, range(2))))
     going = replace(rest, claims={**rest.claims, 2: EtcdClaim("claim-2", "c", deleting=True)})
     empty = replace(rest, claims={**rest.claims, 2: EtcdClaim("claim-2")})
@@ -282,7 +282,7 @@ def test_the_place_of_a_member_that_was_taken_out_is_cleared_first() -> None:
 
 
 def test_members_that_are_not_wanted_leave_from_the_top() -> None:
-    """Out of etcd first, then its pod, then its claim; and with no leadership in its hands."""
+    """Members leave from the highest ordinal: out of etcd, then pod and claim, after a leader's transfer."""
     plan = plan_etcd(wish_of(), healthy(5))
     leading = replace(healthy(5), answers={n: answer_of(n, leader=4) for n in range(5)})
     gone = replace(healthy(5), members=tuple(map(member_of, range(4))))
@@ -308,14 +308,14 @@ def test_members_that_are_not_wanted_leave_from_the_top() -> None:
 
 
 def test_nobody_leaves_a_majority_that_would_not_hold() -> None:
-    """5 to 3 with three members down waits."""
+    """No member is removed from an etcd of five with three unreachable members."""
     down = without_answer(healthy(5), 1, 2, 3)
 
     assert plan_etcd(wish_of(), down).actions == ()
 
 
 def test_a_statefulset_that_was_scaled_by_hand_is_put_right() -> None:
-    """Up or down: pods are as many as members."""
+    """A StatefulSet that was scaled by hand is set back to the number of members."""
     seen = healthy()
     up = plan_etcd(wish_of(), replace(seen, live=replace(set_of(seen), replicas=7)))
     down = replace(seen, live=replace(set_of(seen), replicas=0), pods={}, members=None, answers={})
@@ -328,7 +328,7 @@ def test_a_statefulset_that_was_scaled_by_hand_is_put_right() -> None:
 
 
 def test_a_lost_majority_is_left_alone_and_told() -> None:
-    """Whatever is wished: nothing is ordered, pods and what they are told stay, and the message is a runbook."""
+    """An etcd without a majority gets no action and keeps its pods, and the condition tells how to recover it."""
     seen = replace(
         without_answer(healthy(), 1, 2), members=None, answers={0: replace(answer_of(0), leader_id=0)}
     )
@@ -350,7 +350,7 @@ def test_a_lost_majority_is_left_alone_and_told() -> None:
 
 
 def test_ready_pods_that_the_operator_cannot_reach_are_no_lost_majority() -> None:
-    """They talk to each other; what is between them and the operator is looked at."""
+    """Ready pods that the operator cannot reach are reported as `Unreachable`, with a hint at network policies."""
     plan = plan_etcd(wish_of(), replace(healthy(), members=None, answers={}))
 
     assert (plan.verdict.status, plan.verdict.reason) == ("Unknown", "Unreachable")
@@ -358,7 +358,7 @@ def test_ready_pods_that_the_operator_cannot_reach_are_no_lost_majority() -> Non
 
 
 def test_a_new_template_restarts_members_one_at_a_time_the_leader_last() -> None:
-    """Each only while all are well and no pod is on its way."""
+    """A new template restarts members one at a time, the leader last, and only while all members are healthy."""
     seen = healthy()
     old = {n: replace(pod, pod_spec_hash=OLD) for n, pod in seen.pods.items()}
     first = plan_etcd(wish_of(), replace(seen, pods=old))
@@ -374,7 +374,7 @@ def test_a_new_template_restarts_members_one_at_a_time_the_leader_last() -> None
 
 
 def test_a_restart_that_somebody_asks_for_is_done() -> None:
-    """With the reason that was given."""
+    """A restart that a user requested is carried out with the given reason."""
     seen = healthy()
     plan = plan_etcd(wish_of(), replace(seen, pods={**seen.pods, 1: replace(seen.pods[1], restart="disk")}))
 
@@ -382,7 +382,7 @@ def test_a_restart_that_somebody_asks_for_is_done() -> None:
 
 
 def test_a_pod_that_never_became_ready_is_repaired_at_once() -> None:
-    """A bad image that was put right: also before the first start, and without a majority; but never in a circle."""
+    """Pods with an old template that never became ready are deleted at once; pods with the newest template are kept."""
     seen = replace(without_answer(healthy(), 0, 1, 2), members=None)
     bad = {n: replace(pod, pod_spec_hash=OLD) for n, pod in seen.pods.items()}
     plan = plan_etcd(wish_of(), replace(seen, pods=bad))
@@ -396,7 +396,7 @@ def test_a_pod_that_never_became_ready_is_repaired_at_once() -> None:
 
 
 def test_a_pod_whose_claim_was_deleted_by_hand_stays_unless_others_carry_on() -> None:
-    """The claim goes with the pod that holds it, and a single member's data with both."""
+    """A pod whose claim is being deleted is restarted only if the other members have a majority without it."""
     for count, restarted in ((1, []), (3, [DeleteEtcdPod])):
         seen = healthy(count)
         old = replace(seen.pods[count - 1], pod_spec_hash=OLD)
@@ -408,7 +408,7 @@ def test_a_pod_whose_claim_was_deleted_by_hand_stays_unless_others_carry_on() ->
 
 
 def test_a_volume_is_thrown_away_when_somebody_asks() -> None:
-    """When the others carry on without it; a pod that is going already is not deleted twice."""
+    """The volume of a member is emptied on request if the others have a majority; a pod being deleted is skipped."""
     seen = healthy()
     asked = replace(seen, pods={**seen.pods, 1: replace(seen.pods[1], empty_volume=True)})
     going = replace(
@@ -426,7 +426,7 @@ def test_a_volume_is_thrown_away_when_somebody_asks() -> None:
 
 
 def test_an_alarm_and_a_member_without_a_leader_are_told() -> None:
-    """With etcd's own words; a majority carries on."""
+    """An alarm and a member without a leader make etcd unhealthy, and the condition quotes etcd's message."""
     alarm = {**healthy().answers, 1: answer_of(1, errors=("NOSPACE",)), 2: replace(answer_of(2), leader_id=0)}
     plan = plan_etcd(wish_of(), replace(healthy(), answers=alarm))
 
@@ -437,7 +437,7 @@ def test_an_alarm_and_a_member_without_a_leader_are_told() -> None:
 
 
 def test_members_of_others_are_left_alone() -> None:
-    """They count for the majority, a new member is told of them, and the condition names them."""
+    """Members that the operator did not add stay, count for the majority, and are named in the condition."""
     stranger, nameless = (
         EtcdMember(99, "guest", ("http://guest:2380",)),
         EtcdMember(98, "", ("http://x:2380",)),
@@ -454,7 +454,7 @@ def test_members_of_others_are_left_alone() -> None:
 
 
 def test_a_pod_beside_the_members_is_a_row_without_an_id() -> None:
-    """Such as one that was told nothing yet."""
+    """A pod that is not yet a member has a status row without a member id."""
     seen = healthy(1)
     plan = plan_etcd(wish_of(1), replace(seen, pods={**seen.pods, 1: POD, 8: POD}))
 
@@ -473,7 +473,7 @@ def test_a_pod_beside_the_members_is_a_row_without_an_id() -> None:
 def test_an_external_etcd_is_only_asked(
     endpoints: list[str], answered: list[str], status: str, reason: str
 ) -> None:
-    """A majority of endpoints that answers is healthy; TLS is left to the brokers; nothing is ever ordered."""
+    """An external etcd is healthy if a majority of its endpoints answers; it gets no action, and TLS is not asked."""
     asked = [url for url in endpoints if url.startswith("http:")]
     answers = {url: answer_of(n) for n, url in enumerate(answered)}
     plan = plan_external(endpoints, answers, asked=asked)
@@ -486,7 +486,7 @@ def test_an_external_etcd_is_only_asked(
 
 
 def test_the_wish_follows_the_resource() -> None:
-    """Members by their pods' names, and a fingerprint that the image changes."""
+    """The wish names the members after their pods, and its fingerprint depends on the image."""
     wish = etcd_wish(cluster_of(etcd={"managed": {"replicas": 5}}), IMAGES)
     other = etcd_wish(cluster_of(etcd={"managed": {"replicas": 5}}), replace(IMAGES, etcd="other"))
 

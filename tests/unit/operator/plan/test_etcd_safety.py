@@ -1,4 +1,4 @@
-"""Whatever is seen of an etcd, however contradictory: what the plan may never order."""
+"""Safety of the etcd plan: the actions that it never orders, for arbitrary and contradictory observations."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ ANSWERS = st.builds(
 
 @st.composite
 def member_lists(draw: st.DrawFn) -> tuple[EtcdMember, ...]:
-    """Return members of different places, at most one of them a learner, as etcd allows."""
+    """Return members with different places, with at most one learner, as etcd allows."""
     ordinals = draw(st.sets(ORDINALS, min_size=1))
     learner = draw(st.one_of(st.none(), ORDINALS))
     return tuple(
@@ -65,7 +65,7 @@ def member_lists(draw: st.DrawFn) -> tuple[EtcdMember, ...]:
 
 
 def seen() -> st.SearchStrategy[ObservedEtcd]:
-    """Return what could be seen at any moment."""
+    """Return a strategy for arbitrary observations of an etcd."""
     return st.builds(
         ObservedEtcd,
         st.one_of(st.none(), SETS),
@@ -77,7 +77,7 @@ def seen() -> st.SearchStrategy[ObservedEtcd]:
 
 
 def is_healthy(observed: ObservedEtcd, member: EtcdMember) -> bool:
-    """Say whether a member answered as itself, with a leader and without alarms."""
+    """Return whether a member answered with its own id, has a leader, and has no alarms."""
     return any(
         answer.member_id == member.member_id and answer.healthy for answer in observed.answers.values()
     )
@@ -85,7 +85,7 @@ def is_healthy(observed: ObservedEtcd, member: EtcdMember) -> bool:
 
 @given(st.sampled_from([1, 3, 5]), seen())
 def test_a_plan_risks_nothing(replicas: int, observed: ObservedEtcd) -> None:
-    """One change of members at most, none without a majority, and no claim goes whose member is still counted."""
+    """A plan changes at most one member, none without a majority, and deletes no claim of a counted member."""
     plan = plan_etcd(EtcdWish(replicas, "new", PLACES), observed)
     changes = [
         each
@@ -119,7 +119,7 @@ def test_a_plan_risks_nothing(replicas: int, observed: ObservedEtcd) -> None:
 
 @given(st.sampled_from([1, 3, 5]), seen())
 def test_no_member_loses_a_deleted_claim_with_its_pod(replicas: int, observed: ObservedEtcd) -> None:
-    """Unless the others are a healthy majority, or it has not joined yet."""
+    """A member whose claim is being deleted keeps its pod unless the others are a healthy majority or it is new."""
     plan = plan_etcd(EtcdWish(replicas, "new", PLACES), observed)
     members = observed.members or ()
     at_stake = {
@@ -139,7 +139,7 @@ def test_no_member_loses_a_deleted_claim_with_its_pod(replicas: int, observed: O
 
 @given(st.sampled_from([1, 3, 5]), seen())
 def test_the_members_that_there_are_keep_their_pods(replicas: int, observed: ObservedEtcd) -> None:
-    """A pod goes only after its member; and nothing ever starts a second cluster beside one that was formed."""
+    """A member keeps its pod while it is listed, and a formed etcd is never started as a new cluster."""
     plan = plan_etcd(EtcdWish(replicas, "new", PLACES), observed)
     places = {place.peer_url: ordinal for ordinal, place in enumerate(PLACES)}
 

@@ -1,4 +1,4 @@
-"""Volumes of etcd that grow: who is restarted for it, and how large a store they are told to have."""
+"""Growing volumes of etcd: which members are restarted, and which quota their stores get."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WISH: Final = EtcdWish(3, NEW, tuple(EtcdPlace(f"e-{n}", f"http://e-{n}:2380") f
 def an_etcd(
     *, quotas: tuple[int, int, int] = (SMALL, SMALL, SMALL), told: int = LARGE, errors: tuple[str, ...] = ()
 ) -> ObservedEtcd:
-    """Return an etcd of three, each with a store of some size, whose template has that of larger volumes."""
+    """Return an etcd of three members with the given store quotas, and the quota of larger volumes in its template."""
     return ObservedEtcd(
         live=EtcdSet(3, NOBODY_JOINS, "existing", pod_spec_hash=NEW, quota_bytes=told),
         pods={
@@ -53,25 +53,25 @@ def an_etcd(
 
 
 def at(ordinal: int, since: str = "2026-01-01T10:00:05Z", *, overdue: bool = False) -> EtcdRestart:
-    """Return the restart that the status remembers."""
+    """Return the planned restart that the status records."""
     return EtcdRestart(ordinal, "its volume has grown", since, overdue)
 
 
 def without(seen: ObservedEtcd, ordinal: int, restart: EtcdRestart | None) -> ObservedEtcd:
-    """Return the same while the pod of a member is away."""
+    """Return a copy in which the pod of a member is missing."""
     answers = {n: answer for n, answer in seen.answers.items() if n != ordinal}
     pods = {n: pod for n, pod in seen.pods.items() if n != ordinal}
     return replace(seen, answers=answers, pods=pods, restart=restart)
 
 
 def restarted(plan: EtcdPlan) -> list[int]:
-    """Return whose pods are deleted."""
+    """Return the ordinals of deleted pods."""
     return [action.ordinal for action in plan.actions if isinstance(action, DeleteEtcdPod)]
 
 
 @pytest.mark.parametrize("errors", [(), FULL])
 def test_members_learn_of_larger_volumes_one_after_the_other(errors: tuple[str, ...]) -> None:
-    """The leader last; also when the store is full, which is why volumes are enlarged."""
+    """Members are restarted one after the other for larger volumes, the leader last, even while the store is full."""
     first = plan_etcd(WISH, an_etcd(errors=errors))
     last = plan_etcd(WISH, an_etcd(quotas=(SMALL, LARGE, LARGE), errors=errors))
     done = plan_etcd(WISH, an_etcd(quotas=(LARGE, LARGE, LARGE), errors=errors))
@@ -84,12 +84,12 @@ def test_members_learn_of_larger_volumes_one_after_the_other(errors: tuple[str, 
 
 @pytest.mark.parametrize("errors", [("memberID:10 alarm:CORRUPT ",), (*FULL, "memberID:11 alarm:CORRUPT ")])
 def test_nobody_is_restarted_beside_a_damaged_member(errors: tuple[str, ...]) -> None:
-    """Whatever else may be done for its volume."""
+    """No member is restarted while another member has corrupt data."""
     assert restarted(plan_etcd(WISH, an_etcd(errors=errors))) == []
 
 
 def test_a_full_store_without_room_stays_full() -> None:
-    """As long as one of them has none: it would only raise the alarm again."""
+    """The alarm of a full store stays while one member has no free space."""
     seen = an_etcd(quotas=(LARGE, LARGE, LARGE), errors=FULL)
     filled = replace(seen, answers={**seen.answers, 1: replace(seen.answers[1], store_bytes=28 * MIB)})
     untold = an_etcd(quotas=(LARGE, LARGE, 0), errors=FULL)
@@ -98,7 +98,7 @@ def test_a_full_store_without_room_stays_full() -> None:
 
 
 def test_a_full_store_is_no_time_for_other_restarts() -> None:
-    """A new template waits until the members are well."""
+    """A requested restart or a missing member waits while the store is full."""
     seen = an_etcd(quotas=(LARGE, LARGE, LARGE), errors=FULL)
     asked = replace(seen, pods={**seen.pods, 1: replace(seen.pods[1], restart="please")})
     gone = replace(seen, pods={n: pod for n, pod in seen.pods.items() if n != 1})
@@ -108,7 +108,7 @@ def test_a_full_store_is_no_time_for_other_restarts() -> None:
 
 
 def test_a_member_that_does_not_answer_stops_it() -> None:
-    """The others are needed."""
+    """No member is restarted while another member does not answer or has no leader."""
     seen = an_etcd()
     silent = replace(seen, answers={n: answer for n, answer in seen.answers.items() if n != 1})
     leaderless = replace(seen, answers={**seen.answers, 1: replace(seen.answers[1], leader_id=0)})
@@ -118,7 +118,7 @@ def test_a_member_that_does_not_answer_stops_it() -> None:
 
 
 def test_a_store_never_shrinks_and_an_unknown_one_is_left_alone() -> None:
-    """A template with less, or pods that were told nothing, restart nobody; nor does one that is not seen yet."""
+    """A smaller quota, an unknown quota and an unsettled template restart no member."""
     unseen = an_etcd()
     assert unseen.live is not None
     unseen = replace(unseen, live=replace(unseen.live, settled=False))
@@ -128,7 +128,7 @@ def test_a_store_never_shrinks_and_an_unknown_one_is_left_alone() -> None:
 
 
 def test_a_volume_that_has_not_grown_yet_is_waited_for() -> None:
-    """Its store would be larger than it."""
+    """A member whose volume is still growing is not restarted."""
     seen = an_etcd()
     growing = {n: replace(claim, growing=n == 2) for n, claim in seen.claims.items()}
 
@@ -136,7 +136,7 @@ def test_a_volume_that_has_not_grown_yet_is_waited_for() -> None:
 
 
 def test_a_file_system_grows_when_its_pod_starts() -> None:
-    """Where the driver says so; a pod that was made since has done it."""
+    """A pod is restarted once for a file system that grows at a pod's start."""
     seen = an_etcd(quotas=(LARGE, LARGE, LARGE))
     waits = replace(seen.claims[1], waits_for_restart_since="2026-01-01T11:00:00Z")
     waiting = replace(seen, claims={**seen.claims, 1: waits})
@@ -147,7 +147,7 @@ def test_a_file_system_grows_when_its_pod_starts() -> None:
 
 
 def test_the_store_is_as_large_as_the_smallest_volume_allows() -> None:
-    """What the API server refused to enlarge keeps the size that it has; claims that go or say nothing do not count."""
+    """The store quota follows the smallest claim; claims that are being deleted or have no size are ignored."""
     seen = an_etcd()
     claims = {
         **seen.claims,
@@ -164,7 +164,7 @@ def test_the_store_is_as_large_as_the_smallest_volume_allows() -> None:
 
 
 def test_larger_volumes_are_a_change_until_the_last_member_is_back() -> None:
-    """From the wish on, although the template follows later; while a pod is away, and while it is not ready."""
+    """A growing volume is reported as a change from the wish until the last member is ready again."""
     wish = replace(WISH, volume_bytes=8000)
     grown = an_etcd(quotas=(1000, 1000, 1000), told=1000)
     done = an_etcd(quotas=(3200, 3200, 3200), told=3200)
@@ -187,7 +187,7 @@ def test_larger_volumes_are_a_change_until_the_last_member_is_back() -> None:
 
 
 def test_a_planned_restart_of_one_of_three_is_healthy() -> None:
-    """For a while, and if no other member is unhealthy; a restart that no status remembers is none."""
+    """One member of three in a planned restart is healthy for a while, if no other member is unhealthy."""
     seen, second = an_etcd(), an_etcd()
     second = replace(second, answers={0: second.answers[0]})
     planned = plan_etcd(WISH, without(seen, 2, at(2))).verdict
@@ -204,7 +204,7 @@ def test_a_planned_restart_of_one_of_three_is_healthy() -> None:
 
 
 def test_a_planned_restart_of_the_only_member_is_not_taken_for_a_loss() -> None:
-    """Etcd is away for that time, and no majority has to be brought back."""
+    """A planned restart of the only member is not reported as a lost majority."""
     three = an_etcd()
     assert three.live is not None
     seen = ObservedEtcd(
@@ -221,7 +221,7 @@ def test_a_planned_restart_of_the_only_member_is_not_taken_for_a_loss() -> None:
 
 
 def test_a_member_that_was_removed_is_not_waited_for() -> None:
-    """Its restart is over with it."""
+    """A recorded restart of a removed member is dropped."""
     seen = an_etcd(quotas=(LARGE, LARGE, LARGE))
     pods = {**seen.pods, 3: replace(seen.pods[0], uid="pod-3")}
 
@@ -229,7 +229,7 @@ def test_a_member_that_was_removed_is_not_waited_for() -> None:
 
 
 def test_every_restart_that_is_due_is_a_change() -> None:
-    """A new template, a wish of a user, a file system that grows at a start; a pod that goes is due for nothing."""
+    """A restart for a template, a user's request or a growing file system is a change; a pod being deleted has none."""
     seen = an_etcd(quotas=(LARGE, LARGE, LARGE))
     waits = replace(seen.claims[1], waits_for_restart_since="2026-01-01T11:00:00Z")
     old = {**seen.pods, 1: replace(seen.pods[1], pod_spec_hash="old")}
@@ -243,7 +243,7 @@ def test_every_restart_that_is_due_is_a_change() -> None:
 
 
 def test_a_refused_pod_is_named_in_the_condition() -> None:
-    """The condition of an etcd that is not healthy has the API server's words about a pod that it refuses."""
+    """The condition of an unhealthy etcd quotes the API server's refusal of a pod."""
     refused = 'pods "e-0" is forbidden: exceeded quota'
 
     assert refused in plan_etcd(WISH, ObservedEtcd(refused=refused)).verdict.message

@@ -1,4 +1,4 @@
-"""Which images run: what the Cluster names, else what runs, else the operator's own."""
+"""Images of a Cluster: the image in its spec, else the running image, else the operator's own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OWN = Images(broker="registry.example:5000/fairlead:2", etcd="etcd:2")
 
 
 def cluster(**spec: object) -> Cluster:
-    """Return a Cluster with what is said in its spec."""
+    """Return a Cluster with the given fields in its spec."""
     pool = {"name": "a", "replicas": 1, "storage": {"size": "1Gi"}}
     return Cluster.parse(
         {"metadata": {"name": "main", "namespace": "shop"}, "spec": {"brokers": [pool], **spec}}
@@ -24,12 +24,12 @@ def cluster(**spec: object) -> Cluster:
 
 
 def test_a_new_cluster_runs_the_operators_own_images() -> None:
-    """Nothing runs and nothing is named."""
+    """A new Cluster without an image runs the operator's own images."""
     assert images_of(cluster(), Observed(now=NOW), OWN) == OWN
 
 
 def test_what_runs_goes_on_until_somebody_asks() -> None:
-    """A newer operator alone restarts nobody."""
+    """Running images stay until the spec names another; a newer operator restarts no broker."""
     running = Observed(
         now=NOW,
         sets=(stateful_set(1, image="fairlead:1"),),
@@ -43,7 +43,7 @@ def test_what_runs_goes_on_until_somebody_asks() -> None:
 
 
 def test_pods_tell_what_runs_while_their_set_is_made_anew() -> None:
-    """A larger disk makes a set away for a moment; a newer operator must not upgrade anybody in it."""
+    """The image of the newest pod is kept while the StatefulSet is recreated."""
     away = Observed(
         now=NOW,
         pods=(
@@ -57,7 +57,7 @@ def test_pods_tell_what_runs_while_their_set_is_made_anew() -> None:
 
 
 def test_an_image_that_starts_nowhere_is_given_up_with_its_name() -> None:
-    """The one before comes back while somebody runs it; else one that has served waits, and a new one does not."""
+    """An image that starts in no pod is replaced by the running image, or by the operator's own in a new Cluster."""
     sets = (stateful_set(3, image="fairlead:bad"),)
     bad = pod(
         0, image="fairlead:bad", stuck="ImagePullBackOff: no such image", created="2026-05-04T12:00:00Z"
@@ -77,7 +77,7 @@ def test_an_image_that_starts_nowhere_is_given_up_with_its_name() -> None:
 
 
 def test_an_external_etcd_has_no_image_to_name() -> None:
-    """The operator's own stands there and is not used."""
+    """An external etcd has the operator's own image, which is not used."""
     external = cluster(etcd={"external": {"endpoints": ["http://etcd:2379"]}})
 
     assert images_of(external, Observed(now=NOW), OWN).etcd == "etcd:2"
@@ -93,5 +93,5 @@ def test_an_external_etcd_has_no_image_to_name() -> None:
     ],
 )
 def test_a_tag_takes_the_place_of_tag_and_digest(image: str, tagged: str) -> None:
-    """A port of the registry is no tag."""
+    """A tag replaces the tag and digest of an image, and the port of the registry is kept."""
     assert with_tag(image, "9") == tagged

@@ -1,4 +1,4 @@
-"""What the plans need is read out of objects of Kubernetes, however little of them is there."""
+"""The observations that plans need, read from Kubernetes objects with any part missing."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def pod_object(status: dict[str, Any] | None = None, **metadata: Any) -> dict[st
 
 
 def test_a_new_pod_is_neither_ready_nor_stuck() -> None:
-    """It has no status yet, and no annotations."""
+    """A new pod without a status is neither ready nor stuck."""
     seen = observe_pod(pod_object())
 
     assert seen == ObservedPod(name="main-a-3", uid="u", pool="a", broker=3, created="2026-01-01T00:00:00Z")
 
 
 def test_everything_that_a_pod_says_is_read() -> None:
-    """Fingerprints, wishes of people, readiness, and whether it goes."""
+    """The fingerprints, requests, readiness and deletion of a pod are read."""
     annotations = {
         "fairlead.dev/pod-spec-hash": "s",
         "fairlead.dev/restart-config-hash": "c",
@@ -64,7 +64,7 @@ def test_everything_that_a_pod_says_is_read() -> None:
 
 
 def test_the_newest_pod_tells_what_runs() -> None:
-    """Of etcd's pods too, whose StatefulSet may be away for a moment; other containers do not count."""
+    """The newest pod determines the running image of brokers and etcd, and other containers are ignored."""
     old = pod_object() | {"spec": {"containers": [{"name": "broker", "image": "fairlead:1"}]}}
     members = [
         pod_object(creationTimestamp=created) | {"spec": {"containers": [{"name": "etcd", "image": image}]}}
@@ -79,7 +79,7 @@ def test_the_newest_pod_tells_what_runs() -> None:
 
 
 def test_a_pod_without_an_index_is_numbered_by_its_name() -> None:
-    """Older releases of Kubernetes put no label; a pod of another name is no broker."""
+    """A pod without the index label gets its broker id from its name; a pod with another name is no broker."""
     named = observe_pod(pod_object(labels={"fairlead.dev/pool": "a"}))
 
     assert named is not None
@@ -139,7 +139,7 @@ def test_a_pod_without_an_index_is_numbered_by_its_name() -> None:
     ],
 )
 def test_a_pod_that_will_not_start_by_waiting_says_why(status: dict[str, Any], why: str | None) -> None:
-    """What only needs time is not stuck."""
+    """A pod that waiting cannot repair is stuck with the reason; a pod that only needs time is not."""
     seen = observe_pod(pod_object(status))
 
     assert seen is not None
@@ -147,7 +147,7 @@ def test_a_pod_that_will_not_start_by_waiting_says_why(status: dict[str, Any], w
 
 
 def test_a_long_reason_is_cut() -> None:
-    """The words of a runtime may fill pages."""
+    """The reason of a stuck pod is truncated to 500 characters."""
     seen = observe_pod(pod_object({"phase": "Failed", "message": "x" * 2000}))
 
     assert seen is not None
@@ -156,7 +156,7 @@ def test_a_long_reason_is_cut() -> None:
 
 
 def test_a_stateful_set_tells_its_brokers_and_its_template() -> None:
-    """Ids, disks, image and fingerprints, and whether its controller has seen the newest."""
+    """The broker ids, disk, image and fingerprints of a StatefulSet are read, and whether its controller saw it."""
     claim_template = {
         "metadata": {"name": "data"},
         "spec": {"storageClassName": "fast", "resources": {"requests": {"storage": "5Gi"}}},
@@ -193,7 +193,7 @@ def test_a_stateful_set_tells_its_brokers_and_its_template() -> None:
 
 
 def test_a_bare_stateful_set_can_be_read() -> None:
-    """One that is going, of no pool, without a template of disks."""
+    """A StatefulSet without a pool and a claim template can be read."""
     metadata = {"name": "main-etcd", "uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z"}
     seen = observe_set({"metadata": metadata, "spec": {}})
 
@@ -201,7 +201,7 @@ def test_a_bare_stateful_set_can_be_read() -> None:
 
 
 def test_a_claim_tells_sizes_and_what_it_waits_for() -> None:
-    """A file system that grows at the next start, since when."""
+    """The sizes of a claim are read, and the time since which its file system waits for a pod's start."""
     pending = {
         "type": "FileSystemResizePending",
         "status": "True",
@@ -230,7 +230,7 @@ def test_a_claim_tells_sizes_and_what_it_waits_for() -> None:
 
 
 def test_a_resize_that_is_over_or_never_dated_asks_for_no_restart() -> None:
-    """A condition that is false, and one of which nobody says since when."""
+    """A resize condition that is false or has no time asks for no restart."""
     for said in ({"status": "False"}, {"status": "True"}):
         claim = {
             "metadata": {"name": "data-main-a-3", "uid": "u"},
@@ -245,20 +245,20 @@ def test_a_resize_that_is_over_or_never_dated_asks_for_no_restart() -> None:
 
 @pytest.mark.parametrize("name", ["data-main-a-3-copy", "data-main-a-3-1", "backup-1", "main-a-3"])
 def test_a_copy_of_a_claim_is_nobodys_disk(name: str) -> None:
-    """Whoever keeps a copy of a claim with all its labels would else lose it with the disk of another broker."""
+    """A copy of a claim with all its labels is not taken for the disk of a broker."""
     labels = {"fairlead.dev/cluster": "main", "fairlead.dev/pool": "a"}
 
     assert observe_claim({"metadata": {"name": name, "uid": "u", "labels": labels}, "spec": {}}) is None
 
 
 def test_a_copy_of_a_pod_is_no_broker() -> None:
-    """As one for debugging, which bears the labels of the broker that it was made from."""
+    """A copy of a pod with the labels of a broker is not taken for a broker."""
     assert observe_pod(pod_object(name="main-a-3-copy")) is None
     assert observe_pod(pod_object(name="main-a-3-1")) is None
 
 
 def test_things_are_found_by_pool_and_broker() -> None:
-    """None where there is no such thing; a broker that is gone or unknown is not registered."""
+    """Observed objects are found by pool and broker; a gone or unknown broker is not registered."""
     seen = Observed(now=NOW, pods=(pod(1),), sets=(stateful_set(1),))
     says: BrokersAnswer = answer([0, gone_broker(1)])
 
@@ -271,7 +271,7 @@ QUOTA = 'pods "main-a-1" is forbidden: exceeded quota: small'
 
 
 def attempt(second: int, what: str, *, succeeds: bool = False, combined: bool = False) -> dict[str, Any]:
-    """Return the Event of a StatefulSet's controller about an attempt to create something."""
+    """Return the Event of a StatefulSet controller that tried to create a pod or claim."""
     result = "successful" if succeeds else f"failed error: {QUOTA}"
     note = f"create {what} in StatefulSet main-a {result}"
     return {
@@ -283,7 +283,7 @@ def attempt(second: int, what: str, *, succeeds: bool = False, combined: bool = 
 
 
 def test_pods_that_a_set_should_have_are_named() -> None:
-    """From its first ordinal on; one replica where it does not say."""
+    """The expected pods of a StatefulSet start at its first ordinal, and are one pod by default."""
     metadata = {"name": "main-a"}
 
     assert pods_expected({"metadata": metadata, "spec": {}}) == {0: "main-a-0"}
@@ -296,7 +296,7 @@ def test_pods_that_a_set_should_have_are_named() -> None:
 @pytest.mark.parametrize("what", ["Pod main-a-1", "Claim data-main-a-1 Pod main-a-1"])
 @pytest.mark.parametrize("combined", [False, True])
 def test_the_refusal_of_a_missing_pod_is_read_out_of_events(what: str, *, combined: bool) -> None:
-    """Of the pod itself or of its claim; other pods have other names."""
+    """The refusal of a missing pod or its claim is read from Events; pods with other names are ignored."""
     claimed = attempt(5, "Claim data-main-a-1 Pod main-a-1", succeeds=True)
     events = [claimed, attempt(5, what, combined=combined), attempt(6, "Pod main-a-11", succeeds=True)]
 
@@ -304,7 +304,7 @@ def test_the_refusal_of_a_missing_pod_is_read_out_of_events(what: str, *, combin
 
 
 def test_a_refusal_is_over_when_a_later_attempt_succeeded() -> None:
-    """A pod that is missing then was deleted, and comes back; a claim alone does not make a pod."""
+    """A refusal is over when a later attempt created the pod; a created claim alone does not end it."""
     failed, made = attempt(3, "Pod main-a-1"), attempt(9, "Pod main-a-1", succeeds=True)
     series = {**attempt(1, "Pod main-a-1"), "series": {"lastObservedTime": "2026-01-01T00:00:10.000001Z"}}
     missing = {1: "main-a-1"}
@@ -315,7 +315,7 @@ def test_a_refusal_is_over_when_a_later_attempt_succeeded() -> None:
 
 
 def test_missing_pods_are_counted_over_all_sets() -> None:
-    """A set that goes asks for none."""
+    """Missing pods are counted over all StatefulSets except those being deleted."""
     sets = (stateful_set(2), stateful_set(1, name="main-b", pool="b", terminating=True))
 
     assert Observed(now=NOW, sets=sets, pods=(pod(0),)).lacks_pods

@@ -17,5 +17,5 @@ from fairlead_operator.plan.observed import is_paused
     ],
 )
 def test_the_annotation_pauses(annotations: dict[str, str] | None, paused: bool) -> None:
-    """However YAML's or Python's truth was written down."""
+    """The annotation pauses a resource for `true` in either YAML's or Python's notation."""
     assert is_paused({"metadata": {"name": "main", "annotations": annotations}}) is paused

@@ -1,4 +1,4 @@
-"""Which broker is restarted next: by what stands in the cluster now, one ready one at a time, the controller last."""
+"""The order of a roll: one ready broker at a time, the controller last, by the current state of the cluster."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from plan_kit import NEW, answer, claim, gone_broker, old_pod, pod
 
 
 def plan(pods: Iterable[ObservedPod], says: BrokersAnswer | None, **said: Any) -> RollPlan:
-    """Plan for brokers 0, 1 and 2 of a settled pool, but for what is said."""
+    """Plan for brokers 0, 1 and 2 of a settled pool, with the given differences."""
     facts: dict[str, Any] = {
         "brokers": frozenset({0, 1, 2}),
         "pods": tuple(pods),
@@ -25,19 +25,19 @@ def plan(pods: Iterable[ObservedPod], says: BrokersAnswer | None, **said: Any) -
 
 
 def restarted(planned: RollPlan) -> list[tuple[int, bool]]:
-    """Return who is to be restarted, and whether by permit."""
+    """Return the brokers to restart, each with whether its restart needs the permit."""
     return [(order.broker, order.permit) for order in planned.restarts]
 
 
 def test_nothing_is_restarted_while_all_pods_are_the_newest() -> None:
-    """Pods with the wanted fingerprints are left alone."""
+    """Pods with the wanted fingerprints are not restarted."""
     planned = plan([pod(0), pod(1), pod(2)], answer([0, 1, 2], controller=0))
 
     assert planned == RollPlan(pending={}, stuck={})
 
 
 def test_the_controller_is_restarted_last() -> None:
-    """Of ready pods the one with the lowest id goes first, and the controller when no other is left."""
+    """The ready pod with the lowest id is restarted first, and the controller last."""
     says = answer([0, 1, 2], controller=0)
 
     assert restarted(plan([old_pod(0), old_pod(1), old_pod(2)], says)) == [(1, True)]
@@ -46,7 +46,7 @@ def test_the_controller_is_restarted_last() -> None:
 
 
 def test_an_order_names_the_very_pod_and_all_reasons() -> None:
-    """The uid is that of the pod that was seen, so that its successor is never meant."""
+    """A restart order has all reasons and the uid of the observed pod, which excludes its successor."""
     changed = old_pod(1, config_hash="config-1", restart_asked="true")
     resized = {1: claim(1, waits_for_restart_since="2026-05-04T11:30:00Z")}
     planned = plan([pod(0), changed, pod(2)], answer([0, 1, 2]), claims=resized)
@@ -62,7 +62,7 @@ def test_an_order_names_the_very_pod_and_all_reasons() -> None:
 
 
 def test_a_pod_that_started_after_its_disk_grew_is_left_alone() -> None:
-    """The file system grows when a pod starts: one restart is enough, also while the claim still says otherwise."""
+    """A pod that started after its disk grew is not restarted again."""
     grown = {1: claim(1, waits_for_restart_since="2026-05-04T10:30:00Z")}
     planned = plan([pod(0), pod(1), pod(2)], answer([0, 1, 2]), claims=grown)
 
@@ -70,7 +70,7 @@ def test_a_pod_that_started_after_its_disk_grew_is_left_alone() -> None:
 
 
 def test_a_ready_broker_stays_while_another_is_not_ready() -> None:
-    """Also a pod that needs no restart has to be ready first."""
+    """A ready broker is not restarted while the pod of another broker is not ready."""
     says = answer([0, 1, 2])
     for others in ([pod(2, ready=False)], [pod(2, terminating=True)], []):
         planned = plan([old_pod(0), old_pod(1), *others], says)
@@ -82,7 +82,7 @@ def test_a_ready_broker_stays_while_another_is_not_ready() -> None:
 
 
 def test_a_ready_broker_stays_while_another_is_not_registered() -> None:
-    """A pod is ready a moment before the cluster knows its broker again."""
+    """A ready broker is not restarted while another broker is not registered."""
     planned = plan([old_pod(0), pod(1), pod(2)], answer([0, 1, gone_broker(2)]))
 
     assert planned.restarts == ()
@@ -91,7 +91,7 @@ def test_a_ready_broker_stays_while_another_is_not_registered() -> None:
 
 
 def test_a_pod_that_is_not_ready_goes_first() -> None:
-    """Nobody is worse off when a pod goes that serves nothing; by permit where its broker is registered."""
+    """A pod that is not ready is restarted first, with the permit if its broker is registered."""
     pods = [old_pod(0), old_pod(1), old_pod(2, ready=False)]
 
     assert restarted(plan(pods, answer([0, 1, 2]))) == [(2, True)]
@@ -99,7 +99,7 @@ def test_a_pod_that_is_not_ready_goes_first() -> None:
 
 
 def test_stuck_pods_with_an_old_template_go_at_once() -> None:
-    """The new template may be what they need; nobody is asked for a broker that is not registered."""
+    """Stuck pods with an old template are restarted at once without the permit if their brokers are not registered."""
     pods = [
         old_pod(0, ready=False, stuck="ImagePullBackOff"),
         old_pod(1, ready=False, stuck="CrashLoopBackOff"),
@@ -110,14 +110,14 @@ def test_stuck_pods_with_an_old_template_go_at_once() -> None:
 
 
 def test_a_stuck_pod_whose_broker_is_registered_needs_the_permit() -> None:
-    """It may live for moments between two crashes, and be missed then."""
+    """A stuck pod whose broker is registered needs the permit, because the broker may serve between two crashes."""
     pods = [pod(0), old_pod(1, ready=False, stuck="CrashLoopBackOff"), pod(2)]
 
     assert restarted(plan(pods, answer([0, 1, 2]))) == [(1, True)]
 
 
 def test_a_stuck_pod_with_the_newest_template_stops_the_roll() -> None:
-    """Restarting it would change nothing, and the next broker would fail the same way."""
+    """A stuck pod with the newest template stops the roll, because the next broker would fail the same way."""
     pods = [pod(0, ready=False, stuck="broker: CrashLoopBackOff"), old_pod(1), old_pod(2)]
     planned = plan(pods, answer([1, 2]))
 
@@ -128,7 +128,7 @@ def test_a_stuck_pod_with_the_newest_template_stops_the_roll() -> None:
 
 
 def test_a_stuck_pod_is_told_of_also_without_a_roll() -> None:
-    """The first start may fail as well."""
+    """A stuck pod is reported even without a roll."""
     planned = plan([pod(0, ready=False, stuck="Unschedulable"), pod(1), pod(2)], None)
 
     assert planned.stuck == {0: "Unschedulable"}
@@ -136,7 +136,7 @@ def test_a_stuck_pod_is_told_of_also_without_a_roll() -> None:
 
 
 def test_ready_brokers_stay_while_nobody_answers() -> None:
-    """Without an answer nobody knows whether a broker can be spared."""
+    """Ready brokers are not restarted while no broker answers."""
     planned = plan([old_pod(0, ready=False), old_pod(1), old_pod(2)], None)
 
     assert planned.restarts == ()
@@ -145,21 +145,21 @@ def test_ready_brokers_stay_while_nobody_answers() -> None:
 
 
 def test_pods_of_a_cluster_that_serves_nobody_go_at_once() -> None:
-    """Where no pod is ready and no broker answers, as before the first start, there is nobody to ask or to miss one."""
+    """Pods with an old template are restarted at once when no pod is ready and no broker answers."""
     pods = [old_pod(0, ready=False), old_pod(1, ready=False), pod(2, ready=False)]
 
     assert restarted(plan(pods, None)) == [(0, False), (1, False)]
 
 
 def test_stuck_pods_go_also_while_nobody_answers() -> None:
-    """The repair of a bad template must not wait for the brokers that it keeps from starting."""
+    """Stuck pods with an old template are restarted even while no broker answers."""
     pods = [pod(0), old_pod(1, ready=False, stuck="ErrImagePull"), pod(2)]
 
     assert restarted(plan(pods, None)) == [(1, False)]
 
 
 def test_no_pod_goes_before_its_set_has_the_newest_template() -> None:
-    """It would come back as the old one, and be restarted twice."""
+    """No pod is restarted before its StatefulSet has the newest template."""
     planned = plan([old_pod(0), pod(1), pod(2)], answer([0, 1, 2]), settled=frozenset())
 
     assert planned.restarts == ()
@@ -168,7 +168,7 @@ def test_no_pod_goes_before_its_set_has_the_newest_template() -> None:
 
 
 def test_restarts_can_be_forbidden() -> None:
-    """The annotation keeps every pod, and it is told who waits."""
+    """The annotation that forbids restarts keeps every pod, and the waiting broker is reported."""
     planned = plan([old_pod(0), pod(1), pod(2)], answer([0, 1, 2]), restarts_allowed=False)
 
     assert planned.restarts == ()
@@ -177,7 +177,7 @@ def test_restarts_can_be_forbidden() -> None:
 
 
 def test_asked_restarts_begin_when_every_pod_is_marked() -> None:
-    """An order to the whole Cluster is put on all pods before the first one goes."""
+    """A requested restart of all brokers begins after every pod is marked."""
     pods = [pod(0, restart_asked="true"), pod(1), pod(2)]
 
     assert plan(pods, answer([0, 1, 2]), asking_pods=True).pending == {}
@@ -185,19 +185,19 @@ def test_asked_restarts_begin_when_every_pod_is_marked() -> None:
 
 
 def test_brokers_that_are_leaving_are_not_restarted() -> None:
-    """They are emptied, and neither their template nor their readiness matters."""
+    """Brokers that are leaving are not restarted."""
     planned = plan([pod(0), pod(1), old_pod(2, ready=False)], answer([0, 1, 2]), brokers=frozenset({0, 1}))
 
     assert planned.pending == {}
 
 
 def test_a_pool_that_is_not_drawn_keeps_its_pods() -> None:
-    """Without a wanted template a pod is neither old nor new."""
+    """A pool without a wanted template keeps its pods."""
     assert plan([old_pod(0), pod(1), pod(2)], answer([0, 1, 2]), wanted={}).pending == {}
 
 
 def test_an_empty_disk_is_given_when_others_have_all_records() -> None:
-    """Claim and pod go together, each by its uid."""
+    """A broker gets an empty disk if other replicas have all its records; its claim is deleted with its pod by uid."""
     says = answer([0, 1, 2], topics={"orders": [{"replicas": [1, 2]}, {"replicas": [0, 2]}]})
     planned = plan([pod(0), pod(1, new_disk_asked=True), pod(2)], says)
 
@@ -205,7 +205,7 @@ def test_an_empty_disk_is_given_when_others_have_all_records() -> None:
 
 
 def test_an_empty_disk_is_refused_where_it_has_the_last_copy() -> None:
-    """Partitions that would be lost are named; another pod goes meanwhile."""
+    """An empty disk is refused for the last copy of a partition, and another broker is restarted first."""
     says = answer([0, 1, 2], topics={"orders": [{"replicas": [1, 2], "isr": [1]}, {"replicas": [1]}]})
     planned = plan([pod(0), pod(1, new_disk_asked=True), pod(2)], says)
 
@@ -218,7 +218,7 @@ def test_an_empty_disk_is_refused_where_it_has_the_last_copy() -> None:
 
 
 def test_an_empty_disk_waits_until_topics_are_known() -> None:
-    """What cannot be seen is not deleted."""
+    """An empty disk waits until the topics are known."""
     planned = plan([pod(0), pod(1, new_disk_asked=True), pod(2)], answer([0, 1, 2]))
 
     assert planned.restarts == ()
@@ -226,7 +226,7 @@ def test_an_empty_disk_waits_until_topics_are_known() -> None:
 
 
 def test_a_claim_that_somebody_deleted_keeps_the_last_copy_while_its_pod_runs() -> None:
-    """It goes with the pod that holds it, so that pod stays for as long as records are nowhere else."""
+    """A pod whose claim is being deleted is not restarted while it has the last copy of a partition."""
     going = {broker: claim(broker, terminating=broker == 1) for broker in range(3)}
     pods = [pod(0), old_pod(1), pod(2)]
     at_risk = answer([0, 1, 2], topics={"orders": [{"replicas": [1, 2], "isr": [1]}]})
@@ -241,7 +241,7 @@ def test_a_claim_that_somebody_deleted_keeps_the_last_copy_while_its_pod_runs() 
 
 
 def test_a_pod_without_a_claim_goes_alone() -> None:
-    """Its claim may have been deleted by hand already."""
+    """A pod whose claim is already deleted is restarted alone."""
     says = answer([0, 1, 2], topics={})
     planned = plan([pod(0), pod(1, new_disk_asked=True), pod(2)], says, claims={})
 
@@ -249,12 +249,12 @@ def test_a_pod_without_a_claim_goes_alone() -> None:
 
 
 def test_a_pod_that_is_going_is_not_restarted_again() -> None:
-    """Its order was given already."""
+    """A pod that is being deleted is not restarted again."""
     assert plan([old_pod(0, terminating=True), pod(1), pod(2)], answer([0, 1, 2])).pending == {}
 
 
 def test_a_broker_learns_its_address_from_outside_by_a_restart() -> None:
-    """Once for each address, and not where it tells clients that one already."""
+    """A broker is restarted once for a new external address, unless it already advertises that address."""
     outside = {0: "broker-0:9520", 1: "lb-1.example.com:9520", 2: "lb-2.example.com:9520"}
     claims = {0: claim(0), 1: claim(1), 2: claim(2, told_address="lb-2.example.com:9520")}
     pods = [pod(0), pod(1), pod(2)]
@@ -268,7 +268,7 @@ def test_a_broker_learns_its_address_from_outside_by_a_restart() -> None:
 
 
 def test_a_broker_forgets_an_address_that_nobody_serves_any_more() -> None:
-    """The listener has none from outside now, and the broker still tells clients the old one."""
+    """A broker is restarted to drop an external address that the listener no longer has."""
     claims = {0: claim(0, told_address="broker-0:9520"), 1: claim(1, told_address="lb-1.example.com:9520")}
     planned = plan([pod(0), pod(1), pod(2)], answer([0, 1, 2]), claims=claims)
 

@@ -1,4 +1,4 @@
-"""How many brokers each pool has now: more come at once, fewer leave one at a time when they keep nothing."""
+"""The number of brokers of each pool: brokers are added at once, and removed one at a time when empty."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ON_THREE = {"orders": [{"replicas": [0, 1, 2], "min_isr": 2}]}
 def given(
     wanted: int, running: int, says: BrokersAnswer | None, *, meant: Iterable[int] = (), **said: Any
 ) -> ScaleInput:
-    """Return what is seen of pool `a` with so many brokers wanted and running."""
+    """Return the input for pool `a` with the given numbers of wanted and running brokers."""
     facts: dict[str, Any] = {
         "pools": (Pool(name="a", first_broker=0, replicas=wanted),),
         "sets": (stateful_set(running),),
@@ -48,24 +48,24 @@ def given(
 def scaled(
     wanted: int, running: int, says: BrokersAnswer | None, *, meant: Iterable[int] = (), **said: Any
 ) -> ScalePlan:
-    """Plan for what `given` returns."""
+    """Plan for the input that `given` returns."""
     return plan_scale(given(wanted, running, says, meant=meant, **said))
 
 
 def test_a_new_pool_has_what_the_spec_asks_for() -> None:
-    """Nobody is asked before the first brokers start."""
+    """A new pool gets the replicas of its spec without asking brokers."""
     planned = scaled(3, 0, None, sets=(), pods=())
 
     assert planned == ScalePlan(replicas={"a": 3}, staying=frozenset({0, 1, 2}))
 
 
 def test_more_brokers_come_at_once() -> None:
-    """Growing waits for nobody, also while brokers do not answer."""
+    """More brokers are added at once, even while no broker answers."""
     assert scaled(5, 3, None).replicas == {"a": 5}
 
 
 def test_brokers_stay_while_nobody_answers() -> None:
-    """What they keep is not known."""
+    """No broker is removed while no broker answers."""
     planned = scaled(3, 5, None)
 
     assert planned.replicas == {"a": 5}
@@ -75,7 +75,7 @@ def test_brokers_stay_while_nobody_answers() -> None:
 
 
 def test_what_is_meant_is_told_before_anybody_is_asked() -> None:
-    """The status names the brokers first; only then the first of them hears of it."""
+    """The status names the leaving brokers before the first of them is cordoned."""
     planned = scaled(3, 5, answer(range(5), topics=ON_THREE))
 
     assert planned.actions == ()
@@ -84,7 +84,7 @@ def test_what_is_meant_is_told_before_anybody_is_asked() -> None:
 
 
 def test_all_that_leave_are_cordoned_and_the_highest_is_drained() -> None:
-    """Nothing moves from one to the next that leaves."""
+    """All leaving brokers are cordoned, and only the one with the highest id is drained."""
     planned = scaled(3, 5, answer(range(5), topics=ON_THREE | {"logs": [{"replicas": [4, 0]}]}), meant=[3, 4])
 
     assert planned.actions == (CordonBroker(3), CordonBroker(4), DrainBroker(4))
@@ -92,7 +92,7 @@ def test_all_that_leave_are_cordoned_and_the_highest_is_drained() -> None:
 
 
 def test_a_drain_goes_on_until_nothing_is_left() -> None:
-    """A replica that is being moved away counts until it is gone."""
+    """A drain lasts until every replica is gone; a replica that is being moved away still counts."""
     draining = described_broker(4, state="draining", cordoned=True)
     moving = ON_THREE | {"logs": [{"replicas": [0, 4], "removing": [4], "adding": [1]}]}
     says = answer([0, 1, 2, described_broker(3, cordoned=True), draining], topics=moving)
@@ -104,7 +104,7 @@ def test_a_drain_goes_on_until_nothing_is_left() -> None:
 
 
 def test_a_broker_that_keeps_nothing_loses_its_pod() -> None:
-    """One at a time: the next one is drained when this one is gone."""
+    """A drained broker without replicas loses its pod, and the next broker is drained afterwards."""
     draining = described_broker(4, state="draining", cordoned=True)
     says = answer([0, 1, 2, described_broker(3, cordoned=True), draining], topics=ON_THREE)
     planned = scaled(3, 5, says, meant=[3, 4])
@@ -114,7 +114,7 @@ def test_a_broker_that_keeps_nothing_loses_its_pod() -> None:
 
 
 def test_an_uncordoned_broker_keeps_its_pod_even_if_it_is_empty() -> None:
-    """It could be given a replica in the same moment."""
+    """An empty broker that is not cordoned keeps its pod, because it could still get a replica."""
     planned = scaled(3, 4, answer(range(4), topics=ON_THREE), meant=[3])
 
     assert planned.replicas == {"a": 4}
@@ -122,7 +122,7 @@ def test_an_uncordoned_broker_keeps_its_pod_even_if_it_is_empty() -> None:
 
 
 def test_a_broker_keeps_its_pod_until_who_tells_of_replicas_knows_of_its_cordon() -> None:
-    """Each question may be answered by another broker, whose older view may lack a replica placed before the cordon."""
+    """A leaving broker keeps its pod until the broker that listed the replicas knows its cordon."""
     cordoned = described_broker(3, cordoned=True)
     says = answer([0, 1, 2, cordoned], topics=ON_THREE)
     older = replace(says, metadata=metadata(ON_THREE, [*map(described_broker, range(4))]))
@@ -132,7 +132,7 @@ def test_a_broker_keeps_its_pod_until_who_tells_of_replicas_knows_of_its_cordon(
 
 
 def test_the_next_broker_waits_until_the_pod_of_the_last_one_is_gone() -> None:
-    """Two brokers never leave at the same time."""
+    """The next leaving broker waits until the pod of the previous one is gone."""
     says = answer(
         [0, 1, 2, described_broker(3, cordoned=True), gone_broker(4, cordoned=True)], topics=ON_THREE
     )
@@ -143,14 +143,14 @@ def test_the_next_broker_waits_until_the_pod_of_the_last_one_is_gone() -> None:
 
 
 def test_a_broker_that_never_came_leaves_at_once() -> None:
-    """The cluster does not know it, so it keeps nothing."""
+    """A leaving broker that never registered is removed at once."""
     planned = scaled(3, 4, answer(range(3), topics=ON_THREE), meant=[3])
 
     assert planned.replicas == {"a": 3}
 
 
 def test_a_gone_broker_is_forgotten_when_it_keeps_nothing() -> None:
-    """It has no pod, nobody asks for it, and no partition names it."""
+    """A gone broker without replicas, pod and place in the spec is unregistered."""
     says = answer([0, 1, 2, gone_broker(4, cordoned=True)], topics=ON_THREE)
 
     assert scaled(3, 3, says, meant=[4]).actions == (UnregisterBroker(4),)
@@ -158,26 +158,26 @@ def test_a_gone_broker_is_forgotten_when_it_keeps_nothing() -> None:
 
 
 def test_a_gone_broker_that_keeps_replicas_is_not_forgotten() -> None:
-    """It may come back with them."""
+    """A gone broker that still has replicas is not unregistered."""
     says = answer([0, 1, 2, gone_broker(4)], topics={"logs": [{"replicas": [0, 4]}]})
 
     assert scaled(3, 3, says).actions == ()
 
 
 def test_a_gone_broker_that_is_wanted_is_not_forgotten() -> None:
-    """Its pod comes back."""
+    """A gone broker that the spec asks for is not unregistered."""
     says = answer([0, 1, gone_broker(2)], topics={})
 
     assert scaled(3, 3, says, pods=(pod(0), pod(1))).actions == ()
 
 
 def test_what_was_meant_is_over_when_the_brokers_are_forgotten() -> None:
-    """The status names nobody any more."""
+    """The status no longer names leaving brokers after all of them are unregistered."""
     assert scaled(3, 3, answer(range(3), topics={}), meant=[3, 4]).leaving is None
 
 
 def test_a_raised_spec_takes_everybody_back() -> None:
-    """The drain ends and the cordons are taken away; it is remembered until the brokers say so."""
+    """A raised spec ends the drain and the cordons, and the status names the brokers until the brokers confirm it."""
     draining = described_broker(4, state="draining", cordoned=True)
     says = answer([0, 1, 2, described_broker(3, cordoned=True), draining], topics=ON_THREE)
     planned = scaled(5, 5, says, meant=[3, 4])
@@ -188,24 +188,24 @@ def test_a_raised_spec_takes_everybody_back() -> None:
 
 
 def test_a_broker_that_somebody_else_cordoned_stays_cordoned() -> None:
-    """Only those that the operator meant to take away are taken back."""
+    """A cordon that the operator did not set stays."""
     says = answer([0, 1, described_broker(2, cordoned=True)], topics={})
 
     assert scaled(3, 3, says).actions == ()
 
 
 def test_taking_back_waits_for_brokers_that_answer() -> None:
-    """Nothing of what was meant is forgotten while nobody can be asked."""
+    """Leaving brokers stay in the status while no broker answers."""
     assert scaled(5, 5, None, meant=[3, 4]).leaving == Leaving(brokers=(3, 4))
 
 
 def test_a_broker_that_is_wanted_back_and_unknown_is_meant_no_longer() -> None:
-    """It was forgotten already and comes as a new one."""
+    """An unregistered broker that the spec asks for again is removed from the leaving brokers."""
     assert scaled(4, 3, answer(range(3), topics={}), meant=[3]).leaving is None
 
 
 def test_fewer_brokers_than_replicas_are_refused() -> None:
-    """Topics and numbers are named, and the set stays as it is."""
+    """A spec with fewer brokers than replicas is refused with topics and numbers, and the StatefulSet is unchanged."""
     planned = scaled(2, 3, answer(range(3), topics=ON_THREE), meant=[2])
 
     assert planned.replicas == {"a": 3}
@@ -220,7 +220,7 @@ def test_fewer_brokers_than_replicas_are_refused() -> None:
 
 
 def test_a_broker_that_may_not_leave_is_looked_after_like_the_others() -> None:
-    """A refusal may stand for weeks, in which images and configuration change."""
+    """A broker whose removal is refused stays part of rolls and configuration."""
     refused = scaled(2, 3, answer(range(3), topics=ON_THREE))
     announced = scaled(2, 3, answer(range(3), topics={}))
 
@@ -229,7 +229,7 @@ def test_a_broker_that_may_not_leave_is_looked_after_like_the_others() -> None:
 
 
 def test_so_few_brokers_that_none_could_be_restarted_are_refused() -> None:
-    """There has to be one more than must be in sync; a topic with one replica asks for nothing."""
+    """A spec is refused if restarting one of its brokers would violate `min.insync.replicas`."""
     strict = {"orders": [{"replicas": [0, 1], "min_isr": 2}], "single": [{"replicas": [0], "min_isr": 1}]}
     planned = scaled(2, 3, answer(range(3), topics=strict))
 
@@ -242,7 +242,7 @@ def test_so_few_brokers_that_none_could_be_restarted_are_refused() -> None:
 
 
 def test_the_last_broker_never_leaves() -> None:
-    """A pool without brokers beside no other would be the end of the cluster."""
+    """The last broker of a Cluster is never removed."""
     planned = scaled(0, 1, answer([0], topics={}))
 
     assert planned.replicas == {"a": 1}
@@ -250,7 +250,7 @@ def test_the_last_broker_never_leaves() -> None:
 
 
 def test_many_topics_are_counted() -> None:
-    """A message names ten and counts the rest."""
+    """A message names ten topics and the number of the others."""
     many = {f"topic-{number:02}": [{"replicas": [0, 1, 2]}] for number in range(12)}
     planned = scaled(2, 3, answer(range(3), topics=many))
 
@@ -259,7 +259,7 @@ def test_many_topics_are_counted() -> None:
 
 
 def test_a_drain_that_cannot_end_names_its_partitions() -> None:
-    """They have nowhere to go."""
+    """A drain that cannot end is reported with its immovable partitions."""
     stuck = described_broker(3, state="draining", cordoned=True, immovable=["logs-0"])
     says = answer([0, 1, 2, stuck], topics={"logs": [{"replicas": [3, 0, 1]}]})
     planned = scaled(3, 4, says, meant=[3])
@@ -271,7 +271,7 @@ def test_a_drain_that_cannot_end_names_its_partitions() -> None:
 
 
 def test_a_pool_that_left_the_spec_shrinks_and_goes() -> None:
-    """Its set is not drawn any more: it is lowered in place and deleted when it is empty."""
+    """The StatefulSet of a pool that left the spec is scaled down in place and deleted when empty."""
     other = stateful_set(1, name="main-b", uid="uid-b", pool="b", first_broker=100)
     empty = described_broker(100, state="draining", cordoned=True)
     pods = (*(pod(broker) for broker in range(3)), pod(100, pool="b"))
@@ -286,7 +286,7 @@ def test_a_pool_that_left_the_spec_shrinks_and_goes() -> None:
 
 
 def test_an_empty_set_stays_while_it_has_a_pod_or_is_drawn() -> None:
-    """A pool of the spec with no brokers keeps its set."""
+    """An empty StatefulSet stays while it has a pod or its pool is in the spec."""
     other = stateful_set(0, name="main-b", uid="uid-b", pool="b", first_broker=100)
     with_pod = scaled(1, 1, None, sets=(stateful_set(1), other), pods=(pod(0), pod(100, pool="b")))
     pools = (Pool(name="a", first_broker=0, replicas=1), Pool(name="b", first_broker=100, replicas=0))
@@ -298,7 +298,7 @@ def test_an_empty_set_stays_while_it_has_a_pod_or_is_drawn() -> None:
 
 
 def test_pods_without_a_set_count_as_running() -> None:
-    """While a set is made anew, a spec that asks for fewer takes nobody by accident."""
+    """Pods count as running while their StatefulSet is recreated, even if the spec asks for fewer."""
     pools = (Pool(name="a", first_broker=0, replicas=3), Pool(name="b", first_broker=100, replicas=1))
     pods = tuple(pod(broker) for broker in range(5))
     sets = running_sets(pools, (stateful_set(5, terminating=True),), pods)
@@ -308,7 +308,7 @@ def test_pods_without_a_set_count_as_running() -> None:
 
 
 def test_metadata_is_asked_for_where_something_leaves() -> None:
-    """Topics may be many: they are not listed for nothing."""
+    """Metadata is requested only when a broker leaves."""
     assert not needs_metadata(given(3, 3, answer(range(3))))
     assert not needs_metadata(given(3, 3, None))
     assert needs_metadata(given(3, 4, answer(range(4))))
@@ -316,7 +316,7 @@ def test_metadata_is_asked_for_where_something_leaves() -> None:
 
 
 def test_partitions_are_counted_wherever_a_broker_is_named() -> None:
-    """Replicas that come and go count as well."""
+    """A broker's partitions include those with adding and removing replicas."""
     topics = metadata(
         {
             "orders": [

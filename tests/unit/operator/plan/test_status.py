@@ -1,4 +1,4 @@
-"""The status of a Cluster: the same facts give the same words, and times move only when a condition turns."""
+"""The status of a Cluster: the same facts give the same text, and times change only when a condition changes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RESTART = RestartBroker(1, "main-a-1", "uid-1", (RestartReason.CONFIG_CHANGED,),
 
 
 def cluster(status: ClusterStatus | None = None, **spec: Any) -> Cluster:
-    """Return a Cluster of three brokers with a status that stands."""
+    """Return a Cluster of three brokers with the given status."""
     pool = {"name": "a", "replicas": 3, "storage": {"size": "10Gi"}}
     manifest = {
         "metadata": {"name": "main", "namespace": "shop", "generation": 7},
@@ -39,7 +39,7 @@ def cluster(status: ClusterStatus | None = None, **spec: Any) -> Cluster:
 
 
 def facts(before: ClusterStatus | None = None, *, now: datetime = NOW, **said: Any) -> Facts:
-    """Return the facts about three brokers that are ready and answer, but for what is said."""
+    """Return facts about three ready brokers that answer, with the given differences."""
     staying = said.pop("staying", {0, 1, 2})
     observed: dict[str, Any] = {
         "pods": ALL,
@@ -66,7 +66,7 @@ def facts(before: ClusterStatus | None = None, *, now: datetime = NOW, **said: A
 
 
 def after(given: Facts) -> ClusterStatus:
-    """Return the status of a cluster that was ready before."""
+    """Return the status after a pass over the given facts."""
     return cluster_status(given)
 
 
@@ -74,14 +74,14 @@ READY = cluster_status(facts())
 
 
 def found(status: ClusterStatus, type_: ConditionName) -> Condition:
-    """Return a condition that is there."""
+    """Return a condition, which must be present."""
     condition_found = find_condition(status.conditions, type_)
     assert condition_found is not None, f"no {type_} in {status.conditions}"
     return condition_found
 
 
 def told(status: ClusterStatus, type_: ConditionName) -> tuple[str, str]:
-    """Return status and reason of a condition."""
+    """Return the status and the reason of a condition."""
     return found(status, type_).status, found(status, type_).reason
 
 
@@ -91,7 +91,7 @@ def types(status: ClusterStatus) -> set[str]:
 
 
 def test_a_cluster_at_rest_tells_what_it_is() -> None:
-    """Counts, pools, release, and where clients begin."""
+    """The status of a settled Cluster has its counts, pools, release and bootstrap address."""
     assert told(READY, ConditionName.READY) == ("True", "Available")
     assert told(READY, ConditionName.PROGRESSING) == ("False", "UpToDate")
     assert types(READY) == {"Ready", "Progressing"}
@@ -115,12 +115,12 @@ def test_a_cluster_at_rest_tells_what_it_is() -> None:
 
 
 def test_the_same_facts_later_give_the_same_status() -> None:
-    """Nothing is written while nothing changes."""
+    """The status does not change while the facts stay the same."""
     assert cluster_status(facts(READY, now=MUCH_LATER)) == READY
 
 
 def test_a_cluster_that_starts_is_not_ready() -> None:
-    """Nobody has seen it ready, and it says who is missing and why."""
+    """A Cluster that was never ready is `Starting`, and the message names the missing brokers and the reasons."""
     stuck = pod(2, ready=False, stuck="broker: ErrImagePull")
     status = cluster_status(facts(pods=(pod(0), stuck), brokers=None))
 
@@ -132,7 +132,7 @@ def test_a_cluster_that_starts_is_not_ready() -> None:
 
 
 def test_a_cluster_stays_ready_while_one_broker_is_away() -> None:
-    """Others serve what it led; two are more than a restart explains."""
+    """A Cluster stays ready while one broker is missing, and is not ready while two are."""
     one = after(facts(READY, pods=(pod(0), pod(1), pod(2, ready=False))))
     two = after(facts(READY, pods=(pod(0), pod(1, ready=False), pod(2, terminating=True))))
     back = after(facts(two, pods=(pod(0), pod(1), pod(2, ready=False))))
@@ -143,7 +143,7 @@ def test_a_cluster_stays_ready_while_one_broker_is_away() -> None:
 
 
 def test_a_single_broker_is_away_for_all() -> None:
-    """Unless the operator restarts it itself, which it tells as Progressing."""
+    """A missing single broker makes the Cluster unready unless the operator restarts it."""
     single: dict[str, Any] = {"staying": {0}, "brokers": None}
     away = after(facts(READY, pods=(), **single))
     order = RestartBroker(0, "main-a-0", "uid-0", (RestartReason.CONFIG_CHANGED,), permit=True)
@@ -156,7 +156,7 @@ def test_a_single_broker_is_away_for_all() -> None:
 
 
 def test_new_brokers_take_nothing_from_readiness() -> None:
-    """The cluster does not know them yet."""
+    """New brokers do not affect readiness before the cluster knows them."""
     status = after(facts(READY, staying=set(range(6)), pods=ALL))
 
     assert told(status, ConditionName.READY) == ("True", "Available")
@@ -165,7 +165,7 @@ def test_new_brokers_take_nothing_from_readiness() -> None:
 
 
 def test_brokers_are_added_until_they_are_ready() -> None:
-    """A new broker registers before it is ready; then it is known, and still on its way."""
+    """A Cluster is `ScalingUp` until its new brokers are ready, even if they are registered."""
     coming = after(facts(READY, staying=set(range(4))))
     known = after(
         facts(coming, staying=set(range(4)), brokers=answer(range(4)), pods=(*ALL, pod(3, ready=False)))
@@ -178,7 +178,7 @@ def test_brokers_are_added_until_they_are_ready() -> None:
 
 
 def test_an_order_to_restart_all_is_a_roll_from_its_first_look_on() -> None:
-    """Before the pods have it."""
+    """An order to restart all brokers is reported as a roll before the pods are marked."""
     given = facts(READY)
     asked = given.cluster.metadata.model_copy(update={"annotations": {"fairlead.dev/restart": "weekly"}})
     status = after(replace(given, cluster=given.cluster.model_copy(update={"metadata": asked})))
@@ -196,7 +196,7 @@ def test_an_order_to_restart_all_is_a_roll_from_its_first_look_on() -> None:
     ],
 )
 def test_a_set_that_is_replaced_is_under_way_until_it_is_there_again(away: dict[str, Any]) -> None:
-    """Pools' and etcd's; an external etcd has none."""
+    """A StatefulSet that is being replaced is progress until it exists again; an external etcd has none."""
     status = after(facts(READY, **away))
     outside = {"etcd": {"external": {"endpoints": ["http://etcd:2379"]}}}
 
@@ -205,7 +205,7 @@ def test_a_set_that_is_replaced_is_under_way_until_it_is_there_again(away: dict[
 
 
 def test_a_roll_names_who_is_restarted_and_who_is_next() -> None:
-    """From the restart until the broker is back, then the next one; the release is told when all run it."""
+    """A roll names the restarted broker until it is back, then the next broker, and the release after the last."""
     pending = {1: (RestartReason.CONFIG_CHANGED,), 2: (RestartReason.POD_SPEC_CHANGED, RestartReason.ASKED)}
     roll = RollPlan(pending=pending, stuck={})
     begun = after(facts(READY, roll=roll, outcomes=Outcomes(restarted=[RESTART])))
@@ -233,7 +233,7 @@ def test_a_roll_names_who_is_restarted_and_who_is_next() -> None:
 
 
 def test_the_last_broker_of_a_roll_is_still_coming_back() -> None:
-    """Nothing is pending any more, and the roll is not over."""
+    """A roll continues until its last restarted broker is ready."""
     begun = after(facts(READY, outcomes=Outcomes(restarted=[RESTART])))
     status = after(facts(begun, pods=(pod(0), pod(1, ready=False), pod(2))))
 
@@ -243,7 +243,7 @@ def test_the_last_broker_of_a_roll_is_still_coming_back() -> None:
 
 
 def test_the_release_is_told_when_nobody_is_to_be_restarted() -> None:
-    """While brokers are restarted the older one stands."""
+    """The new release is reported when no broker is left to restart."""
     before = READY.model_copy(update={"version": "1.1.0"})
     roll = RollPlan(pending={2: (RestartReason.POD_SPEC_CHANGED,)}, stuck={})
 
@@ -253,7 +253,7 @@ def test_the_release_is_told_when_nobody_is_to_be_restarted() -> None:
 
 
 def test_a_refusal_is_told_when_it_lasts() -> None:
-    """Replicas come back a moment after their broker; then the partitions are named."""
+    """A refused restart is reported with its partitions after it has lasted for a while."""
     pending = {2: (RestartReason.ASKED,)}
     refused = Outcomes(
         refusals=[RestartRefusal(2, "too few", tuple(f"orders-{index}" for index in range(12)))]
@@ -271,7 +271,7 @@ def test_a_refusal_is_told_when_it_lasts() -> None:
 
 
 def test_another_broker_is_waited_for_a_while_and_ones_own_for_longer() -> None:
-    """A restart takes its time; somebody else's absence is told soon."""
+    """A restarted broker may be missing for longer than another broker before the roll is blocked."""
     pending = {2: (RestartReason.ASKED,)}
     begun = after(facts(READY, outcomes=Outcomes(restarted=[RESTART])))
 
@@ -289,7 +289,7 @@ def test_another_broker_is_waited_for_a_while_and_ones_own_for_longer() -> None:
 
 
 def test_a_broker_that_is_away_before_its_turn_is_told_soon() -> None:
-    """Its pod is older than the roll: nobody has restarted it."""
+    """A broker that is missing before its turn blocks the roll, because the operator has not restarted it."""
     pending = {1: (RestartReason.ASKED,)}
     hindrance = Hindrance("BrokersNotReady", "broker 1 is ready, but not registered", frozenset({1}))
     roll = RollPlan(pending=pending, stuck={}, hindrance=hindrance)
@@ -302,7 +302,7 @@ def test_a_broker_that_is_away_before_its_turn_is_told_soon() -> None:
 
 
 def test_a_broker_that_is_waited_for_is_told_with_what_it_is_behind_in() -> None:
-    """As soon as somebody has asked for the partitions; those in which it has caught up are not among them."""
+    """The blocked roll names the partitions in which the missing broker is behind, once the metadata is known."""
     hindrance = Hindrance("BrokersNotReady", "broker 0 is not ready", frozenset({0}))
     roll = RollPlan(pending={1: (RestartReason.ASKED,)}, stuck={}, hindrance=hindrance)
     first = after(facts(READY, roll=roll))
@@ -320,7 +320,7 @@ def test_a_broker_that_is_waited_for_is_told_with_what_it_is_behind_in() -> None
 
 @pytest.mark.parametrize("reason", ["RestartsSuspended", "BrokersUnreachable"])
 def test_what_waiting_does_not_mend_is_told_at_once(reason: str) -> None:
-    """Somebody has to do something."""
+    """A hindrance that waiting cannot remove is reported at once."""
     roll = RollPlan(pending={2: (RestartReason.ASKED,)}, stuck={}, hindrance=Hindrance(reason, "because"))
     status = after(facts(READY, roll=roll))
 
@@ -329,7 +329,7 @@ def test_what_waiting_does_not_mend_is_told_at_once(reason: str) -> None:
 
 
 def test_a_pod_that_fails_with_the_newest_template_is_told() -> None:
-    """With or without a roll."""
+    """A stuck pod with the newest template is reported with and without a roll."""
     status = after(facts(READY, roll=RollPlan(pending={}, stuck={1: "CrashLoopBackOff"})))
 
     assert told(status, ConditionName.ROLL_BLOCKED) == ("True", "PodFailing")
@@ -337,7 +337,7 @@ def test_a_pod_that_fails_with_the_newest_template_is_told() -> None:
 
 
 def test_brokers_that_leave_are_told_and_counted() -> None:
-    """The one whose turn it is, all of them, and why it does not go on."""
+    """A scale-down is reported with the draining broker, all leaving brokers, and the reason that blocks it."""
     leaving = Leaving(brokers=(3, 4), partitions_left=6)
     blocked = Blocked(reason="DrainStuck", message="nowhere to go")
     scale = ScalePlan(replicas={"a": 5}, leaving=leaving, blocked=blocked, staying=frozenset({0, 1, 2}))
@@ -352,7 +352,7 @@ def test_brokers_that_leave_are_told_and_counted() -> None:
 
 
 def test_a_pool_that_left_the_spec_is_told_until_it_is_gone() -> None:
-    """Its pods count though it has neither a set nor a wanted template."""
+    """The pods of a pool that left the spec are counted in the status until they are gone."""
     pods = (*ALL, pod(100, pool="b"))
     other = stateful_set(0, name="main-b", pool="b", first_broker=100)
     status = after(facts(READY, pods=pods, sets=(other,)))
@@ -361,7 +361,7 @@ def test_a_pool_that_left_the_spec_is_told_until_it_is_gone() -> None:
 
 
 def test_storage_is_told() -> None:
-    """Growing is progress; a refusal blocks, with the API server's words once."""
+    """A growing disk is reported as progress; a refused resize blocks storage with the API server's message."""
     growing = after(facts(READY, storage=StoragePlan(sizes={}, growing=("data-main-a-0",))))
     replaced = after(facts(READY, storage=StoragePlan(sizes={}, replaced=(ReplaceSet("main-a", "u"),))))
     by_class = Outcomes(refused_resizes=["only if the storageclass supports it"] * 2)
@@ -376,7 +376,7 @@ def test_storage_is_told() -> None:
 
 
 def test_warnings_are_told_one_by_one_or_together() -> None:
-    """What is left out and what is unwise."""
+    """Warnings have their own reason alone, and one common reason together."""
     forbidden = after(facts(READY, forbidden={"a.b": "a.b is unknown"}))
     silent = after(facts(READY, brokers=None, silence="nobody answers"))
     several = after(
@@ -398,7 +398,7 @@ def test_warnings_are_told_one_by_one_or_together() -> None:
 
 
 def test_refused_objects_keep_a_new_cluster_from_being_ready() -> None:
-    """A running one goes on with what it has."""
+    """Refused objects keep a new Cluster from being ready, and a running one stays ready."""
     refused = Outcomes(refused_objects=["StatefulSet shop/main-a: quota"])
     new = cluster_status(facts(pods=(), outcomes=refused))
     running = after(facts(READY, pods=(pod(0), pod(1)), outcomes=refused))
@@ -408,7 +408,7 @@ def test_refused_objects_keep_a_new_cluster_from_being_ready() -> None:
 
 
 def test_refused_pods_keep_a_new_cluster_from_being_ready() -> None:
-    """The API server's words are in the message, also where only pods of etcd are refused."""
+    """Refused pods of brokers or etcd keep a new Cluster from being ready, with the API server's message."""
     refused = {broker: f'pods "main-a-{broker}" is forbidden: exceeded quota' for broker in (1, 2)}
     new = cluster_status(facts(pods=(pod(0),), brokers=None, refused=refused))
     etcd = cluster_status(facts(pods=(), brokers=None, etcd_refused="exceeded quota: etcd"))
@@ -422,7 +422,7 @@ def test_refused_pods_keep_a_new_cluster_from_being_ready() -> None:
 
 
 def test_refused_pods_of_a_running_cluster_are_told_where_they_are_missed() -> None:
-    """It stays ready, or not, by what is missing; a roll that waits for them says why."""
+    """Refused pods of a running Cluster are a warning, and a roll that waits for them quotes the refusal."""
     refused = {2: "exceeded quota"}
     hindrance = Hindrance("BrokersNotReady", "broker 2 is not ready", frozenset({2}))
     roll = RollPlan(pending={1: (RestartReason.ASKED,)}, stuck={}, hindrance=hindrance)
@@ -440,7 +440,7 @@ def test_refused_pods_of_a_running_cluster_are_told_where_they_are_missed() -> N
 
 
 def test_etcd_is_told_as_its_plan_says() -> None:
-    """Its condition keeps its time while it stays as it is."""
+    """The status of etcd comes from its plan, and an unchanged condition keeps its transition time."""
     healthy = condition(ConditionName.ETCD_HEALTHY, "True", "Healthy", "", now=NOW)
     again = condition(ConditionName.ETCD_HEALTHY, "True", "Healthy", "", now=LATER)
     etcd = EtcdStatus(replicas=1, ready=1)
@@ -453,7 +453,7 @@ def test_etcd_is_told_as_its_plan_says() -> None:
 
 
 def test_a_paused_cluster_keeps_its_status() -> None:
-    """But for the condition that says so; the observed generation stands still."""
+    """A paused Cluster keeps its status and observed generation, and gets the condition of the pause."""
     before = READY.model_copy(update={"observed_generation": 5})
     status = paused_status(cluster(before), LATER)
 
@@ -463,7 +463,7 @@ def test_a_paused_cluster_keeps_its_status() -> None:
 
 
 def test_a_cluster_that_cannot_be_read_says_so() -> None:
-    """What was known stays."""
+    """An unreadable Cluster gets the condition `InvalidSpec` and keeps its other status."""
     status = unreadable_status(READY, "Unreadable", "spec.brokers: required", now=LATER, generation=8)
 
     assert told(status, ConditionName.INVALID_SPEC) == ("True", "Unreadable")

@@ -1,4 +1,4 @@
-"""Which disks grow and which StatefulSets are made anew for it."""
+"""The growth of disks, and the StatefulSets that are recreated for it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from plan_kit import claim, stateful_set
 
 
 def test_nothing_is_done_while_sizes_agree() -> None:
-    """The same size written otherwise is the same size."""
+    """Nothing is planned while sizes are equal in any notation."""
     planned = plan_storage({"main-a": ("10240Mi", None)}, [stateful_set(1)], [claim(0)])
 
     assert planned == StoragePlan(sizes={})
 
 
 def test_claims_grow_and_their_set_is_made_anew() -> None:
-    """What new pods get cannot be changed in place."""
+    """Claims are resized, and their StatefulSet is replaced because its claim template cannot change in place."""
     planned = plan_storage({"main-a": ("20Gi", None)}, [stateful_set(2)], [claim(0), claim(1)])
 
     assert planned.resizes == (ResizeClaim("data-main-a-0", "20Gi"), ResizeClaim("data-main-a-1", "20Gi"))
@@ -23,7 +23,7 @@ def test_claims_grow_and_their_set_is_made_anew() -> None:
 
 
 def test_a_claim_that_somebody_enlarged_is_left_alone() -> None:
-    """The larger of spec and claim counts; the set follows the spec."""
+    """A claim that was enlarged by hand beyond the spec keeps its size, and the StatefulSet follows the spec."""
     planned = plan_storage(
         {"main-a": ("20Gi", None)}, [stateful_set(2)], [claim(0, requested="30Gi", capacity="30Gi")]
     )
@@ -34,7 +34,7 @@ def test_a_claim_that_somebody_enlarged_is_left_alone() -> None:
 
 
 def test_a_claim_that_has_not_grown_yet_is_told() -> None:
-    """It was asked for more than it has."""
+    """A claim that has less capacity than it requested is reported as growing."""
     planned = plan_storage(
         {"main-a": ("20Gi", None)}, [], [claim(0, requested="20Gi"), claim(1, requested="20Gi", capacity="")]
     )
@@ -43,7 +43,7 @@ def test_a_claim_that_has_not_grown_yet_is_told() -> None:
 
 
 def test_a_smaller_size_is_refused_and_the_set_keeps_the_old_one() -> None:
-    """A volume cannot shrink; everything else goes on."""
+    """A smaller size is refused, and the StatefulSet keeps its size."""
     planned = plan_storage({"main-a": ("5Gi", None)}, [stateful_set(1)], [claim(0)])
 
     assert planned.sizes == {"main-a": "10Gi"}
@@ -53,7 +53,7 @@ def test_a_smaller_size_is_refused_and_the_set_keeps_the_old_one() -> None:
 
 
 def test_another_storage_class_is_refused() -> None:
-    """Volumes do not move to another class."""
+    """Another storage class is refused, because volumes cannot change their class."""
     live = stateful_set(1, storage_class="slow")
     planned = plan_storage({"main-a": ("10Gi", "fast")}, [live], [claim(0)])
 
@@ -61,7 +61,7 @@ def test_another_storage_class_is_refused() -> None:
 
 
 def test_what_is_going_or_not_ours_is_left_alone() -> None:
-    """Claims that end, sets that end, claims of other sets, and sizes that nobody can read."""
+    """Terminating claims and StatefulSets, foreign claims and unreadable sizes are ignored."""
     planned = plan_storage(
         {"main-a": ("20Gi", None), "main-b": ("20Gi", None)},
         [stateful_set(1, terminating=True), stateful_set(1, name="main-b", storage_size="")],

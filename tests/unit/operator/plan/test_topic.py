@@ -1,4 +1,4 @@
-"""What is to be done with a topic, from what is wanted and what the brokers told."""
+"""The plan of a topic, from the wanted state and the brokers' answers."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ NAME = "flights"
 
 
 def wanted(**about: Any) -> WantedTopic:
-    """What a resource asks for: one partition unless told otherwise."""
+    """Return a wanted topic, with one partition by default."""
     return WantedTopic(**{"name": NAME, "partitions": 1, "replicas": None, **about})
 
 
 def topic(*placement: LivePartition, replicas: int = 2, **about: Any) -> LiveTopic:
-    """A topic with these partitions, or with one on the brokers 1 and 2."""
+    """Return a topic with the given partitions, by default one on the brokers 1 and 2."""
     placed = placement or (partition(0, 1, 2),)
     given = {"name": NAME, "topic_id": "t", "partitions": len(placed), "replication_factor": replicas}
     return LiveTopic(placement=placed, **{**given, **about})
 
 
 def partition(index: int, *replicas: int, **about: Any) -> LivePartition:
-    """A partition on these brokers, all in sync."""
+    """Return a partition on the given brokers, all in sync by default."""
     return LivePartition(index, replicas, isr=about.pop("isr", replicas), **about)
 
 
 def live(*topics: LiveTopic, brokers: int = 3) -> LiveTopics:
-    """A cluster of running brokers with these topics."""
+    """Return a cluster of running brokers with the given topics."""
     return LiveTopics(
         tuple(LiveBroker(number, f"rack-{number}") for number in range(1, brokers + 1)),
         {each.name: each for each in topics},
@@ -60,23 +60,23 @@ def live(*topics: LiveTopic, brokers: int = 3) -> LiveTopics:
 
 
 def plan(want: WantedTopic, *topics: LiveTopic, brokers: int = 3, desired: int = 3) -> TopicPlan:
-    """Plan for a cluster that has these topics."""
+    """Plan for a cluster that has the given topics."""
     return plan_topic(want, live(*topics, brokers=brokers), desired)
 
 
 def reasons(planned: TopicPlan) -> list[str]:
-    """Why the topic cannot become what is asked for."""
+    """Return the reasons of all findings."""
     return [finding.reason for finding in planned.findings]
 
 
 def of_topic(**values: str) -> dict[str, ConfigEntry]:
-    """Values that are set on a topic itself; a dot of a key is written as two underscores."""
+    """Return values that are set on the topic itself; two underscores in a key stand for a dot."""
     return {key.replace("__", "."): ConfigEntry(value, ConfigSource.TOPIC) for key, value in values.items()}
 
 
 @pytest.mark.parametrize("there", [(), (topic(state="deleting"),)])
 def test_a_topic_that_is_not_there_is_created(there: tuple[LiveTopic, ...]) -> None:
-    """With all that is asked for but unmanaged keys; so is one whose predecessor is just being deleted."""
+    """A missing topic is created with all wanted keys except unmanaged ones, even while a namesake is being deleted."""
     want = wanted(
         partitions=3,
         replicas=2,
@@ -88,18 +88,18 @@ def test_a_topic_that_is_not_there_is_created(there: tuple[LiveTopic, ...]) -> N
 
 
 def test_a_topic_that_is_as_asked_for_is_left_alone() -> None:
-    """Also where the resource says nothing about replicas."""
+    """A topic that matches its resource needs no action, with or without a replication factor in the resource."""
     for replicas in (None, 2):
         assert plan(wanted(replicas=replicas), topic()) == TopicPlan()
 
 
 def test_a_topic_that_is_being_created_is_waited_for() -> None:
-    """Its partitions are not all there yet."""
+    """A topic that is being created is waited for, because not all of its partitions exist."""
     assert reasons(plan(wanted(), topic(state="creating"))) == ["ClusterNotReady"]
 
 
 def test_without_a_replication_factor_the_brokers_are_waited_for() -> None:
-    """The brokers choose by how many they are: alone, the first of three would keep the only copy."""
+    """A topic without a replication factor waits until all brokers are there, because the brokers choose the factor."""
     waiting = plan(wanted(), brokers=1, desired=3)
     ready = plan(wanted(), brokers=1, desired=1)
 
@@ -108,7 +108,7 @@ def test_without_a_replication_factor_the_brokers_are_waited_for() -> None:
 
 
 def test_more_replicas_than_brokers() -> None:
-    """A cluster that is to have enough is waited for; one that is not is too small."""
+    """A topic with more replicas than brokers waits if the Cluster will have enough brokers, else it is refused."""
     coming = plan(wanted(replicas=4), brokers=3, desired=4)
     small = plan(wanted(replicas=4), brokers=3, desired=3)
 
@@ -118,7 +118,7 @@ def test_more_replicas_than_brokers() -> None:
 
 
 def test_only_differing_keys_are_set() -> None:
-    """In the brokers' own form; a default of the same value is still set, so that it stays when the default moves."""
+    """Keys are set only if their normalized value differs, and a value equal to the default is set explicitly."""
     there = topic(
         config={
             **of_topic(retention__ms="60000", unclean__leader__election__enable="true"),
@@ -138,7 +138,7 @@ def test_only_differing_keys_are_set() -> None:
 
 
 def test_absent_keys_go_back_to_the_default_and_unmanaged_ones_stay() -> None:
-    """Only what was set on the topic itself: a value of the cluster is a default of its topics."""
+    """A key that is set on the topic and absent from the resource is reset, unless it is unmanaged."""
     there = topic(
         config={
             **of_topic(retention__ms="60000", segment__ms="7"),
@@ -152,7 +152,7 @@ def test_absent_keys_go_back_to_the_default_and_unmanaged_ones_stay() -> None:
 
 
 def test_partitions_only_grow() -> None:
-    """Fewer than there are is said, and keeps nothing else back."""
+    """Partitions are added; fewer partitions are reported, and other changes are still made."""
     assert plan(wanted(partitions=4), topic()).actions == (GrowPartitions(4),)
     there = topic(partition(0, 1, 2), partition(1, 2, 3))
     shrinking = plan(wanted(config={"retention.ms": "1"}), there)
@@ -163,7 +163,7 @@ def test_partitions_only_grow() -> None:
 
 
 def test_more_replicas_are_moved_to_before_they_are_written_down() -> None:
-    """A rack without a replica is taken; the number is written when all partitions have it."""
+    """Replicas are added in a new rack first, and the replication factor is written after all partitions have them."""
     begun = plan(wanted(replicas=3), topic())
     moving = topic(partition(0, 1, 2, 3, adding=(3,), isr=(1, 2)))
     under_way = plan(wanted(replicas=3), moving)
@@ -176,21 +176,21 @@ def test_more_replicas_are_moved_to_before_they_are_written_down() -> None:
 
 
 def test_fewer_replicas_are_written_down_before_the_moves() -> None:
-    """The minimum that follows from the old number would forbid the end of the moves."""
+    """A lower replication factor is written before the moves, whose end the old minimum would forbid."""
     planned = plan(wanted(replicas=1), topic())
 
     assert planned.actions == (SetReplicationFactor(1), MovePartition(0, (1,)))
 
 
 def test_moves_of_others_do_not_count() -> None:
-    """A drain that replaces a replica leaves their number as it is."""
+    """The moves of a drain do not count as a change of the replication factor."""
     draining = topic(partition(0, 2, 3, 1, adding=(3,), removing=(1,), isr=(1, 2)))
 
     assert plan(wanted(replicas=2), draining) == TopicPlan()
 
 
 def test_a_change_of_mind_takes_moves_back() -> None:
-    """If where they came from is what is wanted now; else they are waited for."""
+    """A move is cancelled if its original replicas are wanted again, and otherwise waited for."""
     moving = topic(partition(0, 1, 2, 3, adding=(3,), isr=(1, 2)))
 
     assert plan(wanted(replicas=2), moving).actions == (CancelMove(0),)
@@ -198,7 +198,7 @@ def test_a_change_of_mind_takes_moves_back() -> None:
 
 
 def test_moves_at_once_are_bounded() -> None:
-    """Those under way count."""
+    """The number of simultaneous moves is limited, and running moves count."""
     there = topic(
         partition(0, 1, 2, 3, adding=(3,), isr=(1, 2)),
         *(partition(index, 1, 2) for index in range(1, 2 * MOVES_MAX)),
@@ -210,7 +210,7 @@ def test_moves_at_once_are_bounded() -> None:
 
 
 def test_a_topic_that_cannot_have_more_replicas_says_so() -> None:
-    """Brokers that are there, but take none, do not help."""
+    """A topic with too few available brokers is reported; cordoned brokers do not count."""
     cluster = live(topic(), brokers=3)
     cordoned = LiveTopics(
         tuple(replace(each, cordoned=each.id == 3) for each in cluster.brokers), cluster.topics
@@ -221,7 +221,7 @@ def test_a_topic_that_cannot_have_more_replicas_says_so() -> None:
 
 
 def test_a_minimum_above_the_replicas_waits_for_them() -> None:
-    """Brokers would refuse it before the topic has them."""
+    """A minimum above the number of replicas is set only after the topic has enough replicas."""
     want = wanted(replicas=3, config={"min.insync.replicas": "3", "retention.ms": "1"})
     first = plan(want, topic())
     last = plan(want, topic(partition(0, 1, 2, 3), replicas=3, config=of_topic(retention__ms="1")))
@@ -250,7 +250,7 @@ def test_a_minimum_above_the_replicas_waits_for_them() -> None:
 def test_a_minimum_that_cannot_be_reached_is_warned_of(
     replicas: int | None, minimum: str | None, there: LiveTopic | None, expected: list[str]
 ) -> None:
-    """Wherever it comes from."""
+    """A minimum that exceeds the replicas is warned of, wherever its value comes from."""
     config = {} if minimum is None else {"min.insync.replicas": minimum}
     planned = plan(wanted(replicas=replicas, config=config), *([] if there is None else [there]))
 
@@ -258,7 +258,7 @@ def test_a_minimum_that_cannot_be_reached_is_warned_of(
 
 
 def test_a_minimum_that_others_manage_is_not_looked_at() -> None:
-    """Whoever manages the key knows what they do with it."""
+    """An unmanaged minimum causes no warning."""
     there = topic(partition(0, 1), replicas=1, config=of_topic(min__insync__replicas="2"))
     unmanaged = frozenset({"min.insync.replicas"})
 
@@ -267,7 +267,7 @@ def test_a_minimum_that_others_manage_is_not_looked_at() -> None:
 
 
 def test_unmanaged_keys_that_do_not_exist_are_warned_of() -> None:
-    """Somebody meant another one."""
+    """Unmanaged keys that do not exist are warned of by name."""
     planned = plan(wanted(unmanaged=frozenset({"retention.ms", "retention.msec"})), topic())
 
     assert [warning.reason for warning in planned.warnings] == ["UnmanagedKeys"]
@@ -284,5 +284,5 @@ def test_unmanaged_keys_that_do_not_exist_are_warned_of() -> None:
     ],
 )
 def test_refusals_of_brokers_have_reasons(code: str, key: str, reason: str) -> None:
-    """With the brokers' words."""
+    """A refusal by the brokers is a finding with a reason and the brokers' message."""
     assert refused(code, key, "because") == Finding(reason, "because")

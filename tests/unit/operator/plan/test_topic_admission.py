@@ -1,4 +1,4 @@
-"""Whether a Topic may have its topic: Cluster, namespace, and who else wants it."""
+"""The admission of a Topic: its Cluster, its namespace, and other Topics that claim the same topic."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fairlead_operator.plan.topic_claims import Claim, winner
 
 
 def cluster(*, deleting: bool = False, **spec: Any) -> Manifest:
-    """Cluster `shop/main`."""
+    """Return the Cluster `shop/main`."""
     metadata: Manifest = {"name": "main", "namespace": "shop"}
     if deleting:
         metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
@@ -30,7 +30,7 @@ def cluster(*, deleting: bool = False, **spec: Any) -> Manifest:
 
 
 def topic(name: str = "flights", namespace: str = "shop", *, uid: str = "u", **about: Any) -> Manifest:
-    """A Topic of `shop/main`."""
+    """Return a Topic of `shop/main`."""
     metadata = {"name": name, "namespace": namespace, "uid": uid, "creationTimestamp": "2026-01-01T00:00:00Z"}
     reference = {"name": "main", "namespace": "shop"}
     return {
@@ -50,21 +50,21 @@ def topic(name: str = "flights", namespace: str = "shop", *, uid: str = "u", **a
     ],
 )
 def test_why_a_topic_is_not_taken(found: Manifest | None, reason: str | None) -> None:
-    """Of another namespace: the Cluster has to be there, to stay, and to list it."""
+    """A Topic of another namespace needs a Cluster that exists, is not being deleted, and allows the namespace."""
     finding = refusal(Topic.parse(topic(namespace="apps")), found)
 
     assert (finding.reason if finding else None) == reason
 
 
 def test_namespaces() -> None:
-    """A Cluster's own always; others by name or all at once."""
+    """A Cluster admits Topics of its own namespace, of listed namespaces, and of all with a star."""
     assert may_use(cluster(), "shop")
     assert may_use(cluster(topicNamespaces=["*"]), "anywhere")
     assert not may_use(cluster(topicNamespaces=["apps"]), "anywhere")
 
 
 def test_a_topic_is_claimed_by_its_name_or_the_resources() -> None:
-    """In the cluster that is named, by default one of the same namespace; None where the spec cannot be read."""
+    """A Topic claims the topic of its spec, else of its own name; an unreadable spec claims none."""
     own = {"metadata": {"name": "flights", "namespace": "apps"}, "spec": {"clusterRef": {"name": "main"}}}
 
     assert claimed_by(topic(name="a", namespace="apps")) == ClaimedTopic("shop", "main", "a")
@@ -78,7 +78,7 @@ def test_a_topic_is_claimed_by_its_name_or_the_resources() -> None:
 
 
 def test_only_those_who_may_claim_count() -> None:
-    """Not those of other topics or of namespaces that are not allowed, and not the one that asks, if it says so."""
+    """Claims of other topics, of namespaces that are not allowed, and of the given Topic itself do not count."""
     mine = topic(uid="a")
     others = [topic("other", uid="b"), topic(namespace="apps", uid="c"), topic(uid="holder")]
     claims = claims_of(ClaimedTopic("shop", "main", "flights"), [mine, *others], cluster(), but="a")
@@ -87,12 +87,12 @@ def test_only_those_who_may_claim_count() -> None:
 
 
 def claim(uid: str, created: int, held: str | None = None, *, deleting: bool = False) -> Claim:
-    """A claim made in some second."""
+    """Return a claim that was created in the given second."""
     return Claim("shop", uid, uid, f"2026-01-01T00:00:0{created}Z", held, deleting)
 
 
 def test_who_had_the_topic_keeps_it() -> None:
-    """Then the oldest, then the lowest uid; who is being deleted hands it on."""
+    """The Topic that has the topic wins, then the oldest, then the lowest uid; a Topic being deleted loses."""
     assert winner([]) is None
     assert winner([claim("b", 1), claim("a", 1), claim("c", 2)]) == claim("a", 1)
     assert winner([claim("a", 1), claim("b", 2, "t")]) == claim("b", 2, "t")
@@ -100,7 +100,7 @@ def test_who_had_the_topic_keeps_it() -> None:
 
 
 def test_a_loser_is_told_who_has_it() -> None:
-    """The winner is not."""
+    """A Topic that lost its topic names the winner; the winner has no conflict."""
     loser = Topic.parse(topic(uid="b"))
     finding = conflict(loser, claim("a", 1))
 
@@ -111,7 +111,7 @@ def test_a_loser_is_told_who_has_it() -> None:
 
 
 def test_what_is_read_of_a_cluster() -> None:
-    """How many brokers it asks for, and whether it goes."""
+    """The number of brokers and the deletion of a Cluster are read from its manifest."""
     pools = [{"name": "a", "replicas": 3}, {"name": "b", "replicas": 2}]
 
     assert (desired_brokers(cluster(brokers=pools)), desired_brokers(cluster())) == (5, 0)

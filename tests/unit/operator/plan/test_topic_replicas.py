@@ -1,4 +1,4 @@
-"""Which brokers are chosen when the replicas of partitions change in number."""
+"""The choice of brokers when the number of replicas of a partition changes."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from fairlead_operator.plan.topic_replicas import ReplicaChooser
 
 
 def brokers(*racks: str | None) -> list[LiveBroker]:
-    """Running brokers from 1 on, in these racks."""
+    """Return running brokers with ids from 1, in the given racks."""
     return [LiveBroker(number, rack) for number, rack in enumerate(racks, 1)]
 
 
 def partition(*replicas: int, isr: tuple[int, ...] | None = None) -> LivePartition:
-    """A partition on these brokers, all in sync unless told otherwise."""
+    """Return a partition on the given brokers, all in sync by default."""
     return LivePartition(0, replicas, isr=replicas if isr is None else isr)
 
 
 def test_partitions_that_are_still_being_made_have_no_place() -> None:
-    """They have no replicas, which are not too few; where none is made, what new partitions get counts."""
+    """A partition that is still being created has no placement, and does not lower the number of replicas."""
     made = LivePartition(1, (1, 2, 3))
     half = LiveTopic(
         name="t", topic_id="id", partitions=2, replication_factor=3, placement=placed([partition(), made])
@@ -31,7 +31,7 @@ def test_partitions_that_are_still_being_made_have_no_place() -> None:
 
 
 def test_a_free_rack_goes_before_a_free_broker() -> None:
-    """Then who keeps least, then the lowest id."""
+    """A new replica goes to a free rack, then to the broker with the least load, then to the lowest id."""
     chooser = ReplicaChooser(brokers("a", "a", "b", "b"), {3: 5})
 
     assert chooser.choose(partition(1), 2) == (1, 4)
@@ -39,12 +39,12 @@ def test_a_free_rack_goes_before_a_free_broker() -> None:
 
 
 def test_without_racks_the_load_decides() -> None:
-    """Brokers without a rack count as one."""
+    """Brokers without a rack count as one rack, and the load decides."""
     assert ReplicaChooser(brokers(None, None, None), {2: 1}).choose(partition(1), 2) == (1, 3)
 
 
 def test_new_replicas_are_spread_evenly() -> None:
-    """Each choice counts in those that follow."""
+    """New replicas are spread evenly, because each choice counts for the next ones."""
     chooser = ReplicaChooser(brokers("a", "b", "c"), {})
     chosen = [chooser.choose(partition(1), 2) for _ in range(10)]
     added = Counter(each[1] for each in chosen if each is not None)
@@ -53,7 +53,7 @@ def test_new_replicas_are_spread_evenly() -> None:
 
 
 def test_brokers_that_take_none_are_passed_by() -> None:
-    """Cordoned, draining or gone; None where nobody is left."""
+    """Cordoned, draining and gone brokers get no replicas; without another broker nothing is chosen."""
     known = [
         LiveBroker(1, "a"),
         LiveBroker(2, "b", cordoned=True),
@@ -66,7 +66,7 @@ def test_brokers_that_take_none_are_passed_by() -> None:
 
 
 def test_the_preferred_leader_stays_first() -> None:
-    """So that leaders are as balanced as they were; of the others a doubled rack goes, then who keeps most."""
+    """The preferred leader stays first; removed are replicas in a shared rack, then those on the most loaded broker."""
     chooser = ReplicaChooser(brokers("a", "b", "b", "c"), {4: 9})
 
     assert chooser.choose(partition(1, 2, 3, 4), 3) == (1, 2, 4)
@@ -75,7 +75,7 @@ def test_the_preferred_leader_stays_first() -> None:
 
 
 def test_who_cannot_acknowledge_goes_first() -> None:
-    """One that is gone or unknown, then one that lags, even if it is the preferred leader."""
+    """A replica on a gone or unknown broker is removed first, then one out of sync, even as the preferred leader."""
     gone = [LiveBroker(1, "a", state="gone"), LiveBroker(2, "b"), LiveBroker(3, "c")]
 
     assert ReplicaChooser(gone, {}).choose(partition(1, 2, 3), 2) == (2, 3)
@@ -84,7 +84,7 @@ def test_who_cannot_acknowledge_goes_first() -> None:
 
 
 def test_load_is_what_brokers_are_to_keep() -> None:
-    """Over all topics; leaving replicas do not count, arriving ones do."""
+    """The load of a broker counts its replicas of all topics, with adding and without removing ones."""
     moving = LivePartition(0, (2, 3, 1), adding=(3,), removing=(1,))
     topics = {
         name: LiveTopic(name=name, topic_id=name, partitions=1, replication_factor=2, placement=(each,))
@@ -95,7 +95,7 @@ def test_load_is_what_brokers_are_to_keep() -> None:
 
 
 def test_a_placement_is_kept_for_the_same_topic_only() -> None:
-    """What a change answers does not tell where replicas are."""
+    """The placement of a topic is kept after a change of the same topic id only."""
     before = LiveTopic(name="a", topic_id="1", partitions=1, replication_factor=1, placement=(partition(1),))
     same = LiveTopic(name="a", topic_id="1", partitions=1, replication_factor=2)
     other = LiveTopic(name="a", topic_id="2", partitions=1, replication_factor=1)

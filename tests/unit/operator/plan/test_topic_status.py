@@ -1,4 +1,4 @@
-"""What a Topic's status says after a pass."""
+"""The status of a Topic after a pass."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LIVE = LiveTopic(name="flights", topic_id="t", partitions=3, replication_factor=
 
 
 def topic(status: TopicStatus | None = None) -> Topic:
-    """A Topic of generation 7 with this status."""
+    """Return a Topic of generation 7 with the given status."""
     manifest: dict[str, Any] = {
         "metadata": {"name": "flights", "namespace": "shop", "generation": 7},
         "spec": {"clusterRef": {"name": "main"}},
@@ -36,19 +36,19 @@ def topic(status: TopicStatus | None = None) -> Topic:
 
 
 def ready(status: TopicStatus) -> Condition:
-    """The condition Ready."""
+    """Return the condition Ready."""
     found = find_condition(status.conditions, ConditionName.READY)
     assert found is not None, "a status has a condition Ready"
     return found
 
 
 def types(status: TopicStatus) -> list[str]:
-    """The types of all conditions."""
+    """Return the types of all conditions."""
     return [each.type for each in status.conditions]
 
 
 def test_a_topic_as_asked_for_is_ready() -> None:
-    """The status tells what there is, and of which generation it speaks."""
+    """The status of a settled Topic has its topic id, partitions, replicas and observed generation."""
     status = topic_status(topic(), Outcome(live=LIVE), NOW)
 
     assert (status.observed_generation, status.topic_name, status.topic_id) == (7, "flights", "t")
@@ -58,14 +58,14 @@ def test_a_topic_as_asked_for_is_ready() -> None:
 
 
 def test_the_same_again_changes_nothing() -> None:
-    """Also later: the time of the last change stays."""
+    """The status does not change while the outcome stays the same."""
     first = topic_status(topic(), Outcome(live=LIVE), BEFORE)
 
     assert topic_status(topic(first), Outcome(live=LIVE), NOW) == first
 
 
 def test_the_gravest_finding_is_the_reason_and_all_are_told() -> None:
-    """What is known of the topic stays while nobody can be asked."""
+    """The gravest finding is the reason of Ready, all findings are in its message, and known values stay."""
     first = topic_status(topic(), Outcome(live=LIVE), BEFORE)
     findings = (Finding("InvalidConfig", "one"), Finding("PartitionsNotReducible", "two"))
     failed = topic_status(topic(first), Outcome(findings=findings), NOW)
@@ -80,14 +80,14 @@ def test_the_gravest_finding_is_the_reason_and_all_are_told() -> None:
     [("ClusterNotFound", "Unknown"), ("ClusterNotReady", "Unknown"), ("InvalidConfig", "False")],
 )
 def test_what_cannot_be_known_is_unknown(reason: str, truth: str) -> None:
-    """A cluster that does not answer says nothing about its topics."""
+    """The status of Ready is `Unknown` while the Cluster is missing or does not answer."""
     status = topic_status(topic(), Outcome(findings=(Finding(reason, "why"),)), NOW)
 
     assert ready(status).status == truth
 
 
 def test_who_does_not_have_the_topic_has_no_id() -> None:
-    """The id in a status is what makes its resource the owner."""
+    """A Topic that lost its topic has no topic id, which marks the owner."""
     first = topic_status(topic(), Outcome(live=LIVE), BEFORE)
     lost = Outcome(findings=(Finding("ResourceConflict", "why"),), has_topic=False)
     status = topic_status(topic(first), lost, NOW)
@@ -96,7 +96,7 @@ def test_who_does_not_have_the_topic_has_no_id() -> None:
 
 
 def test_replicas_are_what_every_partition_has() -> None:
-    """The smallest number, before a move to more has ended and after one to fewer has begun."""
+    """The number of replicas is the smallest over all partitions, without adding and removing ones."""
     growing = LivePartition(0, (1, 2, 3), adding=(3,))
     shrinking = LivePartition(1, (1, 2), removing=(2,))
 
@@ -107,7 +107,7 @@ def test_replicas_are_what_every_partition_has() -> None:
 
 
 def test_moves_show_their_progress() -> None:
-    """A topic stays ready while its replicas move."""
+    """A Topic stays ready while its replicas move, and its status counts the moves."""
     status = topic_status(topic(), Outcome(live=LIVE, progress=MoveProgress(6, 2)), NOW)
     progressing = find_condition(status.conditions, ConditionName.PROGRESSING)
 
@@ -120,7 +120,7 @@ def test_moves_show_their_progress() -> None:
 
 
 def test_warnings_come_and_go() -> None:
-    """One by its own reason, several together."""
+    """A single warning has its own reason, several have a common one, and the condition goes with the last warning."""
     one, two = Finding("MinInsyncReplicasTooLarge", "one"), Finding("UnmanagedKeys", "two")
     warned = topic_status(topic(), Outcome(live=LIVE, warnings=(one,)), BEFORE)
     both = topic_status(topic(warned), Outcome(live=LIVE, warnings=(one, two)), NOW)
@@ -135,7 +135,7 @@ def test_warnings_come_and_go() -> None:
 
 
 def test_a_pause_leaves_the_rest_as_it_was() -> None:
-    """The generation that was looked at stands still; the next pass takes the condition away."""
+    """A pause keeps the observed generation, and the next pass removes its condition."""
     first = topic_status(topic(), Outcome(live=LIVE), BEFORE)
     paused = interrupted_status(
         topic(first.model_copy(update={"observed_generation": 6})),
@@ -154,7 +154,7 @@ def test_a_pause_leaves_the_rest_as_it_was() -> None:
 
 
 def test_a_spec_that_cannot_be_read_is_named() -> None:
-    """What was known of the topic stays."""
+    """An unreadable spec is reported as `InvalidSpec`, and the topic id stays."""
     first = topic_status(topic(), Outcome(live=LIVE), BEFORE)
     status = unreadable_status(first, 8, "spec.partitions: no number", NOW)
 

@@ -20,7 +20,7 @@ NOBODY = "http://127.0.0.1:1"
 
 @pytest.mark.parametrize("word", ["true", "True"])
 async def test_a_paused_cluster_is_left_alone(word: str) -> None:
-    """By whatever word pauses its Topics; it is told once, and the spec is not said to have been looked at."""
+    """A paused Cluster is reported once, and its observed generation does not change."""
     api, log = MemoryApi(), structlog.get_logger()
     ref = api.put(
         CLUSTER, "main", metadata={"annotations": {"fairlead.dev/paused": word}}, spec={"brokers": [POOL]}

@@ -1,4 +1,4 @@
-"""What is taken for a part of an etcd, among all objects that bear its labels."""
+"""The objects that belong to an etcd, among all objects with its labels."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def a_claim(name: str, member: str) -> Manifest:
 
 
 async def look_at(pods: list[Manifest], claims: list[Manifest]) -> EtcdLook:
-    """Look at an etcd of which nobody answers."""
+    """Look at an etcd whose members do not answer."""
     step = EtcdStep(MemoryApi(), EtcdMembersClient(), url="http://127.0.0.1:1", log=structlog.get_logger())
     return await step.look(cluster_of(), IMAGES, sets=[], pods=pods, claims=claims, refusals={}, now=NOW)
 
 
 async def test_copies_of_pods_and_claims_are_none_of_etcd() -> None:
-    """Somebody keeps a copy of a claim with all its labels, or debugs a copy of a pod: neither is a member's."""
+    """Copies of claims and pods with the labels of etcd do not count as its members."""
     pods, claims = [a_pod("main-etcd-0")], [a_claim(f"data-main-etcd-{n}", f"{n + 10:x}") for n in range(3)]
     copies = [a_claim(f"data-main-etcd-0-{ending}", "a") for ending in ("copy", "20261123", "1")]
     look = await look_at([*pods, a_pod("main-etcd-0-copy"), a_pod("copy-7")], [*claims, *copies])
@@ -50,7 +50,7 @@ async def test_copies_of_pods_and_claims_are_none_of_etcd() -> None:
 
 
 async def test_what_volumes_have_and_what_pods_were_told_is_read() -> None:
-    """Sizes in bytes, and since when a file system waits for its pod; what is not said is nothing."""
+    """The sizes of volumes, the quotas of pods and the time of a pending resize are read, with 0 or empty defaults."""
     pod = a_pod(
         "main-etcd-0", "--name=x", "--quota-backend-bytes=77", creationTimestamp="2026-01-01T00:00:00Z"
     )

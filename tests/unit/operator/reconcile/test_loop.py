@@ -1,4 +1,4 @@
-"""The workers, in a loop whose time passes only when nobody has anything to do."""
+"""The workers of the operator, in a loop whose time passes only when no task can run."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ RESYNC_SECONDS = 100.0
 
 
 class LoopClock:
-    """The loop's own time."""
+    """A clock with the loop's time."""
 
     def now(self) -> datetime:
-        """The loop's time on a calendar that begins in 1970."""
+        """Return the loop's time as a date from 1970 on."""
         return datetime.fromtimestamp(self.monotonic(), UTC)
 
     def monotonic(self) -> float:
-        """The loop's time."""
+        """Return the loop's time."""
         return asyncio.get_running_loop().time()
 
 
 class Term:
-    """A leadership that the test gives and takes."""
+    """A leadership term that the test starts and ends."""
 
     def __init__(self) -> None:
         self.leading = asyncio.Event()
@@ -48,7 +48,7 @@ class Term:
 
 
 class World:
-    """Resources that exist, and what was done to them: times of passes by key."""
+    """A set of resources that records the times of passes by key."""
 
     def __init__(self, work: Callable[[Key], Awaitable[float | None]]) -> None:
         self.work = work
@@ -69,7 +69,7 @@ class World:
         )
 
     async def reconcile(self, key: Key) -> float | None:
-        """Note the pass, and do what the test asks."""
+        """Record the pass, and run the work of the test."""
         now = asyncio.get_running_loop().time
         self.passes.append((now(), key))
         try:
@@ -78,7 +78,7 @@ class World:
             self.ended.append((now(), key))
 
     def count(self, result: str) -> float:
-        """Passes that ended so."""
+        """Return the number of passes with a result."""
         found = self.telemetry.registry.get_sample_value(
             "fairlead_operator_reconcile_total", {"kind": "Cluster", "result": result}
         )
@@ -92,7 +92,7 @@ def run(scenario: Callable[[], Awaitable[None]]) -> None:
 
 
 async def at_work(world: World, seconds: float) -> None:
-    """Let the workers work so long."""
+    """Run the workers for the given number of seconds."""
     async with asyncio.TaskGroup() as group:
         task = group.create_task(world.loop.run())
         await pass_time(seconds)
@@ -100,7 +100,7 @@ async def at_work(world: World, seconds: float) -> None:
 
 
 def test_every_resource_is_looked_at_again() -> None:
-    """The leader begins with all there is, and looks at it again at every resync."""
+    """The leader reconciles every resource at the start and at every resync."""
 
     async def scenario() -> None:
         async def nothing(_: Key) -> None:
@@ -117,7 +117,7 @@ def test_every_resource_is_looked_at_again() -> None:
 
 
 def test_followers_do_not_work() -> None:
-    """What changes before this process leads is reconciled when it does, and not before."""
+    """A follower reconciles nothing, and changes wait until it becomes leader."""
 
     async def scenario() -> None:
         async def nothing(_: Key) -> None:
@@ -148,7 +148,7 @@ def test_followers_do_not_work() -> None:
     ],
 )
 def test_a_failing_key_backs_off_alone(error: Exception, result: str) -> None:
-    """Whatever a pass raises, its key is tried again after growing pauses while others go on."""
+    """A key whose pass raises an error is retried after growing pauses, and other keys are not delayed."""
 
     async def scenario() -> None:
         async def fail_for_a(key: Key) -> float | None:
@@ -169,7 +169,7 @@ def test_a_failing_key_backs_off_alone(error: Exception, result: str) -> None:
 
 
 def test_a_pass_that_hangs_is_cut_short() -> None:
-    """A pass without an end is a failure after some minutes, and holds up nobody."""
+    """A pass that exceeds its time limit fails, and its key is retried."""
 
     async def scenario() -> None:
         async def hang(_: Key) -> None:
@@ -186,7 +186,7 @@ def test_a_pass_that_hangs_is_cut_short() -> None:
 
 
 def test_work_ends_with_the_term() -> None:
-    """When leadership is lost a pass ends where it is, and its key is done first in the next term."""
+    """A pass ends when leadership is lost, and its key comes first in the next term."""
 
     async def scenario() -> None:
         async def slow(_: Key) -> None:
@@ -214,7 +214,7 @@ def test_work_ends_with_the_term() -> None:
 
 
 def test_a_resource_that_is_gone_is_forgotten() -> None:
-    """A key whose object is gone is reconciled once more, and never again."""
+    """The key of a deleted object is reconciled once more and then dropped."""
 
     async def scenario() -> None:
         async def nothing(_: Key) -> None:
@@ -236,7 +236,7 @@ def test_a_resource_that_is_gone_is_forgotten() -> None:
 
 
 def test_only_who_works_tells_what_waits_and_fails() -> None:
-    """What a follower has heard of is the leader's work, and what failed in an earlier term may be well by now."""
+    """Only the leader reports waiting and failing keys, and failures of an earlier term are not reported."""
 
     async def scenario() -> None:
         async def fail(_: Key) -> None:

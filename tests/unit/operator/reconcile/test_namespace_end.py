@@ -1,4 +1,4 @@
-"""Topics of a namespace that ends: whose finalizer is taken off, and when."""
+"""Topics of a namespace that is being deleted: when their finalizers are removed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DELETED = {"deletionTimestamp": "2026-01-01T11:59:00Z"}
 
 @pytest.fixture
 def api() -> MemoryApi:
-    """An API server with the namespaces `shop`, which ends, and `apps`, which stays."""
+    """An API server with the namespace `shop`, which is being deleted, and `apps`, which is not."""
     made = MemoryApi()
     made.put(NAMESPACE, "shop", "", metadata=DELETED)
     made.put(NAMESPACE, "apps", "")
@@ -25,18 +25,18 @@ def api() -> MemoryApi:
 
 
 def put_topic(api: MemoryApi, name: str, namespace: str = "shop", **spec: Any) -> ObjectRef:
-    """Have a Topic that has our finalizer and another one."""
+    """Create a Topic with the operator's finalizer and another one."""
     metadata: Manifest = {"finalizers": ["others.dev/one", TOPIC_FINALIZER]}
     return api.put(TOPIC, name, namespace, metadata=metadata, spec={"clusterRef": {"name": "main"}, **spec})
 
 
 def held(api: MemoryApi, *refs: ObjectRef) -> list[bool]:
-    """Which of these Topics have our finalizer."""
+    """Return for each Topic whether it has the operator's finalizer."""
     return [TOPIC_FINALIZER in api.objects[ref]["metadata"]["finalizers"] for ref in refs]
 
 
 async def test_what_ends_with_its_cluster_is_let_go(api: MemoryApi) -> None:
-    """Also what cannot be read; a Topic of a Cluster elsewhere has its topic deleted first, and others' words stay."""
+    """Topics of a Cluster in the same namespace lose the finalizer; those of another Cluster keep it at first."""
     own, broken = put_topic(api, "own"), put_topic(api, "broken", clusterRef="main")
     foreign = put_topic(api, "foreign", clusterRef={"name": "main", "namespace": "apps"})
     end = NamespaceEnd(api, MemoryCache(api))
@@ -50,7 +50,7 @@ async def test_what_ends_with_its_cluster_is_let_go(api: MemoryApi) -> None:
 
 
 async def test_nobody_is_let_go_where_the_namespace_stays(api: MemoryApi) -> None:
-    """Nor where nobody may look."""
+    """Topics keep their finalizer if their namespace stays or the operator may not read it."""
     topic = put_topic(api, "orders", "apps")
     end = NamespaceEnd(api, MemoryCache(api))
 
@@ -61,7 +61,7 @@ async def test_nobody_is_let_go_where_the_namespace_stays(api: MemoryApi) -> Non
 
 
 async def test_a_resource_that_changed_meanwhile_is_let_go_all_the_same(api: MemoryApi) -> None:
-    """What was seen last may be old, and one that is gone by then is no trouble."""
+    """A Topic that changed since it was cached loses its finalizer, and a deleted Topic causes no error."""
     changed, gone = (put_topic(api, name) for name in ("changed", "gone"))
     seen = MemoryCache(api)
     old = [api.objects[ref] | {"metadata": dict(api.objects[ref]["metadata"])} for ref in (changed, gone)]
@@ -74,7 +74,7 @@ async def test_a_resource_that_changed_meanwhile_is_let_go_all_the_same(api: Mem
 
 
 async def test_the_end_of_the_operator_is_never_held_up() -> None:
-    """An API server that is away is told in the log, as is what was done; who holds nothing asks nothing."""
+    """An unavailable API server is logged and does not delay the operator's exit; without Topics nothing is asked."""
 
     class Away(MemoryApi):
         async def get(self, ref: ObjectRef) -> Manifest | None:

@@ -1,4 +1,4 @@
-"""Which key is reconciled next; the tests say what time it is."""
+"""The order in which keys are reconciled, at times that the tests set."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def queue() -> WorkQueue:
 
 
 def test_asked_twice_is_given_once(queue: WorkQueue) -> None:
-    """A key that was asked for many times before a worker came is given out once."""
+    """A key that was added several times is given to a worker once."""
     for now in range(5):
         queue.add(A, now)
 
@@ -27,7 +27,7 @@ def test_asked_twice_is_given_once(queue: WorkQueue) -> None:
 
 
 def test_one_worker_has_a_key(queue: WorkQueue) -> None:
-    """What is asked for while a worker has the key waits for that worker, and is then done once more."""
+    """A key that is added while a worker has it is given out again after that worker is done."""
     queue.add(A, 0)
     queue.take(0)
     queue.add(A, 1)
@@ -41,7 +41,7 @@ def test_one_worker_has_a_key(queue: WorkQueue) -> None:
 
 
 def test_delays_keep_their_order(queue: WorkQueue) -> None:
-    """Keys come when their time has come, and the earliest of several wishes counts."""
+    """Keys are given out when they are due, and the earliest of several times counts."""
     queue.add(A, 0, delay_seconds=10)
     queue.add(B, 0, delay_seconds=5)
     queue.add(A, 0, delay_seconds=3)
@@ -55,7 +55,7 @@ def test_delays_keep_their_order(queue: WorkQueue) -> None:
 
 
 def test_success_asks_for_the_next_pass(queue: WorkQueue) -> None:
-    """The pause that a pass asked for is kept, unless somebody asked for less meanwhile."""
+    """The pause that a pass requested is kept unless the key is added with a shorter one."""
     queue.add(A, 0)
     queue.take(0)
     queue.done(A, 1, again_seconds=60)
@@ -69,7 +69,7 @@ def test_success_asks_for_the_next_pass(queue: WorkQueue) -> None:
 
 
 def test_failures_back_off_and_success_forgets(queue: WorkQueue) -> None:
-    """Pauses double from one second to five minutes; one success begins anew. Other keys do not wait."""
+    """Pauses after failures double from one second to five minutes, and a success resets them for that key."""
     now, pauses = 0.0, []
     queue.add(A, now)
     for _ in range(11):
@@ -90,7 +90,7 @@ def test_failures_back_off_and_success_forgets(queue: WorkQueue) -> None:
 
 
 def test_a_change_shortens_a_long_pause(queue: WorkQueue) -> None:
-    """A failing key that is asked for again does not wait for minutes, nor is it tried at once for ever."""
+    """A failing key that is added again is retried sooner, but never at once."""
     now = 0.0
     queue.add(A, now)
     for _ in range(9):
@@ -105,7 +105,7 @@ def test_a_change_shortens_a_long_pause(queue: WorkQueue) -> None:
 
 
 def test_what_was_cut_short_is_still_wanted(queue: WorkQueue) -> None:
-    """A pass that ended with leadership is no failure, and its key is given out again."""
+    """A pass that ended with the term is no failure, and its key is given out again."""
     queue.add(A, 0)
     queue.take(0)
     queue.abandoned(A, 1)
@@ -115,7 +115,7 @@ def test_what_was_cut_short_is_still_wanted(queue: WorkQueue) -> None:
 
 
 def test_depth_counts_what_waits_now(queue: WorkQueue) -> None:
-    """Depth is what a worker could take now: not the delayed, not what is in work."""
+    """The depth counts keys that a worker could take now, without delayed and running ones."""
     queue.add(A, 0)
     queue.add(B, 0, delay_seconds=10)
     queue.add(Key("Topic", "shop", "c"), 0)

@@ -1,4 +1,4 @@
-"""Passes over Topics that need no brokers: what cannot be read, what nobody allows, what is to be let go."""
+"""Passes over Topics that need no brokers: unreadable and refused Topics, and the removal of finalizers."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def reconciler(api: MemoryApi) -> TopicReconciler:
 
 
 def put_cluster(api: MemoryApi, namespace: str = "shop", **spec: Any) -> ObjectRef:
-    """Have the Cluster `main`."""
+    """Create the Cluster `main`."""
     pool = {"name": "a", "firstBrokerId": 0, "replicas": 1}
     return api.put(CLUSTER, "main", namespace, spec={"brokers": [pool], **spec})
 
 
 def put_topic(api: MemoryApi, namespace: str = "shop", *, deleting: bool = False, **about: Any) -> ObjectRef:
-    """Have the Topic `flights`, which has our finalizer and another one."""
+    """Create the Topic `flights` with the operator's finalizer and another one."""
     metadata: Manifest = {"finalizers": ["others.dev/one", TOPIC_FINALIZER]}
     if deleting:
         metadata["deletionTimestamp"] = "2026-01-01T11:59:00Z"
@@ -49,13 +49,13 @@ def put_topic(api: MemoryApi, namespace: str = "shop", *, deleting: bool = False
 
 
 def ready(api: MemoryApi, ref: ObjectRef) -> str:
-    """The reason of the condition Ready."""
+    """Return the reason of the condition Ready."""
     conditions = api.objects[ref]["status"]["conditions"]
     return str(next(each["reason"] for each in conditions if each["type"] == "Ready"))
 
 
 async def test_what_cannot_be_read_is_told_once(api: MemoryApi, reconciler: TopicReconciler) -> None:
-    """Nothing else is done, and a second pass writes nothing; a status that cannot be read counts as none."""
+    """An unreadable Topic is reported once and a second pass writes nothing; an unreadable status counts as none."""
     ref = put_topic(api, spec={"partitions": "many"}, status={"conditions": "broken"})
     for _ in range(2):
         assert await reconciler.reconcile(KEY) is None
@@ -66,7 +66,7 @@ async def test_what_cannot_be_read_is_told_once(api: MemoryApi, reconciler: Topi
 
 
 async def test_what_cannot_be_read_holds_nothing_back(api: MemoryApi, reconciler: TopicReconciler) -> None:
-    """A resource that is being deleted loses our finalizer, and no topic is touched; once is enough."""
+    """An unreadable Topic that is being deleted loses the operator's finalizer with one write."""
     ref = put_topic(api, deleting=True, spec={"partitions": "many"})
     for _ in range(2):
         assert await reconciler.reconcile(KEY) is None
@@ -76,7 +76,7 @@ async def test_what_cannot_be_read_holds_nothing_back(api: MemoryApi, reconciler
 
 
 async def test_nothing_is_done_for_who_is_gone(api: MemoryApi, reconciler: TopicReconciler) -> None:
-    """Its key may come after it."""
+    """A pass over a deleted Topic writes nothing."""
     assert await reconciler.reconcile(KEY) is None
     assert api.writes == []
 
@@ -84,7 +84,7 @@ async def test_nothing_is_done_for_who_is_gone(api: MemoryApi, reconciler: Topic
 async def test_a_missing_cluster_is_told_and_holds_no_finalizer(
     api: MemoryApi, reconciler: TopicReconciler
 ) -> None:
-    """Without an Event: the namespace may be ending together with the Cluster, and would not take it."""
+    """A Topic without its Cluster loses its finalizer and gets a status, but no Event in a namespace that may end."""
     ref = put_topic(api, status={"topicId": "t"})
     for _ in range(3):
         assert await reconciler.reconcile(KEY) is None
@@ -97,7 +97,7 @@ async def test_a_missing_cluster_is_told_and_holds_no_finalizer(
 
 
 async def test_a_refusal_is_one_event(api: MemoryApi, reconciler: TopicReconciler) -> None:
-    """However often it is looked at."""
+    """A refused Topic gets one Event, however often it is reconciled."""
     put_cluster(api)
     ref = put_topic(api, "apps")
     for _ in range(3):
@@ -108,7 +108,7 @@ async def test_a_refusal_is_one_event(api: MemoryApi, reconciler: TopicReconcile
 
 
 async def test_brokers_that_do_not_answer_are_waited_for(api: MemoryApi, reconciler: TopicReconciler) -> None:
-    """What they fail with is written once; the wait is bounded."""
+    """A Topic whose brokers do not answer is reconciled again after 2 s, and its failure is written once."""
     put_cluster(api)
     ref = put_topic(api)
     delays = [await reconciler.reconcile(KEY) for _ in range(2)]
@@ -136,7 +136,7 @@ async def test_brokers_that_do_not_answer_are_waited_for(api: MemoryApi, reconci
 async def test_a_deleted_topic_is_let_go(
     api: MemoryApi, reconciler: TopicReconciler, case: str, released: bool
 ) -> None:
-    """Whatever happened to its Cluster, namespace or policy; only brokers that shall delete it are waited for."""
+    """A deleted Topic loses its finalizer unless brokers that must delete the topic are silent or rights lack."""
     namespace = "apps" if case == "namespace not allowed" else "shop"
     ref = put_topic(
         api,
@@ -173,7 +173,7 @@ async def test_a_deleted_topic_is_let_go(
 async def test_a_cluster_that_is_known_and_may_not_be_read_is_no_reason_to_leave_a_topic_behind(
     api: MemoryApi, reconciler: TopicReconciler
 ) -> None:
-    """Rights may come back; what was last seen says that the Cluster is there."""
+    """A Topic keeps its finalizer when its known Cluster may no longer be read, because the right may return."""
     put_cluster(api)
     ref = put_topic(api, deleting=True, status={"topicId": "t"})
     api.forbidden.add(CLUSTER)
@@ -186,7 +186,7 @@ async def test_a_cluster_that_is_known_and_may_not_be_read_is_no_reason_to_leave
 async def test_an_ending_namespace_goes_before_brokers_that_are_silent(
     api: MemoryApi, reconciler: TopicReconciler
 ) -> None:
-    """Its Cluster is elsewhere and stays; the topic stays with it, and nothing is told into the namespace."""
+    """A Topic in an ending namespace loses its finalizer without its topic being deleted, and gets no Event."""
     ref = put_topic(api, "apps", deleting=True, status={"topicId": "t"})
     api.put(NAMESPACE, "apps", "", metadata={"deletionTimestamp": "2026-01-01T11:59:00Z"})
     put_cluster(api, topicNamespaces=["apps"])
@@ -199,7 +199,7 @@ async def test_an_ending_namespace_goes_before_brokers_that_are_silent(
 async def test_no_finalizer_comes_back_into_an_ending_namespace(
     api: MemoryApi, reconciler: TopicReconciler
 ) -> None:
-    """It was let go a moment ago, before the operator's rights went with the namespace; nothing else is done either."""
+    """A Topic in an ending namespace gets no finalizer again, and nothing else is written."""
     put_cluster(api)
     ref = put_topic(api, status={"topicName": "flights", "topicId": "t"})
     api.objects[ref]["metadata"]["finalizers"] = []
@@ -211,7 +211,7 @@ async def test_no_finalizer_comes_back_into_an_ending_namespace(
 
 
 async def test_a_topic_that_was_saved_just_now_stays(api: MemoryApi) -> None:
-    """What the operator saw last still says Delete; the resource as it stands decides."""
+    """The deletion policy of the stored Topic decides, not that of the cached one."""
     put_cluster(api)
     ref = put_topic(api, deleting=True, status={"topicId": "t"})
     seen = MemoryCache(api)
@@ -230,7 +230,7 @@ async def test_a_topic_that_was_saved_just_now_stays(api: MemoryApi) -> None:
 async def test_a_change_at_the_same_time_is_looked_at_again(
     api: MemoryApi, reconciler: TopicReconciler
 ) -> None:
-    """The finalizer is never written over somebody else's."""
+    """A finalizer is not written over a newer version of the Topic, which is reconciled again soon."""
     put_cluster(api)
     api.put(TOPIC, "flights", spec={"clusterRef": {"name": "main"}})
     seen = MemoryCache(api)

@@ -11,14 +11,14 @@ from fairlead_operator.render import render_cluster
 
 @pytest.mark.parametrize("name", ["managed.yaml", "outside.yaml"])
 def test_what_is_drawn_is_what_the_golden_file_says(name: str) -> None:
-    """Every object, field by field. Run `tests/plugins/render_kit.py` to write the files anew, and read the diff."""
+    """The rendered objects equal the golden files; `tests/plugins/render_kit.py` writes the files again."""
     drawn = render_kit.as_yaml(render_kit.golden_cases()[name])
 
     assert drawn == (render_kit.GOLDEN / name).read_text()
 
 
 def test_drawing_twice_gives_the_same_whatever_the_order_of_words() -> None:
-    """The order of keys in a resource moves nothing: maps are sorted or keep the operator's own order."""
+    """The order of keys in a Cluster does not change the rendered objects."""
     words = {"segment.bytes": "2000000", "num.io.threads": "4", "max.connections": "10"}
     backwards = dict(reversed(words.items()))
     there = render_kit.cluster_of(config=words, listeners={"data": {"annotations": {"a": "1", "b": "2"}}})
@@ -30,7 +30,7 @@ def test_drawing_twice_gives_the_same_whatever_the_order_of_words() -> None:
 
 
 def test_every_object_is_marked_and_owned() -> None:
-    """Labels by which it is found, and the owner with which it goes; claims outlive it and have none."""
+    """Every object has the labels of its Cluster and is owned by it, except the claims."""
     for manifest in render_kit.drawn(render_kit.cluster_of()).values():
         metadata = manifest["metadata"]
         owners = [owner["uid"] for owner in metadata["ownerReferences"]]
@@ -41,14 +41,14 @@ def test_every_object_is_marked_and_owned() -> None:
 
 
 def test_with_retain_objects_belong_to_nobody() -> None:
-    """Nothing is collected when a Cluster goes that said so."""
+    """Objects of a Cluster with the policy `Retain` have no owner and are not deleted with it."""
     objects = render_kit.drawn(render_kit.cluster_of(deletionPolicy="Retain"))
 
     assert all("ownerReferences" not in each["metadata"] for each in objects.values())
 
 
 def test_selectors_find_the_pods_that_they_mean() -> None:
-    """Whatever selects by labels selects pods of its own component, and each pod is selected by its StatefulSet."""
+    """Every selector selects pods of its own component, and each StatefulSet selects its own pods."""
     pools = [render_kit.POOL, {**render_kit.POOL, "name": "b", "firstBrokerId": 100}]
     objects = render_kit.drawn(render_kit.cluster_of(brokers=pools))
     pods = {
@@ -78,7 +78,7 @@ def test_selectors_find_the_pods_that_they_mean() -> None:
 
 
 def test_pods_come_after_what_they_need() -> None:
-    """An account, a file and the walls around it exist before a pod is asked for."""
+    """Accounts, configuration, network policies and Services are rendered before the StatefulSets."""
     kinds = [each["kind"] for each in render_cluster(render_kit.cluster_of(), render_kit.inputs_of())]
 
     assert kinds.index("StatefulSet") > max(
@@ -87,7 +87,7 @@ def test_pods_come_after_what_they_need() -> None:
 
 
 def test_drawing_changes_neither_the_cluster_nor_an_earlier_drawing() -> None:
-    """What a template says is copied, so a caller may change what it got."""
+    """The rendered objects are copies, and a change of them does not affect the Cluster."""
     template = {"spec": {"containers": [{"name": "sidecar", "image": "x"}], "nodeSelector": {"disk": "ssd"}}}
     cluster = render_kit.cluster_of(brokers=[{**render_kit.POOL, "template": template}])
     before = copy.deepcopy(cluster)

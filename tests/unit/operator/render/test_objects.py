@@ -20,7 +20,7 @@ from fairlead_operator.render.etcd import quota_told
 
 
 def test_config_goes_where_its_key_belongs() -> None:
-    """Dynamic to the running cluster, the rest of the catalogue to the file, anything else nowhere, with a reason."""
+    """Dynamic keys go to the running cluster, other known keys to the file, and unknown or invalid keys are refused."""
     split = split_config(
         {
             "retention.ms": "60000",
@@ -41,7 +41,7 @@ def test_config_goes_where_its_key_belongs() -> None:
 
 
 def test_the_file_holds_what_brokers_read_at_the_start() -> None:
-    """Its name in coordination, keys of the start, and addresses of single brokers."""
+    """The configuration file has the cluster's name, the keys that brokers read at the start, and the addresses."""
     objects = render_kit.drawn(
         render_kit.cluster_of(config={"max.connections": "10", "retention.ms": "1"}),
         render_kit.inputs_of(advertised={1: "b:2", 0: "a:1"}),
@@ -56,7 +56,7 @@ def test_the_file_holds_what_brokers_read_at_the_start() -> None:
 
 
 def test_one_pod_alone_has_no_budget() -> None:
-    """Its node could never be emptied."""
+    """A single pod has no disruption budget, which would block the drain of its node."""
     alone = render_kit.cluster_of(brokers=[{**render_kit.POOL, "replicas": 1}])
     objects = render_kit.drawn(alone, render_kit.inputs_of(etcd=EtcdInputs(1)))
 
@@ -64,7 +64,7 @@ def test_one_pod_alone_has_no_budget() -> None:
 
 
 def test_the_plan_says_how_many_pods_there_are() -> None:
-    """A pool that is being emptied keeps its pods and their Services, and a member that joins has its pod already."""
+    """The plan sets the number of pods: a shrinking pool keeps its pods and Services; a joining member has a pod."""
     cluster = render_kit.cluster_of(listeners={"data": {"perBroker": True}})
     inputs = render_kit.inputs_of(pool_replicas={"a": 5}, etcd=EtcdInputs(4, "x=http://y:1", "new"))
     objects = render_kit.drawn(cluster, inputs)
@@ -79,7 +79,7 @@ def test_the_plan_says_how_many_pods_there_are() -> None:
 
 
 def test_storage_and_claims_follow_the_resource() -> None:
-    """Class and policy as the user says; the size of what is there as long as it cannot be changed."""
+    """Storage class and claim policies come from the Cluster; the size is the current one while it cannot change."""
     pool = {**render_kit.POOL, "storage": {"size": "10Gi", "storageClassName": "fast"}}
     cluster = render_kit.cluster_of(
         brokers=[pool], claimPolicy={"whenDeleted": "Delete", "whenScaled": "Delete"}
@@ -96,7 +96,7 @@ def test_storage_and_claims_follow_the_resource() -> None:
 
 @pytest.mark.parametrize(("size", "quota"), [("2Gi", 858_993_459), ("1Ti", 8 << 30)])
 def test_the_store_of_etcd_leaves_room_on_its_volume(size: str, quota: int) -> None:
-    """Two fifths of the volume, and not more than etcd bears."""
+    """The store quota of etcd is two fifths of its volume, and at most 8 GiB."""
     objects = render_kit.drawn(render_kit.cluster_of(etcd={"managed": {"storage": {"size": size}}}))
     arguments = render_kit.container_of(objects["StatefulSet/main-etcd"], "etcd")["args"]
 
@@ -104,7 +104,7 @@ def test_the_store_of_etcd_leaves_room_on_its_volume(size: str, quota: int) -> N
 
 
 def test_the_store_of_etcd_fits_the_smallest_volume() -> None:
-    """One that could not be enlarged as the Cluster asks; one that somebody enlarged by hand changes nothing."""
+    """The store quota of etcd follows the smallest volume, and a volume that was enlarged by hand has no effect."""
     for volume, quota in ((1000, 400), (1 << 40, 858_993_459)):
         inputs = render_kit.inputs_of(etcd=EtcdInputs(3, volume_bytes=volume))
         objects = render_kit.drawn(render_kit.cluster_of(), inputs)
@@ -116,7 +116,7 @@ def test_the_store_of_etcd_fits_the_smallest_volume() -> None:
 
 
 def test_external_etcd_draws_nothing_of_etcd() -> None:
-    """Without a Secret there are no credentials, and no object of etcd."""
+    """An external etcd has no rendered objects, and no credentials without a Secret."""
     cluster = render_kit.cluster_of(etcd={"external": {"endpoints": ["http://a:2379", "http://b:2379"]}})
     objects = render_kit.drawn(cluster, render_kit.inputs_of(etcd=None))
     variables = render_kit.variables_of(objects["StatefulSet/main-a"])
@@ -127,7 +127,7 @@ def test_external_etcd_draws_nothing_of_etcd() -> None:
 
 
 def test_walls_and_monitors_can_be_left_out() -> None:
-    """By the user, or because the kind does not exist."""
+    """Network policies and pod monitors are omitted if the Cluster disables them or the kind is not served."""
     off = render_kit.cluster_of(networkPolicy={"enabled": False}, podMonitor={"enabled": False})
     without_kind = render_kit.drawn(render_kit.cluster_of(), render_kit.inputs_of(kinds=frozenset()))
 
@@ -136,7 +136,7 @@ def test_walls_and_monitors_can_be_left_out() -> None:
 
 
 def test_prometheus_reads_only_pods_of_the_component_at_a_port() -> None:
-    """A container beside a broker may have a port `metrics`, as members of etcd have; it is no member of etcd."""
+    """Prometheus scrapes each port only on pods of its component, because a sidecar may have a port named `metrics`."""
     endpoints = render_kit.drawn(render_kit.cluster_of())["PodMonitor/main"]["spec"]["podMetricsEndpoints"]
     kept = {
         endpoint["port"]: [
@@ -152,7 +152,7 @@ def test_prometheus_reads_only_pods_of_the_component_at_a_port() -> None:
 
 
 def test_an_operator_outside_is_let_in_by_nobody() -> None:
-    """Its address is not known; without a list of clients the data port is open, as it says."""
+    """An operator with an unknown namespace is not admitted by the network policy; the data port is open."""
     objects = render_kit.drawn(render_kit.cluster_of(), render_kit.inputs_of(operator_namespace=""))
     [data, peer, ops] = objects["NetworkPolicy/main-brokers"]["spec"]["ingress"]
 
@@ -161,7 +161,7 @@ def test_an_operator_outside_is_let_in_by_nobody() -> None:
 
 
 def test_the_port_of_the_nodes_is_the_bootstraps() -> None:
-    """Only one Service can have it."""
+    """The node port of the listener belongs to the bootstrap Service only."""
     cluster = render_kit.cluster_of(
         listeners={"data": {"type": "nodeport", "perBroker": True, "nodePort": 30000}}
     )
@@ -173,14 +173,14 @@ def test_the_port_of_the_nodes_is_the_bootstraps() -> None:
 
 
 def live(name: str, *, ingress: list[dict[str, str]] | None = None, node_port: int = 0) -> Manifest:
-    """Return a Service as Kubernetes has filled it in."""
+    """Return a Service as Kubernetes has completed it."""
     port: dict[str, Any] = {"port": 9520, **({"nodePort": node_port} if node_port else {})}
     balancer = {"ingress": ingress} if ingress is not None else {}
     return {"metadata": {"name": name}, "spec": {"ports": [port]}, "status": {"loadBalancer": balancer}}
 
 
 def test_addresses_of_load_balancers_are_advertised_when_they_are_known() -> None:
-    """By name or by number; a broker whose balancer has none yet is reached by its pod's name."""
+    """The address of a load balancer is advertised once it is known; before that the pod's name is."""
     cluster = render_kit.cluster_of(listeners={"data": {"type": "loadbalancer", "perBroker": True}})
     services = [
         live("main-broker-0", ingress=[{"ip": "192.0.2.1"}]),
@@ -197,7 +197,7 @@ def test_addresses_of_load_balancers_are_advertised_when_they_are_known() -> Non
 
 
 def test_addresses_by_the_ports_of_nodes() -> None:
-    """The host is the user's word, the port the one that Kubernetes gave to the broker's Service."""
+    """An address at node ports has the host of the spec and the node port of the broker's Service."""
     listener = {"type": "nodeport", "perBroker": True, "advertisedHost": "b{id}.{namespace}.example.com"}
     cluster = render_kit.cluster_of(listeners={"data": listener})
     services = [live("main-broker-0", node_port=30001), {"metadata": {"name": "main-broker-1"}}]
@@ -209,7 +209,7 @@ def test_addresses_by_the_ports_of_nodes() -> None:
 
 
 def test_an_advertised_host_without_services_is_the_users_own_way() -> None:
-    """Filled in for each broker, with its own port where it names one."""
+    """An advertised host without Services is filled in for each broker, with its own port if it has one."""
     named = render_kit.cluster_of(listeners={"data": {"advertisedHost": "{pod}.example.com:443"}})
     plain = render_kit.cluster_of(listeners={"data": {"advertisedHost": "b-{id}.example.com"}})
     variables = render_kit.variables_of(render_kit.drawn(plain)["StatefulSet/main-a"])
@@ -220,7 +220,7 @@ def test_an_advertised_host_without_services_is_the_users_own_way() -> None:
 
 
 def test_brokers_are_counted_from_their_pools_first_id() -> None:
-    """In the order of the ids, as many as the plan says."""
+    """Brokers are numbered from their pool's first id, as many as the plan has, in ascending order."""
     pools = [{**render_kit.POOL, "firstBrokerId": 100, "replicas": 1}, {**render_kit.POOL, "name": "b"}]
     cluster = render_kit.cluster_of(brokers=pools)
 

@@ -16,7 +16,7 @@ RESTART_HASH = "fairlead.dev/restart-config-hash"
 
 
 def pool_with(template: dict[str, Any], **others: object) -> dict[str, Manifest]:
-    """Draw a Cluster whose pool has a template."""
+    """Render a Cluster whose pool has the given template."""
     return render_kit.drawn(
         render_kit.cluster_of(brokers=[{**render_kit.POOL, "template": template, **others}])
     )
@@ -29,7 +29,7 @@ def template_of(objects: dict[str, Manifest], name: str = "main-a") -> Manifest:
 
 
 def test_a_users_template_is_laid_over_ours() -> None:
-    """Maps are merged, lists by name, and what the operator does not know is passed on."""
+    """A user's template is merged into the operator's: maps by key, lists by name, with unknown fields passed on."""
     spec = {
         "nodeSelector": {"disk": "ssd"},
         "tolerations": [{"key": "x", "operator": "Exists"}],
@@ -68,7 +68,7 @@ def test_a_users_template_is_laid_over_ours() -> None:
 
 
 def test_what_a_pod_is_known_by_stays() -> None:
-    """Labels, hashes, identity, data and the way it is started are the operator's, whatever a template says."""
+    """A template cannot change the labels, hashes, identity, data mount and arguments of a broker."""
     spec = {
         "containers": [
             {
@@ -122,13 +122,13 @@ def test_what_a_pod_is_known_by_stays() -> None:
     ],
 )
 def test_a_template_without_form_is_refused_by_its_field(spec: dict[str, Any], message: str) -> None:
-    """What cannot be merged is named; the rest is judged by the API server."""
+    """A template that cannot be merged is refused with the path of its field."""
     with pytest.raises(TemplateRefused, match=message):
         pool_with({"spec": spec})
 
 
 def test_a_null_takes_a_value_away() -> None:
-    """Also a probe, or one way of probing, so that another can be given."""
+    """A null in a template removes a value, such as a probe or its handler."""
     probe = {"httpGet": None, "tcpSocket": {"port": 9520}}
     objects = pool_with(
         {
@@ -155,7 +155,7 @@ MAPS = st.dictionaries(st.sampled_from("abcd"), JSON, max_size=4)
 
 @given(MAPS, MAPS)
 def test_the_upper_map_wins_wherever_it_speaks(base: dict[str, Any], over: dict[str, Any]) -> None:
-    """Merging nothing changes nothing, merging twice is merging once, and keys of both are there."""
+    """Values of the upper map win, merging is idempotent, and the result has the keys of both maps."""
     merged = strategic_merge(base, over)
 
     assert strategic_merge(base, {}) == base
@@ -167,7 +167,7 @@ def test_the_upper_map_wins_wherever_it_speaks(base: dict[str, Any], over: dict[
 
 
 def test_lists_are_merged_by_what_names_their_entries() -> None:
-    """Ports by number and protocol, where TCP is the default; a list that is not merged is replaced."""
+    """Ports are merged by number and protocol with TCP as the default; a list without merge keys is replaced."""
     base = {"ports": [{"containerPort": 1, "name": "a"}], "args": ["x"]}
     over = {
         "ports": [
@@ -188,7 +188,7 @@ def test_lists_are_merged_by_what_names_their_entries() -> None:
 
 
 def hashes(inputs: RenderInputs | None = None, **spec: object) -> tuple[str, str]:
-    """Return both hashes of the pods of pool a."""
+    """Return the pod hash and the restart hash of pool `a`."""
     annotations = template_of(render_kit.drawn(render_kit.cluster_of(**spec), inputs))["metadata"][
         "annotations"
     ]
@@ -196,7 +196,7 @@ def hashes(inputs: RenderInputs | None = None, **spec: object) -> tuple[str, str
 
 
 def test_what_a_user_says_about_pods_changes_their_hash() -> None:
-    """Image, resources, template, addresses and external etcd restart brokers."""
+    """A new image, resources, template, address or external etcd changes the pod hash and leaves the restart hash."""
     external = {"external": {"endpoints": ["http://e:2379"]}}
     changed = [
         hashes(render_kit.inputs_of(images=Images("other:2", "e"))),
@@ -211,7 +211,7 @@ def test_what_a_user_says_about_pods_changes_their_hash() -> None:
 
 
 def test_what_needs_no_restart_changes_no_hash() -> None:
-    """More brokers, more members, larger volumes, dynamic configuration, an empty template, another address."""
+    """Changes that need no restart leave the hashes unchanged."""
     same = [
         hashes(brokers=[{**render_kit.POOL, "replicas": 5, "storage": {"size": "20Gi"}}]),
         hashes(render_kit.inputs_of(etcd=EtcdInputs(5, "a=http://b:1")), etcd={"managed": {"replicas": 5}}),
@@ -226,7 +226,7 @@ def test_what_needs_no_restart_changes_no_hash() -> None:
 
 
 def test_configuration_of_the_start_changes_its_own_hash() -> None:
-    """A key that is read at the start restarts brokers, and says so apart from the pod's hash."""
+    """A configuration key that is read at the start changes the restart hash and leaves the pod hash."""
     pod, restart = hashes(config={"num.io.threads": "8"})
 
     assert pod == hashes()[0]

@@ -18,7 +18,7 @@ def generate(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_committed_definitions_are_those_of_the_models() -> None:
-    """Whoever changes a model runs the generator and commits its files."""
+    """The committed definitions equal those that the generator makes from the models."""
     checked = generate("--check")
 
     assert checked.stderr == ""
@@ -26,7 +26,7 @@ def test_the_committed_definitions_are_those_of_the_models() -> None:
 
 
 def test_a_definition_that_differs_or_lacks_is_named(tmp_path: Path) -> None:
-    """The check fails and changes nothing; writing again mends it."""
+    """The check names each changed or missing definition, and passes after the files are written again."""
     assert generate("--into", str(tmp_path / "crds")).returncode == 0
     (tmp_path / "crds" / CLUSTERS).write_text("edited by hand")
     (tmp_path / "crds/topics.fairlead.dev.yaml").unlink()

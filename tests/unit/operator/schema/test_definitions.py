@@ -7,7 +7,7 @@ import yaml
 
 from fairlead_operator.schema.definitions import CLUSTERS, DEFINITIONS, TOPICS, Definition
 
-# Release Secrets of Helm end at 1 MiB, and a definition is in each.
+# Helm stores each release in a Secret of at most 1 MiB, which contains every definition.
 BYTES_MAX = 64 * 1024
 EACH = pytest.mark.parametrize("definition", DEFINITIONS, ids=lambda each: each.plural)
 
@@ -24,14 +24,14 @@ def nodes(schema: Any, path: str) -> list[tuple[str, dict[str, Any]]]:
 
 
 def resource_nodes(definition: Definition) -> list[tuple[str, dict[str, Any]]]:
-    """Return every node of spec and status."""
+    """Return every node of the spec and the status."""
     schema: Any = definition.schema()
     return [node for part in ("spec", "status") for node in nodes(schema["properties"][part], part)]
 
 
 @EACH
 def test_everything_that_can_grow_has_a_bound(definition: Definition) -> None:
-    """Texts, lists and maps end somewhere: rules have a cost that the API server estimates from that."""
+    """Every string, list and map has a maximum size, from which the API server estimates the cost of rules."""
     unbounded = [
         path
         for path, node in resource_nodes(definition)
@@ -45,7 +45,7 @@ def test_everything_that_can_grow_has_a_bound(definition: Definition) -> None:
 
 @EACH
 def test_every_field_is_described(definition: Definition) -> None:
-    """`kubectl explain` has a sentence for each field, without the wrapping of the source."""
+    """Every field has a description without line breaks, for `kubectl explain`."""
     fields = [(path, node) for path, node in resource_nodes(definition) if not path.endswith("[]")]
 
     assert [path for path, node in fields if not str(node.get("description", "")).endswith((".", ")"))] == []
@@ -54,7 +54,7 @@ def test_every_field_is_described(definition: Definition) -> None:
 
 @EACH
 def test_lists_of_objects_with_a_name_are_maps(definition: Definition) -> None:
-    """Server-side apply merges them by key, and rules can compare an item with what it was."""
+    """Lists of objects are maps by key, so that server-side apply merges them and rules can compare items."""
     by_position = [
         path
         for path, node in resource_nodes(definition)
@@ -66,7 +66,7 @@ def test_lists_of_objects_with_a_name_are_maps(definition: Definition) -> None:
 
 @EACH
 def test_every_rule_has_its_words(definition: Definition) -> None:
-    """Each rule in CEL has a message and a reason, and a message of one line."""
+    """Every CEL rule has a reason and a message of one line."""
     found = [
         rule
         for _, node in [*resource_nodes(definition), ("", definition.schema())]
@@ -82,7 +82,7 @@ def test_every_rule_has_its_words(definition: Definition) -> None:
 
 @EACH
 def test_the_file_says_what_the_definition_is(definition: Definition) -> None:
-    """The text is YAML of the manifest, small, without anchors and without what a template of Helm would read."""
+    """The file of a definition is the YAML of its manifest: small, without anchors and without Helm's syntax."""
     text = definition.text()
 
     assert yaml.safe_load(text) == definition.manifest()
@@ -92,7 +92,7 @@ def test_the_file_says_what_the_definition_is(definition: Definition) -> None:
 
 
 def test_only_the_first_condition_is_a_default_of_the_status() -> None:
-    """Everything else in a status is written by the operator, or it would seem to be known."""
+    """The status has a default only as a whole; its fields are written by the operator."""
     for definition in DEFINITIONS:
         defaults = [
             path
@@ -104,7 +104,7 @@ def test_only_the_first_condition_is_a_default_of_the_status() -> None:
 
 
 def test_names_are_those_of_the_documents() -> None:
-    """Short names and category are a contract: other groups have a `cluster` kind too."""
+    """The short names, category and subresource of each definition are part of the contract."""
     named: list[Any] = [each.manifest()["spec"] for each in (CLUSTERS, TOPICS)]
 
     assert [each["names"]["shortNames"] for each in named] == [["flc"], ["flt"]]
@@ -113,7 +113,7 @@ def test_names_are_those_of_the_documents() -> None:
 
 
 def test_columns_are_described_and_the_last_one_is_wide() -> None:
-    """A column with a priority is shown only with `--output wide`."""
+    """Columns have a description, and a column with a priority appears only with `--output wide`."""
     columns: Any = TOPICS.manifest()["spec"]["versions"][0]["additionalPrinterColumns"]  # type: ignore[index, call-overload]
 
     assert columns[0]["description"] == "Whether it serves"

@@ -22,7 +22,7 @@ class Inner(BaseModel):
 
 
 def field(annotation: Any, default: Any = ...) -> Any:
-    """Return the structural schema of a single field called `it`, made from its annotation and default."""
+    """Return the structural schema of a field `it` with the given annotation and default."""
     model = type(
         "Model",
         (BaseModel,),
@@ -34,12 +34,12 @@ def field(annotation: Any, default: Any = ...) -> Any:
 
 
 def test_what_may_be_missing_has_no_null() -> None:
-    """Leaving a field out is the only way of saying nothing; rules and lengths inside of the alternative stay."""
+    """An optional field has no null in its schema, and keeps its rules and lengths."""
     assert field(Short | None, None) == {"type": "string", "maxLength": 3, "x-kubernetes-validations": [RULE]}
 
 
 def test_a_number_or_text_is_kubernetes_own_type() -> None:
-    """With a bound, without which rules have no cost."""
+    """A field that is a number or text has Kubernetes' own type and a length, which bounds the cost of rules."""
     annotated = Annotated[int | str, kubernetes(maxLength=32)]
 
     assert field(annotated) == {
@@ -50,13 +50,13 @@ def test_a_number_or_text_is_kubernetes_own_type() -> None:
 
 
 def test_a_single_choice_is_an_enumeration() -> None:
-    """`const` is no word of structural schemas."""
+    """A single choice becomes an enumeration, because structural schemas do not have `const`."""
     assert field(Literal["a"]) == {"type": "string", "enum": ["a"]}
     assert field(Literal["a", "b"], "b") == {"type": "string", "enum": ["a", "b"], "default": "b"}
 
 
 def test_objects_are_in_place_with_the_rules_of_both() -> None:
-    """A rule of the field and one of its model hold both."""
+    """A nested object is inlined, with the rules of the field and of its model."""
     own = Rule("self == oldSelf", "cannot be changed")
     schema = field(Annotated[Inner, kubernetes(own)])
 
@@ -69,20 +69,20 @@ def test_objects_are_in_place_with_the_rules_of_both() -> None:
 
 
 def test_an_optional_object_keeps_the_rules_of_both() -> None:
-    """The same through an alternative with null."""
+    """An optional nested object has the rules of the field and of its model."""
     schema = field(Annotated[Inner | None, kubernetes(Rule("true", "of the field"))], None)
 
     assert [each["message"] for each in schema["x-kubernetes-validations"]] == ["a is needed", "of the field"]
 
 
 def test_a_default_says_only_what_was_asked_for() -> None:
-    """The defaults inside come from the API server, which needs a default outside to get there."""
+    """The default of an object has only explicit values; the API server fills in the inner defaults."""
     assert field(Inner, Inner())["default"] == {}
     assert field(Inner, Inner(b=8))["default"] == {"b": 8}
 
 
 def test_a_default_that_says_nothing_is_none() -> None:
-    """An empty text, list or map would only fill every object."""
+    """An empty text, list or map is not a default, because it would be added to every object."""
     assert field(dict[str, int], Field(default_factory=dict)) == {
         "type": "object",
         "additionalProperties": {"type": "integer"},
@@ -93,7 +93,7 @@ def test_a_default_that_says_nothing_is_none() -> None:
 
 
 def test_lists_keep_what_their_items_are() -> None:
-    """Items are walked as fields are."""
+    """The schema of a list's items is made by the same rules as that of fields."""
     assert field(tuple[Short, ...])["items"] == {
         "type": "string",
         "maxLength": 3,
@@ -102,7 +102,7 @@ def test_lists_keep_what_their_items_are() -> None:
 
 
 def test_free_objects_stay_free() -> None:
-    """What no schema can know is preserved, without a word on what its fields are."""
+    """A free-form object preserves unknown fields and has no schema for them."""
     free = kubernetes(
         **{"type": "object", "additionalProperties": None, "x-kubernetes-preserve-unknown-fields": True}
     )
@@ -123,12 +123,12 @@ def test_free_objects_stay_free() -> None:
     ],
 )
 def test_what_has_no_counterpart_is_an_error_and_not_a_guess(annotation: Any, words: str) -> None:
-    """Whoever writes such a model hears where and what."""
+    """A type without a structural counterpart is an error that names the field and the reason."""
     with pytest.raises(NotStructural, match=words.replace("[", r"\[").replace("]", r"\]")):
         field(annotation)
 
 
 def test_a_map_with_entries_by_default_is_an_error() -> None:
-    """Entries of a map merge with those of a user, who could never get rid of them."""
+    """A map with default entries is an error, because users could not remove them."""
     with pytest.raises(NotStructural, match=r"Model\.it: a map with a default"):
         field(dict[str, int], {"a": 1})

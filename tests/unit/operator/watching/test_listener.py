@@ -1,4 +1,4 @@
-"""Where the operator is scraped and probed."""
+"""The listener for the operator's metrics and probes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ HOSTS = ("127.0.0.1", "[::1]")
 
 
 def right() -> str:
-    """Say that nothing is wrong."""
+    """Return that nothing is wrong."""
     return ""
 
 
 async def answering(host: str) -> list[str]:
-    """Serve on a host and return by which names the health is found."""
+    """Serve on a host and return the names at which the health endpoint answers."""
     found = []
     listen = Listen(host, 0)
     async with serve(listen, Telemetry(), unhealthy=right, unready=right) as port, ClientSession() as session:
@@ -34,18 +34,18 @@ async def answering(host: str) -> list[str]:
 
 
 async def test_by_default_both_families_are_served() -> None:
-    """Which one kubelet probes is for the cluster to say."""
+    """The default listener answers on IPv4 and IPv6, because the cluster decides which of them kubelet probes."""
     assert await answering(OperatorSettings().metrics_listen.host) == list(HOSTS)
 
 
 @pytest.mark.parametrize(("host", "name"), [("127.0.0.1", "127.0.0.1"), ("::1", "[::1]")])
 async def test_an_address_is_served_alone(host: str, name: str) -> None:
-    """No other address answers."""
+    """A listener on one address does not answer on another."""
     assert await answering(host) == [name]
 
 
 async def test_a_machine_without_ipv6_serves_its_other_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kernel may have none, which only another boot of it could show here."""
+    """A listener on a machine without IPv6 answers on IPv4."""
     monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
 
     assert await answering("::") == ["127.0.0.1"]

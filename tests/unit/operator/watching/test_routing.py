@@ -1,4 +1,4 @@
-"""Which resources a change concerns."""
+"""The keys that are reconciled after a change of an object."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAIN: Manifest = {
 def a_topic(
     name: str, *, namespace: str = "shop", cluster: str = "main", topic: str | None = None
 ) -> Manifest:
-    """Return a Topic of the Cluster in namespace shop."""
+    """Return a Topic that refers to a Cluster in the namespace `shop`."""
     reference = {"name": cluster, **({"namespace": "shop"} if namespace != "shop" else {})}
     spec = {"clusterRef": reference, **({"name": topic} if topic else {})}
     return {"metadata": {"name": name, "namespace": namespace}, "spec": spec}
@@ -30,19 +30,19 @@ TOPICS = [a_topic("a"), a_topic("b", namespace="team", topic="a"), a_topic("c", 
 
 
 def changed(manifest: Manifest, **parts: Any) -> Manifest:
-    """Return a later version of an object with other parts."""
+    """Return a later version of an object with changed parts."""
     later = copy.deepcopy(manifest) | parts
     later["metadata"]["resourceVersion"] = "6"
     return later
 
 
 def keys(kind: Any, before: Manifest | None, after: Manifest | None) -> set[tuple[str, ...]]:
-    """Return what a change concerns."""
+    """Return the keys that a change concerns."""
     return {tuple(key) for key in keys_of_change(kind, before, after, TOPICS)}
 
 
 def test_a_cluster_concerns_itself_and_its_topics() -> None:
-    """A Cluster that comes, goes or is edited is reconciled, and so are the Topics that refer to it."""
+    """A created, deleted or edited Cluster is reconciled together with its Topics."""
     topics = {("Topic", "shop", "a"), ("Topic", "team", "b")}
     edited = changed(MAIN, spec={"brokers": [{"name": "a"}]})
 
@@ -51,7 +51,7 @@ def test_a_cluster_concerns_itself_and_its_topics() -> None:
 
 
 def test_own_statuses_wake_nobody() -> None:
-    """A change of status alone concerns Topics when readiness turned, and else nobody."""
+    """A change of status alone reconciles Topics if readiness changed, and nothing otherwise."""
     told = changed(MAIN, status={**MAIN["status"], "version": "1"})
     unready = changed(MAIN, status={"conditions": [{"type": "Ready", "status": "False"}]})
 
@@ -61,7 +61,7 @@ def test_own_statuses_wake_nobody() -> None:
 
 
 def test_a_topic_that_goes_makes_room() -> None:
-    """A Topic that is deleted concerns those that ask for the same topic of the same Cluster."""
+    """A Topic being deleted reconciles the Topics that claim the same topic."""
     going = changed(TOPICS[0])
     going["metadata"]["deletionTimestamp"] = "now"
 
@@ -71,7 +71,7 @@ def test_a_topic_that_goes_makes_room() -> None:
 
 
 def test_children_concern_their_cluster() -> None:
-    """Any change of an object with the label concerns the Cluster it names, also one that lost the label."""
+    """A changed object reconciles the Cluster of its label, both before and after the change."""
     pod = {"metadata": {"name": "main-a-0", "namespace": "shop", "labels": {CLUSTER_LABEL: "main"}}}
     stolen = {"metadata": {"name": "main-a-0", "namespace": "shop", "labels": {CLUSTER_LABEL: "other"}}}
 
@@ -81,7 +81,7 @@ def test_children_concern_their_cluster() -> None:
 
 
 def test_only_own_objects_are_watched() -> None:
-    """Of kinds that everybody has, only the operator's own objects are asked for and kept."""
+    """Only objects with the operator's label are watched, except for Clusters and Topics."""
     ours = {"metadata": {"labels": {MANAGED_BY_LABEL: FIELD_MANAGER}}}
 
     assert selector_of(POD) == f"{MANAGED_BY_LABEL}={FIELD_MANAGER}"

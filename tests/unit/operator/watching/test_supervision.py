@@ -1,4 +1,4 @@
-"""What becomes of the answers to the operator's own writes, of which watches tell too late to be news."""
+"""The handling of the answers to the operator's own writes, which watches report too late."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOG = structlog.get_logger()
 
 
 class Wanted:
-    """What is to be reconciled (`ports.WorkSink`)."""
+    """A sink that records the keys to reconcile (`ports.WorkSink`)."""
 
     def __init__(self) -> None:
         self.keys: list[Key] = []
@@ -44,7 +44,7 @@ def a_cluster(ready: str, version: str) -> Manifest:
 
 
 def watching(cache: WatchedObjects, wanted: Wanted) -> Watching:
-    """Return what keeps the cache true; nothing is asked of any server here."""
+    """Return the component that keeps the cache current; no request is sent here."""
     connection = Connection(Path("none"))
     api = ApiClient(
         Requests(connection, Telemetry(LOG), lambda: 0.5),
@@ -58,7 +58,7 @@ def watching(cache: WatchedObjects, wanted: Wanted) -> Watching:
 
 
 def test_a_cluster_that_is_written_ready_wakes_its_topics() -> None:
-    """They need not wait for their next look; the Cluster itself is not looked at again for what its pass wrote."""
+    """A Cluster that becomes ready reconciles its Topics at once, and is not reconciled again itself."""
     cache, wanted = WatchedObjects(), Wanted()
     topic: Manifest = {
         "metadata": {"name": "orders", "namespace": "shop", "uid": "2", "resourceVersion": "2"},
@@ -77,7 +77,7 @@ def test_a_cluster_that_is_written_ready_wakes_its_topics() -> None:
 
 
 def test_own_writes_of_other_objects_wake_nobody() -> None:
-    """A finalizer that the operator puts on a Topic is part of the pass that did it."""
+    """A finalizer that the operator adds to a Topic is cached and reconciles nothing."""
     cache, wanted = WatchedObjects(), Wanted()
     topic: Manifest = {
         "metadata": {"name": "orders", "namespace": "shop", "uid": "2", "resourceVersion": "2"},

@@ -1,4 +1,4 @@
-"""What answers may hold, and who is cut off when they hold all of it."""
+"""The memory of fetch answers, and the readers that are cut off when the memory is used up."""
 
 import pytest
 
@@ -8,19 +8,19 @@ MIB = 1 << 20
 
 
 class Watch:
-    """A time that stands until it is moved."""
+    """A clock that the test advances."""
 
     def __init__(self) -> None:
         self.now = 100.0
 
     def __call__(self) -> float:
-        """The time in seconds."""
+        """Return the time in seconds."""
         return self.now
 
 
 @pytest.fixture
 def watch() -> Watch:
-    """The time of a budget."""
+    """The clock of a budget."""
     return Watch()
 
 
@@ -31,7 +31,7 @@ def budget(watch: Watch) -> AnswerBudget:
 
 
 def test_bytes_are_taken_up_to_the_bound() -> None:
-    """The first batch always fits, further ones only below the bound, and what is given back is free again."""
+    """The first batch always fits, further batches fit below the limit, and released bytes are available again."""
     budget = ByteBudget(10)
 
     assert budget.take(15)
@@ -41,7 +41,7 @@ def test_bytes_are_taken_up_to_the_bound() -> None:
 
 
 def test_one_answer_gets_a_share(budget: AnswerBudget) -> None:
-    """A quarter of what is free, so that the next one gets something too."""
+    """An answer gets at most a quarter of the free budget."""
     first = budget.hold()
     before = first.room()
     first.resize(before)
@@ -54,7 +54,7 @@ def test_one_answer_gets_a_share(budget: AnswerBudget) -> None:
 
 
 def test_small_answers_always_fit(budget: AnswerBudget) -> None:
-    """However much is held, an answer that is sent in one piece may be read."""
+    """An answer that is sent in one piece always fits, even when the budget is used up."""
     budget.hold().resize(9 * MIB)
     late = budget.hold()
 
@@ -63,7 +63,7 @@ def test_small_answers_always_fit(budget: AnswerBudget) -> None:
 
 
 def test_stalled_readers_are_cut_off_when_it_is_crowded(budget: AnswerBudget, watch: Watch) -> None:
-    """Only those that took nothing for the time, each once, and only when others want room."""
+    """Only readers that are stalled for the given time are cut off, each once, and only when the budget is short."""
     cut: list[str] = []
     answers = {name: budget.hold() for name in ("stalled", "moving")}
     for name, answer in answers.items():
@@ -79,7 +79,7 @@ def test_stalled_readers_are_cut_off_when_it_is_crowded(budget: AnswerBudget, wa
 
 
 def test_stalled_readers_are_left_alone_while_there_is_room(budget: AnswerBudget, watch: Watch) -> None:
-    """A slow reader harms nobody then."""
+    """A stalled reader is not cut off while the budget has room."""
     cut: list[str] = []
     answer = budget.hold()
     answer.resize(MIB)
@@ -91,7 +91,7 @@ def test_stalled_readers_are_left_alone_while_there_is_room(budget: AnswerBudget
 
 
 def test_who_took_all_so_far_is_not_cut_off(budget: AnswerBudget, watch: Watch) -> None:
-    """A stream that waits for more to send has no reader that stalls, however long; its next piece counts anew."""
+    """A stream whose reader has taken every piece is not stalled, and its next piece starts a new interval."""
     cut: list[str] = []
     stream = budget.hold()
     stream.resize(8 * MIB)

@@ -1,4 +1,4 @@
-"""Threads for what may block."""
+"""Threads for blocking calls."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ async def pool() -> Iterator[DiskPool]:
 
 
 async def test_answers_what_the_call_returns_or_raises(pool: DiskPool) -> None:
-    """Results and exceptions come back to who waits."""
+    """The result or exception of a call reaches the waiting task."""
     assert await pool.run(divmod, 7, 2) == (3, 1)
     with pytest.raises(ZeroDivisionError):
         await pool.run(divmod, 7, 0)
 
 
 async def test_answers_all_in_the_order_of_the_calls(pool: DiskPool) -> None:
-    """Failures stand in the place of results."""
+    """Results are returned in the order of the calls, with exceptions in their places."""
     answers = await pool.run_all([lambda: 1, lambda: 1 // 0, lambda: 3])
 
     assert answers[0::2] == [1, 3]
@@ -35,7 +35,7 @@ async def test_answers_all_in_the_order_of_the_calls(pool: DiskPool) -> None:
 
 
 async def test_runs_no_more_calls_at_once_than_it_has_threads(pool: DiskPool) -> None:
-    """Ten calls share two threads, and threads exist only while there is work for them."""
+    """Ten calls share the two threads of the pool."""
     both = threading.Barrier(2)
     names = await pool.run_all([lambda: (both.wait(10), threading.current_thread().name)[1]] * 10)
 
@@ -43,7 +43,7 @@ async def test_runs_no_more_calls_at_once_than_it_has_threads(pool: DiskPool) ->
 
 
 async def test_cancelled_wait_does_not_stop_the_call(pool: DiskPool) -> None:
-    """The call runs to its end; its result goes nowhere."""
+    """A call whose wait is cancelled runs to its end, and its result is dropped."""
     may_end, ended = threading.Event(), threading.Event()
 
     def call() -> None:
@@ -60,14 +60,14 @@ async def test_cancelled_wait_does_not_stop_the_call(pool: DiskPool) -> None:
 
 
 async def test_completions_of_many_threads_all_arrive(pool: DiskPool) -> None:
-    """However completions and wake-ups interleave, none is lost."""
+    """Every completion arrives, however completions and wake-ups interleave."""
     for _ in range(50):
         async with asyncio.timeout(10):
             assert await pool.run_all([lambda: 1] * 40) == [1] * 40
 
 
 async def test_close_waits_for_the_threads() -> None:
-    """Nothing runs after it."""
+    """A closed pool has no running thread."""
     pool = DiskPool("closing", 3)
     await pool.run_all([lambda: None] * 3)
     pool.close()
@@ -76,7 +76,7 @@ async def test_close_waits_for_the_threads() -> None:
 
 
 async def test_idle_waits_for_calls_that_nobody_awaits(pool: DiskPool) -> None:
-    """Queued calls can be dropped; those that have begun are waited for, whoever gave them up."""
+    """Queued calls can be dropped, and running calls are waited for even if their waits were cancelled."""
     begun, may_end, done = threading.Event(), threading.Event(), []
 
     def slow() -> None:

@@ -1,4 +1,4 @@
-"""The owner of the runtime's tasks."""
+"""The supervisor that owns the tasks of a runtime."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fairlead_broker.runtime.engine.supervisor import Supervisor
 
 
 async def test_stop_cancels_what_still_runs() -> None:
-    """Tasks that wait for ever end with the supervisor, which is no failure."""
+    """Tasks that wait forever are cancelled with the supervisor, without a failure."""
     supervisor = Supervisor()
     await supervisor.start()
     task = supervisor.spawn(_for_ever(), "waits")
@@ -19,7 +19,7 @@ async def test_stop_cancels_what_still_runs() -> None:
 
 
 async def test_task_that_ends_by_itself_is_forgotten() -> None:
-    """Partitions come and go; the supervisor goes on."""
+    """A task that ends by itself is forgotten, and the supervisor keeps running."""
     supervisor = Supervisor()
     await supervisor.start()
     await supervisor.spawn(_nothing(), "ends")
@@ -30,7 +30,7 @@ async def test_task_that_ends_by_itself_is_forgotten() -> None:
 
 
 async def test_first_failure_ends_all_and_is_told() -> None:
-    """One broken task takes the others down and says why."""
+    """The first failed task cancels the other tasks, and its error is the failure of the supervisor."""
     supervisor = Supervisor()
     await supervisor.start()
     other = supervisor.spawn(_for_ever(), "waits")
@@ -43,7 +43,7 @@ async def test_first_failure_ends_all_and_is_told() -> None:
 
 
 async def test_stop_without_start_does_nothing() -> None:
-    """A start that failed early is cleaned up all the same."""
+    """A supervisor that was not started can be stopped."""
     async with asyncio.timeout(10):
         await Supervisor().stop()
 

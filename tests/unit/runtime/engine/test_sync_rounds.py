@@ -1,4 +1,4 @@
-"""When what is appended becomes durable."""
+"""The sync rounds that make appended records durable."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ StartRuntime = Callable[..., Awaitable[Broker]]
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """Let other tasks run until something holds."""
+    """Run other tasks until a condition holds."""
     async with asyncio.timeout(10):
         while not holds():
             await asyncio.get_running_loop().run_in_executor(None, lambda: None)
 
 
 def synced(flights: TopicClient, partition: int = 0) -> int:
-    """How far the log is durable."""
+    """Return the offset up to which the log is durable."""
     return flights.handle(partition).log.synced_offset
 
 
 async def test_replicated_bytes_are_synced_in_the_background(start_runtime: StartRuntime) -> None:
-    """Nobody waits for it, but it happens within the interval."""
+    """Records of a replicated topic are synced in the background within the interval."""
     runtime = await start_runtime(limits={"sync_interval_seconds": 0.05})
     flights = await topic(runtime, durability="replicated")
     await flights.produce(b"a")
@@ -38,7 +38,7 @@ async def test_replicated_bytes_are_synced_in_the_background(start_runtime: Star
 
 
 async def test_flush_messages_bounds_the_unsynced_records(start_runtime: StartRuntime) -> None:
-    """`flush.messages` syncs after so many records, and not before."""
+    """`flush.messages` syncs a log after that number of records, and not before."""
     flights = await topic(await start_runtime(), durability="replicated", flush_messages=3)
     await flights.produce(b"a", b"b")
     before = synced(flights)
@@ -49,7 +49,7 @@ async def test_flush_messages_bounds_the_unsynced_records(start_runtime: StartRu
 
 
 async def test_flush_ms_bounds_the_unsynced_time(start_runtime: StartRuntime) -> None:
-    """`flush.ms` syncs after so long, well before the background does."""
+    """`flush.ms` syncs a log after that time, earlier than the background does."""
     flights = await topic(await start_runtime(), durability="replicated", flush_ms=20)
     await flights.produce(b"a")
     await until(lambda: synced(flights) == 1)
@@ -60,7 +60,7 @@ async def test_flush_ms_bounds_the_unsynced_time(start_runtime: StartRuntime) ->
 async def test_many_dirty_partitions_are_synced_by_one_call_for_the_volume(
     start_runtime: StartRuntime,
 ) -> None:
-    """Beyond 16 dirty files one syncfs takes the place of a sync each."""
+    """More than 16 dirty files are synced by one syncfs call."""
     storage = WatchedStorage()
     runtime = await start_runtime(storage)
     flights = await topic(runtime, partitions=40)
@@ -81,7 +81,7 @@ async def test_many_dirty_partitions_are_synced_by_one_call_for_the_volume(
 
 
 async def test_appends_wait_at_the_bound_of_unsynced_bytes(start_runtime: StartRuntime) -> None:
-    """A disk that does not keep up holds producers back, replicated or not; then they go on."""
+    """Appends of any durability wait at the limit of unsynced bytes, and continue after a sync."""
     storage = WatchedStorage()
     runtime = await start_runtime(storage, limits={"unsynced_bytes_max": 1 << 20})
     flights = await topic(runtime, partitions=2, durability="replicated")
@@ -100,7 +100,7 @@ async def test_appends_wait_at_the_bound_of_unsynced_bytes(start_runtime: StartR
 
 
 async def test_deleting_a_topic_while_its_log_is_synced_harms_nothing(start_runtime: StartRuntime) -> None:
-    """The files go only after the round that is at them; other topics go on."""
+    """The files of a deleted topic are removed after the running sync round, and other topics are not affected."""
     storage = WatchedStorage()
     runtime = await start_runtime(storage)
     doomed = await topic(runtime, "doomed")
@@ -121,7 +121,7 @@ async def test_deleting_a_topic_while_its_log_is_synced_harms_nothing(start_runt
 
 
 async def test_rounds_go_on_while_partitions_come_and_go(start_runtime: StartRuntime) -> None:
-    """Topics created and deleted under load leave no unsynced bytes behind."""
+    """Topics that are created and deleted under load leave no unsynced bytes."""
     runtime = await start_runtime()
     for number in range(5):
         flights = await topic(runtime, f"topic-{number}", partitions=3)
@@ -136,7 +136,7 @@ async def test_rounds_go_on_while_partitions_come_and_go(start_runtime: StartRun
 
 @pytest.mark.parametrize("durability", ["synced", "replicated"])
 async def test_stop_during_a_round_syncs_everything(start_runtime: StartRuntime, durability: str) -> None:
-    """Whatever the rounds are at, after the stop every log is durable to its end."""
+    """A stop during a sync round makes every log durable to its end."""
     storage = WatchedStorage()
     runtime = await start_runtime(storage)
     await runtime.create_topic(

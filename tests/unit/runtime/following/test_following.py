@@ -1,4 +1,4 @@
-"""A follower with a real log: what it copies, over a link and a disk that fail."""
+"""A follower with a real log that copies records over a failing link and a failing disk."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PAIR = (LEADER, SECOND)
 
 @pytest.fixture
 async def tasks() -> AsyncIterator[Tasks]:
-    """What ends with the test."""
+    """Tasks that are cancelled at the end of the test."""
     tasks = Tasks()
     yield tasks
     await tasks.end()
@@ -31,7 +31,7 @@ async def tasks() -> AsyncIterator[Tasks]:
 
 @BOTH
 async def test_copies_are_acknowledged(tmp_path: Path, tasks: Tasks, durability: DurabilityState) -> None:
-    """acks=all is answered when the follower has the records, or has them on its disk, without another poll."""
+    """A batch with acks=all is acknowledged when the follower has it, synced if needed, without another long poll."""
     leading = await start_leading(tmp_path, tasks, isr=PAIR, durability=durability)
     follower = await start_following(tmp_path, leading, SECOND, tasks)
     for number in range(20):
@@ -45,7 +45,7 @@ async def test_copies_are_acknowledged(tmp_path: Path, tasks: Tasks, durability:
 
 
 async def test_a_lost_report_is_made_good_by_the_next_fetch(tmp_path: Path, tasks: Tasks) -> None:
-    """The peer call only saves time: what it tells is in the next fetch too."""
+    """A lost progress report is repeated in the next fetch."""
     leading = await start_leading(tmp_path, tasks, isr=PAIR, durability=DurabilityState.SYNCED)
     follower = await start_following(tmp_path, leading, SECOND, tasks)
     follower.link.silent = True
@@ -55,7 +55,7 @@ async def test_a_lost_report_is_made_good_by_the_next_fetch(tmp_path: Path, task
 
 
 async def test_the_leader_hears_where_the_copy_begins(tmp_path: Path, tasks: Tasks) -> None:
-    """Also when nothing but the log start has moved since the follower last spoke."""
+    """The leader learns the log start offset of a follower even if nothing else has changed."""
     leading = await start_leading(tmp_path, tasks, isr=PAIR, durability=DurabilityState.SYNCED)
     follower = await start_following(tmp_path, leading, SECOND, tasks)
     await leading.produce(b"value")
@@ -68,7 +68,7 @@ async def test_the_leader_hears_where_the_copy_begins(tmp_path: Path, tasks: Tas
 
 
 async def test_whatever_the_link_does_the_copy_is_whole(tmp_path: Path, tasks: Tasks) -> None:
-    """Calls that do not arrive, answers that get lost, and flipped bits cost time only."""
+    """Lost calls, lost answers and flipped bits delay the copy and do not change it."""
     leading = await start_leading(tmp_path, tasks, isr=(LEADER,), min_isr=1, partitions=3)
     follower = await start_following(tmp_path, leading, SECOND, tasks)
     follower.link.faults += ["away", "lost", "", "flipped", "lost", "", "", "flipped", "away", "away"]
@@ -79,7 +79,7 @@ async def test_whatever_the_link_does_the_copy_is_whole(tmp_path: Path, tasks: T
             follower.fetcher.try_again()
 
     def over() -> bool:
-        leading.clock.time_us += 10_000  # A partition that was refused rests by this clock.
+        leading.clock.time_us += 10_000  # A refused partition is paused by this clock.
         return not follower.link.faults or follower.log.end_offset == 10
 
     await until(over)
@@ -92,7 +92,7 @@ async def test_whatever_the_link_does_the_copy_is_whole(tmp_path: Path, tasks: T
 
 
 async def test_only_what_changed_is_named(tmp_path: Path, tasks: Tasks) -> None:
-    """In a session that goes on, a partition that nobody writes to is named once."""
+    """An idle partition is named only once in a fetch session."""
     leading = await start_leading(tmp_path, tasks, isr=(LEADER,), min_isr=1, partitions=5)
     follower = await start_following(tmp_path, leading, SECOND, tasks)
     await until(lambda: all(each.leader_end_offset == 0 for each in follower.partitions))
@@ -108,7 +108,7 @@ async def test_only_what_changed_is_named(tmp_path: Path, tasks: Tasks) -> None:
 
 
 async def test_a_full_disk_keeps_it_back_and_no_more(tmp_path: Path, tasks: Tasks) -> None:
-    """The follower goes on where its log ends once there is space."""
+    """A follower with a full disk resumes at its log end when the disk has space."""
     storage = FaultyStorage()
     leading = await start_leading(tmp_path, tasks, isr=(LEADER,), min_isr=1)
     follower = await start_following(tmp_path, leading, SECOND, tasks, storage)
@@ -129,7 +129,7 @@ async def test_a_full_disk_keeps_it_back_and_no_more(tmp_path: Path, tasks: Task
 
 
 async def test_a_full_disk_is_freed_where_the_leader_has_let_records_go(tmp_path: Path, tasks: Tasks) -> None:
-    """The new log start needs a few pages to be durable: the indexes of what goes give them, as at the leader."""
+    """The leader's new log start frees a follower's full disk; its checkpoint uses the pages of removed indexes."""
     storage = TightStorage()
     leading = await start_leading(tmp_path, tasks, isr=(LEADER,), min_isr=1)
     follower = await start_following(tmp_path, leading, SECOND, tasks, storage)
@@ -149,7 +149,7 @@ async def test_a_full_disk_is_freed_where_the_leader_has_let_records_go(tmp_path
 
 
 async def test_records_behind_an_accepted_loss_are_copied(tmp_path: Path, tasks: Tasks) -> None:
-    """Where the loss reaches to the leader's end there is nothing to send; what comes behind it is sent at once."""
+    """A follower copies the records after an accepted loss at once."""
     leading = await start_leading(tmp_path, tasks, isr=(LEADER,), min_isr=1)
     log = leading.partition.log
     await leading.produce(b"whole", acks=Acks.LEADER)
@@ -170,7 +170,7 @@ async def test_records_behind_an_accepted_loss_are_copied(tmp_path: Path, tasks:
 async def test_an_accepted_loss_at_the_end_keeps_nobody_out_of_the_isr(
     tmp_path: Path, tasks: Tasks, durability: DurabilityState
 ) -> None:
-    """What is lost is committed: the copy ends where the leader's log does, as durably, and no offset comes twice."""
+    """A follower skips an accepted loss at the log end and joins the ISR, so that no offset is assigned twice."""
     leading = await start_leading(tmp_path, tasks, isr=(LEADER,), min_isr=1, durability=durability)
     log, leadership = leading.partition.log, leading.partition.leadership
     await leading.produce(b"whole", acks=Acks.ALL)
@@ -185,7 +185,7 @@ async def test_an_accepted_loss_at_the_end_keeps_nobody_out_of_the_isr(
 
 
 async def test_a_follower_hears_of_every_epoch_that_is_lost(tmp_path: Path, tasks: Tasks) -> None:
-    """As a leader it would cut who has records of one that it never heard of."""
+    """A follower learns the epochs of lost records, because as a leader it would cut replicas of an unknown epoch."""
     leading = await start_leading(tmp_path, tasks, isr=(LEADER,), min_isr=1)
     log = leading.partition.log
     await leading.produce(b"of an older epoch", acks=Acks.ALL)
@@ -203,7 +203,7 @@ async def test_a_follower_hears_of_every_epoch_that_is_lost(tmp_path: Path, task
 
 
 async def test_what_nobody_else_has_is_cut(tmp_path: Path, tasks: Tasks) -> None:
-    """A log with records of an epoch that the leader never had ends with the leader's bytes."""
+    """A log with records of an epoch that the leader never had is cut, and then equals the leader's log."""
     leading, follower, log = await _parted(tmp_path, tasks)
     follower.partitions.clear()
     follower.follow(0, await leading.stored(), log)
@@ -216,7 +216,7 @@ async def test_what_nobody_else_has_is_cut(tmp_path: Path, tasks: Tasks) -> None
 async def test_an_emptied_log_that_begins_beyond_an_uncleanly_elected_leader_begins_anew(
     tmp_path: Path, tasks: Tasks
 ) -> None:
-    """It has deleted records of an epoch that the leader never had, which has grown past them since."""
+    """An emptied log with deleted records of an epoch unknown to an uncleanly elected leader restarts."""
     leading, follower, log = await _parted(tmp_path, tasks)
     log.checkpoint_high_watermark = Offset(1)
     log.advance_log_start(Offset(1))
@@ -229,7 +229,7 @@ async def test_an_emptied_log_that_begins_beyond_an_uncleanly_elected_leader_beg
 
 
 async def test_a_log_that_begins_anew_knows_what_was_deleted_before(tmp_path: Path, tasks: Tasks) -> None:
-    """By it a later leader that lacks even that is found out."""
+    """A restarted log keeps the epoch of the deleted records, by which a later leader without them is detected."""
     leading = await start_leading(tmp_path, tasks, isr=(LEADER,), min_isr=1)
     follower = await start_following(tmp_path, leading, SECOND, tasks)
     await leading.produce(b"first", acks=Acks.LEADER)
@@ -250,7 +250,7 @@ async def test_a_log_that_begins_anew_knows_what_was_deleted_before(tmp_path: Pa
 
 
 async def test_closing_waits_for_the_disk(tmp_path: Path, tasks: Tasks) -> None:
-    """Afterwards nothing is appended any more, whatever comes."""
+    """A closed follower waits for its disk, and appends nothing afterwards."""
     leading = await start_leading(tmp_path, tasks, isr=(LEADER,), min_isr=1)
     follower = await start_following(tmp_path, leading, SECOND, tasks)
     await leading.produce(b"value")
@@ -269,7 +269,7 @@ async def test_closing_waits_for_the_disk(tmp_path: Path, tasks: Tasks) -> None:
 
 
 async def _parted(tmp_path: Path, tasks: Tasks) -> tuple[Leading, RealFollower, PartitionLog]:
-    """A leader with one record, and a follower that was let go, in whose log it is of an epoch never led here."""
+    """Return a leader with one record, and a follower whose log has that record in an epoch never led here."""
     leading = await start_leading(tmp_path, tasks, isr=(LEADER,), min_isr=1)
     follower = await start_following(tmp_path, leading, SECOND, tasks)
     await leading.produce(b"common", acks=Acks.LEADER)
@@ -286,7 +286,7 @@ async def _parted(tmp_path: Path, tasks: Tasks) -> tuple[Leading, RealFollower, 
 
 
 def _in_epoch(data: memoryview, epoch: int) -> memoryview:
-    """The same batch as another leader would have stamped it."""
+    """Return a batch with the leader epoch of another leader."""
     from fairlead_api.batch.header import STAMP_BYTES, make_stamp, read_header
 
     header = read_header(data)

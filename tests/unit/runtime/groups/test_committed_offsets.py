@@ -1,4 +1,4 @@
-"""Offsets in memory: changed only by what was written, in records of 64 partitions."""
+"""Committed offsets in memory: changed only after a write, in records of 64 partitions."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ A, B = TopicId("a"), TopicId("b")
 
 
 def entry(partition: int, offset: int) -> OffsetEntry:
-    """An offset."""
+    """Return an offset entry."""
     return OffsetEntry(partition=partition, offset=Offset(offset), committed_us=TimestampUs(offset))
 
 
 def test_a_change_makes_whole_records_and_is_taken_over_when_it_stands() -> None:
-    """What shares a record with a change is written again; nothing is read before it was written."""
+    """A change rewrites the whole records of its partitions, and is visible only after it was written."""
     offsets = CommittedOffsets({(A, 0): OffsetsRecord(entries=(entry(1, 5), entry(63, 6)))})
     changed = offsets.changed({(A, 2): entry(2, 7), (A, 64): entry(64, 8), (B, 0): entry(0, 9)})
 
@@ -38,7 +38,7 @@ def test_a_change_makes_whole_records_and_is_taken_over_when_it_stands() -> None
 
 
 def test_offsets_that_go_take_their_record_with_the_last_one() -> None:
-    """An empty record would be loaded for nothing."""
+    """A record is deleted with its last offset."""
     offsets = CommittedOffsets({(A, 0): OffsetsRecord(entries=(entry(1, 5), entry(2, 6)))})
     one_left = offsets.changed({(A, 1): None, (B, 3): None})
     assert one_left == {(A, 0): OffsetsRecord(entries=(entry(2, 6),)), (B, 0): None}
@@ -51,7 +51,7 @@ def test_offsets_that_go_take_their_record_with_the_last_one() -> None:
 
 
 def test_fields_of_a_later_release_stay_in_their_record() -> None:
-    """A commit beside them does not drop them."""
+    """A commit keeps the fields of a later release in its record."""
     offsets = CommittedOffsets({(A, 0): OffsetsRecord(entries=(entry(1, 5),), unknown={"later": 1})})
     changed = offsets.changed({(A, 1): entry(1, 6)})[A, 0]
 

@@ -1,4 +1,4 @@
-"""How often members come to a broker that coordinates many."""
+"""The heartbeat interval of the members of a coordinator."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from fairlead_broker.runtime.groups.coordinated_group import HeartbeatPace
 
 
 def test_all_members_together_come_a_bounded_number_of_times_a_second() -> None:
-    """They come and go, and the pace with them."""
+    """The heartbeats of all members together stay below a rate, whatever the number of members is."""
     pace = HeartbeatPace()
     few = pace.interval_ms
     pace.count(4_000)

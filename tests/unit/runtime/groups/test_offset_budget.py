@@ -1,4 +1,4 @@
-"""The budget of offset transactions: a rate, in the order in which they were asked for."""
+"""The budget of offset transactions: a rate, granted in the order of requests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fairlead_broker.runtime.groups.offset_budget import OffsetBudget
 
 
 async def test_what_is_beyond_the_rate_waits_in_its_order() -> None:
-    """Forty at a rate of 200 a second with a burst of 20 take at least 0.1 s; nobody is passed over."""
+    """Forty requests at 200 a second with a burst of 20 take at least 0.1 s and are granted in order."""
     now = asyncio.get_running_loop().time
     budget = OffsetBudget(SystemClock(), lambda: 200.0)
     granted: list[int] = []
@@ -35,7 +35,7 @@ async def test_what_is_beyond_the_rate_waits_in_its_order() -> None:
 
 
 async def test_transactions_beyond_the_granted_one_hold_up_the_next() -> None:
-    """A commit too large for one transaction is not for free."""
+    """A commit with several transactions delays the next one by each of them."""
     now = asyncio.get_running_loop().time
     budget = OffsetBudget(SystemClock(), lambda: 50.0)
     granted = asyncio.Event()
@@ -50,7 +50,7 @@ async def test_transactions_beyond_the_granted_one_hold_up_the_next() -> None:
 
 
 async def test_whoever_is_granted_may_ask_again_and_a_closed_one_grants_nothing() -> None:
-    """Groups ask anew from within; at the end nothing is called any more."""
+    """A granted group may request again in its callback, and a closed budget grants nothing."""
     budget = OffsetBudget(SystemClock(), lambda: 0.001)
     granted: list[str] = []
 

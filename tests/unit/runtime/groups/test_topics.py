@@ -1,4 +1,4 @@
-"""Topics as groups see them: the same object until something changes that members are assigned by."""
+"""Topics as groups see them: the same object until a change affects assignments."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ TOPIC = TopicRecord(
 
 
 def registration(rack: str | None) -> BrokerRegistration:
-    """A broker in a rack."""
+    """Return the registration of a broker in a rack."""
     return BrokerRegistration(
         state=BrokerState.RUNNING,
         addresses=Addresses(data="h:1", peer="h:2", ops="h:3"),
@@ -57,7 +57,7 @@ def registration(rack: str | None) -> BrokerRegistration:
 
 
 def kept_on(*brokers: int, epoch: int = 1) -> PartitionRecord:
-    """A partition with replicas there."""
+    """Return the record of a partition with replicas on the given brokers."""
     return PartitionRecord(
         leader=None,
         leader_epoch=LeaderEpoch(epoch),
@@ -69,7 +69,7 @@ def kept_on(*brokers: int, epoch: int = 1) -> PartitionRecord:
 
 
 class Followed:
-    """Metadata and what follows it, changed key by key."""
+    """Metadata and its observer, changed key by key."""
 
     def __init__(self) -> None:
         self.metadata = ClusterMetadata(KEYS)
@@ -77,19 +77,19 @@ class Followed:
         self.topics = GroupTopics(self.metadata, lambda: self.seen.append(self.topics.topics))
 
     def put(self, key: str, record: Record | None) -> int:
-        """Change a key, None deleting it; how many changes groups were told of by now."""
+        """Write or delete a key, and return the number of changes that groups were notified of."""
         revision = Revision(self.metadata.revision + 1)
         item = None if record is None else KeyValue(key, encode(record), revision, revision)
         self.topics.updated(self.metadata.apply(revision, {key: item}))
         return len(self.seen)
 
     def partition(self, index: int, record: PartitionRecord) -> int:
-        """Change one of the topic's partitions."""
+        """Write a partition of the topic, and return the number of changes that groups were notified of."""
         return self.put(KEYS.partition(T, PartitionIndex(index)), record)
 
 
 def test_only_what_members_are_assigned_by_is_news() -> None:
-    """Ready topics, their partitions and racks; not leaders, nor a broker that is away for a while."""
+    """Groups are notified of ready topics, their partitions and racks, but not of leaders or of missing brokers."""
     followed = Followed()
     for broker, rack in ((1, "a"), (2, "b"), (3, None)):
         followed.put(KEYS.broker(BrokerId(broker)), registration(rack))
@@ -118,7 +118,7 @@ def test_only_what_members_are_assigned_by_is_news() -> None:
 
 
 def test_when_a_broker_goes_only_its_groups_go_elsewhere() -> None:
-    """And groups are spread over all."""
+    """Only the groups of a broker that leaves move to other brokers, and they are spread over all of them."""
     brokers = [BrokerId(broker) for broker in (1, 2, 3)]
     groups = [f"g{number}" for number in range(300)]
     before = {group: claimant_of(group, brokers) for group in groups}

@@ -1,4 +1,4 @@
-"""A copy that is given up for damage is cut alone: nobody writes to it meanwhile, and no old record gives it a role."""
+"""A damaged copy is cut without a concurrent append, and an old record gives it no role."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ OTHER = InSync(broker=BrokerId(7), broker_epoch=BrokerEpoch(1))
 
 
 def damage(log: PartitionLog) -> None:
-    """Flip a bit in the middle of the first segment, and note what that breaks."""
+    """Flip a bit in the middle of the first segment, and record the damage."""
     segment = log.segments[0]
     content = bytearray(segment.path.read_bytes())
     content[len(content) // 2] ^= 1
@@ -47,7 +47,7 @@ def damage(log: PartitionLog) -> None:
 
 
 async def give_to_another(flights: TopicClient) -> PartitionRecord:
-    """Write the record by which another broker leads, and wait only until the mirror shows it."""
+    """Write a record with another leader, and wait only until the mirror has it."""
     entry, parts = flights.broker.entry, flights.broker
     before = parts.metadata.partitions(flights.topic_id)[PartitionIndex(0)].value
     after = msgspec.structs.replace(
@@ -60,13 +60,13 @@ async def give_to_another(flights: TopicClient) -> PartitionRecord:
 
 
 async def turns(count: int) -> None:
-    """Let everything else run."""
+    """Run other tasks for a number of loop turns."""
     for _ in range(count):
         await asyncio.get_running_loop().run_in_executor(None, lambda: None)
 
 
 async def test_an_append_under_way_ends_before_the_cut(make_topic: MakeTopic) -> None:
-    """What an ended role has given to the disk is written before the damaged end goes, and never behind it."""
+    """An append that has begun is written before the damaged end is cut, and never after it."""
     flights = await make_topic()
     for value in (b"a", b"b", b"c"):
         await flights.produce(value * 100)
@@ -93,7 +93,7 @@ async def test_an_append_under_way_ends_before_the_cut(make_topic: MakeTopic) ->
 
 
 async def test_a_record_that_was_followed_by_another_gives_no_role(make_topic: MakeTopic) -> None:
-    """A comparison that waited for the disk may come to its end after the copy was taken out of the record."""
+    """A record that was replaced while its role waited for the disk gives the copy no role."""
     flights = await make_topic()
     parts, index = flights.broker, PartitionIndex(0)
     partitions = parts.replicas
@@ -113,7 +113,7 @@ async def test_a_record_that_was_followed_by_another_gives_no_role(make_topic: M
 def test_a_copy_that_is_damaged_from_its_start_says_still_what_it_deleted(
     tmp_path: Path, damaged: bool
 ) -> None:
-    """Else it goes on behind the records of a leader that never had those."""
+    """A copy that is damaged from its start still reports the epoch of its deleted records."""
     log = LogBox(tmp_path).open()
     begin(log, 6)
     BatchMaker(leader_epoch=6).fill(log, 12, 1)
@@ -130,12 +130,12 @@ def test_a_copy_that_is_damaged_from_its_start_says_still_what_it_deleted(
 
 
 class FullStorage(PosixStorage):
-    """A disk on which there is no room for a checkpoint, for a while."""
+    """A disk without room for a checkpoint, until the test frees it."""
 
     full = False
 
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> PosixFile:
-        """Open a file, or have no room for it."""
+        """Open a file, or fail because the disk is full."""
         if self.full and create and ".fairlead" in path.parts:
             raise OSError(errno.ENOSPC, "no room, the test says")
         return super().open(path, write=write, create=create)
@@ -144,7 +144,7 @@ class FullStorage(PosixStorage):
 async def test_a_copy_that_cannot_be_cut_yet_is_given_up_once(
     start_runtime: Callable[..., Awaitable[Broker]],
 ) -> None:
-    """A full disk does not take the cut. Nobody counts on the copy meanwhile, and the record says so already."""
+    """A copy that cannot be cut on a full disk is removed from the record once, before it is cut."""
     storage = FullStorage()
     runtime = await start_runtime(storage, limits={"checkpoint_interval_seconds": 1000})
     flights = await topic(runtime)
@@ -153,7 +153,7 @@ async def test_a_copy_that_cannot_be_cut_yet_is_given_up_once(
     parts, log, index = runtime, flights.handle().log, PartitionIndex(0)
     await give_to_another(flights)
     async with asyncio.timeout(10):
-        # The controller has never heard of that one, and writes that nobody leads.
+        # The controller does not know this incarnation, and writes a record without a leader.
         while parts.metadata.partitions(flights.topic_id)[index].value.leader is not None:
             await turns(1)
     await parts.replicas.settled()

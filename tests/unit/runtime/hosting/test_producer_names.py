@@ -1,4 +1,4 @@
-"""Names of producers that nobody uses any more."""
+"""Names of producers that have become idle."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from runtime_kit import topic
 
 
 class LaterClock(SystemClock):
-    """The system's clock, a week and a second ahead."""
+    """The system's clock plus a week and a second."""
 
     def now_us(self) -> TimestampUs:
-        """A week from now."""
+        """Return the time in a week."""
         return TimestampUs(super().now_us() + NAME_IDLE_US + 1_000_000)
 
 
 async def test_a_name_whose_producer_still_writes_is_kept(runtime: Broker) -> None:
-    """Idle are those whose producers no partition has heard of for a day."""
+    """The name of a producer that still writes is kept; a producer is idle after a day without a batch."""
     flights = await topic(runtime)
     writing = await runtime.allocate_producer("writing")
     silent = await runtime.allocate_producer("silent")

@@ -1,4 +1,4 @@
-"""Partitions follow their records, and disks that fail in parts."""
+"""Partitions follow their records, and disks fail in parts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ StartRuntime = Callable[..., Awaitable[Broker]]
 
 
 async def put(runtime: Broker, key: str, record: Any) -> None:
-    """Write a record as a controller would, and wait until the broker has acted on it."""
+    """Write a record as the controller would, and wait until the broker has applied it."""
     entry = runtime.entry
     result = await entry.coordination.transact((), (Put(key, encode(record)),))
     await entry.mirror.wait_for(result.revision)
@@ -34,7 +34,7 @@ async def put(runtime: Broker, key: str, record: Any) -> None:
 
 
 async def change_record(flights: TopicClient, **fields: object) -> PartitionRecord:
-    """Write partition 0's record with other fields."""
+    """Write the record of partition 0 with changed fields."""
     runtime = flights.broker
     before = runtime.metadata.partitions(flights.topic_id)[PartitionIndex(0)].value
     after = msgspec.structs.replace(before, **fields)
@@ -43,7 +43,7 @@ async def change_record(flights: TopicClient, **fields: object) -> PartitionReco
 
 
 async def register_another(runtime: Broker) -> InSync:
-    """Let a broker 7 be there: the controller would depose a leader that nobody has heard of, as soon as it sees it."""
+    """Register broker 7, without which the controller would depose a leader of that id."""
     metadata, keys = runtime.metadata, runtime.entry.keys
     await put(runtime, keys.broker(BrokerId(7)), metadata.brokers[runtime.entry.incarnation.broker].value)
     epoch = BrokerEpoch(metadata.brokers[BrokerId(7)].create_revision)
@@ -51,19 +51,19 @@ async def register_another(runtime: Broker) -> InSync:
 
 
 async def refusal(call: Awaitable[object]) -> ProblemError:
-    """The problem with which a call is refused."""
+    """Return the problem of a refused call."""
     with pytest.raises(ProblemError) as refused:
         await call
     return refused.value
 
 
 class TestRecords:
-    """What the controller writes."""
+    """Records that the controller writes."""
 
     async def test_partition_without_leader_is_closed_and_led_again_in_the_next_epoch(
         self, make_topic: MakeTopic
     ) -> None:
-        """No leader refuses calls; the next record that names this broker opens the same log."""
+        """A partition without a leader refuses calls, and the next record with this broker opens the same log."""
         flights = await make_topic()
         await flights.produce(b"kept")
         before = await change_record(flights, leader=None)
@@ -77,7 +77,7 @@ class TestRecords:
         assert (answer.base_offset, answer.leader_epoch) == (1, before.leader_epoch + 1)
 
     async def test_partition_of_another_broker_names_where_it_is_led(self, make_topic: MakeTopic) -> None:
-        """A record that names another broker is `not_leader`."""
+        """A call for a partition that another broker leads is refused with `not_leader`."""
         flights = await make_topic()
         other = await register_another(flights.broker)
         await change_record(flights, leader=other, leader_epoch=LeaderEpoch(9))
@@ -89,7 +89,7 @@ class TestRecords:
         assert refused.value.data["leader_epoch"] == 9
 
     async def test_what_the_record_gives_to_others_is_deleted(self, make_topic: MakeTopic) -> None:
-        """A partition whose replicas name this broker no more goes with its files; a topic without a record stays."""
+        """A partition whose replicas no longer include this broker is deleted, and the other partition stays."""
         flights = await make_topic(partitions=2)
         await flights.produce(b"kept", partition=1)
         folder = flights.broker.entry.directory.path / flights.topic_id
@@ -100,7 +100,7 @@ class TestRecords:
             flights, leader=other, isr=(other,), replicas=(replica,), leader_epoch=LeaderEpoch(9)
         )
 
-        # It is out of the way at once; its files are removed in the background.
+        # The partition is removed at once, and its files in the background.
         await until(lambda: [path.name for path in folder.iterdir()] == ["1"])
 
         assert before == ["0", "1"]
@@ -109,7 +109,7 @@ class TestRecords:
     async def test_what_was_given_away_meanwhile_is_deleted_at_the_start(
         self, start_runtime: StartRuntime
     ) -> None:
-        """A move that ended while the broker was away leaves nothing behind."""
+        """A partition that was moved away while the broker was stopped is deleted at the start."""
         runtime = await start_runtime()
         flights = await topic(runtime, partitions=2)
         folder = runtime.entry.directory.path / flights.topic_id
@@ -127,7 +127,7 @@ class TestRecords:
     async def test_new_epoch_answers_what_waits_with_leader_changed(
         self, start_runtime: StartRuntime
     ) -> None:
-        """A batch on its way in the old epoch may be stored; nothing is appended under the old one any more."""
+        """A waiting batch of the old epoch fails with `leader_changed`, and nothing is appended in the old epoch."""
         storage = WatchedStorage()
         flights = await topic(await start_runtime(storage))
         storage.hold()
@@ -144,7 +144,7 @@ class TestRecords:
         assert (await flights.produce(b"next")).leader_epoch == epoch + 1
 
     async def test_too_few_replicas_in_sync_hold_everything_back(self, make_topic: MakeTopic) -> None:
-        """acks=all is refused before the append, acks=1 is stored but not committed; enough of them free it."""
+        """With too few in-sync replicas acks=all is refused, and acks=1 is stored and committed later."""
         flights = await make_topic()
         await change_record(flights, min_isr=2)
         refused = await refusal(flights.produce(b"all"))
@@ -159,7 +159,7 @@ class TestRecords:
         assert committed.next_offset == 1
 
     async def test_cluster_configuration_reaches_open_partitions(self, make_topic: MakeTopic) -> None:
-        """A cluster-wide value holds for topics that set none of their own."""
+        """A cluster-wide configuration value applies to topics that do not set the key."""
         flights = await make_topic()
         own = await make_topic("own", max_message_bytes=5000)
         runtime = flights.broker
@@ -176,16 +176,16 @@ class TestRecords:
 
 
 class FullStorage(WatchedStorage):
-    """A disk that runs out of space, or fails to write."""
+    """A disk that runs out of space or fails to write."""
 
     write_error: int | None = None
     open_error: int | None = None
-    """Of every new log."""
+    """Error that opening a new log raises; None opens it."""
     syncs_max: int | None = None
-    """Syncs of log files that hold; the next ones fail."""
+    """Number of log file syncs that succeed before the next ones fail; None for no failure."""
 
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> PosixFile:
-        """Open a file whose writes can fail if it is a log."""
+        """Open a file; writes to a log may fail."""
         if create and path.suffix == ".log" and self.open_error is not None:
             raise OSError(self.open_error, "the test says so")
         file = super().open(path, write=write, create=create)
@@ -193,17 +193,17 @@ class FullStorage(WatchedStorage):
 
 
 class FullFile(WatchedFile):
-    """A log file on such a disk."""
+    """A log file on a full or failing disk."""
 
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
-        """Write, if there is space."""
+        """Write if the disk has space."""
         assert isinstance(self._watched, FullStorage)
         if self._watched.write_error is not None:
             raise OSError(self._watched.write_error, "the test says so")
         super().write(buffers, position)
 
     def sync(self) -> None:
-        """Sync, as often as the disk does."""
+        """Sync unless the disk fails."""
         assert isinstance(self._watched, FullStorage)
         if self._watched.syncs == self._watched.syncs_max:
             raise OSError(errno.EIO, "the test says so")
@@ -211,23 +211,23 @@ class FullFile(WatchedFile):
 
 
 class CountingStorage(PosixStorage):
-    """Counts checkpoints."""
+    """A storage that counts checkpoints."""
 
     checkpoints = 0
 
     def rename(self, source: Path, target: Path) -> None:
-        """Rename a file; a checkpoint gets its name when it is written."""
+        """Rename a file and count it if it is a checkpoint."""
         self.checkpoints += target.name == "checkpoint"
         super().rename(source, target)
 
 
 class TestDisk:
-    """What a disk does to writes and reads."""
+    """Failures of the disk during writes and reads."""
 
     async def test_full_disk_refuses_for_certain_and_recovers_by_itself(
         self, start_runtime: StartRuntime
     ) -> None:
-        """Nothing of the batch is kept, reads go on, and the next batch after space is found takes its offset."""
+        """A full disk refuses a batch without storing it, reads succeed, and the next batch gets its offset."""
         storage = FullStorage()
         runtime = await start_runtime(storage)
         flights = await topic(runtime)
@@ -244,7 +244,7 @@ class TestDisk:
         assert (await flights.produce(b"after")).base_offset == 1
 
     async def test_failed_write_ends_the_directory(self, start_runtime: StartRuntime) -> None:
-        """What a failed write left is unknown, so no partition of the directory takes writes any more."""
+        """A failed write fails the directory, and no partition of the directory accepts writes."""
         storage = FullStorage()
         runtime = await start_runtime(storage)
         flights = await topic(runtime, partitions=2)
@@ -260,7 +260,7 @@ class TestDisk:
     async def test_one_checkpoint_does_for_all_partitions_of_a_topic_that_goes(
         self, start_runtime: StartRuntime
     ) -> None:
-        """Each says where every partition of the broker stands, and is synced."""
+        """One synced checkpoint suffices for all partitions of a deleted topic."""
         storage = CountingStorage()
         runtime = await start_runtime(storage, limits={"checkpoint_interval_seconds": 1000})
         flights = await topic(runtime, partitions=8)
@@ -274,7 +274,7 @@ class TestDisk:
     async def test_a_partition_that_finds_no_space_is_opened_once_there_is_some(
         self, start_runtime: StartRuntime
     ) -> None:
-        """A full disk refuses, also a partition that is new on it, only as long as it is full."""
+        """A partition that could not be opened on a full disk is opened when the disk has space."""
         storage = FullStorage()
         runtime = await start_runtime(storage)
         storage.open_error = errno.ENOSPC
@@ -289,7 +289,7 @@ class TestDisk:
     async def test_a_disk_that_fails_while_a_log_is_opened_has_failed(
         self, start_runtime: StartRuntime
     ) -> None:
-        """No partition may be written to at that moment: the broker would be elected on and on."""
+        """A disk error while a log is opened fails the disk; otherwise the broker would be elected repeatedly."""
         storage = FullStorage()
         runtime = await start_runtime(storage, limits={"checkpoint_interval_seconds": 0.05})
         storage.open_error = errno.EROFS
@@ -303,7 +303,7 @@ class TestDisk:
     async def test_a_log_whose_end_could_not_be_synced_is_refused_and_not_taken_for_another(
         self, start_runtime: StartRuntime, tmp_path: Path
     ) -> None:
-        """The next record has it opened again; the broker goes on, and stops in order but for the clean marker."""
+        """A log whose end cannot be synced is refused in the next epoch too, and the stop leaves no clean marker."""
         first = await start_runtime()
         await (await topic(first, durability="replicated")).produce(b"not synced")
         copy = tmp_path / "killed"
@@ -325,7 +325,7 @@ class TestDisk:
     async def test_who_leads_again_on_a_disk_that_has_failed_refuses_for_certain(
         self, start_runtime: StartRuntime
     ) -> None:
-        """An election that was decided before the failure was heard of changes nothing about it."""
+        """A leader that is elected again on a failed disk refuses writes."""
         storage = FullStorage()
         runtime = await start_runtime(storage)
         flights = await topic(runtime)
@@ -337,7 +337,7 @@ class TestDisk:
         assert (refused.code, refused.side_effect) == ("storage_failed", SideEffect.NONE)
 
     async def test_idle_segments_roll_by_age(self, start_runtime: StartRuntime) -> None:
-        """`segment.ms` holds without further writes, so that old records can expire."""
+        """`segment.ms` rolls a segment without further writes, so that its records can expire."""
         runtime = await start_runtime(limits={"checkpoint_interval_seconds": 0.05})
         flights = await topic(runtime, segment_ms=1)
         await flights.produce(b"a")
@@ -349,7 +349,7 @@ class TestDisk:
         assert (await flights.fetch()).next_offset >= 1
 
     async def test_damaged_records_are_named(self, start_runtime: StartRuntime, tmp_path: Path) -> None:
-        """A range that recovery cannot read answers `log_damaged`; what stands before and after it is served."""
+        """A fetch of a damaged range is refused with `log_damaged`, and records before and after it are served."""
         runtime = await start_runtime()
         flights = await topic(runtime)
         for value in (b"a", b"b", b"c"):

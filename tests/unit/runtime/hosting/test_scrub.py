@@ -1,4 +1,4 @@
-"""Passes of the scrub over the partitions of a runtime: what they read, how fast, where they begin, what they tell."""
+"""Passes of the scrub over the partitions of a runtime: extent, speed, start and reports."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PASS_SECONDS = 100.0
 
 @dataclass(slots=True)
 class Counted:
-    """What a scrub counts."""
+    """The counters of a scrub."""
 
     steps: list[int] = field(default_factory=list)
     damaged: int = 0
@@ -40,7 +40,7 @@ def scrub_of(
     pass_seconds: float = PASS_SECONDS,
     bytes_per_second_max: int = FAST,
 ) -> Scrub:
-    """A scrub of one partition."""
+    """Return a scrub of one partition."""
     return Scrub(
         lambda: [flights.handle()],
         flights.broker.disk,
@@ -60,7 +60,7 @@ async def flights(runtime: Broker) -> TopicClient:
 
 
 async def fill(flights: TopicClient, sizes: Sequence[int]) -> list[int]:
-    """Store one record of each size in a segment of its own; returns the sizes of the segments."""
+    """Store one record of each size in a segment of its own, and return the sizes of the segments."""
     for count, size in enumerate(sizes, 1):
         await flights.produce(b"x" * size)
         while flights.handle().log.segment_count == count:
@@ -76,7 +76,7 @@ def flip(path: Path) -> None:
 
 
 async def test_a_pass_reads_every_byte_of_every_segment(flights: TopicClient) -> None:
-    """And finds nothing where nothing is wrong."""
+    """A pass reads every byte of every segment, and finds no damage in an intact log."""
     sizes, counted = await fill(flights, [100, 2000, 30_000]), Counted()
 
     assert await scrub_of(flights, counted).run_pass() == sum(sizes)
@@ -86,7 +86,7 @@ async def test_a_pass_reads_every_byte_of_every_segment(flights: TopicClient) ->
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
 async def test_a_pass_begins_where_an_undisturbed_one_would_be(flights: TopicClient, share: float) -> None:
-    """The wall clock says where, so that a broker that restarts every day does not read its first segment for ever."""
+    """A pass begins where the clock places an uninterrupted one, so that restarts do not repeat its beginning."""
     sizes, counted = await fill(flights, [100, 2000, 30_000]), Counted()
     clock = SteppingClock(round((7 + share) * PASS_SECONDS * 1e6))
     await scrub_of(flights, counted, clock=clock).run_pass()
@@ -96,7 +96,7 @@ async def test_a_pass_begins_where_an_undisturbed_one_would_be(flights: TopicCli
 
 
 async def test_a_pass_keeps_below_its_speed(flights: TopicClient) -> None:
-    """The limit holds below the speed that a small log would be read with."""
+    """A pass does not exceed its speed limit, even with a small log."""
     sizes, counted, clock = await fill(flights, [100_000, 100_000]), Counted(), SystemClock()
     limit = BYTES_PER_SECOND_MIN // 4
     begun = clock.monotonic()
@@ -106,7 +106,7 @@ async def test_a_pass_keeps_below_its_speed(flights: TopicClient) -> None:
 
 
 async def test_damage_is_told_and_counted_once(flights: TopicClient) -> None:
-    """Topic, partition and range stand in the log; the next pass knows it already."""
+    """Damage is logged with topic, partition and range, and counted once over several passes."""
     await fill(flights, [100, 2000, 30_000])
     counted = Counted()
     flip(flights.handle().log.segments[1].path)
@@ -121,7 +121,7 @@ async def test_damage_is_told_and_counted_once(flights: TopicClient) -> None:
 
 
 async def test_what_is_gone_by_then_is_left_to_the_next_pass(flights: TopicClient) -> None:
-    """A segment that is closed, cut or expired meanwhile ends nothing."""
+    """A segment that is closed, cut or expired during a pass does not fail it."""
     await fill(flights, [100, 2000])
     counted = Counted()
     scrub = scrub_of(flights, counted)

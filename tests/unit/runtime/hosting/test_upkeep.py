@@ -1,4 +1,4 @@
-"""When checkpoints are written: by the clock, and sooner where much is appended."""
+"""The times of checkpoints: by the clock, and earlier after many appended bytes."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ NEVER_SECONDS = 3600.0
 
 @dataclass(slots=True)
 class Appends:
-    """How much was appended, as the upkeep asks."""
+    """The number of appended bytes that the upkeep reads."""
 
     nbytes: int = 0
     asked: int = 0
 
     def __call__(self) -> int:
-        """Answer, and count that somebody asked."""
+        """Return the number, and count the call."""
         self.asked += 1
         return self.nbytes
 
     async def wait_asked(self, times: int) -> None:
-        """Return when it was asked so many times more."""
+        """Wait until the upkeep has asked a number of times more."""
         enough = self.asked + times
         await until(lambda: self.asked >= enough)
 
@@ -53,7 +53,7 @@ def directory(tmp_path: Path) -> Iterator[LogDirectory]:
 async def upkeep_of(
     directory: LogDirectory, appends: Appends, interval_seconds: float
 ) -> AsyncIterator[None]:
-    """An upkeep that runs."""
+    """A running upkeep."""
     pool = DiskPool("disk", 1)
     upkeep = Upkeep(
         directory,
@@ -77,7 +77,7 @@ async def upkeep_of(
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """Let other tasks run until something holds."""
+    """Run other tasks until a condition holds."""
     async with asyncio.timeout(20):
         while not holds():
             await asyncio.get_running_loop().run_in_executor(None, lambda: None)
@@ -85,7 +85,7 @@ async def until(holds: Callable[[], bool]) -> None:
 
 @pytest.mark.slow
 async def test_a_checkpoint_is_written_after_so_many_bytes(directory: LogDirectory) -> None:
-    """Not one byte sooner, and after it as many again, so that a start after a kill has little to read."""
+    """A checkpoint is written after a number of appended bytes, and again after as many more."""
     checkpoint = directory.path / ".fairlead" / "checkpoint"
     checkpoint.unlink(missing_ok=True)
     appends = Appends(nbytes=5)
@@ -98,12 +98,12 @@ async def test_a_checkpoint_is_written_after_so_many_bytes(directory: LogDirecto
             appends.nbytes = enough
             await until(checkpoint.exists)
             checkpoint.unlink()
-            # From what it hears next it counts anew.
+            # The next call starts a new interval.
             await appends.wait_asked(1)
 
 
 async def test_a_checkpoint_is_written_by_the_clock(directory: LogDirectory) -> None:
-    """Also where nothing is appended: the high watermark and the log start move without."""
+    """A checkpoint is written by the clock even without appends, because the high watermark and log start may move."""
     checkpoint = directory.path / ".fairlead" / "checkpoint"
     async with upkeep_of(directory, Appends(), 0.01):
         for _ in range(3):

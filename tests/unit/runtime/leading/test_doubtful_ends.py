@@ -1,4 +1,4 @@
-"""What a new leader tells readers while it does not know its high watermark: nothing that takes back what they know."""
+"""Answers of a new leader that does not know its high watermark: none contradicts an earlier leader."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from log_kit import TOPIC, BatchMaker, LogBox
 
 @pytest.fixture
 async def tasks() -> AsyncIterator[Tasks]:
-    """What ends with the test."""
+    """Tasks that are cancelled at the end of the test."""
     tasks = Tasks()
     yield tasks
     await tasks.end()
 
 
 async def fetch(leading: Leading, offset: int, wait_seconds: float = 0.0) -> FetchResult | ProblemError:
-    """Read as a client does."""
+    """Fetch as a client does."""
 
     def find(topic_id: TopicId, index: PartitionIndex) -> LeaderReplica:
         return leading.partitions[index]
@@ -51,7 +51,7 @@ async def fetch(leading: Leading, offset: int, wait_seconds: float = 0.0) -> Fet
 async def test_a_reader_that_knows_more_is_told_to_ask_again(
     tmp_path: Path, tasks: Tasks, wait_seconds: float
 ) -> None:
-    """Another leader has acknowledged what it has read; the old checkpoint of this one is no answer, waiting or not."""
+    """A reader beyond the leader's old checkpoint is told to retry, with and without a wait."""
     box, made_before = LogBox(tmp_path / "data"), BatchMaker(leader_epoch=4)
     log = box.open()
     log.begin_epoch(LeaderEpoch(4))
@@ -78,7 +78,7 @@ async def test_a_reader_that_knows_more_is_told_to_ask_again(
 async def test_a_reader_that_knows_more_is_told_nothing_by_a_leader_in_doubt(
     tmp_path: Path, tasks: Tasks
 ) -> None:
-    """Its successor may have committed what the reader has; what lies below its own end it goes on to serve."""
+    """With an expired lease a reader beyond the log end gets `offset_not_available`, and one within it is served."""
     leading = await start_leading(tmp_path, tasks)
     for follower in (leading.follower(SECOND), leading.follower(THIRD)):
         await follower.fetch()

@@ -1,4 +1,4 @@
-"""Fetch calls: what is served, how much, and how a fetch waits."""
+"""Fetch calls: their records, their size, and their waits."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ KIB = 1024
 
 
 def waiting(runtime: Broker) -> int:
-    """Long polls that wait now, as the metric tells."""
+    """Return the number of waiting long polls by the metric."""
     value = runtime.telemetry.registry.get_sample_value("fairlead_long_polls_waiting")
     assert value is not None
     return int(value)
 
 
 async def until_waiting(runtime: Broker, polls: int = 1) -> None:
-    """Let other tasks run until so many long polls wait."""
+    """Run other tasks until a number of long polls wait."""
     async with asyncio.timeout(10):
         while waiting(runtime) != polls:
             await asyncio.get_running_loop().run_in_executor(None, lambda: None)
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """Let other tasks run until something holds."""
+    """Run other tasks until a condition holds."""
     async with asyncio.timeout(10):
         while not holds():
             await asyncio.get_running_loop().run_in_executor(None, lambda: None)
 
 
 def many(flights: TopicClient, *partitions: int, **call: Any) -> FetchSpec:
-    """A fetch of several partitions from their starts."""
+    """Return a fetch of several partitions from their log starts."""
     of_partition = {"bytes_max": call.pop("bytes_max", 1 << 20)}
     fetches = [
         PartitionFetch(flights.topic_id, PartitionIndex(n), Offset(0), **of_partition) for n in partitions
@@ -52,10 +52,10 @@ def many(flights: TopicClient, *partitions: int, **call: Any) -> FetchSpec:
 
 
 class TestLimits:
-    """How much one answer holds."""
+    """Size limits of an answer."""
 
     async def test_first_batch_is_never_held_back(self, make_topic: MakeTopic) -> None:
-        """Limits of one byte still make progress, in the partition and in the call."""
+        """The first batch is returned even above the limits of the partition and the call."""
         flights = await make_topic()
         for value in (b"a", b"b"):
             await flights.produce(value * 10_000)
@@ -67,7 +67,7 @@ class TestLimits:
         assert other.next_offset == 2
 
     async def test_answer_begins_with_the_batch_that_holds_the_offset(self, make_topic: MakeTopic) -> None:
-        """Batches are served whole, so the first record may lie below the asked offset."""
+        """An answer begins with the whole batch of the offset, whose first record may be below the offset."""
         flights = await make_topic()
         await flights.produce(b"a", b"b", b"c")
 
@@ -77,7 +77,7 @@ class TestLimits:
         assert len(result.data) == 1
 
     async def test_partition_limit_holds_back_later_batches(self, make_topic: MakeTopic) -> None:
-        """Whole batches up to the partition's limit."""
+        """The partition's limit holds back later batches, and batches are never split."""
         flights = await make_topic()
         for _ in range(10):
             await flights.produce(b"x" * 10 * KIB)
@@ -88,7 +88,7 @@ class TestLimits:
         assert result.nbytes <= 35 * KIB
 
     async def test_call_limit_is_shared_by_the_partitions_in_order(self, make_topic: MakeTopic) -> None:
-        """What the first partitions take is missing for the others; all are answered."""
+        """The limit of the call is used up by its partitions in order, and every partition is answered."""
         flights = await make_topic(partitions=3)
         for partition in range(3):
             await flights.produce(b"x" * 20 * KIB, partition=partition)
@@ -99,7 +99,7 @@ class TestLimits:
         assert [result.high_watermark for result in results if isinstance(result, FetchResult)] == [1, 1, 1]
 
     async def test_large_fetch_comes_in_parts_of_at_most_a_mebibyte(self, make_topic: MakeTopic) -> None:
-        """More than a read on the loop takes is answered all the same, in several parts, without a gap."""
+        """A fetch larger than a read on the loop is answered in parts of at most 1 MiB without a gap."""
         flights = await make_topic(durability="replicated")
         for _ in range(80):
             await flights.produce(b"x" * 100 * KIB)
@@ -110,7 +110,7 @@ class TestLimits:
         assert len(result.data) > 1
 
     async def test_batch_above_a_mebibyte_is_read_in_the_pool(self, make_topic: MakeTopic) -> None:
-        """A batch larger than a read on the loop is served."""
+        """A batch larger than a read on the loop is read in the pool."""
         flights = await make_topic()
         data = batch(b"x" * (3 << 20))
         await flights.produce_batch(data)
@@ -136,10 +136,10 @@ class TestLimits:
 
 
 class TestRefusals:
-    """What a fetch is told instead of records; other partitions of the call are answered."""
+    """Partitions of a fetch that are refused while others are answered."""
 
     async def test_offset_beyond_the_end(self, make_topic: MakeTopic) -> None:
-        """The problem names where the log starts and ends."""
+        """An offset beyond the end is refused with the log start and log end."""
         flights = await make_topic()
         await flights.produce(b"a")
 
@@ -150,7 +150,7 @@ class TestRefusals:
         assert (refused.value.data["log_start_offset"], refused.value.data["high_watermark"]) == (0, 1)
 
     async def test_offset_below_the_log_start(self, make_topic: MakeTopic) -> None:
-        """Records that are gone are data loss, not a wrong request."""
+        """An offset below the log start is reported as data loss."""
         flights = await make_topic()
         await flights.produce(b"a", b"b")
         flights.handle().log.advance_log_start(Offset(1))
@@ -163,7 +163,7 @@ class TestRefusals:
 
     @pytest.mark.parametrize(("step", "code"), [(-1, "stale_leader_epoch"), (1, "unknown_leader_epoch")])
     async def test_other_leader_epoch(self, make_topic: MakeTopic, step: int, code: str) -> None:
-        """A caller with older metadata refreshes; one with newer has met a later leader."""
+        """A fetch with an older leader epoch is refused as stale, and one with a newer epoch as unknown."""
         flights = await make_topic()
         await flights.produce(b"a")
         epoch = flights.handle().leader_epoch
@@ -176,7 +176,7 @@ class TestRefusals:
     async def test_fetch_of_a_later_epoch_waits_for_the_mirror(
         self, runtime: Broker, make_topic: MakeTopic
     ) -> None:
-        """The caller heard of an election first; the end of the present leadership answers it."""
+        """A fetch with a later leader epoch waits for the mirror, and is answered when the leadership ends."""
         flights = await make_topic()
         fetching = asyncio.ensure_future(
             flights.fetch(leader_epoch=LeaderEpoch(flights.handle().leader_epoch + 1), max_wait_seconds=30)
@@ -190,7 +190,7 @@ class TestRefusals:
             await asyncio.wait_for(fetching, EPOCH_WAIT_SECONDS_MAX / 2)
 
     async def test_last_epoch_of_another_history(self, start_runtime: StartRuntime) -> None:
-        """A caller whose last record is not in this log is told where its epoch ends."""
+        """A caller whose last record is not in the log gets the end of its epoch."""
         runtime = await start_runtime()
         flights = await topic(runtime)
         await flights.produce(b"a", b"b")
@@ -210,7 +210,7 @@ class TestRefusals:
         assert (cut.value.data["epoch"], cut.value.data["end_offset"]) == (old, 2)
 
     async def test_unknown_topic_beside_a_known_one(self, make_topic: MakeTopic) -> None:
-        """The call is answered at once, each partition for itself, though the wait is long."""
+        """A fetch with an unknown topic is answered at once for every partition, despite its long wait."""
         flights = await make_topic()
         unknown = PartitionFetch(
             TopicId("00000000-0000-4000-8000-00000000ffff"), PartitionIndex(0), Offset(0)
@@ -225,10 +225,10 @@ class TestRefusals:
 
 
 class TestLongPoll:
-    """Waiting for records."""
+    """Waits for records."""
 
     async def test_ends_when_the_high_watermark_moves(self, make_topic: MakeTopic) -> None:
-        """A fetch at the end waits and answers the next batch, in whichever of its partitions."""
+        """A fetch at the log end waits and returns the next batch of any of its partitions."""
         flights = await make_topic(partitions=3)
         async with asyncio.TaskGroup() as group:
             poll = group.create_task(flights.fetch_all(many(flights, 0, 1, 2, max_wait_seconds=30)))
@@ -240,7 +240,7 @@ class TestLongPoll:
         assert waiting(flights.broker) == 0
 
     async def test_waits_for_min_bytes(self, make_topic: MakeTopic) -> None:
-        """Too few bytes do not end the wait; enough of them over all partitions do."""
+        """A wait ends when all partitions together have `min_bytes`."""
         flights = await make_topic(partitions=2)
         await flights.produce(b"x" * 1000)
         spec = many(flights, 0, 1, max_wait_seconds=30, min_bytes=20_000)
@@ -257,7 +257,7 @@ class TestLongPoll:
         assert [result.next_offset for result in results if isinstance(result, FetchResult)] == [2, 1]
 
     async def test_ends_empty_when_the_wait_is_over(self, make_topic: MakeTopic) -> None:
-        """No records is an answer with the offsets."""
+        """A wait that expires is answered with the offsets and without records."""
         flights = await make_topic()
 
         result = await flights.fetch(max_wait_seconds=0.01)
@@ -265,7 +265,7 @@ class TestLongPoll:
         assert (result.data, result.next_offset, result.high_watermark) == ([], 0, 0)
 
     async def test_ends_when_the_caller_is_gone(self, make_topic: MakeTopic) -> None:
-        """The event of a lost connection ends the wait."""
+        """A wait ends when the caller disconnects."""
         flights = await make_topic()
         gone = asyncio.Event()
         async with asyncio.TaskGroup() as group:
@@ -277,7 +277,7 @@ class TestLongPoll:
         assert waiting(flights.broker) == 0
 
     async def test_with_a_caller_that_stays_ends_by_records(self, make_topic: MakeTopic) -> None:
-        """Watching for a lost connection does not hold the answer."""
+        """A wait of a connected caller ends with records."""
         flights = await make_topic()
         async with asyncio.TaskGroup() as group:
             poll = group.create_task(
@@ -291,7 +291,7 @@ class TestLongPoll:
         assert result.next_offset == 1
 
     async def test_is_answered_at_once_by_a_stop(self, make_topic: MakeTopic) -> None:
-        """A stop does not wait for the polls: it ends them, and refuses new calls."""
+        """A stop ends waiting long polls at once and refuses new calls."""
         flights = await make_topic()
         async with asyncio.TaskGroup() as group:
             poll = group.create_task(flights.fetch_all(flights.spec(max_wait_seconds=30)))
@@ -306,7 +306,7 @@ class TestLongPoll:
         assert result.data == []
 
     async def test_is_answered_when_the_topic_is_deleted(self, make_topic: MakeTopic) -> None:
-        """Who waits at a deleted topic hears of it."""
+        """A long poll of a deleted topic is answered."""
         flights = await make_topic()
         async with asyncio.TaskGroup() as group:
             poll = group.create_task(flights.fetch_all(flights.spec(max_wait_seconds=30)))
@@ -318,7 +318,7 @@ class TestLongPoll:
         assert result.code == "topic_not_found"
 
     async def test_unsynced_records_do_not_end_it(self, start_runtime: StartRuntime) -> None:
-        """What is not committed is neither served nor announced."""
+        """Unsynced records neither end a long poll nor are served."""
         storage = WatchedStorage()
         flights = await topic(await start_runtime(storage))
         storage.hold()
@@ -338,7 +338,7 @@ class TestLongPoll:
     async def test_a_reader_goes_on_behind_a_loss_at_the_end_that_was_accepted(
         self, make_topic: MakeTopic
     ) -> None:
-        """It waits there for what comes, instead of being answered nothing at once, again and again."""
+        """A reader at an accepted loss at the log end waits for new records instead of getting empty answers."""
         flights = await make_topic()
         await flights.produce(b"whole")
         await flights.produce(b"lost")
@@ -357,7 +357,7 @@ class TestLongPoll:
 
     @pytest.mark.serial
     async def test_two_hundred_idle_polls_cost_nothing(self, make_topic: MakeTopic) -> None:
-        """Waiting is a future and a timer: while nothing is produced nothing runs."""
+        """Two hundred idle long polls use no processor time while nothing is produced."""
         flights = await make_topic(partitions=10)
         spec = many(flights, *range(10), max_wait_seconds=1.0)
         async with asyncio.TaskGroup() as group:

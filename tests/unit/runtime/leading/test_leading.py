@@ -1,4 +1,4 @@
-"""A leader with followers: who is waited for, who is dropped, and what is answered while that is undecided."""
+"""A leader with followers: members of the ISR, waits, and answers while a decision is open."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BOTH = pytest.mark.parametrize("durability", [DurabilityState.REPLICATED, Durabi
 
 @pytest.fixture
 async def start(tmp_path: Path) -> AsyncIterator[StartLeading]:
-    """Starts one leader, and ends it with the test."""
+    """Start one leader, and stop it at the end of the test."""
     tasks = Tasks()
 
     async def start_one(**fields: object) -> Leading:
@@ -44,31 +44,31 @@ async def start(tmp_path: Path) -> AsyncIterator[StartLeading]:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """Let other tasks run until something holds."""
+    """Run other tasks until a condition holds."""
     async with asyncio.timeout(10):
         while not holds():
             await asyncio.get_running_loop().run_in_executor(None, lambda: None)
 
 
 async def until_isr(leading: Leading, isr: set[int]) -> None:
-    """Wait until the machine goes by an isr."""
+    """Wait until the machine uses the given ISR."""
     await until(lambda: {each.broker for each in leading.partition.leadership.machine.record.isr} == isr)
 
 
 async def both(*followers: Follower) -> None:
-    """Let followers catch up, and tell the leader."""
+    """Run the fetches by which the given followers catch up and report to the leader."""
     for follower in followers:
         await follower.catch_up()
 
 
 class TestAcknowledging:
-    """acks=all waits for the whole isr."""
+    """Acknowledgements with acks=all, which wait for the whole ISR."""
 
     @BOTH
     async def test_every_member_of_the_isr_is_waited_for(
         self, start: StartLeading, durability: DurabilityState
     ) -> None:
-        """The answer comes with the last follower's next fetch, and not before."""
+        """A batch is acknowledged with the next fetch of the last in-sync follower, and not before."""
         leading = await start(durability=durability)
         second, third = leading.follower(SECOND), leading.follower(THIRD)
         await both(second, third)
@@ -85,7 +85,7 @@ class TestAcknowledging:
         assert leading.partition.high_watermark == 2
 
     async def test_synced_counts_what_followers_have_synced(self, start: StartLeading) -> None:
-        """Fetched is not enough with durability=synced; the peer call `progress` is, without another fetch."""
+        """With durability=synced a follower counts by its synced offset, which `progress` reports without a fetch."""
         leading = await start(durability=DurabilityState.SYNCED, isr=(LEADER, SECOND))
         second = leading.follower(SECOND)
         await second.fetch()
@@ -100,7 +100,7 @@ class TestAcknowledging:
         assert (await waiting).last_offset == 0
 
     async def test_progress_of_another_life_does_not_count(self, start: StartLeading) -> None:
-        """A late call of a broker that has started again since says nothing of its present disk."""
+        """Progress of an earlier incarnation of a broker does not count."""
         leading = await start(durability=DurabilityState.SYNCED, isr=(LEADER, SECOND))
         second = leading.follower(SECOND)
         await second.fetch()
@@ -116,7 +116,7 @@ class TestAcknowledging:
         waiting.cancel()
 
     async def test_leader_acks_do_not_wait(self, start: StartLeading) -> None:
-        """acks=1 is answered after the own append."""
+        """A batch with acks=1 is acknowledged after the leader's append."""
         leading = await start()
 
         answer = await leading.produce(b"a", acks=Acks.LEADER)
@@ -124,7 +124,7 @@ class TestAcknowledging:
         assert answer.base_offset == 0
 
     async def test_too_few_in_sync_is_a_definite_refusal(self, start: StartLeading) -> None:
-        """Below min.insync.replicas nothing is appended for acks=all."""
+        """Below min.insync.replicas a batch with acks=all is refused and not appended."""
         leading = await start(isr=(LEADER,))
 
         with pytest.raises(ProblemError) as refused:
@@ -135,7 +135,7 @@ class TestAcknowledging:
 
     @pytest.mark.slow
     async def test_isr_that_shrinks_below_the_minimum_after_the_append(self, start: StartLeading) -> None:
-        """The wait ends with `not_enough_replicas_after_append`, side effect maybe."""
+        """A batch whose ISR becomes too small after the append fails with `not_enough_replicas_after_append`."""
         leading = await start(isr=(LEADER, SECOND))
         second = leading.follower(SECOND)
         await second.fetch()
@@ -152,13 +152,13 @@ class TestAcknowledging:
 
 
 class TestInSync:
-    """Who is in the isr is written by compare-and-set."""
+    """Changes of the ISR, which are written by compare-and-set."""
 
     @BOTH
     async def test_dead_follower_is_dropped_and_comes_back(
         self, start: StartLeading, durability: DurabilityState
     ) -> None:
-        """After the lag time the others go on without it; once it has caught up it is in sync again."""
+        """A stopped follower leaves the ISR after the lag time, and joins again when it has caught up."""
         leading = await start(durability=durability)
         second, third = leading.follower(SECOND), leading.follower(THIRD)
         await both(second, third)
@@ -180,7 +180,7 @@ class TestInSync:
         assert not leading.partition.leadership.under_replicated
 
     async def test_idle_partition_loses_nobody(self, start: StartLeading) -> None:
-        """Caught up is in sync, however long nothing is fetched."""
+        """A follower that has caught up stays in the ISR, however long the partition is idle."""
         leading = await start()
         await both(leading.follower(SECOND), leading.follower(THIRD))
 
@@ -193,7 +193,7 @@ class TestInSync:
     async def test_unknown_outcome_keeps_waiting_for_whom_it_may_have_left_in(
         self, start: StartLeading
     ) -> None:
-        """A shrink that may not have been stored frees nobody; a later attempt does."""
+        """A removal with an unknown outcome does not end the wait for its follower, and a later stored one does."""
         leading = await start()
         second = leading.follower(SECOND)
         await both(second, leading.follower(THIRD))
@@ -212,7 +212,7 @@ class TestInSync:
         assert await leading.isr() == {LEADER, SECOND}
 
     async def test_write_that_was_stored_though_nobody_said_so(self, start: StartLeading) -> None:
-        """The next attempt loses against the first one, and the record that stands decides."""
+        """The retry of a join that was stored without an answer is refused, and the stored record applies."""
         leading = await start(isr=(LEADER, SECOND))
         second, third = leading.follower(SECOND), leading.follower(THIRD)
         await second.catch_up()
@@ -231,20 +231,22 @@ class TestInSync:
         assert (await waiting).base_offset == 0
 
     async def test_decision_that_waited_too_long_gives_way_to_the_next_one(self, start: StartLeading) -> None:
-        """The controller shrinks the same isr as its leader, whose own shrink still waits to be written."""
+        """A removal that the controller's change of the ISR outdated is decided again before it is written."""
         leading = await start()
         leadership, before = leading.partition.leadership, await leading.stored()
         controllers = replaced(before, isr=before.isr[:2])
         revision = await leading.put(controllers)
-        leading.pass_time(LAG_SECONDS + 1)  # Everybody lags: decided by the record from before.
-        leadership.record_changed(controllers, revision)  # And anew, before the first decision was carried.
+        leading.pass_time(LAG_SECONDS + 1)  # All followers lag: decided by the previous record.
+        leadership.record_changed(
+            controllers, revision
+        )  # And decided again before the first decision was written.
 
         await until_isr(leading, {LEADER})
         assert await leading.isr() == {LEADER}
         assert leading.unreliable.transactions == 1
 
     async def test_record_that_won_is_heard_of_from_the_store(self, start: StartLeading) -> None:
-        """A controller was faster: the leader goes by its record before its mirror shows it."""
+        """A leader that loses a write to the controller uses the stored record before its mirror has it."""
         leading = await start(isr=(LEADER, SECOND))
         second, third = leading.follower(SECOND), leading.follower(THIRD)
         await second.catch_up()
@@ -257,7 +259,7 @@ class TestInSync:
         assert leading.partition.leadership.machine.revision > won
 
     async def test_store_that_is_away_is_asked_again(self, start: StartLeading) -> None:
-        """Nothing was written; the machine decides anew when its time comes."""
+        """A write to an unavailable store is decided again later."""
         leading = await start(isr=(LEADER, SECOND))
         await leading.follower(SECOND).catch_up()
         leading.unreliable.faults = ["away"]
@@ -270,7 +272,7 @@ class TestInSync:
     async def test_many_records_are_written_together_and_a_lost_one_keeps_nobody_out(
         self, start: StartLeading
     ) -> None:
-        """One transaction carries the records of many partitions; where one has lost its halves are tried."""
+        """The records of many partitions are written in one transaction, which is halved if one of them fails."""
         leading = await start(isr=(LEADER, SECOND), partitions=16)
         await leading.follower(SECOND).catch_up()
         await leading.put(replaced(await leading.stored(4), min_isr=1), 4)
@@ -284,10 +286,10 @@ class TestInSync:
 
 
 class TestOffice:
-    """What ends or dims a leadership."""
+    """The end and the limits of a leadership."""
 
     async def test_failed_disk_gives_the_leadership_away(self, start: StartLeading) -> None:
-        """The record names no leader and the isr has the others only; what waited may be stored."""
+        """A leader with a failed disk resigns and leaves the ISR, and waiting batches may be stored."""
         storage = FaultyStorage()
         leading = await start(durability=DurabilityState.SYNCED, storage=storage)
         await both(leading.follower(SECOND), leading.follower(THIRD))
@@ -303,7 +305,7 @@ class TestOffice:
         assert {entry.broker for entry in record.isr} == {SECOND, THIRD}
 
     async def test_lease_in_doubt(self, start: StartLeading) -> None:
-        """acks=all and fetches go on, weak acks and `latest` do not, until the lease is confirmed again."""
+        """With an expired lease acks=all and fetches are served, but weak acks and `latest` are refused."""
         leading = await start()
         second, third = leading.follower(SECOND), leading.follower(THIRD)
         await both(second, third)
@@ -326,7 +328,7 @@ class TestOffice:
     async def test_alone_and_replaceable_uncleanly_acknowledges_nothing_in_doubt(
         self, start: StartLeading
     ) -> None:
-        """With isr = {self} and unclean elections on even acks=all is refused (rule 3.7)."""
+        """A leader alone in the ISR with unclean elections refuses even acks=all with an expired lease (rule 3.7)."""
         leading = await start(isr=(LEADER,), min_isr=1, unclean=True)
         await leading.produce(b"a")
         leading.confirmed[0] = False
@@ -337,7 +339,7 @@ class TestOffice:
         assert refused.value.code == "coordination_unavailable"
 
     async def test_end_of_the_office_answers_what_waits(self, start: StartLeading) -> None:
-        """A parked follower is told, a produce may be stored, and a late answer of the store does nothing."""
+        """The end of a leadership answers waiting fetches and batches, and a late answer of the store is ignored."""
         leading = await start()
         second = leading.follower(SECOND)
         waiting = asyncio.ensure_future(leading.produce(b"a"))
@@ -356,10 +358,10 @@ class TestOffice:
 
 
 class TestDeletion:
-    """delete-records answers when every member of the isr begins there (rule 4.12)."""
+    """Calls of delete-records, answered when every in-sync replica has the new log start (rule 4.12)."""
 
     async def test_waits_for_the_log_starts_of_the_isr(self, start: StartLeading) -> None:
-        """Followers are told with the next answer, and tell with the next request."""
+        """A deletion waits until each follower has got the new log start and reported it in its next fetch."""
         leading = await start()
         second, third = leading.follower(SECOND), leading.follower(THIRD)
         await both(second, third)

@@ -26,38 +26,38 @@ Answer = AppendResult | ProblemError
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """Let other tasks run until something holds."""
+    """Run other tasks until a condition holds."""
     async with asyncio.timeout(10):
         while not holds():
             await asyncio.get_running_loop().run_in_executor(None, lambda: None)
 
 
 def sequenced(sequence: int, count: int = 1, *, producer_id: int = 7, epoch: int = 0) -> bytes:
-    """A batch of an idempotent producer whose values are its sequences."""
+    """Return a batch of an idempotent producer whose values are its sequences."""
     values = [b"%d" % (sequence + index) for index in range(count)]
     columns = record_batch(values, default_timestamp_us=SystemClock().now_us())
     return encode(columns, producer=ProducerStamp(producer_id, epoch, sequence)).to_bytes()
 
 
 def code(answer: Answer) -> str:
-    """The code of a refusal, or what stands for an answer without one."""
+    """Return the code of a refusal, or `stored`."""
     return answer.code if isinstance(answer, ProblemError) else "stored"
 
 
 async def values(flights: TopicClient) -> list[int]:
-    """Every value in the log, as a number."""
+    """Return every value in the log as a number."""
     data = b"".join((await flights.fetch(bytes_max=1 << 24, max_bytes=1 << 24)).data)
     return [int(record.value or b"") for record in decode_records(data)]
 
 
 async def send(flights: TopicClient, *batches: bytes, **options: object) -> list[Answer]:
-    """Send batches by concurrent calls that start in this order."""
+    """Send batches in concurrent calls that start in the given order."""
     calls = [asyncio.ensure_future(flights.produce_batch(each, **options)) for each in batches]  # type: ignore[arg-type]
     return [answer for call in calls for answer in await call]
 
 
 async def test_a_repeat_is_answered_with_the_first_offset_and_stored_once(make_topic: MakeTopic) -> None:
-    """Six sends of one batch, among others: one copy, one offset, five times `duplicate`."""
+    """A batch that is sent six times is stored once, with one offset and five answers marked `duplicate`."""
     flights = await make_topic()
     await send(flights, sequenced(0, 3))
 
@@ -71,7 +71,7 @@ async def test_a_repeat_is_answered_with_the_first_offset_and_stored_once(make_t
 
 
 async def test_repeats_and_held_batches_are_counted(make_topic: MakeTopic) -> None:
-    """The one that was stored before by topic; the one that waits for the first, as long as it waits."""
+    """Repeats are counted by topic, and held batches are counted while they wait."""
     flights = await make_topic()
 
     def sample(name: str, **labels: str) -> float | None:
@@ -89,7 +89,7 @@ async def test_repeats_and_held_batches_are_counted(make_topic: MakeTopic) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("order", list(itertools.permutations(range(5)))[::7])
 async def test_five_in_flight_are_put_in_order(make_topic: MakeTopic, order: Sequence[int]) -> None:
-    """Whatever overtakes whatever, the log has the order of the sequences and each sender its own offset."""
+    """Five batches in flight are stored in the order of sequences, and each call gets its own offset."""
     flights = await make_topic()
 
     answers = await send(flights, *(sequenced(2 * n, 2) for n in order))
@@ -99,7 +99,7 @@ async def test_five_in_flight_are_put_in_order(make_topic: MakeTopic, order: Seq
 
 
 async def test_a_gap_that_stays_is_refused_after_a_second(make_topic: MakeTopic) -> None:
-    """Nothing of the batches behind the gap is stored, and the refusal names the expected sequence."""
+    """Batches after a gap are refused after a second with the expected sequence, and are not stored."""
     flights = await make_topic()
     await send(flights, sequenced(0))
 
@@ -112,7 +112,7 @@ async def test_a_gap_that_stays_is_refused_after_a_second(make_topic: MakeTopic)
 
 
 async def test_an_unknown_producer_begins_at_zero(make_topic: MakeTopic) -> None:
-    """Any other first sequence might be the rest of a log that is gone."""
+    """An unknown producer must begin at sequence 0, because other records of it may be lost."""
     flights = await make_topic()
 
     [answer] = await send(flights, sequenced(5))
@@ -122,7 +122,7 @@ async def test_an_unknown_producer_begins_at_zero(make_topic: MakeTopic) -> None
 
 
 async def test_a_higher_epoch_ends_the_lower_one(make_topic: MakeTopic) -> None:
-    """The ghost of an earlier run is refused from the first batch of the new epoch on."""
+    """A lower producer epoch is refused from the first batch of the higher epoch on."""
     flights = await make_topic()
     await send(flights, sequenced(0))
     await send(flights, sequenced(0, epoch=2))
@@ -134,7 +134,7 @@ async def test_a_higher_epoch_ends_the_lower_one(make_topic: MakeTopic) -> None:
 
 
 async def test_sequences_wrap(make_topic: MakeTopic) -> None:
-    """Behind 2^31 - 1 comes 0, in one batch and between two."""
+    """Sequence 2^31 - 1 is followed by 0, within a batch and between batches."""
     flights = await make_topic()
     half = 2**30
     state = flights.handle()._order._machine._state
@@ -152,7 +152,7 @@ async def test_sequences_wrap(make_topic: MakeTopic) -> None:
 async def test_the_hold_counts_into_the_timeout_and_a_withdrawn_batch_is_not_stored(
     make_topic: MakeTopic,
 ) -> None:
-    """A call that ended while its batch was held was told `none`: the batch must not be stored afterwards."""
+    """The hold counts towards the timeout, and a held batch of a timed-out call is not stored later."""
     flights = await make_topic()
     await send(flights, sequenced(0))
 
@@ -165,7 +165,7 @@ async def test_the_hold_counts_into_the_timeout_and_a_withdrawn_batch_is_not_sto
 
 
 async def test_a_repeat_waits_for_the_append_that_is_on_its_way(start_runtime: StartRuntime) -> None:
-    """While the first attempt is not synced, the repeat with acks=all has no answer; with acks=1 it has."""
+    """A repeat with acks=all waits for the sync of the original, and one with acks=1 does not."""
     storage = WatchedStorage()
     flights = await topic(await start_runtime(storage))
     await send(flights, sequenced(0))
@@ -185,14 +185,14 @@ async def test_a_repeat_waits_for_the_append_that_is_on_its_way(start_runtime: S
 
 
 class FullDisk(PosixStorage):
-    """A disk that takes no more bytes into log files while `full`."""
+    """A disk that accepts no bytes for log files while `full` is set."""
 
     def __init__(self) -> None:
         super().__init__()
         self.full = False
 
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> PosixFile:
-        """Open a file that asks whether there is room."""
+        """Open a file; writes to a log fail while the disk is full."""
         file = super().open(path, write=write, create=create)
         return _FullFile(file, self) if path.suffix == ".log" else file
 
@@ -211,7 +211,7 @@ class _FullFile(PosixFile):
 
 
 async def test_a_failed_append_leaves_no_trace(start_runtime: StartRuntime) -> None:
-    """After a full disk the same batch is not a duplicate, and the next one is still ahead of it."""
+    """A batch that failed on a full disk is not a duplicate when it is sent again."""
     disk = FullDisk()
     flights = await topic(await start_runtime(disk))
     await send(flights, sequenced(0))
@@ -227,7 +227,7 @@ async def test_a_failed_append_leaves_no_trace(start_runtime: StartRuntime) -> N
 
 
 async def test_a_restart_remembers_the_last_batches(start_runtime: StartRuntime) -> None:
-    """A repeat that comes after a restart is told from a new batch."""
+    """A repeat is recognised after a restart."""
     runtime = await start_runtime()
     flights = await topic(runtime)
     for n in range(7):
@@ -245,7 +245,7 @@ async def test_a_restart_remembers_the_last_batches(start_runtime: StartRuntime)
 
 
 async def test_acks_0_of_a_repeat_is_accepted_and_stored_once(make_topic: MakeTopic) -> None:
-    """Nothing is answered but that it is valid, and nothing is stored twice."""
+    """A repeat with acks=0 is accepted and not stored again."""
     flights = await make_topic()
 
     answers = await send(flights, sequenced(0), sequenced(0), sequenced(1), acks=Acks.NONE)
@@ -256,7 +256,7 @@ async def test_acks_0_of_a_repeat_is_accepted_and_stored_once(make_topic: MakeTo
 
 
 async def test_a_stop_answers_what_is_held(start_runtime: StartRuntime) -> None:
-    """Held batches are refused as not stored, not left waiting."""
+    """A stop refuses held batches as not stored."""
     runtime = await start_runtime(limits={"stop_answer_seconds": 0.05})
     flights = await topic(runtime)
     call = asyncio.ensure_future(flights.produce_batch(sequenced(4)))
@@ -268,7 +268,7 @@ async def test_a_stop_answers_what_is_held(start_runtime: StartRuntime) -> None:
 
 
 def keyed(flights: TopicClient, key: bytes, body: bytes) -> ProduceItem:
-    """A batch as the server makes it of a request with an idempotency key."""
+    """Return a batch as the server makes it from a request with an idempotency key."""
     digest = body.ljust(16, b"\0")
     columns = record_batch([body], default_timestamp_us=SystemClock().now_us())
     data = encode(columns, extension=idempotency_extension(key, digest)).to_bytes()
@@ -283,7 +283,7 @@ async def produce(flights: TopicClient, *items: ProduceItem) -> list[Answer]:
 async def test_a_keyed_request_is_stored_once_and_its_key_not_for_another(
     start_runtime: StartRuntime,
 ) -> None:
-    """A repeat answers the first offset, also after a restart; another body is refused."""
+    """A repeat with a key gets the first offset, even after a restart, and another body is refused."""
     runtime = await start_runtime()
     flights = await topic(runtime)
     first = await produce(flights, keyed(flights, b"order-1", b"1"), keyed(flights, b"order-1", b"1"))
@@ -300,7 +300,7 @@ async def test_a_keyed_request_is_stored_once_and_its_key_not_for_another(
 
 
 async def test_a_client_cannot_write_the_extension_itself(make_topic: MakeTopic) -> None:
-    """Only a batch that the broker made of a keyed request may carry it."""
+    """A client's batch with the key extension is refused."""
     flights = await make_topic()
 
     [answer] = await flights.produce_batch(bytes(keyed(flights, b"order-1", b"1").batch))

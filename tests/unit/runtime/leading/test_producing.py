@@ -1,4 +1,4 @@
-"""Produce calls: order, acks, refusals before and after the append."""
+"""Produce calls: order, acknowledgements, and refusals before and after the append."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ StartRuntime = Callable[..., Awaitable[Broker]]
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """Let other tasks run until something holds."""
+    """Run other tasks until a condition holds."""
     async with asyncio.timeout(10):
         while not holds():
             await asyncio.get_running_loop().run_in_executor(None, lambda: None)
 
 
 async def test_concurrent_batches_get_dense_offsets_in_the_order_of_the_calls(make_topic: MakeTopic) -> None:
-    """Two hundred calls at once to one partition: no gap, no overlap, and the earlier call stands first."""
+    """Two hundred concurrent calls to one partition get dense offsets in the order of the calls."""
     flights = await make_topic(durability="replicated")
 
     async with asyncio.TaskGroup() as group:
@@ -43,7 +43,7 @@ async def test_concurrent_batches_get_dense_offsets_in_the_order_of_the_calls(ma
 
 
 async def test_many_calls_share_one_append_and_one_sync(start_runtime: StartRuntime) -> None:
-    """Batches that arrive while a sync runs share the next ones: the group commit."""
+    """Batches that arrive during a sync share the next append and sync."""
     storage = WatchedStorage()
     flights = await topic(await start_runtime(storage))
     await flights.produce(b"first")
@@ -60,7 +60,7 @@ async def test_many_calls_share_one_append_and_one_sync(start_runtime: StartRunt
 async def test_synced_batch_is_acknowledged_only_after_its_fsync(
     start_runtime: StartRuntime, values: int
 ) -> None:
-    """acks=all waits for the sync of the bytes, small group or large; acks=1 and 0 do not."""
+    """A batch with acks=all is acknowledged after the sync of its bytes, and one with acks=1 or 0 before."""
     storage = WatchedStorage()
     flights = await topic(await start_runtime(storage))
     storage.hold()
@@ -81,7 +81,7 @@ async def test_synced_batch_is_acknowledged_only_after_its_fsync(
 
 
 async def test_leader_acks_do_not_wait_for_the_fsync(start_runtime: StartRuntime) -> None:
-    """acks=1 is answered after the append, while the rounds are held up; readers still wait for the disk."""
+    """A batch with acks=1 is acknowledged after the append, before it is synced and readable."""
     storage = WatchedStorage()
     flights = await topic(await start_runtime(storage))
     storage.hold()
@@ -96,7 +96,7 @@ async def test_leader_acks_do_not_wait_for_the_fsync(start_runtime: StartRuntime
 
 
 async def test_no_acks_are_answered_after_validation(start_runtime: StartRuntime) -> None:
-    """acks=0 tells nothing but that the batch was valid; it is stored all the same."""
+    """A batch with acks=0 is answered after its validation, and stored."""
     storage = WatchedStorage()
     flights = await topic(await start_runtime(storage))
     storage.hold()
@@ -112,7 +112,7 @@ async def test_no_acks_are_answered_after_validation(start_runtime: StartRuntime
 async def test_timeout_after_the_append_says_maybe_and_the_batch_counts_later(
     start_runtime: StartRuntime,
 ) -> None:
-    """A sync that takes too long is `ack_timeout` with side effect `maybe`."""
+    """A batch whose sync takes too long fails with `ack_timeout` and side effect `maybe`, and is committed later."""
     storage = WatchedStorage()
     flights = await topic(await start_runtime(storage))
     storage.hold()
@@ -127,7 +127,7 @@ async def test_timeout_after_the_append_says_maybe_and_the_batch_counts_later(
 
 
 async def test_timeout_in_the_queue_withdraws_the_batch(start_runtime: StartRuntime) -> None:
-    """A batch that the disk never got is refused for certain and is not stored later."""
+    """A batch that times out in the queue is refused and not stored later."""
     storage = WatchedStorage()
     flights = await topic(await start_runtime(storage))
     storage.hold()
@@ -147,7 +147,7 @@ async def test_timeout_in_the_queue_withdraws_the_batch(start_runtime: StartRunt
 
 
 async def test_full_queue_is_overloaded(start_runtime: StartRuntime) -> None:
-    """More batches than a partition's queue takes are refused for certain; those before are stored."""
+    """A batch beyond the limit of a partition's queue is refused, and earlier batches are stored."""
     storage = WatchedStorage()
     runtime = await start_runtime(storage, limits={"partition_queue_batches_max": 2})
     flights = await topic(runtime)
@@ -167,7 +167,7 @@ async def test_full_queue_is_overloaded(start_runtime: StartRuntime) -> None:
 
 
 async def test_memory_of_waiting_batches_is_bounded(start_runtime: StartRuntime) -> None:
-    """Bytes of batches that wait for the disk are bounded over all partitions and given back."""
+    """The memory of waiting batches is limited over all partitions and released afterwards."""
     storage = WatchedStorage()
     runtime = await start_runtime(storage, limits={"produce_bytes_max": 1 << 20})
     flights = await topic(runtime, partitions=2)
@@ -187,7 +187,7 @@ async def test_memory_of_waiting_batches_is_bounded(start_runtime: StartRuntime)
 
 
 async def test_one_call_over_many_partitions_answers_each_for_itself(make_topic: MakeTopic) -> None:
-    """A bad batch among good ones is refused alone, in its place."""
+    """An invalid batch is refused alone, and the other batches of the call are stored."""
     flights = await make_topic(partitions=5)
     good = batch(b"fine")
     bad = bytearray(good)
@@ -208,7 +208,7 @@ async def test_one_call_over_many_partitions_answers_each_for_itself(make_topic:
 
 @pytest.mark.parametrize("codec", [Codec.LZ4, Codec.ZSTD])
 async def test_compressed_batch_is_stored_as_it_came(make_topic: MakeTopic, codec: Codec) -> None:
-    """A compressed batch is validated in the pool and never re-encoded."""
+    """A compressed batch is validated in the pool and stored unchanged."""
     flights = await make_topic()
     columns = record_batch([b"x" * 1000] * 50, default_timestamp_us=SystemClock().now_us())
     data = encode(columns, codec).to_bytes()
@@ -221,7 +221,7 @@ async def test_compressed_batch_is_stored_as_it_came(make_topic: MakeTopic, code
 
 
 async def test_compressed_rubbish_is_refused_in_its_place(make_topic: MakeTopic) -> None:
-    """What the pool finds wrong is the problem of that batch."""
+    """An invalid compressed batch is refused in its place."""
     flights = await make_topic()
     columns = record_batch([b"x" * 1000] * 50, default_timestamp_us=SystemClock().now_us())
     data = bytearray(encode(columns, Codec.ZSTD).to_bytes())
@@ -236,7 +236,7 @@ async def test_compressed_rubbish_is_refused_in_its_place(make_topic: MakeTopic)
 async def test_what_waits_to_be_opened_is_counted_and_keeps_nobody_else_waiting(
     start_runtime: StartRuntime,
 ) -> None:
-    """Its bytes are taken before it waits, others append and read meanwhile, and a stop answers it for good."""
+    """A compressed batch counts its bytes before its validation, delays no other batch, and is answered by a stop."""
     runtime = await start_runtime(limits={"validation_threads": 1})
     flights = await topic(runtime)
     columns = record_batch([b"x" * 1000] * 50, default_timestamp_us=SystemClock().now_us())
@@ -266,7 +266,7 @@ async def test_what_waits_to_be_opened_is_counted_and_keeps_nobody_else_waiting(
 
 
 async def test_leader_stamps_offset_epoch_and_time(make_topic: MakeTopic) -> None:
-    """The first 36 bytes are the leader's; with LogAppendTime every record has the time of the append."""
+    """The leader writes the first 36 bytes of a batch, and with LogAppendTime the time of every record."""
     created = await make_topic("created")
     appended = await make_topic("appended", message_timestamp_type="LogAppendTime")
     answers = [await each.produce(b"a") for each in (created, appended)]
@@ -280,7 +280,7 @@ async def test_leader_stamps_offset_epoch_and_time(make_topic: MakeTopic) -> Non
 async def test_far_future_times_are_refused_unless_the_append_time_replaces_them(
     make_topic: MakeTopic,
 ) -> None:
-    """`message.timestamp.after.max.ms` judges create times only."""
+    """`message.timestamp.after.max.ms` refuses create times in the future, and does not apply to LogAppendTime."""
     future_us = SystemClock().now_us() + 10 * 3_600_000_000
     data = encode(record_batch([b"a"], default_timestamp_us=future_us)).to_bytes()
     created = await make_topic("created")
@@ -294,7 +294,7 @@ async def test_far_future_times_are_refused_unless_the_append_time_replaces_them
 
 
 async def test_too_large_batch_is_refused_by_the_topic_s_limit(make_topic: MakeTopic) -> None:
-    """`max.message.bytes` counts the batch as stored."""
+    """A batch larger than `max.message.bytes` is refused by its stored size."""
     flights = await make_topic(max_message_bytes=2000)
 
     with pytest.raises(ProblemError, match="batch_too_large"):
@@ -304,7 +304,7 @@ async def test_too_large_batch_is_refused_by_the_topic_s_limit(make_topic: MakeT
 
 
 async def test_failed_sync_ends_all_writes_but_not_reads(start_runtime: StartRuntime) -> None:
-    """After the first failed fsync nothing is acknowledged, what was committed is read, and readiness fails."""
+    """After the first failed fsync no batch is acknowledged, committed records are read, and readiness fails."""
     storage = WatchedStorage()
     runtime = await start_runtime(storage)
     flights = await topic(runtime, partitions=2)
@@ -324,7 +324,7 @@ async def test_failed_sync_ends_all_writes_but_not_reads(start_runtime: StartRun
 
 
 async def test_failed_round_answers_every_waiting_batch(start_runtime: StartRuntime) -> None:
-    """Batches of several partitions that wait for a round which fails are all told `maybe`."""
+    """Every batch that waits for a failed sync round fails with side effect `maybe`."""
     storage = WatchedStorage()
     runtime = await start_runtime(storage)
     flights = await topic(runtime, partitions=3)
@@ -340,7 +340,7 @@ async def test_failed_round_answers_every_waiting_batch(start_runtime: StartRunt
 
 
 async def test_unknown_partition_is_named(make_topic: MakeTopic) -> None:
-    """A handle exists only for a partition that is led here."""
+    """A partition that does not exist is refused with `partition_not_found`."""
     flights = await make_topic(partitions=2)
 
     with pytest.raises(ProblemError, match="partition_not_found"):
@@ -348,7 +348,7 @@ async def test_unknown_partition_is_named(make_topic: MakeTopic) -> None:
 
 
 async def test_a_round_that_is_ahead_of_the_append_it_reached_promises_nothing(make_topic: MakeTopic) -> None:
-    """A round may sync bytes whose append has not answered yet; they count once the partition knows them."""
+    """Bytes that a round synced before their append was reported count after the report."""
     flights = await make_topic()
     await flights.produce(b"one")
     partition = flights.handle()

@@ -1,4 +1,4 @@
-"""Retention, deletion of records and configuration of a runtime when the disk or the store does not play along."""
+"""Retention, deletion of records and configuration of a runtime with a failing disk or store."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from fairlead_broker.runtime.configs import ClusterConfigFollower
 from runtime_kit import TopicClient, WatchedStorage, topic
 
 GONE = {"segment_ms": 1, "retention_ms": 0}
-"""What is rolled expires with the next look."""
+"""Retention that expires every rolled segment at the next check."""
 
 
 class TightStorage(PosixStorage):
-    """A disk without room for a checkpoint, until somebody removes an index; or one that does not remove logs."""
+    """A disk without room for a checkpoint until an index is removed, or one that cannot remove logs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class TightStorage(PosixStorage):
         self.removed: list[str] = []
 
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> PosixFile:
-        """Open a file, or have no room for it."""
+        """Open a file, or fail because the disk is full."""
         if self.full and create and ".fairlead" in path.parts:
             raise OSError(errno.ENOSPC, "no room, the test says")
         return super().open(path, write=write, create=create)
@@ -48,11 +48,11 @@ class TightStorage(PosixStorage):
 
 
 async def idle(runtime: Any, **config: object) -> TopicClient:
-    """A topic of three records in a segment that is rolled."""
+    """A topic of three records in a rolled segment."""
     client = await topic(runtime, **{**GONE, **config})
     await client.produce(b"a", b"b", b"c")
 
-    # The roll is due a millisecond after the append.
+    # The segment is rolled a millisecond after the append.
     while client.handle().log.segment_count == 1:
         await runtime.upkeep.look_after_segments()
     return client
@@ -61,7 +61,7 @@ async def idle(runtime: Any, **config: object) -> TopicClient:
 async def test_a_full_disk_is_freed_by_retention(
     start_runtime: Callable[..., Awaitable[Any]],
 ) -> None:
-    """The new log start needs a few pages to be durable: the indexes of what goes give them."""
+    """A full disk is freed by retention, whose checkpoint uses the pages of removed indexes."""
     storage = TightStorage()
     runtime = await start_runtime(storage, limits={"checkpoint_interval_seconds": 1000})
     flights = await idle(runtime, file_delete_delay_ms=0)
@@ -76,7 +76,7 @@ async def test_a_full_disk_is_freed_by_retention(
 
 
 async def test_what_goes_is_counted_by_its_reason(start_runtime: Callable[..., Awaitable[Any]]) -> None:
-    """Segments and bytes, by time, by size, and by delete-records."""
+    """Removed segments and bytes are counted by reason: time, size or delete-records."""
     runtime = await start_runtime()
 
     def counted(reason: str) -> tuple[float | None, float | None]:
@@ -101,7 +101,7 @@ async def test_what_goes_is_counted_by_its_reason(start_runtime: Callable[..., A
 async def test_a_disk_too_full_for_anything_loses_nothing(
     start_runtime: Callable[..., Awaitable[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was not made durable is decided again by the next look; until then no file goes."""
+    """A deletion without a durable log start removes no file and is decided again by the next check."""
     storage = TightStorage()
     runtime = await start_runtime(storage, limits={"checkpoint_interval_seconds": 1000})
     flights = await idle(runtime, file_delete_delay_ms=0)
@@ -118,7 +118,7 @@ async def test_a_disk_too_full_for_anything_loses_nothing(
 
 
 async def test_a_disk_that_does_not_remove_ends_writing(start_runtime: Callable[..., Awaitable[Any]]) -> None:
-    """As every failed write does; reads above the log start go on."""
+    """A disk that cannot remove files refuses writes, and records above the log start are still read."""
     storage = TightStorage()
     runtime = await start_runtime(storage)
     flights = await idle(runtime, file_delete_delay_ms=0)
@@ -136,7 +136,7 @@ async def test_a_disk_that_does_not_remove_ends_writing(start_runtime: Callable[
 async def test_records_are_synced_before_a_start_amid_them_is_durable(
     start_runtime: Callable[..., Awaitable[Any]],
 ) -> None:
-    """With `replicated` the recovery point never lies beyond what is on the disk."""
+    """Records are synced before a log start among them, so that the recovery point is never ahead of the disk."""
     storage = WatchedStorage()
     runtime = await start_runtime(storage, limits={"sync_interval_seconds": 1000})
     flights = await topic(runtime, durability="replicated")
@@ -151,7 +151,7 @@ async def test_records_are_synced_before_a_start_amid_them_is_durable(
 
 
 async def test_deleting_on_a_failing_disk_is_told(start_runtime: Callable[..., Awaitable[Any]]) -> None:
-    """The sync before it fails: nothing is deleted, and writes end."""
+    """A deletion on a disk whose sync fails deletes nothing, and writes end."""
     storage = WatchedStorage()
     runtime = await start_runtime(storage, limits={"sync_interval_seconds": 1000})
     flights = await topic(runtime, durability="replicated")
@@ -166,7 +166,7 @@ async def test_deleting_on_a_failing_disk_is_told(start_runtime: Callable[..., A
 
 
 async def test_deleting_on_a_full_disk_deletes_nothing(start_runtime: Callable[..., Awaitable[Any]]) -> None:
-    """It can be asked again."""
+    """A deletion on a full disk deletes nothing and can be repeated."""
     storage = TightStorage()
     runtime = await start_runtime(storage, limits={"checkpoint_interval_seconds": 1000})
     flights = await topic(runtime)
@@ -184,7 +184,7 @@ async def test_deleting_on_a_full_disk_deletes_nothing(start_runtime: Callable[.
 async def test_a_stopping_broker_deletes_and_configures_nothing(
     start_runtime: Callable[..., Awaitable[Any]],
 ) -> None:
-    """It refuses like every other call."""
+    """A stopping broker refuses deletions and configuration changes."""
     runtime = await start_runtime()
     flights = await topic(runtime)
     handle = flights.handle()
@@ -203,7 +203,7 @@ async def test_a_stopping_broker_deletes_and_configures_nothing(
 async def test_a_brokers_own_settings_stand_between_broker_and_cluster(
     start_runtime: Callable[..., Awaitable[Any]],
 ) -> None:
-    """What is set by a call goes before what the broker was started with, that before the cluster's value."""
+    """A value that a call has set overrides the broker's start value, which overrides the cluster's value."""
     runtime = await start_runtime(config_values={"flush.ms": 5, "auto.create.topics.enable": True})
     await runtime.alter_cluster_config({"flush.ms": 7, "auto.create.topics.enable": False, "segment.ms": 7})
     started = runtime.broker_config(runtime.entry.incarnation.broker)
@@ -220,7 +220,7 @@ async def test_a_brokers_own_settings_stand_between_broker_and_cluster(
 async def test_following_the_cluster_goes_on_when_the_store_comes_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A refusal is told and tried again, without another change."""
+    """A refused configuration of the cluster is logged and retried until the store is available."""
     monkeypatch.setattr("fairlead_broker.runtime.configs.RETRY_SECONDS", 0)
     done = asyncio.Event()
     calls = 0

@@ -24,14 +24,14 @@ from fairlead_broker.settings import BrokerSettings
 
 
 class Attempts:
-    """Fails with each error in turn, and then succeeds."""
+    """A call that fails with each error in turn and then succeeds."""
 
     def __init__(self, *errors: Exception) -> None:
-        """Nothing was tried yet."""
+        """Start with no attempt."""
         self.errors = list(errors)
 
     async def __call__(self) -> str:
-        """Try once."""
+        """Make an attempt."""
         if self.errors:
             raise self.errors.pop(0)
         return "there"
@@ -43,7 +43,7 @@ def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_store_that_is_away_is_tried_until_it_is_there() -> None:
-    """However often; each attempt is told with its reason."""
+    """An unavailable store is tried until it answers, and each attempt is logged with its error."""
     log = CapturingLogger()
     away = [CoordinationUnavailable("away"), UnknownOutcome("lost"), CoordinationUnavailable("no leader")]
 
@@ -58,7 +58,7 @@ async def test_a_store_that_is_away_is_tried_until_it_is_there() -> None:
 
 @pytest.mark.parametrize("error", [CoordinationRefused("wrong password"), CoordinationClosed("closed")])
 async def test_what_waiting_does_not_mend_ends_the_attempts(error: Exception) -> None:
-    """At once, and as it is."""
+    """An error that a retry cannot solve is raised at once."""
     attempts = Attempts(CoordinationUnavailable("away"), error, CoordinationUnavailable("never asked"))
     with pytest.raises(type(error), match=str(error)):
         await patiently(attempts, "register", CapturingLogger())
@@ -67,7 +67,7 @@ async def test_what_waiting_does_not_mend_ends_the_attempts(error: Exception) ->
 
 
 async def test_without_etcd_the_store_lies_in_the_data_directory(tmp_path: Path) -> None:
-    """Nothing else is needed for one broker."""
+    """A broker without etcd opens its coordination store in the data directory."""
     (tmp_path / ".fairlead").mkdir()
     settings = BrokerSettings(data=tmp_path)
     opened = await open_coordination(settings, SystemClock(), CapturingLogger())

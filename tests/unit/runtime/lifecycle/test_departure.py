@@ -41,11 +41,11 @@ TOPIC = TopicId("1b4e28ba-2fa1-4d3b-a3f5-ef19b5a7633b")
 OWN, OTHER = BrokerId(1), BrokerId(2)
 SECONDS_MAX = 20.0
 NOWHERE = "127.0.0.1:9"
-"""Nobody listens there: what a peer has seen is told by the test."""
+"""An address without a listener; the test sets the revisions that peers have seen."""
 
 
 def registration(broker: BrokerId) -> BrokerRegistration:
-    """A broker that runs."""
+    """Return the registration of a running broker."""
     return BrokerRegistration(
         state=BrokerState.RUNNING,
         addresses=Addresses(data=NOWHERE, peer=NOWHERE, ops=NOWHERE),
@@ -58,7 +58,7 @@ def registration(broker: BrokerId) -> BrokerRegistration:
 
 @dataclass
 class Scene:
-    """Broker 1 on its way out, and what it looks at."""
+    """Broker 1 during its stop, and its view of the cluster."""
 
     store: EmbeddedCoordination
     bootstrap: ClusterBootstrap
@@ -69,7 +69,7 @@ class Scene:
     log: CapturingLogger
 
     async def other(self, state: BrokerState = BrokerState.RUNNING) -> Membership:
-        """Let broker 2 be in the cluster."""
+        """Register broker 2."""
         membership = await self.bootstrap.register(
             OTHER, msgspec.structs.replace(registration(OTHER), state=state), 5
         )
@@ -98,16 +98,16 @@ class Scene:
 
     @property
     def entry(self) -> InSync:
-        """This broker in an isr."""
+        """Return the ISR entry of this broker."""
         return InSync(broker=OWN, broker_epoch=self.life.epoch)
 
     @property
     def state(self) -> BrokerState:
-        """What this broker says of itself."""
+        """Return the state in this broker's registration."""
         return self.life.membership.registration.state
 
     async def announced(self) -> None:
-        """Wait until the others can know of the stop."""
+        """Wait until the stop is visible to other brokers."""
         async with asyncio.timeout(SECONDS_MAX):
             while self.mirror.metadata.brokers[OWN].value.state is not BrokerState.STOPPING:
                 await asyncio.get_running_loop().run_in_executor(None, lambda: None)
@@ -115,7 +115,7 @@ class Scene:
 
 @pytest.fixture
 async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
-    """A registered broker, alone."""
+    """A registered broker without peers."""
     clock, log = SystemClock(), CapturingLogger()
     async with await EmbeddedCoordination.open(tmp_path / "store.sqlite", clock) as store:
         bootstrap = ClusterBootstrap(store, KEYS, clock)
@@ -142,7 +142,7 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
 
 @pytest.mark.parametrize("company", ["alone", "the other stops as well"])
 async def test_where_nobody_goes_on_there_is_nobody_to_tell(scene: Scene, company: str) -> None:
-    """A single broker stops as fast as before, and so do all of a cluster at once."""
+    """A broker without running peers stops without a wait."""
     if company != "alone":
         await scene.other(BrokerState.STOPPING)
     await scene.partition(scene.entry, scene.entry)
@@ -153,7 +153,7 @@ async def test_where_nobody_goes_on_there_is_nobody_to_tell(scene: Scene, compan
 
 
 async def test_a_stop_waits_until_others_lead_and_have_seen_it(scene: Scene) -> None:
-    """First what it leads, then how far the peers' mirrors have come."""
+    """A stop waits until other brokers lead its partitions and the mirrors of peers have seen it."""
     other = await scene.other()
     successor = InSync(broker=OTHER, broker_epoch=other.broker_epoch)
     await scene.partition(scene.entry, scene.entry, successor)
@@ -163,7 +163,7 @@ async def test_a_stop_waits_until_others_lead_and_have_seen_it(scene: Scene) -> 
     await asyncio.wait([leaving], timeout=0.2)
     while_it_leads = leaving.done()
     await scene.partition(successor, successor)
-    # The peer is asked, which nobody answers here, and looked at again.
+    # The peer is asked, does not answer here, and is checked again.
     await asyncio.wait([leaving], timeout=0.2)
     while_nobody_knows = leaving.done()
     scene.peers.note_revision(OTHER, scene.mirror.metadata.revision)
@@ -176,7 +176,7 @@ async def test_a_stop_waits_until_others_lead_and_have_seen_it(scene: Scene) -> 
 
 
 async def test_what_nobody_can_take_over_is_not_waited_for(scene: Scene) -> None:
-    """It is the only one in sync: its partition goes offline with it."""
+    """A stop does not wait for a partition whose only in-sync replica is this broker."""
     other = await scene.other()
     await scene.partition(scene.entry, scene.entry)
     leaving = asyncio.ensure_future(scene.departure.announce(SECONDS_MAX))
@@ -190,7 +190,7 @@ async def test_what_nobody_can_take_over_is_not_waited_for(scene: Scene) -> None
 
 
 async def test_the_time_of_a_stop_is_bounded(scene: Scene) -> None:
-    """And the log says what was left behind."""
+    """A stop has a time limit, and the log has the number of partitions that the broker still leads."""
     other = await scene.other()
     successor = InSync(broker=OTHER, broker_epoch=other.broker_epoch)
     await scene.partition(scene.entry, scene.entry, successor)

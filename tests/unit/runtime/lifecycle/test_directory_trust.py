@@ -14,7 +14,7 @@ PRESENT = BrokerEpoch(70)
 def record(
     *, isr: tuple[int, int] | None = None, elr: tuple[int, int] | None = None, home: str
 ) -> PartitionRecord:
-    """A partition of broker 1, kept in a directory, that counts on a life of a broker."""
+    """Return a partition record of broker 1 in a directory, with an incarnation of a broker in its ISR or ELR."""
 
     def entries(entry: tuple[int, int] | None) -> tuple[InSync, ...]:
         return (
@@ -55,5 +55,5 @@ def record(
     ],
 )
 def test_what_tells_an_older_copy_of_a_disk(counted: PartitionRecord, newer: bool) -> None:
-    """A life that this directory was counted for, and does not know of."""
+    """A record that counts an incarnation unknown to its directory shows that the directory is an older copy."""
     assert names_a_newer_incarnation(counted, BrokerId(1), PRESENT, IDENTITY) is newer

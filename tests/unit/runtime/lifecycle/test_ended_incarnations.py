@@ -1,4 +1,4 @@
-"""What a leadership of an ended life may still say, before it is closed: nothing that needs a lease."""
+"""Leaderships of an ended incarnation that are not yet closed: they answer nothing that needs a lease."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ StartRuntime = Callable[..., Awaitable[Broker]]
 
 
 async def until(met: Callable[[], bool]) -> None:
-    """Let everything else run until something holds."""
+    """Run other tasks until a condition holds."""
     async with asyncio.timeout(20):
         while not met():
             await asyncio.get_running_loop().run_in_executor(None, lambda: None)
 
 
 async def without_leader(flights: TopicClient, partition: int) -> None:
-    """Take the leader out of a record, and wait only until the mirror shows it."""
+    """Remove the leader from a record, and wait only until the mirror has it."""
     parts = flights.broker
     index = PartitionIndex(partition)
     record = parts.metadata.partitions(flights.topic_id)[index].value
@@ -41,7 +41,7 @@ async def without_leader(flights: TopicClient, partition: int) -> None:
 
 
 def refusals_of(partition: LeaderReplica) -> list[str]:
-    """With what a write of each kind and a question for the end are refused."""
+    """Return the codes with which writes of each kind and a request for the log end are refused."""
     codes = [_code(partial(partition.check_writable, acks)) for acks in Acks]
     return [*codes, _code(partition.leadership.check_latest)]
 
@@ -55,7 +55,7 @@ def _code(call: Callable[[], object]) -> str:
 
 
 async def test_the_next_life_does_not_confirm_the_one_before(start_runtime: StartRuntime) -> None:
-    """A disk that keeps roles from ending leaves the old leader in place; the new lease is not its own."""
+    """The lease of a new incarnation does not confirm a leadership of the previous one."""
     storage = WatchedStorage()
     runtime = await start_runtime(storage)
     flights = await topic(runtime, partitions=2, unclean_leader_election_enable=True)

@@ -42,10 +42,10 @@ UNKNOWN = BrokerRegistration(
 
 
 class AwayAtTimes:
-    """The real store; while `away` is set its transactions are refused."""
+    """The real store, whose transactions are refused while `away` is set."""
 
     def __init__(self, inner: EmbeddedCoordination) -> None:
-        """It is there."""
+        """Start with an available store."""
         self.inner = inner
         self.away = False
         self.refused = asyncio.Event()
@@ -63,20 +63,20 @@ class AwayAtTimes:
         return await self.inner.transact(compares, success, failure)
 
     def __getattr__(self, name: str) -> Any:
-        """Everything else is the store's."""
+        """Return any other attribute of the store."""
         return getattr(self.inner, name)
 
 
 class Broker:
-    """One broker's registration, with what its directory remembers."""
+    """The registration of one broker, and the contents of its directory."""
 
     def __init__(self, store: AwayAtTimes, bootstrap: ClusterBootstrap, membership: Membership) -> None:
-        """Registered, without a directory yet."""
+        """Register without a directory."""
         self.store = store
         self.life = Incarnation(membership)
         self.draining = False
         self.remembered: list[tuple[BrokerEpoch, tuple[Directory, ...]]] = []
-        """Each life that the directory learnt of, and which directories were registered then."""
+        """The incarnations that the directory has stored, each with the directories registered at that time."""
         self.begun = asyncio.Event()
         self.life.subscribe(self.begun.set)
         self.registration = OwnRegistration(
@@ -92,17 +92,17 @@ class Broker:
         self.remembered.append((membership.broker_epoch, (await self.standing()).directories))
 
     async def item(self) -> KeyValue | None:
-        """What stands under the broker's key."""
+        """Return the value of the broker's key."""
         return (await self.store.inner.transact((), (Get(KEYS.broker(OWN)),))).reads[0]
 
     async def standing(self) -> BrokerRegistration:
-        """The registration that others see."""
+        """Return the registration that other brokers see."""
         item = await self.item()
         assert item is not None, "nothing is registered"
         return decode(item.key, item.value, BrokerRegistration)
 
     async def becomes(self, holds: Callable[[BrokerRegistration], bool]) -> BrokerRegistration:
-        """Wait until the registration is so."""
+        """Wait until the registration satisfies a condition."""
         watch = self.store.inner.watch(KEYS.broker(OWN), Revision(self.life.membership.revision))
         try:
             async with asyncio.timeout(SECONDS_MAX):
@@ -117,7 +117,7 @@ class Broker:
 
 @contextmanager
 def running(*works: Awaitable[None]) -> Iterator[None]:
-    """Let tasks run; they are cancelled at the end."""
+    """Run tasks that are cancelled at the end."""
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
         yield
@@ -139,7 +139,7 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
 
 
 async def test_the_directory_is_registered_in_the_same_life(broker: Broker) -> None:
-    """As a second write under the same create revision, which is the broker's epoch."""
+    """The directory is registered in the same incarnation, by a second write with the same create revision."""
     await broker.registration.begin(DIRECTORY)
     item = await broker.item()
 
@@ -155,7 +155,7 @@ async def test_the_directory_is_registered_in_the_same_life(broker: Broker) -> N
 async def test_a_lost_life_is_followed_by_one_that_the_directory_knows_first(
     broker: Broker, how: str
 ) -> None:
-    """Until then the new registration has no directory; then it names the life that was lost as the last one."""
+    """A lost registration is followed by one without a directory, until the directory has the new incarnation."""
     await broker.registration.begin(DIRECTORY)
     lost = broker.life.membership
     if how == "lease":
@@ -174,7 +174,7 @@ async def test_a_lost_life_is_followed_by_one_that_the_directory_knows_first(
 
 
 async def test_a_life_that_is_lost_before_the_directory_knows_it_waits(broker: Broker) -> None:
-    """The old copies of the disk are looked for under one registration; the next one follows after that."""
+    """A registration that is lost before its directory is known is replaced after the directory is known."""
     lost = broker.life.membership
     await broker.store.revoke(lost.lease)
     broker.registration.gone(lost.broker_epoch)
@@ -189,7 +189,7 @@ async def test_a_life_that_is_lost_before_the_directory_knows_it_waits(broker: B
 
 
 async def test_what_is_wanted_of_the_broker_is_written(broker: Broker) -> None:
-    """Draining, no more draining, a failed disk, a stop: each as soon as it is told."""
+    """Draining, its end, a failed disk and a stop are each written to the registration."""
     await broker.registration.begin(DIRECTORY)
     states = []
     for draining in (True, False):
@@ -211,7 +211,7 @@ async def test_what_is_wanted_of_the_broker_is_written(broker: Broker) -> None:
 
 
 async def test_a_disk_that_failed_in_one_life_is_not_registered_in_the_next(broker: Broker) -> None:
-    """The process is the same, and so is the disk."""
+    """A failed disk is not registered by the next incarnation of the same process."""
     await broker.registration.begin(DIRECTORY)
     broker.registration.directory_failed()
     await broker.becomes(lambda now: not now.directories)
@@ -226,7 +226,7 @@ async def test_a_disk_that_failed_in_one_life_is_not_registered_in_the_next(brok
 
 
 async def test_a_store_that_is_away_is_tried_again(broker: Broker) -> None:
-    """Whoever waits for the write waits as long."""
+    """A write to an unavailable store is retried, and its callers wait."""
     broker.store.away = True
     begun = asyncio.ensure_future(broker.registration.begin(DIRECTORY))
     async with asyncio.timeout(SECONDS_MAX):
@@ -240,7 +240,7 @@ async def test_a_store_that_is_away_is_tried_again(broker: Broker) -> None:
 
 
 async def test_nobody_waits_for_a_task_that_has_ended(tmp_path: Path) -> None:
-    """A closed store ends the writing; the start or stop that waits for it hears of that."""
+    """A caller that waits for a registration write fails when the writing task has ended."""
     clock = SystemClock()
     inner = await EmbeddedCoordination.open(tmp_path / "store.sqlite", clock)
     bootstrap = ClusterBootstrap(inner, KEYS, clock)

@@ -12,7 +12,7 @@ HERE = "boot/volume"
 
 
 def identity(last: int = 40, since: int | None = 20, home: str | None = HERE) -> Identity:
-    """What the last life left."""
+    """Return the identity that the previous incarnation stored."""
     return Identity(
         cluster_id="c",
         broker_id=1,
@@ -51,12 +51,12 @@ def identity(last: int = 40, since: int | None = 20, home: str | None = HERE) ->
 def test_what_a_restart_has_kept(
     left: Identity, was_clean: bool, here: str | None, since: int | None
 ) -> None:
-    """Everything since the first of a row of restarts that lost nothing; only a loss begins a new row."""
+    """A broker is intact since the first of consecutive restarts without a loss, and a loss resets this."""
     assert kept_since(left, was_clean=was_clean, residence=here) == since
 
 
 def test_a_residence_is_the_kernel_and_the_volume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same for all folders of a volume until the kernel starts anew."""
+    """A residence is the same for all folders of a volume until the kernel restarts."""
     (tmp_path / "data").mkdir()
     here = residence_of(tmp_path)
     boot = tmp_path / "boot_id"

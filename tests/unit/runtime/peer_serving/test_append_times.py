@@ -1,4 +1,4 @@
-"""Append times are remembered for a while, and not without bound."""
+"""The cache of append times, limited by age and size."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ TIME = TimestampUs(1_700_000_000_000_000)
 
 
 def place(offset: int, epoch: int = 1) -> AppendTime:
-    """An offset of partition 0."""
+    """Return an offset of partition 0."""
     return AppendTime(TOPIC, PartitionIndex(0), LeaderEpoch(epoch), Offset(offset))
 
 
 def test_a_time_is_remembered_for_its_offset_and_its_leader() -> None:
-    """Another leader may have written something else there."""
+    """An append time is cached per offset and leader epoch, because another leader may have written another record."""
     times = AppendTimes()
     times.put(place(5), TIME, 10.0)
 
@@ -30,7 +30,7 @@ def test_a_time_is_remembered_for_its_offset_and_its_leader() -> None:
 
 
 def test_what_is_old_is_forgotten() -> None:
-    """Counted from the first that was put: the age of none is beyond it."""
+    """Append times expire together, at the age limit of the oldest of them."""
     times = AppendTimes()
     times.put(place(5), TIME, 10.0)
     times.put(place(6), TIME, 10.0 + REMEMBERED_SECONDS / 2)
@@ -44,7 +44,7 @@ def test_what_is_old_is_forgotten() -> None:
 
 
 def test_it_has_a_bound() -> None:
-    """Groups at ever new offsets do not fill the memory."""
+    """The number of cached append times is limited."""
     times = AppendTimes()
     for offset in range(REMEMBERED_MAX + 1):
         times.put(place(offset), TIME, 10.0)

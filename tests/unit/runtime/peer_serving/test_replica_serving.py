@@ -1,4 +1,4 @@
-"""Fetches of followers: sessions, the long poll, and what a follower is told that cannot go on."""
+"""Fetches of followers: sessions, the long poll, and refusals."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ StartLeading = Callable[..., Awaitable[Leading]]
 
 @pytest.fixture
 async def start(tmp_path: Path) -> AsyncIterator[StartLeading]:
-    """Starts one leader, and ends it with the test."""
+    """Start one leader, and stop it at the end of the test."""
     tasks = Tasks()
 
     async def start_one(**fields: object) -> Leading:
@@ -31,12 +31,12 @@ async def start(tmp_path: Path) -> AsyncIterator[StartLeading]:
 
 
 class TestSessions:
-    """Only what changed travels (KIP-227)."""
+    """Fetch sessions, which transfer changes only (KIP-227)."""
 
     async def test_partition_is_answered_at_once_the_first_time_and_then_only_with_news(
         self, start: StartLeading
     ) -> None:
-        """So a follower knows that its log is none that parted from the leader's."""
+        """The first fetch of a partition is answered at once, and later fetches only when something changed."""
         leading = await start(partitions=3)
         second = leading.follower()
 
@@ -55,7 +55,7 @@ class TestSessions:
         assert second.copies[1].end == 1
 
     async def test_what_was_sent_is_sent_again_only_when_it_is_named_again(self, start: StartLeading) -> None:
-        """Until then nobody knows whether the follower took it."""
+        """Sent records are sent again only when the follower names the partition again."""
         leading = await start()
         second = leading.follower()
         await leading.produce(b"a", acks=Acks.LEADER)
@@ -71,7 +71,7 @@ class TestSessions:
         assert bytes(again.data[0]) == bytes(sent.data[0])
 
     async def test_unknown_session_and_repeated_request_begin_anew(self, start: StartLeading) -> None:
-        """Session 0 in the answer says so; nothing else is told."""
+        """An unknown session and a repeated request are answered without partitions, and the session restarts."""
         leading = await start()
         second = leading.follower()
         await second.fetch()
@@ -87,7 +87,7 @@ class TestSessions:
         assert second.session == NEW_SESSION
 
     async def test_another_life_of_the_follower_begins_anew(self, start: StartLeading) -> None:
-        """A session belongs to one life of a broker."""
+        """A fetch of a new incarnation of the follower starts a new session."""
         leading = await start()
         second = leading.follower()
         await second.fetch()
@@ -97,7 +97,7 @@ class TestSessions:
         assert second.session == NEW_SESSION
 
     async def test_forgotten_partition_is_told_of_no_more(self, start: StartLeading) -> None:
-        """A follower takes it from somebody else by now."""
+        """A partition that the follower removed from its session is not answered."""
         leading = await start(partitions=2)
         second = leading.follower()
         await second.fetch()
@@ -111,7 +111,7 @@ class TestSessions:
         assert leading.serving.followed_partitions == 1
 
     async def test_session_that_nobody_asks_is_forgotten(self, start: StartLeading) -> None:
-        """Its places cost each append a look."""
+        """An unused session expires."""
         leading = await start()
         await leading.follower().fetch()
         leading.serving.drop_idle()
@@ -123,7 +123,7 @@ class TestSessions:
         assert (kept, leading.serving.followed_partitions) == (1, 0)
 
     async def test_large_answers_are_cut_and_nobody_starves(self, start: StartLeading) -> None:
-        """What did not fit comes first the next time."""
+        """A large answer is cut, and the omitted partitions come first in the next answer."""
         leading = await start(partitions=3)
         second = leading.follower()
         await second.fetch()
@@ -139,10 +139,10 @@ class TestSessions:
 
 
 class TestWaiting:
-    """A parked fetch is answered when there is something."""
+    """Waiting fetches of followers."""
 
     async def test_append_wakes_it(self, start: StartLeading) -> None:
-        """Also while the leader's own fsync is still to come: followers read up to the end."""
+        """An append ends the wait before the leader's own fsync."""
         leading = await start()
         second = leading.follower()
         await second.fetch()
@@ -156,20 +156,20 @@ class TestWaiting:
         assert len(told.data) == 1
 
     async def test_moved_high_watermark_wakes_it_without_data(self, start: StartLeading) -> None:
-        """A follower learns it although nothing more is written."""
+        """A new high watermark ends the wait without records."""
         leading = await start(isr=(1, 2))
         second = leading.follower()
         await leading.produce(b"a", acks=Acks.LEADER)
         await second.fetch()
 
-        # This one tells the leader that the record is there, which moves the high watermark.
+        # This fetch reports that the follower has the record, which advances the high watermark.
         [told] = await second.fetch(30_000)
 
         assert (told.high_watermark, list(told.data)) == (1, [])
         assert second.copy.high_watermark == 1
 
     async def test_log_start_that_retention_moved_is_told(self, start: StartLeading) -> None:
-        """Only leaders evaluate retention; followers drop what the leader has dropped."""
+        """A log start that retention moved is sent to followers, which do not evaluate retention."""
         leading = await start(isr=(1, 2))
         second = leading.follower()
         await leading.produce(b"a", b"b", acks=Acks.LEADER)
@@ -185,7 +185,7 @@ class TestWaiting:
         assert (told.log_start, list(told.data)) == (1, [])
 
     async def test_wait_ends_with_nothing(self, start: StartLeading) -> None:
-        """The follower asks again; that is all."""
+        """A wait that expires is answered without partitions."""
         leading = await start()
         second = leading.follower()
         await second.fetch()
@@ -193,7 +193,7 @@ class TestWaiting:
         assert await second.fetch(20) == []
 
     async def test_newer_fetch_of_the_session_takes_over(self, start: StartLeading) -> None:
-        """What its sender has given up takes no records away from it."""
+        """A newer fetch of a session replaces the waiting one, which takes no records from it."""
         leading = await start()
         second = leading.follower()
         await second.fetch()
@@ -210,7 +210,7 @@ class TestWaiting:
         assert told.end_offset == 1
 
     async def test_stop_answers_it(self, start: StartLeading) -> None:
-        """And lets no other begin."""
+        """A stop answers waiting fetches and refuses new ones."""
         leading = await start()
         second = leading.follower()
         await second.fetch()
@@ -223,10 +223,10 @@ class TestWaiting:
 
 
 class TestRefusals:
-    """A follower that cannot go on is told why, and its report does not count."""
+    """Fetches that are refused with a reason, and whose reports do not count."""
 
     async def test_log_that_parted_is_told_where(self, start: StartLeading) -> None:
-        """Records of an epoch that the leader never had: everything the leader has is the most it may keep."""
+        """A log with records of an epoch that the leader never had is refused with the offset of the divergence."""
         leading = await start()
         second = leading.follower()
         await leading.produce(b"a", acks=Acks.LEADER)
@@ -239,7 +239,7 @@ class TestRefusals:
         assert leading.partition.leadership.machine.counted_of(SECOND) is None
 
     async def test_offset_outside_the_log(self, start: StartLeading) -> None:
-        """With where the leader's log begins and ends."""
+        """An offset outside of the leader's log is refused with the log start and log end."""
         leading = await start()
         second = leading.follower()
         second.copy.end = Offset(7)
@@ -259,7 +259,7 @@ class TestRefusals:
     async def test_report_that_does_not_belong_here(
         self, start: StartLeading, fields: dict[str, int], code: str
     ) -> None:
-        """Of another leader epoch or another generation of the replica."""
+        """A report of another leader epoch or generation is refused."""
         leading = await start()
         second = leading.follower()
         for name, value in fields.items():
@@ -271,7 +271,7 @@ class TestRefusals:
         assert leading.serving.followed_partitions == 0
 
     async def test_partition_that_is_not_led_here(self, start: StartLeading) -> None:
-        """The code of the client's problem serves followers too."""
+        """A fetch of a partition that is not led here is refused with the client's problem code."""
         leading = await start()
         second = leading.follower()
         leading.partition.closed = True
@@ -282,9 +282,9 @@ class TestRefusals:
         assert told.problem == "no_leader"
 
     async def test_read_that_ends_after_the_leadership_is_not_answered(self, start: StartLeading) -> None:
-        """By then the log may have been cut and filled by a successor: other bytes than this epoch's."""
+        """A read that ends after the leadership is not answered, because the log may have other bytes."""
         storage = PosixStorage()
-        storage.reads_cached = False  # As on tmpfs: every read goes to the pool.
+        storage.reads_cached = False  # As on tmpfs: every read uses the pool.
         leading = await start(storage=storage)
         await leading.produce(b"a", acks=Acks.LEADER)
         reading = asyncio.ensure_future(leading.follower().fetch())
