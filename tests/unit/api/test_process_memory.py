@@ -38,7 +38,7 @@ def pages_mapped(*, keeps: bool) -> int:
 
 
 def has_mallopt() -> bool:
-    """Whether the C library is glibc."""
+    """Return whether the C library is glibc."""
     return hasattr(ctypes.CDLL(None), "mallopt")
 
 

@@ -110,7 +110,7 @@ def test_a_route_is_complete(entry: Route) -> None:
 
 @pytest.mark.parametrize("entry", ROUTES, ids=by_name)
 def test_authorization_follows_from_method_and_resource(entry: Route) -> None:
-    """A route's operation changes something exactly if its method does; only harmless calls are public."""
+    """A route's operation follows from its method and resource, and only harmless calls are public."""
     changes = entry.operation in (Operation.CREATE, Operation.ALTER, Operation.DELETE, Operation.WRITE)
 
     assert changes == (entry.method != "GET" and entry.name not in READING)

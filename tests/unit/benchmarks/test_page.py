@@ -22,7 +22,7 @@ DAY = "2031-05-07"
 
 
 def ratio(case: str, unit: str = "records/s") -> dict[str, Any]:
-    """A case of three rounds, twice as much as the peer, as `pairing.py` writes it."""
+    """Return a case of three rounds with twice the peer's rate, in the form that `pairing.py` writes."""
     return {
         "case": case,
         "unit": unit,
@@ -37,17 +37,17 @@ def ratio(case: str, unit: str = "records/s") -> dict[str, Any]:
 
 
 def measured(**more: Any) -> dict[str, Any]:
-    """A part of a results file."""
+    """Return a part of a results file."""
     return {"day": DAY, "asked": ASKED, **more}
 
 
 def compared(part: str, **more: Any) -> dict[str, Any]:
-    """A part with one case against a peer, named after it."""
+    """Return a part with one case against a peer; the case is named after the part."""
     return measured(cases=[ratio(f"case of {part}")], **more)
 
 
 def documents() -> dict[str, dict[str, Any]]:
-    """Results of every part, in the shape in which `make bench` and `make bench-spark` write them."""
+    """Return results of every part, in the form that `make bench` and `make bench-spark` write."""
     used = {"cpu_seconds_per_million": {"a side": 1.25}}
     runs = [
         {

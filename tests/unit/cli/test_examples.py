@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 MARK = "Example: "
 SHELL_SIGNS = {"<", ">", ">>", "|"}
-"""Words of an example after one of these are syntax of the shell."""
+"""Words of an example after one of these signs are syntax of the shell."""
 
 
 def every_command() -> dict[str, Command]:
-    """Every command of the tree that can be executed, by its words."""
+    """Return every command of the tree that can be executed, by its words."""
     root = typer.main.get_command(app)
     groups = {name: root.commands[name] for name in GROUP_HELP}  # type: ignore[attr-defined]
     found = {name: imported(name) for name in COMMANDS} | groups
@@ -44,14 +44,14 @@ COMMAND_TREE = every_command()
 
 
 def help_lines(words: str) -> list[str]:
-    """The help of a command, as a terminal of 80 columns shows it."""
+    """Return the help of a command at a terminal width of 80 columns."""
     command = COMMAND_TREE[words]
     with command.make_context(f"fairlead {words}", [], resilient_parsing=True, terminal_width=80) as context:
         return command.get_help(context).splitlines()
 
 
 def examples_of(words: str) -> list[str]:
-    """The examples in the help of a command, each as far as it stands in one line."""
+    """Return the examples in the help of a command, each up to the end of its first line."""
     lines = (line.strip() for line in help_lines(words))
     return [line.removeprefix(MARK) for line in lines if line.startswith(MARK)]
 

@@ -1,4 +1,4 @@
-"""The command line as a whole: what it imports, and what its help says."""
+"""The command line as a whole: its imports and its help."""
 
 from __future__ import annotations
 

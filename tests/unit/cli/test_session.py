@@ -29,7 +29,7 @@ async def test_only_what_has_no_end_is_done_when_it_is_interrupted(
     asked = asyncio.Event()
 
     async def never_answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Take the call and never answer."""
+        """Accept the call and never answer."""
         asked.set()
         await reader.read()
         writer.transport.abort()

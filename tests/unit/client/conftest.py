@@ -54,7 +54,7 @@ def accumulator(settings: ProducerSettings) -> Accumulator:
 
 @pytest.fixture
 def append(accumulator: Accumulator) -> Callable[..., RecordsBatch]:
-    """Append a record as the producer does, and open a batch if the partition has none."""
+    """Function that appends a record as the producer does, and opens a batch if the partition has none."""
 
     def append_record(queue: PartitionQueue, value: bytes = b"v", *, now: float = 0.0) -> RecordsBatch:
         """Append one record."""

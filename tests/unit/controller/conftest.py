@@ -1,4 +1,4 @@
-"""A small cluster as planners see it, and a store of keys on which plans run."""
+"""A small cluster as planners see it, and a store of keys for the execution of plans."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ NOW_US = TimestampUs(1_700_000_000_000_000)
 
 @dataclass
 class World:
-    """Keys with revisions, and the metadata that a mirror would show."""
+    """Keys with revisions, and the metadata that a mirror would have."""
 
     metadata: ClusterMetadata = field(default_factory=lambda: ClusterMetadata(KEYS))
     items: dict[str, KeyValue] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class World:
     term_revision: int = 0
 
     def put(self, key: str, record: Record) -> int:
-        """Write a record; return the revision."""
+        """Write a record and return the revision."""
         assert self.run(Transaction((), (Put(key, encode(record)),)))
         return self.revision
 
@@ -74,7 +74,7 @@ class World:
         assert self.run(Transaction((), (Delete(key),)))
 
     def run(self, transaction: Transaction) -> bool:
-        """Run a transaction completely or not at all; return whether its compares held."""
+        """Run a transaction if its compares hold, and return whether they did."""
         assert len(transaction.compares) <= 128, "the limit of compares"
         assert len(transaction.success) <= 128, "the limit of operations"
         assert not transaction.failure, "plans have nothing to do when they fail"
@@ -86,14 +86,14 @@ class World:
         return True
 
     def register(self, broker: int, registration: BrokerRegistration) -> int:
-        """Begin another incarnation of a broker; return its epoch."""
+        """Register another incarnation of a broker and return its epoch."""
         key = KEYS.broker(BrokerId(broker))
         if key in self.items:
             self.delete(key)
         return self.put(key, registration)
 
     def start_term(self) -> None:
-        """Let a controller begin its term."""
+        """Start the term of a controller."""
         if KEYS.controller in self.items:
             self.delete(KEYS.controller)
         record = ControllerRecord(broker=BrokerId(1), broker_epoch=BrokerEpoch(1))
@@ -101,11 +101,11 @@ class World:
 
     @property
     def term(self) -> ControllerTerm:
-        """The present term."""
+        """The current term of the controller."""
         return ControllerTerm(KEYS, Revision(self.term_revision))
 
     def planning(self, *, partitions_max: int = 60, start_index: int = 0, now_us: int = NOW_US) -> Planning:
-        """The input of planners."""
+        """Return the input of planners."""
         config = self.metadata.cluster_config
         return Planning(
             term=self.term,
@@ -117,15 +117,15 @@ class World:
         )
 
     def topic(self, name: str = "flights") -> Versioned[TopicRecord]:
-        """A topic that exists."""
+        """Return a topic that exists."""
         return self.metadata.topics[name]
 
     def partitions(self, topic_id: TopicId = TOPIC_ID) -> Mapping[PartitionIndex, Versioned[PartitionRecord]]:
-        """The partitions of the topic."""
+        """Return the partitions of the topic."""
         return self.metadata.partitions(topic_id)
 
     def partition_keys(self) -> dict[PartitionKey, Versioned[PartitionRecord]]:
-        """The partitions of the topic by key."""
+        """Return the partitions of the topic by key."""
         return {PartitionKey(TOPIC_ID, index): each for index, each in self.partitions().items()}
 
     def _apply(self, operations: Sequence[Operation]) -> dict[str, KeyValue | None]:
@@ -177,7 +177,7 @@ def registration(
 
 
 def entries(*pairs: tuple[int, int]) -> tuple[InSync, ...]:
-    """Replicas of brokers: (broker, epoch)."""
+    """Return replicas of brokers from pairs (broker, epoch)."""
     return tuple(InSync(broker=BrokerId(broker), broker_epoch=BrokerEpoch(epoch)) for broker, epoch in pairs)
 
 

@@ -24,14 +24,14 @@ NO_LOAD: Mapping[BrokerId, int] = {}
 
 
 def view_of(*draining: int, cordoned: tuple[int, ...] = (), there: str = "1234") -> ClusterView:
-    """Running brokers, of which the draining ones are cordoned too."""
+    """Return a view of running brokers, in which draining brokers are also cordoned."""
     going = frozenset(map(BrokerId, draining))
     running = {BrokerId(int(n)): registered(int(n), 10 + int(n)) for n in there}
     return ClusterView(running, cordoned=going.union(map(BrokerId, cordoned)), draining=going)
 
 
 def asked(found: PartitionRecord, view: ClusterView, load: Mapping[BrokerId, int] = NO_LOAD) -> str | None:
-    """Digits of the brokers that the partition is to have; None if no move begins."""
+    """Return the wanted brokers of the move as digits; None if no move begins."""
     begun = drained(KEY, found, Revision(90), view, load)
     return None if begun is None else "".join(map(str, target(begun)))
 

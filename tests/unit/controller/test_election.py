@@ -16,7 +16,7 @@ class Cluster:
     """Registered brokers by id and epoch."""
 
     def __init__(self, kit: Any) -> None:
-        """Begin without brokers."""
+        """Start without brokers."""
         self.kit = kit
         self.brokers: dict[BrokerId, Versioned[BrokerRegistration]] = {}
         self.key = PartitionKey(kit.topic_id, PartitionIndex(0))
@@ -126,7 +126,7 @@ def test_who_has_not_the_bytes_or_will_not_serve_does_not_lead(
 
 
 def test_the_quarantine_of_another_partition_does_not_matter(cluster: Cluster, kit: Any) -> None:
-    """The quarantine of another partition does not matter."""
+    """The quarantine of a replica of another partition has no effect on the election."""
     cluster.add(1, 11, quarantined=(1, 2))
 
     assert cluster.elect(kit.partition(kit.entries((1, 11)))) is not None

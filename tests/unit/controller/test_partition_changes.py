@@ -159,7 +159,7 @@ def test_a_restored_record_elects_nobody_by_itself() -> None:
 
 
 def end(epoch: int, offset: int) -> LogEnd:
-    """The end of a log."""
+    """Return a log end."""
     return LogEnd(LeaderEpoch(epoch), Offset(offset))
 
 
@@ -211,7 +211,7 @@ class History:
     """A partition and four brokers with any sequence of events."""
 
     def __init__(self, min_isr: int, durability: DurabilityState) -> None:
-        """Begin with brokers 1 to 3 in sync and broker 1 in the lead."""
+        """Start with brokers 1 to 3 in sync and broker 1 as the leader."""
         self.revision = 100
         self.brokers = brokers(R1, R2, R3, R4)
         self.draining: frozenset[BrokerId] = frozenset()
@@ -298,7 +298,7 @@ def test_whatever_happens_the_record_comes_to_rest_and_stays_sound(
             known = {entry.broker for entry in (*before.isr, *before.elr)}
             in_sync = {entry.broker for entry in after.isr}
             assert after.isr or after.elr
-            assert in_sync <= known, "the controller never takes anybody in"
+            assert in_sync <= known, "the controller adds no replica to the ISR"
             assert in_sync.isdisjoint(entry.broker for entry in after.elr)
             assert not after.elr or len(after.isr) < after.min_isr
             assert kept >= {entry.broker for entry in (*after.isr, *after.elr)}

@@ -24,19 +24,19 @@ def term(world: Any) -> Any:
 
 
 def led(world: Any, broker: int) -> PartitionRecord:
-    """The partition's record under a leader in its present incarnation."""
+    """Return the partition record with a leader in its current incarnation."""
     epoch = BrokerEpoch(world.metadata.brokers[BrokerId(broker)].create_revision)
     leader = InSync(broker=BrokerId(broker), broker_epoch=epoch)
     return msgspec.structs.replace(stored(world), leader=leader, isr=(leader,))
 
 
 def stored(world: Any) -> Any:
-    """The stored record."""
+    """Return the stored record."""
     return world.partitions()[KEY.partition].value
 
 
 def write_of(world: Any, made: PartitionRecord) -> PartitionWrite:
-    """A write that replaces the stored record."""
+    """Return a write that replaces the stored record."""
     return PartitionWrite(KEY, world.partitions()[KEY.partition].mod_revision, made, elects=True)
 
 
@@ -100,4 +100,4 @@ def test_as_many_as_are_allowed_fit_into_one_transaction(term: Any) -> None:
     assert {n: each.value.leader.broker for n, each in term.partitions().items()} == {
         n: 1 + n % 2 for n in range(PARTITIONS_MAX)
     }
-    assert not term.run(transaction), "every record has another revision now"
+    assert not term.run(transaction), "every record has a new revision"

@@ -58,14 +58,14 @@ def test_leadership_stays_where_it_is(found: PartitionRecord, view: ClusterView)
 
 
 def numbered(*records: PartitionRecord) -> list[tuple[PartitionKey, PartitionRecord]]:
-    """Partitions of one topic."""
+    """Return the records as partitions of one topic."""
     return [(PartitionKey(TOPIC_ID, PartitionIndex(n)), each) for n, each in enumerate(records)]
 
 
 def moved(
     found: list[tuple[PartitionKey, PartitionRecord]], percentage: int, view: ClusterView
 ) -> dict[int, int | None]:
-    """The new leader of each partition that is moved."""
+    """Return the new leader of each partition that is moved."""
     moves = imbalanced(found, view, percentage)
     return {key.partition: each.leader and each.leader.broker for key, each in moves.items()}
 

@@ -19,12 +19,12 @@ from partition_kit import KEY, R1, R2, R3, R4, STOPPING, brokers, kept_by, recor
 
 
 def places(ids: str, directory: str = "new") -> list[Target]:
-    """Wanted replicas."""
+    """Return the targets of wanted replicas."""
     return [Target(BrokerId(int(n)), directory) for n in ids]
 
 
 def moving(leader: int | None, isr: str, **about: int) -> PartitionRecord:
-    """A partition on its way from brokers 1, 2, 3 to 2, 3, 4."""
+    """Return a partition that is being moved from brokers 1, 2, 3 to 2, 3, 4."""
     return record(leader, isr, replicas="2341", adding=(BrokerId(4),), removing=(BrokerId(1),), **about)
 
 

@@ -1,4 +1,4 @@
-"""Other brokers replace those that are to keep no replica."""
+"""Other brokers replace brokers that must lose their replicas."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def replaced(
     racks: dict[int, str | None],
     load: dict[int, int] | None = None,
 ) -> tuple[int, ...]:
-    """Replace with plain numbers; every broker with a rack entry can get replicas."""
+    """Return the replicas after a replacement, with plain numbers; brokers with a rack entry can get replicas."""
     placed = replace_replicas(
         [BrokerId(n) for n in replicas],
         {BrokerId(n) for n in leaving},

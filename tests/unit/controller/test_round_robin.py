@@ -11,12 +11,12 @@ RACKS = {0: "rack1", 1: "rack2", 2: "rack2", 3: "rack3", 4: "rack3", 5: "rack1"}
 
 
 def brokers(count: int) -> list[PlaceableBroker]:
-    """Brokers 0 to count - 1 without racks."""
+    """Return brokers 0 to count - 1 without racks."""
     return [PlaceableBroker(BrokerId(broker)) for broker in range(count)]
 
 
 def racked(racks: dict[int, str]) -> list[PlaceableBroker]:
-    """Brokers with their racks."""
+    """Return brokers with their racks."""
     return [PlaceableBroker(BrokerId(broker), rack) for broker, rack in racks.items()]
 
 

@@ -209,18 +209,18 @@ def test_a_deleted_topic_leaves_its_tombstone(world: Any, kit: Any) -> None:
 
 
 def growth(world: Any, kit: Any) -> Sequence[Transaction]:
-    """Plan from 3 to 150 partitions."""
+    """Return a plan for growth from 3 to 150 partitions."""
     create(world, kit)
     return plan_growth(world.planning(), NAME, world.topic(NAME), world.partitions(), 150)
 
 
 def creation(world: Any, kit: Any) -> Sequence[Transaction]:
-    """Plan 150 partitions."""
+    """Return a plan for a topic of 150 partitions."""
     return plan_creation(world.planning(), NAME, kit.new_topic(150))
 
 
 def alteration(world: Any, kit: Any) -> Sequence[Transaction]:
-    """Plan other settings of 150 partitions."""
+    """Return a plan that changes the configuration of 150 partitions."""
     create(world, kit, 150)
     return plan_alteration(
         world.planning(),
@@ -233,7 +233,7 @@ def alteration(world: Any, kit: Any) -> Sequence[Transaction]:
 
 
 def deletion(world: Any, kit: Any) -> Sequence[Transaction]:
-    """Plan to delete 150 partitions."""
+    """Return a plan that deletes 150 partitions."""
     create(world, kit, 150)
     return plan_deletion(world.planning(), NAME, world.topic(NAME), world.partitions())
 
@@ -245,7 +245,7 @@ def test_cut_off_anywhere_completion_comes_to_the_same_end(
 ) -> None:
     """A new controller completes a plan that was cut off after any transaction."""
     plan = make(world, kit)
-    assert len(plan) > cut - (make is alteration), "the plan is longer than what is run of it"
+    assert len(plan) > cut - (make is alteration), "the plan has more transactions than are run"
     assert all(run(world, plan[:cut]))
     world.start_term()
     # A late transaction of the previous controller is refused.

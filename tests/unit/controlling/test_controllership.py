@@ -71,7 +71,7 @@ async def configure(cluster: Any, key: str, value: int) -> None:
 
 
 def every(holds: Callable[[PartitionRecord], bool]) -> Callable[[Any], bool]:
-    """Return a condition that holds when a condition holds for all partitions."""
+    """Return a condition that is true when the given condition is true for all partitions."""
     return lambda metadata: bool(records(metadata)) and all(holds(record) for record in records(metadata))
 
 
@@ -138,7 +138,7 @@ async def test_a_lost_broker_leads_nothing_and_is_waited_for_no_more(cluster: An
 
 
 async def test_whoever_waits_for_a_leader_does_not_wait_for_anything_else(cluster: Any) -> None:
-    """Partitions that lost their leader are written before those that lost only a follower."""
+    """Elections after the loss of a broker are written before changes of the ISR alone."""
     await three(cluster, partitions=300)
     controller = cluster.controller
     victim = next(broker for broker in (1, 2, 3) if cluster.lives[broker] is not controller)

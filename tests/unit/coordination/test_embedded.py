@@ -224,7 +224,7 @@ class FailingConnection:
     """A connection that fails at a statement, as SQLite does on a disk error."""
 
     def __init__(self, inner: sqlite3.Connection, statement: str, code: int) -> None:
-        """Store the statement that fails."""
+        """Make the statement fail every time."""
         self.inner = inner
         self.statement = statement
         self.code = code

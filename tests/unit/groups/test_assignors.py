@@ -18,17 +18,17 @@ A, B, C = TopicId("a"), TopicId("b"), TopicId("c")
 
 
 def shapes(**partitions: int) -> dict[TopicId, TopicShape]:
-    """Topics by id, with unknown racks."""
+    """Return topics by id, with unknown racks."""
     return {TopicId(name): TopicShape(TopicId(name), count) for name, count in partitions.items()}
 
 
 def consumers(names: str, topics: Shapes) -> dict[str, Candidate]:
-    """Members of one letter each that consume all topics."""
+    """Return members that consume all topics, each named by one letter."""
     return {name: Candidate(frozenset(topics)) for name in names}
 
 
 def counts(target: Target, members: Candidates) -> dict[str, int]:
-    """Partitions of every member."""
+    """Return the number of partitions of every member."""
     counted = Counter(dict.fromkeys(members, 0))
     for by_member in target.values():
         for member_id, partitions in by_member.items():
@@ -37,7 +37,7 @@ def counts(target: Target, members: Candidates) -> dict[str, int]:
 
 
 def owners(target: Target) -> dict[tuple[TopicId, int], str]:
-    """The member of every partition; fails if a partition has two."""
+    """Return the member of every partition; fail if a partition has two."""
     found: dict[tuple[TopicId, int], str] = {}
     for topic_id, by_member in target.items():
         for member_id, partitions in by_member.items():
@@ -48,7 +48,7 @@ def owners(target: Target) -> dict[tuple[TopicId, int], str]:
 
 
 def everything(topics: Shapes) -> set[tuple[TopicId, int]]:
-    """All partitions."""
+    """Return all partitions."""
     return {(topic_id, number) for topic_id, shape in topics.items() for number in range(shape.partitions)}
 
 
@@ -191,7 +191,7 @@ def test_the_last_partition_of_a_topic_may_go_too() -> None:
 
 
 def racked(racks: Sequence[str]) -> dict[TopicId, TopicShape]:
-    """A topic whose partitions have replicas in these racks, each named by letters."""
+    """Return a topic whose partitions have replicas in the given racks, each named by letters."""
     return {A: TopicShape(A, len(racks), tuple(map(frozenset, racks)))}
 
 

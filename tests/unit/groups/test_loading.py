@@ -74,7 +74,7 @@ def test_a_topic_that_grew_between_two_coordinators_is_noticed(driven: Driven) -
 
 
 def prefixes(records: GroupRecords, change: GroupChange) -> list[GroupRecords]:
-    """Every stored state that a partly written change can leave."""
+    """Return every stored state that a partly written change can leave."""
     found = []
     for portion in change.portions(1):
         records = written(records, portion)

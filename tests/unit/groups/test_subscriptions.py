@@ -16,7 +16,7 @@ from fairlead_broker.groups.subscriptions import SubscribedTopics, _compiled, ch
 
 
 def shape(name: str, partitions: int = 1) -> dict[str, TopicShape]:
-    """One topic."""
+    """Return one topic."""
     return {name: TopicShape(TopicId(name), partitions)}
 
 

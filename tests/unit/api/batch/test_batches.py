@@ -279,7 +279,7 @@ def test_offsets_are_counted_from_the_base() -> None:
 
 
 def test_a_message_that_only_arrow_refuses_is_malformed() -> None:
-    """A message that passes the metadata check and is refused by Arrow is malformed, as all others."""
+    """A message that passes the metadata check and is refused by Arrow is malformed."""
     batch = bytearray(encode(values(b"a")).to_bytes())
     metadata = HEADER_BYTES + 8
     root = metadata + struct.unpack_from("<I", batch, metadata)[0]

@@ -67,7 +67,7 @@ def write(table: pa.Table, path: Path) -> Path:
 
 
 def loaded(path: Path, key_column: str | None = None) -> list[dict[str, Any]]:
-    """All records of a file."""
+    """Return all records of a file."""
     return [row for block in table_file(path).blocks(key_column) for row in block.records.to_pylist()]
 
 
@@ -82,7 +82,7 @@ def test_rows_become_json_objects(tmp_path: Path, suffix: str) -> None:
 
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_files_of_records_are_taken_as_they_are(tmp_path: Path, suffix: str) -> None:
-    """A file with a binary column `value` holds records: value, key and headers are kept."""
+    """A file with a binary column `value` contains records: value, key and headers are kept."""
     headers = [[("trace", b"1")], [], None]
     table = pa.table(
         {
@@ -114,7 +114,7 @@ def test_a_large_batch_is_taken_in_pieces_whose_sizes_make_up_the_file(tmp_path:
     assert len(blocks) > 3
     assert max(block.records.nbytes for block in blocks) < 2 * BLOCK_BYTES
     assert sum(block.records.num_rows for block in blocks) == 200_000
-    # A stream ends with a few bytes that belong to no batch.
+    # The last bytes of a stream are not part of any batch.
     assert 0 <= (file.size_bytes or 0) - sum(block.bytes_read for block in blocks) < 64
 
 

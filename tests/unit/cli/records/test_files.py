@@ -16,7 +16,7 @@ CSV = b"carrier,delay\nUA,2\nAA,\n"
 
 
 def rows(path: Path, key_column: str | None) -> list[tuple[bytes | None, bytes | None]]:
-    """All (key, value) pairs of a file."""
+    """Return all (key, value) pairs of a file."""
     return [
         (row["key"], row["value"])
         for block in table_file(path).blocks(key_column)

@@ -14,7 +14,7 @@ PLAIN = line_parser(None, None, None)
 
 
 async def coming(pieces: Sequence[bytes]) -> AsyncIterator[bytes]:
-    """The pieces, as a pipe delivers them."""
+    """Yield the pieces, as a pipe delivers them."""
     for piece in pieces:
         yield piece
 
@@ -22,7 +22,7 @@ async def coming(pieces: Sequence[bytes]) -> AsyncIterator[bytes]:
 async def read_until_wrong(
     *pieces: bytes, parse: LineParser = PLAIN, line_bytes_max: int = 100
 ) -> tuple[list[Pair], str | None]:
-    """(key, value) of all returned records, and the message of the refusal that ended them, if any."""
+    """Return (key, value) of all records before a refusal, and the message of the refusal, if any."""
     pairs: list[Pair] = []
     try:
         async for records in read_records(coming(pieces), parse, line_bytes_max):

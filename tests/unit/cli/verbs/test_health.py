@@ -9,18 +9,18 @@ from fairlead_api.bodies.metadata import BrokerDescription, Metadata, PartitionM
 
 
 def broker(number: int, **about: Any) -> BrokerDescription:
-    """A running broker, with the given changes."""
+    """Return a running broker with the given changes."""
     return BrokerDescription(id=number, **{"address": f"http://b{number}", **about})
 
 
 def partition(number: int, isr: list[int], **about: Any) -> PartitionMetadata:
-    """A partition on brokers 1 to 3, led by broker 1, with a minimum of two in-sync replicas."""
+    """Return a partition on brokers 1 to 3, led by broker 1, with a minimum of two in-sync replicas."""
     usual: dict[str, Any] = {"leader": 1, "replicas": [1, 2, 3], "offline": [], "min_isr": 2}
     return PartitionMetadata(partition=number, leader_epoch=1, isr=isr, elr=[], **{**usual, **about})
 
 
 def metadata(*partitions: PartitionMetadata, controller: int | None = 1) -> Metadata:
-    """A cluster with one topic."""
+    """Return a cluster with one topic."""
     topic = TopicMetadata(name="t", topic_id="i", partitions=list(partitions))
     return Metadata(cluster_id="c", controller=controller, brokers=[], topics=[topic])
 

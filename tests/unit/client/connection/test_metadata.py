@@ -1,4 +1,4 @@
-"""The cached metadata of the cluster: when it is requested, and what is kept."""
+"""The cached metadata of the cluster: when it is requested, and which parts are kept."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ async def test_more_names_than_a_url_holds(broker: ScriptedBroker, metadata: Met
 
 @pytest.fixture
 async def asked_first(broker: ScriptedBroker) -> AsyncIterator[ScriptedBroker]:
-    """Another broker, which says that broker 2 leads everything, and whose address the client tries first."""
+    """Another broker, whose metadata names broker 2 as the leader of everything; clients ask it first."""
     async with type(broker)() as other:
         other.addresses = broker.addresses = {1: broker.url, 2: other.url}
         other.leaders = [2, 2]
@@ -218,7 +218,7 @@ async def test_another_opinion_is_left_alone_where_it_is_none(
 async def test_a_silent_broker_is_not_waited_for(
     broker: ScriptedBroker, asked_first: ScriptedBroker, both: MetadataCache
 ) -> None:
-    """A second broker that does not answer is waited for at most a second, and is not asked again at once."""
+    """A second broker that does not answer delays a refresh by at most a second, and is not asked again at once."""
     never = asyncio.Event()
 
     async def silent(_: Received) -> Reply:

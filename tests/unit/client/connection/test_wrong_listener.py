@@ -1,4 +1,4 @@
-"""Addresses that are not a broker's data listener: the error names what answered and what is wanted."""
+"""Addresses that are not a broker's data listener: the error names the server found there and the one wanted."""
 
 from __future__ import annotations
 

@@ -450,7 +450,7 @@ async def test_a_batch_whose_commit_stays_stale_is_not_skipped(
 async def test_a_callback_whose_work_is_cancelled_ends_nothing_else(
     opened: Callable[..., Awaitable[Consumer]], coordinator: Coordinator
 ) -> None:
-    """A callback that raises CancelledError fails for the reader only, and its partition is released."""
+    """A callback that ends with CancelledError raises an error to the reader, and its partition is released."""
 
     async def on_revoked(_: frozenset[TopicPartition]) -> None:
         """Cancel the work on revoked partitions, as many programs do."""
@@ -483,7 +483,7 @@ async def test_a_partition_that_is_gone_before_it_was_found_never_came(
 async def test_a_reader_that_was_told_of_a_failure_has_its_time_again(
     opened: Callable[..., Awaitable[Consumer]],
 ) -> None:
-    """A reader that got an error has the processing timeout again, and is removed from the group if it exceeds it."""
+    """The processing timeout starts again after an error, and a reader that exceeds it loses its membership."""
 
     def on_assigned(_: frozenset[TopicPartition]) -> None:
         """Raise an error."""

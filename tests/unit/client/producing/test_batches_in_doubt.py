@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 PRODUCE = "/v1/produce"
 FIRST, SECOND = b"first", b"second"
 HALVES = 10_000
-"""Limit that says nothing about a batch that is not encoded, which is therefore cut in half."""
+"""Limit that gives no size for a batch that is not encoded, which is therefore cut in half."""
 
 
 class StandingClock:

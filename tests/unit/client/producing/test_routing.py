@@ -36,7 +36,7 @@ def test_the_turn_leaves_out_partitions_without_a_leader(
 def test_batches_over_the_partitions_with_a_leader_differ_by_one_at_most(
     picture: Callable[[list[int | None]], Picture],
 ) -> None:
-    """Partitions with a leader get the same number of batches, give or take one, from any start."""
+    """Partitions with a leader differ by at most one batch, from any start."""
     for chance in (0.0, 0.5, 0.99):
         route = TopicRoute("flights", 5, chance)
         batches = dict.fromkeys((0, 2, 3), 0)
@@ -46,7 +46,7 @@ def test_batches_over_the_partitions_with_a_leader_differ_by_one_at_most(
 
 
 def test_without_any_leader_the_turn_still_moves(picture: Callable[[list[int | None]], Picture]) -> None:
-    """The partition also changes if no partition has a leader."""
+    """The next partition is chosen in turn, even if no partition has a leader."""
     route = TopicRoute("flights", 2, chance=0.0)
 
     assert [route.advance(picture([None, None])).partition for _ in range(2)] == [1, 0]

@@ -15,12 +15,12 @@ from fairlead_api.bodies.metadata import PartitionMetadata, TopicMetadata
 
 
 def at(index: int) -> TopicPartition:
-    """A partition of the topic."""
+    """Return a partition of the topic."""
     return TopicPartition("flights", index)
 
 
 def picture_of(topic_id: str, partitions: int) -> Picture:
-    """A picture of the cluster with the topic."""
+    """Return cached metadata with the topic."""
     each = [
         PartitionMetadata(
             partition=index, leader=1, leader_epoch=1, replicas=[1], isr=[1], elr=[], offline=[]

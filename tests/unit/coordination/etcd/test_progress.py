@@ -23,7 +23,7 @@ def test_a_quiet_stream_is_asked_after_a_silence() -> None:
 
     assert first == 103.0
     assert progress.due_at() == 105.0
-    assert not progress.is_silent(105.0), "it was not asked yet"
+    assert not progress.is_silent(105.0), "no progress was requested yet"
 
 
 def test_who_does_not_answer_for_as_long_again_is_silent() -> None:
