@@ -1,4 +1,4 @@
-"""Answers as text: a pipe gets whole cells."""
+"""Answers as text: output to a pipe has complete cells."""
 
 from __future__ import annotations
 

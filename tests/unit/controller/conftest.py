@@ -220,7 +220,7 @@ def cluster_config(**values: str) -> ConfigRecord:
 
 
 class Kit:
-    """The functions above, for tests that cannot import from a conftest."""
+    """The functions of this module, for tests that cannot import from a conftest."""
 
     keys = KEYS
     topic_id = TOPIC_ID

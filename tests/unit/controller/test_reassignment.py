@@ -32,7 +32,7 @@ class TestStart:
     """The start of a move adds the wanted replicas to the present ones."""
 
     def test_the_wanted_ones_come_first_in_their_order_and_the_leaving_ones_last(self) -> None:
-        """Wanted replicas come first in their order and leaving ones last, and none leaves before another joined."""
+        """Wanted replicas come first in their order and leaving ones last; none leaves before another one joined."""
         begun = start(record(1, "123"), places("423"), Revision(90))
 
         assert kept_by(begun) == "4231"

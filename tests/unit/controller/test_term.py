@@ -14,6 +14,6 @@ def test_the_guard_compares_the_create_revision_of_the_controller_key(world: Any
 
 
 def test_portions_are_whole_and_in_order() -> None:
-    """Portions are complete and in order, the last one may be shorter, and an empty list has none."""
+    """Portions are complete and in order; the last one may be shorter, and an empty list has none."""
     assert [list(portion) for portion in portions(range(7), 3)] == [[0, 1, 2], [3, 4, 5], [6]]
     assert list(portions([], 3)) == []

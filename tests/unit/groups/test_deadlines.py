@@ -1,4 +1,4 @@
-"""Ends of sessions: each heartbeat moves one, and the earliest is found."""
+"""Deadlines of sessions: each heartbeat moves a deadline, and the earliest one is found."""
 
 from __future__ import annotations
 

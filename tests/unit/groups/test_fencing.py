@@ -58,7 +58,7 @@ def test_who_is_unknown_is_asked_to_join(driven: Driven) -> None:
 
 
 def test_an_epoch_that_is_not_the_members_is_fenced(driven: Driven) -> None:
-    """A higher epoch, and one before the previous epoch, are fenced and change nothing."""
+    """A heartbeat in a higher epoch, or in one before the previous epoch, is fenced and changes nothing."""
     driven.join("a")
     driven.join("b")
     driven.settle("a", "b")
@@ -195,7 +195,7 @@ def test_a_silent_member_is_put_out_when_its_session_ends(driven: Driven) -> Non
 
 
 def test_who_comes_in_the_turn_that_ends_anothers_session_comes_again_soon(driven: Driven) -> None:
-    """A heartbeat in the turn that ends another session makes the next one due soon, however late the turn is."""
+    """A heartbeat in the turn that ends another session is soon followed by the next one, however late the turn is."""
     driven.topics = {"flights": TopicShape(T, 1)}
     driven.join("a", wanting("flights", session_timeout_ms=60_000))
     driven.join("b", wanting("flights", session_timeout_ms=6_000))
@@ -415,7 +415,7 @@ def test_members_of_a_crowded_broker_come_less_often_and_are_missed_later(driven
 
 
 def test_a_static_member_that_leaves_for_good_leaves_no_place(driven: Driven) -> None:
-    """A static member that leaves for good keeps no partitions, and a member without an instance id never does."""
+    """A static member that leaves permanently keeps no partitions, and a member without an instance id never does."""
     driven.join("a", static())
     driven.join("b")
     driven.leave("a")

@@ -106,7 +106,7 @@ def test_files_of_records_are_taken_as_they_are(tmp_path: Path, suffix: str) -> 
 
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_a_large_batch_is_taken_in_pieces_whose_sizes_make_up_the_file(tmp_path: Path, suffix: str) -> None:
-    """No piece is much larger than a block, even if the file holds a single batch."""
+    """No piece is much larger than a block, even if the file consists of a single batch."""
     table = pa.table({"text": [f"{number:0100d}" for number in range(200_000)]})
     file = table_file(write(table, tmp_path / f"large{suffix}"))
     blocks = list(file.blocks(None))

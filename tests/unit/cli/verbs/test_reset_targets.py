@@ -24,7 +24,7 @@ from fairlead_api.bodies.group_requests import ResetPartition, ResetTarget
     ],
 )
 def test_each_form_names_its_position(text: str, expected: object) -> None:
-    """The form of a position tells ends, times, durations, shifts and offsets apart."""
+    """The form of a position distinguishes ends, times, durations, shifts and offsets."""
     assert reset_target(text) == expected
 
 
