@@ -45,7 +45,7 @@ async def http1() -> AsyncIterator[Client]:
 
 
 async def exchange(bound: BoundSocket, request: bytes) -> bytes:
-    """Send bytes as they are and return everything that comes back until the server closes."""
+    """Send raw bytes, and return everything received until the server closes the connection."""
     reader, writer = await asyncio.open_connection(bound.host, bound.port)
     try:
         writer.write(request)

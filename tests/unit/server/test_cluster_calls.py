@@ -1,4 +1,4 @@
-"""What metadata tells of a partition that is being moved, and how brokers are named."""
+"""The metadata of a partition that is being moved, and the addresses of brokers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from partition_kit import TOPIC_ID, record, registered
 
 
 def test_a_move_under_way_is_shown() -> None:
-    """Who comes and who goes, the minimum, and the replicas whose broker is away."""
+    """A partition that is being moved is listed with adding and removing replicas, the minimum and offline replicas."""
     moving = record(1, "123", replicas="1243", adding=(BrokerId(4),), removing=(BrokerId(3),))
     config, entries = effective_topic_config({}, {}, {}, replication_factor=3)
     view = TopicView(
@@ -32,7 +32,7 @@ def test_a_move_under_way_is_shown() -> None:
 
 
 def test_partitions_that_are_still_being_made_are_shown() -> None:
-    """A topic tells all its partitions from the first moment; those that are not there yet have no leader."""
+    """A topic that is being created lists all its partitions, and those without a record have no leader."""
     config, entries = effective_topic_config({}, {}, {}, replication_factor=3)
     made = MappingProxyType({PartitionIndex(1): record(1, "123", replicas="123")})
     view = TopicView("t", TOPIC_ID, TopicState.CREATING, 3, 3, config, entries, made)
@@ -48,7 +48,7 @@ def test_partitions_that_are_still_being_made_are_shown() -> None:
 
 @pytest.mark.parametrize(("address", "url"), [("b:9520", "http://b:9520"), (None, None)])
 def test_brokers_are_told_with_urls(address: str | None, url: str | None) -> None:
-    """One that is gone has none."""
+    """Brokers are listed with URLs, and a gone broker has none."""
     broker = BrokerDescription(id=1, address=address)
 
     assert with_urls([broker]) == [msgspec.structs.replace(broker, address=url)]

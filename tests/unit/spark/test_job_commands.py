@@ -1,4 +1,4 @@
-"""`fairlead job` where Spark never starts: what is listed, and what is refused with which words."""
+"""`fairlead job` without starting Spark: its lists, and its refusals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOBODY = "http://127.0.0.1:1"
 
 
 def test_list_has_every_pipeline_with_its_options(capsys: pytest.CaptureFixture[str]) -> None:
-    """The list for programs names each pipeline, its options and which of them are required."""
+    """The JSON list has each pipeline with its options, and marks required options."""
     code = run_command(["job", "list", "--output", "json"])
 
     listed = {each["name"]: each for each in json.loads(capsys.readouterr().out)}
@@ -29,7 +29,7 @@ def test_list_has_every_pipeline_with_its_options(capsys: pytest.CaptureFixture[
 
 
 def test_page_names_every_pipeline() -> None:
-    """The table of the how-to is that of the folder."""
+    """The how-to page names every pipeline."""
     named = {line.split("`")[1] for line in PAGE.read_text().splitlines() if line.startswith("| `")}
 
     assert set(NAMES) <= named
@@ -38,7 +38,7 @@ def test_page_names_every_pipeline() -> None:
 def test_info_names_versions_and_why_a_format_cannot_be_used(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each format is ready, or its reason stands there."""
+    """The information about a format is null if it is ready, and otherwise the reason."""
     monkeypatch.setattr("pyspark_fairlead.reason", "PySpark 4.1.0 is too old")
 
     code = run_command(["job", "info", "--output", "json"])
@@ -72,7 +72,7 @@ def test_info_names_versions_and_why_a_format_cannot_be_used(
     ],
 )
 def test_wrong_command_line(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """What is wrong is told before anything is started, with what would be right."""
+    """A wrong command line is refused with a suggestion before Spark is started."""
     code = run_command(["job", "run", *arguments, "--bootstrap", NOBODY])
 
     told = capsys.readouterr().err
@@ -90,7 +90,7 @@ def test_wrong_command_line(arguments: list[str], words: str, capsys: pytest.Cap
 def test_file_that_is_no_pipeline(
     text: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A file of the user's that cannot be run is refused with the reason."""
+    """A user's file that is no pipeline is refused with the reason."""
     (tmp_path / "mine.py").write_text(text)
 
     code = run_command(["job", "run", str(tmp_path / "mine.py")])
@@ -100,7 +100,7 @@ def test_file_that_is_no_pipeline(
 
 
 def test_no_java(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Without Java it is said what is needed and where it is looked for."""
+    """Without Java the command fails with the required version and the searched path."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
 
@@ -113,7 +113,7 @@ def test_no_java(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
 def test_old_java(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """A Java that is too old is named with its version."""
+    """A too old Java is refused with its version."""
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n")
@@ -129,7 +129,7 @@ def test_old_java(
 def test_old_pyspark(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """A PySpark that is too old is named with its version and the oldest that works."""
+    """A too old PySpark is refused with its version and the oldest supported one."""
     metadata = tmp_path / "pyspark-4.1.2.dist-info" / "METADATA"
     metadata.parent.mkdir()
     metadata.write_text("Metadata-Version: 2.1\nName: pyspark\nVersion: 4.1.2\n")
@@ -143,7 +143,7 @@ def test_old_pyspark(
 
 @pytest.mark.slow
 def test_cluster_that_cannot_be_reached(capsys: pytest.CaptureFixture[str]) -> None:
-    """It is told before Java is started, with the code for it."""
+    """An unreachable cluster is reported with its exit code before Java is started."""
     code = run_command(["job", "run", "sessions", "--bootstrap", NOBODY])
 
     told = capsys.readouterr().err
@@ -156,5 +156,5 @@ def test_cluster_that_cannot_be_reached(capsys: pytest.CaptureFixture[str]) -> N
     ("version", "release"), [("17.0.15", 17), ("1.8.0_392", 8), ("21", 21), ("25-ea", 25)]
 )
 def test_release_of_a_java(version: str, release: int) -> None:
-    """Versions of Java are read in the old way of writing and in the new one."""
+    """Java versions are read in the old and the new notation."""
     assert java_release(version) == release

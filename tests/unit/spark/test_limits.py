@@ -10,7 +10,7 @@ from fairlead_spark.planning.ranges import OffsetRange, plan_between
 
 
 def stands(topic_id: str = "A", /, epoch: int = 3, **offsets: int) -> StreamOffsets:
-    """A query that reads one topic: p0=5 is offset 5 of partition 0."""
+    """Return the offsets of a query that reads one topic; p0=5 is offset 5 of partition 0."""
     places = {int(name[1:]): PartitionOffset(offset, epoch) for name, offset in offsets.items()}
     return StreamOffsets({"a": TopicOffsets(topic_id, places)})
 
@@ -19,7 +19,7 @@ NOWHERE = StreamOffsets()
 
 
 def test_a_new_leader_alone_is_no_new_data() -> None:
-    """Offsets that did not move keep their text, also beside those that did."""
+    """An offset that did not change keeps its leader epoch, next to offsets that changed."""
     end = settled(stands(p0=5, p1=5), stands(epoch=4, p0=5, p1=6, p2=0))
 
     assert end.topics["a"].partitions == {
@@ -30,13 +30,13 @@ def test_a_new_leader_alone_is_no_new_data() -> None:
 
 
 def test_a_partition_that_a_broker_has_not_heard_of_keeps_its_place() -> None:
-    """It would be read from its beginning again when the next broker names it."""
+    """A partition that the broker does not list keeps its offset."""
     assert settled(stands(p0=5, p1=7), stands(p0=6)).end_offsets() == {"a": {0: 6, 1: 7}}
 
 
 @pytest.mark.parametrize("start", [NOWHERE, stands("B", p0=5)])
 def test_another_topic_is_taken_as_it_is(start: StreamOffsets) -> None:
-    """Nothing of an unknown or recreated topic is settled."""
+    """The offsets of an unknown or recreated topic are used unchanged."""
     assert settled(start, stands(epoch=4, p0=5)) == stands(epoch=4, p0=5)
 
 
@@ -52,7 +52,7 @@ def test_another_topic_is_taken_as_it_is(start: StreamOffsets) -> None:
     ],
 )
 def test_a_log_that_ends_too_early_is_seen(start: StreamOffsets, end: StreamOffsets, back: bool) -> None:
-    """Only the same partition of the same topic can fall back, or a topic be gone."""
+    """A log falls back if a partition of the same topic ends earlier or the topic is gone."""
     assert falls_back(start, end) is back
 
 
@@ -66,13 +66,13 @@ def test_a_log_that_ends_too_early_is_seen(start: StreamOffsets, end: StreamOffs
     ],
 )
 def test_a_query_goes_back_only_for_a_newer_leader(end: StreamOffsets, expected: StreamOffsets) -> None:
-    """Within the epochs that the query knows no record can have been lost, and none is read again."""
+    """A query accepts a lower end offset only with a newer leader epoch, so that it reads no record twice."""
     assert kept(stands(p0=5, p2=1), end) == expected
     assert kept(NOWHERE, end) == end
 
 
 def test_a_log_that_fell_back_is_asked_where_it_parts() -> None:
-    """From where the query stands, with the epoch that vouched for it; offsets of nobody's word tell nothing."""
+    """A log that fell back is asked for its divergence from the last read offset, if its leader epoch is known."""
     start = StreamOffsets({"a": TopicOffsets("A", {0: PartitionOffset(9, 3), 1: PartitionOffset(9)})})
     end = stands(epoch=4, p0=4, p1=4, p2=4)
 
@@ -88,7 +88,7 @@ def test_a_log_that_fell_back_is_asked_where_it_parts() -> None:
 
 
 def test_records_that_have_expired_do_not_use_up_a_limit() -> None:
-    """A trigger gets as many records as it may, from where the logs begin; a log that is empty by now is passed."""
+    """Expired records do not count towards the limit of a trigger, and an empty log is skipped."""
     start, end = stands(p0=0, p1=0, p2=0), stands(p0=500, p1=500, p2=500)
 
     read = limited(start, end, 100, stands(p0=400, p1=500)).end_offsets()["a"]
@@ -99,7 +99,7 @@ def test_records_that_have_expired_do_not_use_up_a_limit() -> None:
 
 
 def test_a_limit_is_shared_out_by_what_is_there() -> None:
-    """Half of the limit goes to both alike, half as they are behind; what is read already stays."""
+    """Half of the limit is shared equally and half by lag, and a partition without lag gets nothing."""
     end = limited(stands(p0=0, p1=0, p2=4), stands(p0=300, p1=100, p2=4), 100)
 
     assert end.end_offsets() == {"a": {0: 64, 1: 36, 2: 4}}
@@ -107,7 +107,7 @@ def test_a_limit_is_shared_out_by_what_is_there() -> None:
 
 @given(sizes=st.lists(st.integers(1, 10**7), min_size=1, max_size=8), rows_max=st.integers(8, 20_000))
 def test_no_partition_waits_behind_a_larger_one(sizes: list[int], rows_max: int) -> None:
-    """Each gets at least its part of half of the limit, or all that it has."""
+    """Each partition gets at least its equal share of half of the limit, or all its records."""
     start = stands(**{f"p{index}": 0 for index in range(len(sizes))})
     end = stands(**{f"p{index}": size for index, size in enumerate(sizes)})
 
@@ -118,7 +118,7 @@ def test_no_partition_waits_behind_a_larger_one(sizes: list[int], rows_max: int)
 
 
 def test_more_partitions_than_records_take_turns() -> None:
-    """With a limit of one record a trigger, three partitions have each been read after three triggers."""
+    """With a limit of one record, three partitions are each read within three triggers."""
     place, end = stands(p0=0, p1=0, p2=0), stands(p0=9, p1=9, p2=9)
     for _ in range(3):
         place = limited(place, end, 1)
@@ -127,7 +127,7 @@ def test_more_partitions_than_records_take_turns() -> None:
 
 
 def test_less_than_the_limit_is_read_whole() -> None:
-    """A limit above what is there changes nothing."""
+    """A limit above the number of records has no effect."""
     assert limited(stands(p0=0), stands(p0=30), 30) == stands(p0=30)
 
 
@@ -136,7 +136,7 @@ def test_less_than_the_limit_is_read_whole() -> None:
     rows_max=st.integers(1, 20_000),
 )
 def test_a_limit_is_used_up_and_never_passed(sizes: list[int], rows_max: int) -> None:
-    """Whatever the partitions hold, a trigger reads the limit or all there is, and each only what it has."""
+    """A trigger reads exactly the limit or all records, and from each partition at most its records."""
     start = stands(**{f"p{index}": 0 for index in range(len(sizes))})
     end = stands(**{f"p{index}": size for index, size in enumerate(sizes)})
 
@@ -190,5 +190,5 @@ def test_a_limit_is_used_up_and_never_passed(sizes: list[int], rows_max: int) ->
 def test_a_target_is_reached_and_not_passed(
     start: StreamOffsets, end: StreamOffsets, target: StreamOffsets, expected: StreamOffsets
 ) -> None:
-    """With the trigger availableNow the query ends at the target, and what came later waits for another run."""
+    """A query with the trigger availableNow ends at the target offsets and not after them."""
     assert capped(start, end, target) == expected

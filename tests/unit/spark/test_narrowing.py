@@ -12,24 +12,24 @@ RANGES = [
 
 
 def left(bounds: Narrowing, at_time: StreamOffsets | None = None) -> list[tuple[str, int, int]]:
-    """What is left of the ranges, as partition, start and stop."""
+    """Return the narrowed ranges as partition, start and stop."""
     return [(str(part), part.start, part.stop) for part in bounds.applied(RANGES, at_time)]
 
 
 def test_no_filter_leaves_everything() -> None:
-    """A read that nothing narrows is whole."""
+    """A read without filters has all ranges."""
     assert Narrowing().applied(RANGES, None) == RANGES
 
 
 def test_topics_and_partitions_meet() -> None:
-    """Filters on one column add up to what all of them allow."""
+    """Filters on the same column are combined with AND."""
     bounds = Narrowing().only_topics(["a", "b"]).only_topics(["a"]).only_partitions([1, 2])
 
     assert left(bounds) == [("a-1", 10, 20)]
 
 
 def test_the_strictest_offsets_count() -> None:
-    """Of several bounds the narrowest holds, and a range that it empties is not read."""
+    """The narrowest of several bounds applies, and an empty range is not read."""
     bounds = Narrowing().offsets_from(3).offsets_from(12).offsets_before(18).offsets_before(30)
     empty = bounds.offsets_before(12)
 
@@ -38,7 +38,7 @@ def test_the_strictest_offsets_count() -> None:
 
 
 def test_a_time_moves_the_beginning_where_it_is_known() -> None:
-    """A partition begins where the time stands in it, others where they did; the later of two times counts."""
+    """A range begins at the offset of the later time where that offset is known."""
     bounds = Narrowing().times_from(5).times_from(4)
     at_time = StreamOffsets({"a": TopicOffsets("A", {0: PartitionOffset(15), 1: PartitionOffset(20)})})
 

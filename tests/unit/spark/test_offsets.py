@@ -17,7 +17,7 @@ TEXT = '{"topics": {"a": {"id": "A", "offsets": {"2": [7, 1], "10": [5, -1]}}, "
 
 
 def offsets() -> StreamOffsets:
-    """The offsets of the text, made in another order."""
+    """Return the offsets of the text, built in another order."""
     return StreamOffsets(
         {
             "b": TopicOffsets("", {}),
@@ -27,35 +27,35 @@ def offsets() -> StreamOffsets:
 
 
 def test_equal_offsets_are_equal_text() -> None:
-    """Names and partitions are sorted, whatever order they were made in."""
+    """Equal offsets have equal text, with sorted names and partitions."""
     text = json.dumps(offsets().to_dict())
 
     assert text == TEXT
 
 
 def test_offsets_come_back_from_text_and_from_parsed_json() -> None:
-    """What was written is read, as Spark hands it over and as a listener does."""
+    """Offsets are restored from text and from parsed JSON."""
     read = [StreamOffsets.from_json(TEXT), StreamOffsets.from_json(json.loads(TEXT))]
 
     assert read == [offsets(), offsets()]
 
 
 def test_end_offsets_are_those_of_a_group() -> None:
-    """A group commits the next offset of each partition."""
+    """The end offsets are those that a group commits: the next offset of each partition."""
     ends = offsets().end_offsets()
 
     assert ends == {"a": {2: 7, 10: 5}, "b": {}}
 
 
 def test_one_partition_is_found_or_not() -> None:
-    """An offset that is not known is None, for want of the topic or of the partition."""
+    """An unknown topic or partition has no offset."""
     found = [offsets().get("a", 2), offsets().get("a", 3), offsets().get("c", 0)]
 
     assert found == [PartitionOffset(7, 1), None, None]
 
 
 def test_epochs_are_those_that_leaders_vouched_for() -> None:
-    """A topic of another id has other leaders, and an offset that nobody vouched for has no epoch."""
+    """Leader epochs are returned only for the same topic id and for offsets with a known epoch."""
     found = [offsets().epochs("A", "a"), offsets().epochs("B", "a"), offsets().epochs("A", "c")]
 
     assert found == [{2: 1}, {}, {}]
@@ -78,7 +78,7 @@ def test_epochs_are_those_that_leaders_vouched_for() -> None:
     ],
 )
 def test_other_documents_are_refused_by_what_is_wrong(document: str, words: str) -> None:
-    """A checkpoint of another source or release is named as such, and a wrong entry by its place."""
+    """A document of another source or version is refused as such, and a wrong entry by its path."""
     with pytest.raises(OffsetsFormatError) as refused:
         StreamOffsets.from_json(document)
 
@@ -86,7 +86,7 @@ def test_other_documents_are_refused_by_what_is_wrong(document: str, words: str)
 
 
 def test_the_first_trigger_reads_from_where_it_first_began() -> None:
-    """The beginning is looked up anew for the same trigger, and the end that is kept knows the first answer."""
+    """The first trigger keeps the beginning of its first attempt, which is stored with its end."""
     first = StreamOffsets({"a": TopicOffsets("A", {0: PartitionOffset(1000)})}, initial=True)
     later = StreamOffsets({"a": TopicOffsets("A", {0: PartitionOffset(1010)})}, initial=True)
     seen = StreamOffsets({"a": TopicOffsets("A", {0: PartitionOffset(1003)})})
@@ -98,7 +98,7 @@ def test_the_first_trigger_reads_from_where_it_first_began() -> None:
 
 
 def test_only_the_first_trigger_knows_its_beginning() -> None:
-    """Afterwards an end that did not move is the same text, and one that did has nothing of the first trigger."""
+    """Only the first trigger stores its beginning; a later unchanged end has the same text, a changed one does not."""
     begin = StreamOffsets({"a": TopicOffsets("A", {0: PartitionOffset(5)})}, initial=True)
     end = first_end(begin, StreamOffsets(begin.topics))
     moved = StreamOffsets({"a": TopicOffsets("A", {0: PartitionOffset(6)})})

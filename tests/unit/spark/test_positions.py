@@ -20,13 +20,13 @@ from fairlead_spark.planning.positions import (
 
 
 def test_topics_are_a_list_by_comma() -> None:
-    """Blanks and repetitions do not count; the order does."""
+    """Topics are separated by commas in their order, without blanks and duplicates."""
     assert parse_topics(" b, a ,,b") == Subscribe(("b", "a"))
     assert str(parse_topics("b,a")) == "b, a"
 
 
 def test_a_pattern_matches_whole_names() -> None:
-    """A topic is read when all of its name matches."""
+    """A pattern matches whole topic names."""
     pattern = parse_pattern("flights-.*")
 
     assert [name for name in ("flights-1", "old-flights-1", "flights") if pattern.matches(name)] == [
@@ -37,7 +37,7 @@ def test_a_pattern_matches_whole_names() -> None:
 
 
 def test_assigned_partitions_are_sorted_and_once() -> None:
-    """The same partitions mean the same, however they are written."""
+    """Assigned partitions are sorted and unique."""
     assigned = parse_assign('{"b": [1, 0, 1], "a": [2]}')
 
     assert assigned == Assign({"a": (2,), "b": (0, 1)})
@@ -45,7 +45,7 @@ def test_assigned_partitions_are_sorted_and_once() -> None:
 
 
 def test_positions_are_edges_or_offsets() -> None:
-    """-2 is the earliest and -1 the latest offset, as in Kafka."""
+    """A position is an edge or offsets, where -2 is the earliest and -1 the latest as in Kafka."""
     assert parse_position(" Earliest ") is Edge.EARLIEST
     assert parse_position("latest") is Edge.LATEST
     assert parse_position('{"a": {"0": 5, "1": -1, "2": -2}}') == EachPartition(
@@ -73,7 +73,7 @@ def test_positions_are_edges_or_offsets() -> None:
     ],
 )
 def test_text_that_means_nothing_is_refused(parse: Callable[[str], object], text: str, words: str) -> None:
-    """The words say what is wrong with the text."""
+    """Invalid text is refused with the reason."""
     with pytest.raises(PositionError) as refused:
         parse(text)
 
@@ -81,7 +81,7 @@ def test_text_that_means_nothing_is_refused(parse: Callable[[str], object], text
 
 
 def test_columns_are_described_once() -> None:
-    """The schema of a read has its columns in their order; headers come only when they are asked for."""
+    """The schema has the columns in the given order, and headers only if they are requested."""
     assert ddl_of(["offset", "headers"]) == (
         "`offset` BIGINT, `headers` ARRAY<STRUCT<key: STRING, value: BINARY>>"
     )

@@ -8,13 +8,13 @@ from fairlead_spark.planning.ranges import OffsetRange, expired, plan_between, u
 
 
 def stands(topic_id: str = "A", **offsets: int) -> StreamOffsets:
-    """A query that reads one topic: p0=5 is offset 5 of partition 0, all under leader epoch 3."""
+    """Return the offsets of a query that reads one topic in leader epoch 3; p0=5 is offset 5 of partition 0."""
     places = {int(name[1:]): PartitionOffset(offset, 3) for name, offset in offsets.items()}
     return StreamOffsets({"a": TopicOffsets(topic_id, places)})
 
 
 def test_ranges_go_from_where_the_query_stands_to_the_end() -> None:
-    """Partitions with nothing new have no range; each range carries the epochs that vouch for its ends."""
+    """A range goes from the query's offset to the end with the leader epochs of both; an empty one is omitted."""
     plan = plan_between(stands(p0=5, p1=7), stands(p0=9, p1=7))
 
     assert plan.ranges == [OffsetRange("a", "A", 0, 5, 9, 3, 3)]
@@ -24,7 +24,7 @@ def test_ranges_go_from_where_the_query_stands_to_the_end() -> None:
 
 
 def test_new_partitions_and_topics_are_read_from_their_first_offset() -> None:
-    """What grew since the last trigger is missed by nobody."""
+    """New partitions and topics are read from offset 0."""
     grown = plan_between(stands(p0=5), stands(p0=5, p1=4))
     found = plan_between(StreamOffsets(), stands(p0=2))
 
@@ -33,7 +33,7 @@ def test_new_partitions_and_topics_are_read_from_their_first_offset() -> None:
 
 
 def test_a_recreated_topic_is_a_loss_and_read_from_its_beginning() -> None:
-    """Another id under the same name tells a new topic, even where its offsets look like growth."""
+    """A recreated topic is a loss and is read from offset 0, even if its offsets are higher."""
     plan = plan_between(stands("A", p0=5), stands("B", p0=9))
 
     assert plan.ranges == [OffsetRange("a", "B", 0, 0, 9, stop_epoch=3)]
@@ -43,7 +43,7 @@ def test_a_recreated_topic_is_a_loss_and_read_from_its_beginning() -> None:
 
 
 def test_a_topic_whose_id_is_not_known_is_taken_as_it_is() -> None:
-    """Offsets without an id cannot contradict."""
+    """A topic whose id is not stored is read from the stored offsets."""
     plan = plan_between(stands("", p0=5), stands("B", p0=9))
 
     assert plan.ranges == [OffsetRange("a", "B", 0, 5, 9, 3, 3)]
@@ -51,7 +51,7 @@ def test_a_topic_whose_id_is_not_known_is_taken_as_it_is() -> None:
 
 
 def test_a_log_that_ends_earlier_is_a_loss_with_numbers() -> None:
-    """The end of a log does not go back, but by a loss."""
+    """A log that ends before the query's offset is a loss with both offsets."""
     plan = plan_between(stands(p0=9), stands(p0=4))
 
     assert plan.ranges == []
@@ -62,7 +62,7 @@ def test_a_log_that_ends_earlier_is_a_loss_with_numbers() -> None:
 
 
 def test_a_topic_that_is_gone_is_a_loss() -> None:
-    """A topic that is read no more is told with where the query stood."""
+    """A deleted topic is a loss with the query's offsets."""
     plan = plan_between(stands(p0=9, p1=2), StreamOffsets())
 
     assert [(loss.kind, loss.topic) for loss in plan.losses] == [(LossKind.TOPIC_GONE, "a")]
@@ -70,7 +70,7 @@ def test_a_topic_that_is_gone_is_a_loss() -> None:
 
 
 def test_the_error_of_losses_says_each_and_what_to_do() -> None:
-    """Every loss with its place, and what failOnDataLoss=false would do instead."""
+    """The error names each loss with its partition, and the effect of failOnDataLoss=false."""
     losses = [
         Loss(LossKind.LOG_START, "a", 1, "offset 3 is below log start 8"),
         Loss(LossKind.TOPIC_GONE, "b", detail="the query was at 0:1"),
@@ -88,7 +88,7 @@ def test_the_error_of_losses_says_each_and_what_to_do() -> None:
 
 
 def test_a_part_of_a_range_keeps_the_epoch_of_its_beginning_alone() -> None:
-    """What vouches for the records before a range says nothing about those in it: other leaders wrote them."""
+    """Only the first part of a range keeps the leader epoch of its start, because others may have written the rest."""
     whole = OffsetRange("a", "A", 0, 5, 9, 3, 4)
 
     assert whole.within(5, 7) == OffsetRange("a", "A", 0, 5, 7, 3, 4)
@@ -96,7 +96,7 @@ def test_a_part_of_a_range_keeps_the_epoch_of_its_beginning_alone() -> None:
 
 
 def test_what_expired_is_told_with_numbers_and_left_out() -> None:
-    """A range begins with its log, and is gone where its log begins behind it; unknown beginnings change nothing."""
+    """A range that begins before the log start is shortened or dropped as a loss; an unknown start has no effect."""
     ranges = plan_between(stands(p0=5, p1=5, p2=5, p3=5), stands(p0=9, p1=9, p2=9, p3=9)).ranges
     beginnings = stands(p0=7, p1=9, p2=5)
 

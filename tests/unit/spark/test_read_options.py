@@ -10,7 +10,7 @@ BASE = {"subscribe": "flights"}
 
 
 def test_options_have_kafkas_names_in_any_case() -> None:
-    """Spark lowers the case of names; what Spark adds by itself is no option of ours."""
+    """Options have Kafka's names in any case, and options that Spark adds are ignored."""
     options = ReadOptions.parse(
         {
             "bootstrap": "http://a:1/, http://b:2",
@@ -47,7 +47,7 @@ def test_options_have_kafkas_names_in_any_case() -> None:
 
 
 def test_defaults_are_kafkas(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without options a read fails on losses, has no headers, and asks the broker of the environment."""
+    """Without options a read fails on losses, has no headers, and uses the bootstrap address of the environment."""
     monkeypatch.setenv("FAIRLEAD_BOOTSTRAP", "http://c:3")
     named = ReadOptions.parse(BASE)
     monkeypatch.delenv("FAIRLEAD_BOOTSTRAP")
@@ -58,13 +58,13 @@ def test_defaults_are_kafkas(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_topics_are_chosen_by_pattern_or_partition_too() -> None:
-    """One of three options says what is read."""
+    """Topics are selected by name, pattern or partition."""
     assert ReadOptions.parse({"subscribePattern": "f.*"}).selection == SubscribePattern("f.*")
     assert ReadOptions.parse({"assign": '{"a": [1]}'}).selection == Assign({"a": (1,)})
 
 
 def test_columns_are_those_named() -> None:
-    """The option columns chooses and orders; headers among them need no other option."""
+    """The option columns selects and orders the columns, including headers."""
     assert ReadOptions.parse(BASE | {"columns": "Offset, headers"}).columns == ("offset", "headers")
 
 
@@ -111,7 +111,7 @@ def test_columns_are_those_named() -> None:
     ],
 )
 def test_wrong_options_are_named_with_what_is_allowed(given: dict[str, str], name: str, words: str) -> None:
-    """Whoever mistypes an option reads its name, the value, and what would be right."""
+    """A wrong option is refused with its name, its value and the allowed values."""
     with pytest.raises(OptionError) as refused:
         ReadOptions.parse(given)
 
@@ -120,7 +120,7 @@ def test_wrong_options_are_named_with_what_is_allowed(given: dict[str, str], nam
 
 
 def test_batch_and_stream_refuse_what_only_the_other_can_do() -> None:
-    """A batch read does not begin at its end or end at its beginning, and a stream has no end."""
+    """A batch read from the latest or to the earliest offsets is refused, and so is a stream with an end."""
     fine = ReadOptions.parse(BASE)
     latest = ReadOptions.parse(BASE | {"startingOffsets": "latest"})
     never = ReadOptions.parse(BASE | {"endingOffsets": "earliest"})
@@ -138,6 +138,6 @@ def test_batch_and_stream_refuse_what_only_the_other_can_do() -> None:
 
 
 def test_every_option_is_described() -> None:
-    """Each option has a meaning, what is allowed, and the reads that take it."""
+    """Every option has a description, its allowed values, and its kinds of read."""
     assert all(option.meaning and option.allowed and option.reads for option in READ_OPTIONS)
     assert Edge.EARLIEST in READ_OPTIONS[4].allowed

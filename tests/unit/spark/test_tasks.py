@@ -9,7 +9,7 @@ from fairlead_spark.planning.tasks import TASK_ROWS_MIN, TaskCount, share_out
 
 
 def ranges(*sizes: int) -> list[OffsetRange]:
-    """Partitions of one topic with so many records each, from offset 100 on."""
+    """Return partitions of one topic with the given numbers of records, from offset 100 on."""
     return [OffsetRange("a", "A", index, 100, 100 + size) for index, size in enumerate(sizes)]
 
 
@@ -25,24 +25,24 @@ def ranges(*sizes: int) -> list[OffsetRange]:
     ],
 )
 def test_tasks_are_few(sizes: list[int], count: TaskCount, tasks: int) -> None:
-    """A task costs more than many records: there are no more than the machine, the data or the user call for."""
+    """The number of tasks is limited by the cores, the records and the user's limits."""
     assert len(share_out(ranges(*sizes), count)) == tasks
 
 
 def test_nothing_to_read_is_no_task() -> None:
-    """A trigger without records plans nothing."""
+    """A read without records has no task."""
     assert share_out([], TaskCount(4, at_least=2)) == []
 
 
 def test_large_partitions_do_not_stand_behind_one_another() -> None:
-    """The largest partition has a task of its own when the others together are not larger."""
+    """The largest partition has a task of its own if the others together are not larger."""
     shares = share_out(ranges(60_000, 20_000, 20_000, 20_000), TaskCount(2))
 
     assert sorted([part.partition for part in share] for share in shares) == [[0], [1, 2, 3]]
 
 
 def test_a_partition_is_cut_where_there_are_fewer_than_tasks() -> None:
-    """Pieces of the largest partitions follow one another without a gap."""
+    """Partitions are cut into adjacent pieces if there are fewer partitions than tasks."""
     shares = share_out(ranges(90, 10), TaskCount(1, at_least=4))
 
     assert sorted((part.partition, part.start, part.stop) for share in shares for part in share) == [
@@ -62,7 +62,7 @@ def test_a_partition_is_cut_where_there_are_fewer_than_tasks() -> None:
 def test_every_record_is_in_one_task(
     sizes: list[int], cores: int, at_least: int | None, at_most: int | None
 ) -> None:
-    """However reads are shared out, the pieces cover each partition once, and no task is empty."""
+    """The pieces of all tasks cover each partition once, and no task is empty."""
     shares = share_out(ranges(*sizes), TaskCount(cores, at_least, at_most))
 
     pieces = sorted((part.partition, part.start, part.stop) for share in shares for part in share)

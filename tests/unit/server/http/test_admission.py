@@ -1,10 +1,10 @@
-"""How many produce calls are let in when the loop is late."""
+"""The number of produce calls that are admitted while the event loop is late."""
 
 from fairlead_broker.server.http.body import CALLS_MIN, LATE_SECONDS, CallLimit
 
 
 def test_limit_falls_with_what_is_under_way() -> None:
-    """A late loop lowers the limit below the calls that made it late, not below a limit nobody had reached."""
+    """A late loop lowers the limit below the number of running calls, not below a limit that was not reached."""
     limit = CallLimit(1000)
     for _ in range(200):
         limit.begin()
@@ -16,7 +16,7 @@ def test_limit_falls_with_what_is_under_way() -> None:
 
 
 def test_limit_has_a_floor_and_comes_back() -> None:
-    """However late the loop is, some calls are let in; once it is on time the limit grows to the full one."""
+    """The limit has a floor however late the loop is, and rises to its maximum when the loop is on time."""
     limit = CallLimit(1000)
     for _ in range(50):
         limit.observe_lag(1.0)
@@ -31,7 +31,7 @@ def test_limit_has_a_floor_and_comes_back() -> None:
 
 
 def test_small_limits_are_kept() -> None:
-    """A limit set below the floor is not raised by it."""
+    """A limit below the floor is not raised."""
     limit = CallLimit(2)
     limit.observe_lag(1.0)
     limit.begin()

@@ -1,4 +1,4 @@
-"""The path of every request, over real sockets, with endpoints that fail in all ways."""
+"""The path of every request over real sockets, with endpoints that fail in different ways."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -19,24 +19,24 @@ from fairlead_broker.telemetry import Telemetry
 
 
 class KeptLog:
-    """A log that keeps what it is told."""
+    """A log that records its events."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, dict[str, object]]] = []
 
     def bind(self, **facts: object) -> "KeptLog":
-        """Facts for all events are not kept."""
+        """Return this log, without recording the facts."""
         return self
 
     def info(self, event: str, **facts: object) -> None:
-        """Keep an event."""
+        """Record an event."""
         self.events.append((event, facts))
 
     error = warning = debug = exception = info
 
 
 class Served:
-    """An application with one endpoint, and what it logged and counted."""
+    """An application with one endpoint, its log and its metrics."""
 
     def __init__(
         self, endpoint: Callable[[Call], Awaitable[None]], name: str, *, access_log: bool = False
@@ -52,7 +52,7 @@ class Served:
         )
 
     def count(self, name: str, status: str) -> float:
-        """How many requests to a route were answered so."""
+        """Return the number of requests to a route that were answered with a status."""
         labels = {"route": name, "status": status}
         return (
             self.telemetry.registry.get_sample_value("fairlead_request_duration_seconds_count", labels) or 0.0
@@ -60,7 +60,7 @@ class Served:
 
 
 async def test_unforeseen_failure_tells_a_number_only(serve, http2: Client) -> None:
-    """A broken endpoint answers 500 with a failure id; the cause stands in the log under the same id."""
+    """A failed endpoint answers 500 with a failure id, and the log has the cause with the same id."""
 
     async def broken(call: Call) -> None:
         raise ValueError("secret of the broker")
@@ -80,7 +80,7 @@ async def test_unforeseen_failure_tells_a_number_only(serve, http2: Client) -> N
 
 
 async def test_failure_of_a_change_may_have_changed_something(serve, http2: Client) -> None:
-    """Where a POST breaks nobody knows how far it came."""
+    """A POST whose endpoint fails is answered with side effect `maybe`."""
 
     async def broken(call: Call) -> None:
         raise ValueError
@@ -92,7 +92,7 @@ async def test_failure_of_a_change_may_have_changed_something(serve, http2: Clie
 
 
 async def test_failure_in_the_middle_of_an_answer(serve, http2: Client) -> None:
-    """What breaks after the answer began cannot be told; it ends the stream and is logged."""
+    """A failure after the beginning of an answer resets the stream and is logged."""
 
     async def broken(call: Call) -> None:
         await call.answer_parts(200, [], [bytes(2 << 20), Exploding()])  # type: ignore[list-item]
@@ -106,14 +106,14 @@ async def test_failure_in_the_middle_of_an_answer(serve, http2: Client) -> None:
 
 
 class Exploding:
-    """Claims a length and has no bytes."""
+    """An object with a length and without bytes."""
 
     def __len__(self) -> int:
         return 10
 
 
 async def test_refusal_reads_a_small_body_first(serve, http1: Client) -> None:
-    """A refused request with a short body leaves its connection usable."""
+    """A refused request with a short body keeps its connection usable."""
 
     async def refuse(call: Call) -> None:
         raise ProblemError("overloaded", "no", retry_after_seconds=1)
@@ -130,7 +130,7 @@ async def test_refusal_reads_a_small_body_first(serve, http1: Client) -> None:
 
 @pytest.mark.parametrize("size", [1 << 20, 30 << 20])
 async def test_refusal_of_a_large_body_arrives(serve, http1: Client, http2: Client, size: int) -> None:
-    """A refusal is heard although the client is still sending, on both protocols."""
+    """A refusal reaches a client that is still sending its body, over HTTP/1.1 and HTTP/2."""
 
     async def refuse(call: Call) -> None:
         await call.body(1000)
@@ -143,7 +143,7 @@ async def test_refusal_of_a_large_body_arrives(serve, http1: Client, http2: Clie
 
 
 async def test_who_asks_first_is_refused_unread(serve) -> None:
-    """A client that waits for 100 Continue gets the refusal instead, at once."""
+    """A client that waits for 100 Continue gets the refusal at once."""
 
     async def refuse(call: Call) -> None:
         raise ProblemError("overloaded", "no")
@@ -162,7 +162,7 @@ async def test_who_asks_first_is_refused_unread(serve) -> None:
 
 
 async def test_client_that_leaves_while_sending(serve) -> None:
-    """A body that breaks off is counted as a client that went away, and nothing is logged."""
+    """A client that disconnects during its body is counted as gone, and nothing is logged."""
     ended = asyncio.Event()
 
     async def read(call: Call) -> None:
@@ -185,7 +185,7 @@ async def test_client_that_leaves_while_sending(serve) -> None:
 
 
 async def test_access_log(serve, http2: Client) -> None:
-    """With the access log on, each request is one line with its route, status, bytes and problem."""
+    """The access log has one line for each request, with its route, status, bytes and problem."""
 
     async def refuse(call: Call) -> None:
         await call.body(1000)
@@ -203,7 +203,7 @@ async def test_access_log(serve, http2: Client) -> None:
 
 
 async def test_unknown_paths_are_counted_together(serve, http2: Client) -> None:
-    """What callers invent never becomes a label."""
+    """Unknown paths share one metric label."""
 
     async def never(call: Call) -> None:
         raise AssertionError
@@ -218,7 +218,7 @@ async def test_unknown_paths_are_counted_together(serve, http2: Client) -> None:
 
 @pytest.mark.parametrize("path", ["a%2Fb/members/m", "%00/members/m", "g/members/a%20b", "g/members/%2F"])
 async def test_names_of_groups_and_members_follow_the_rule(serve, http2: Client, path: str) -> None:
-    """Checked before any endpoint runs, as those of topics."""
+    """The names of groups and members are checked before the endpoint runs."""
 
     async def reached(call: Call) -> None:
         raise AssertionError("the endpoint runs")

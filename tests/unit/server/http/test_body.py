@@ -1,4 +1,4 @@
-"""Reading request bodies within their limits."""
+"""The reading of request bodies within their limits."""
 
 import asyncio
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from fairlead_broker.server.http.body import BodyBudget, BodyLimits, BodyReader,
 
 
 class Chunks:
-    """An ASGI receive that hands out chunks and counts how many were asked for; then waits for ever."""
+    """An ASGI receive channel that returns chunks, counts its calls, and then waits forever."""
 
     def __init__(self, chunks: Iterable[bytes], *, complete: bool = True, gone: bool = False) -> None:
         self.messages: list[Message] = [
@@ -25,7 +25,7 @@ class Chunks:
         self.asked = 0
 
     async def __call__(self) -> Message:
-        """Hand out the next message."""
+        """Return the next message."""
         if self.asked == len(self.messages):
             await asyncio.Event().wait()
         self.asked += 1
@@ -33,14 +33,14 @@ class Chunks:
 
 
 async def test_one_chunk_is_not_copied() -> None:
-    """A body that came in one piece is that very object."""
+    """A body of one chunk is returned without a copy."""
     chunk = bytes(1000)
 
     assert await BodyReader(Chunks([chunk]), BodyBudget(BodyLimits(1 << 20))).read(1000, 1000) is chunk
 
 
 async def test_chunks_are_joined() -> None:
-    """Several chunks become one body, without the empty ones."""
+    """Several chunks are joined to one body, without empty ones."""
     reader = BodyReader(Chunks([b"ab", b"", b"c"]), BodyBudget(BodyLimits(1 << 20)))
 
     assert await reader.read(None, 3) == b"abc"
@@ -48,7 +48,7 @@ async def test_chunks_are_joined() -> None:
 
 
 async def test_announced_too_large_is_refused_unread() -> None:
-    """A content-length beyond the limit is refused before a byte is read."""
+    """A body whose content-length exceeds the limit is refused before it is read."""
     chunks = Chunks([bytes(10)])
     with pytest.raises(ProblemError) as refused:
         await BodyReader(chunks, BodyBudget(BodyLimits(1 << 20))).read(11, 10)
@@ -59,7 +59,7 @@ async def test_announced_too_large_is_refused_unread() -> None:
 
 
 async def test_too_large_is_refused_at_the_limit() -> None:
-    """A body that announces nothing is read no further than the chunk that passes the limit."""
+    """A body without a content-length is read up to the chunk that exceeds the limit."""
     chunks = Chunks([bytes(8)] * 100)
     with pytest.raises(ProblemError) as refused:
         await BodyReader(chunks, BodyBudget(BodyLimits(1 << 20))).read(None, 20)
@@ -69,7 +69,7 @@ async def test_too_large_is_refused_at_the_limit() -> None:
 
 
 async def test_the_end_is_not_waited_for_when_all_has_come() -> None:
-    """A body that is as long as announced is complete, though no message has said so."""
+    """A body with all announced bytes is complete without a final message."""
     chunks = Chunks([bytes(5), bytes(3)], complete=False)
     reader = BodyReader(chunks, BodyBudget(BodyLimits(1 << 20)))
 
@@ -79,7 +79,7 @@ async def test_the_end_is_not_waited_for_when_all_has_come() -> None:
 
 
 async def test_the_end_of_a_stream_is_waited_for() -> None:
-    """A body of HTTP/2 ends when its client ends the stream: an answer before that would reset the stream."""
+    """A body over HTTP/2 is read to the end of its stream, because an earlier answer would reset the stream."""
     chunks = Chunks([bytes(5), bytes(3)])
     reader = BodyReader(chunks, BodyBudget(BodyLimits(1 << 20)))
 
@@ -89,14 +89,14 @@ async def test_the_end_of_a_stream_is_waited_for() -> None:
 
 
 async def test_client_gone_in_the_middle() -> None:
-    """A body that breaks off is nobody's request."""
+    """A body that ends before its announced length raises `ClientGone`."""
     reader = BodyReader(Chunks([b"half"], complete=False, gone=True), BodyBudget(BodyLimits(1 << 20)))
     with pytest.raises(ClientGone):
         await reader.read(8, 100)
 
 
 async def test_all_bodies_share_a_budget() -> None:
-    """Bodies that would exceed the common bound answer overloaded; released bytes are free again."""
+    """A body that exceeds the common budget is refused as overloaded, and released bytes are available again."""
     budget = BodyBudget(BodyLimits(10))
     first, second = BodyReader(Chunks([bytes(8)]), budget), BodyReader(Chunks([bytes(8)]), budget)
     await first.read(8, 100)
@@ -116,7 +116,7 @@ async def test_all_bodies_share_a_budget() -> None:
     ids=["total", "pause"],
 )
 async def test_trickling_body_ends(limits: BodyLimits) -> None:
-    """A body that does not come to its end in time, or pauses for too long, is refused."""
+    """A body that exceeds its time limit or pauses for too long is refused."""
     with pytest.raises(ProblemError) as refused:
         await BodyReader(Chunks([b"x"], complete=False), BodyBudget(limits)).read(8, 100)
 
@@ -125,7 +125,7 @@ async def test_trickling_body_ends(limits: BodyLimits) -> None:
 
 
 async def test_new_bodies_leave_room_for_those_that_have_begun() -> None:
-    """From three quarters on an announced body is refused unread, while one that has begun may go on."""
+    """From three quarters of the budget on a new body is refused unread, and a running one continues."""
     budget = BodyBudget(BodyLimits(100))
     begun = BodyReader(Chunks([bytes(70)]), budget)
     await begun.read(70, 100)
@@ -139,7 +139,7 @@ async def test_new_bodies_leave_room_for_those_that_have_begun() -> None:
 
 
 def test_produce_calls_are_counted_until_they_are_released() -> None:
-    """One call more than the limit is refused; a call that ends makes room; releasing twice changes nothing."""
+    """A produce call above the limit is refused, a released call frees its place, and a second release does nothing."""
     budget = BodyBudget(BodyLimits(100, produce_calls_max=1))
     first, second = BodyReader(Chunks([]), budget), BodyReader(Chunks([]), budget)
     first.begin_call()
@@ -155,7 +155,7 @@ def test_produce_calls_are_counted_until_they_are_released() -> None:
 
 
 async def test_drain_reads_a_little() -> None:
-    """Before a refusal a short rest is read and thrown away, a long one only in part, a stalled one not for long."""
+    """Before a refusal a short rest of the body is read, a long one in part, and a stalled one for a limited time."""
     short = BodyReader(Chunks([bytes(100)] * 3), BodyBudget(BodyLimits(1)))
     long_chunks = Chunks([bytes(1 << 16)] * 100)
     long = BodyReader(long_chunks, BodyBudget(BodyLimits(1)))
@@ -170,7 +170,7 @@ async def test_drain_reads_a_little() -> None:
 
 
 async def test_slow_bodies_do_not_count_while_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A body that takes its time leaves its place to others, and is counted again when it is there."""
+    """A slow body does not count as a produce call while it arrives, and counts again afterwards."""
     monkeypatch.setattr(body_module, "SLOW_BODY_SECONDS", 0.0)
     budget = BodyBudget(BodyLimits(100, produce_calls_max=1))
     arrive = asyncio.Event()
@@ -195,7 +195,7 @@ async def test_slow_bodies_do_not_count_while_they_come(monkeypatch: pytest.Monk
 
 
 async def test_a_stop_refuses_bodies_of_produce_calls_that_are_not_whole() -> None:
-    """Those that are coming, in one or piece by piece, and those that begin to; nothing of them stays held."""
+    """A stop refuses incomplete bodies of produce calls, running and new ones, and releases their bytes."""
     budget = BodyBudget(BodyLimits(100))
     whole, pieces, late = [BodyReader(Chunks([b"x"], complete=False), budget) for _ in range(3)]
     whole.begin_call()
@@ -215,7 +215,7 @@ async def test_a_stop_refuses_bodies_of_produce_calls_that_are_not_whole() -> No
 
 
 async def test_a_stop_lets_other_bodies_come() -> None:
-    """Followers still copy what waits for its acknowledgement."""
+    """A stop does not refuse other bodies, which followers need to copy waiting records."""
     budget = BodyBudget(BodyLimits(100))
     budget.stop()
 
@@ -223,7 +223,7 @@ async def test_a_stop_lets_other_bodies_come() -> None:
 
 
 async def test_a_stop_meets_a_body_that_has_just_run_out_of_time() -> None:
-    """Its wait has ended already and is left alone."""
+    """A stop during a body's timeout refuses the body as shutting down."""
     budget = BodyBudget(BodyLimits(100, body_idle_seconds_max=0))
     reader = BodyReader(Chunks([], complete=False), budget)
     reader.begin_call()

@@ -1,4 +1,4 @@
-"""Addresses that are taken before anybody is served on them."""
+"""Addresses that are reserved before they are served."""
 
 import socket
 from contextlib import suppress
@@ -9,7 +9,7 @@ from fairlead_broker.server.http.bound_socket import BoundSocket, ListenError
 
 
 def test_accepted_connections_send_at_once() -> None:
-    """Connections inherit TCP_NODELAY: without it the end of an answer waits 40 ms for an acknowledgement."""
+    """Accepted connections inherit TCP_NODELAY, without which the end of an answer is delayed by 40 ms."""
     bound = BoundSocket("data", "127.0.0.1", 0)
     listening = bound.listen()
     with listening, socket.create_connection((bound.host, bound.port)):
@@ -20,7 +20,7 @@ def test_accepted_connections_send_at_once() -> None:
 
 
 def test_address_is_not_shared() -> None:
-    """Neither before nor after listening can a second socket have the address."""
+    """A second socket cannot bind the address, neither before nor after listening."""
     bound = BoundSocket("data", "127.0.0.1", 0)
     with pytest.raises(ListenError):
         BoundSocket("data", "127.0.0.1", bound.port)
@@ -29,7 +29,7 @@ def test_address_is_not_shared() -> None:
 
 
 def test_address_is_free_after_close() -> None:
-    """A start that fails gives its addresses back."""
+    """A closed socket releases its address."""
     first = BoundSocket("data", "127.0.0.1", 0)
     first.close()
     second = BoundSocket("data", "127.0.0.1", first.port)
@@ -39,7 +39,7 @@ def test_address_is_free_after_close() -> None:
 
 
 def test_text_of_an_address() -> None:
-    """An address reads as in a URL, IPv6 in brackets, with the real port."""
+    """The text of an address is the one in a URL: with brackets for IPv6, and with the real port."""
     four, six = BoundSocket("data", "127.0.0.1", 0), BoundSocket("data", "::1", 0)
     four.close()
     six.close()
@@ -50,7 +50,7 @@ def test_text_of_an_address() -> None:
 
 
 def reached(bound: BoundSocket, *hosts: str) -> list[str]:
-    """Listen, and return which of the hosts a client reaches it by."""
+    """Listen, and return the hosts at which a client can connect."""
     found = []
     with bound.listen():
         for host in hosts:
@@ -60,13 +60,13 @@ def reached(bound: BoundSocket, *hosts: str) -> list[str]:
 
 
 def test_every_address_is_of_both_families() -> None:
-    """Pods of either family, and of both, have one template."""
+    """The address `::` is served on IPv4 and IPv6, so that all pods share one template."""
     assert reached(BoundSocket("data", "::", 0), "127.0.0.1", "::1") == ["127.0.0.1", "::1"]
     assert reached(BoundSocket("data", "0.0.0.0", 0), "127.0.0.1", "::1") == ["127.0.0.1"]
 
 
 def test_every_address_of_a_machine_without_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kernel may have none, which only another boot of it could show here: what is left is IPv4."""
+    """The address `::` is served on IPv4 only if the machine has no IPv6."""
     monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
 
     assert reached(BoundSocket("data", "::", 0), "127.0.0.1", "::1") == ["127.0.0.1"]

@@ -1,4 +1,4 @@
-"""How an answer is cut for the wire, and what a call reads of its head."""
+"""The pieces of an answer, and the values that a call reads from its head."""
 
 import asyncio
 from functools import partial
@@ -20,23 +20,23 @@ from fairlead_broker.server.http.call import (
 
 
 async def never() -> Message:
-    """No body is read here."""
+    """Fail, because no body is read."""
     raise AssertionError("the head is enough")
 
 
 class Sent:
-    """An ASGI send that keeps the messages."""
+    """An ASGI send channel that records its messages."""
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
 
     async def __call__(self, message: Message) -> None:
-        """Keep a message."""
+        """Record a message."""
         self.messages.append(message)
 
 
 def call_of(sent: Sent, method: str = "GET", **headers: str) -> Call:
-    """A call with these headers."""
+    """Return a call with the given headers."""
     pairs = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
     return Call({"method": method, "headers": pairs}, never, sent, BodyBudget(BodyLimits()))
 
@@ -56,7 +56,7 @@ def call_of(sent: Sent, method: str = "GET", **headers: str) -> Call:
     ids=str,
 )
 def test_pieces_are_full_and_complete(sizes: list[int]) -> None:
-    """Pieces are as large as they may be up to the small ones of the end, and together they are the parts."""
+    """Pieces have their maximum size except for small last ones, and together they are the parts."""
     parts = [memoryview(bytes([number % 251]) * size) for number, size in enumerate(sizes)]
     pieces = list(pieces_of(parts))
 
@@ -67,7 +67,7 @@ def test_pieces_are_full_and_complete(sizes: list[int]) -> None:
 
 
 async def test_answer_in_parts() -> None:
-    """The length is told before, and the last piece ends the answer."""
+    """An answer in parts has its length in the headers, and its last piece ends it."""
     sent = Sent()
     await call_of(sent).answer_parts(200, [], [bytes(PART_BYTES_MAX), b"rest"])
     start, *bodies = sent.messages
@@ -78,7 +78,7 @@ async def test_answer_in_parts() -> None:
 
 
 async def test_answer_of_nothing_ends() -> None:
-    """An answer without parts still ends."""
+    """An answer without parts ends."""
     sent = Sent()
     await call_of(sent).answer_parts(200, [], [])
 
@@ -86,7 +86,7 @@ async def test_answer_of_nothing_ends() -> None:
 
 
 async def test_head_has_no_body() -> None:
-    """HEAD tells the length of a body that it does not send."""
+    """An answer to HEAD has the length of the body and no body."""
     sent = Sent()
     await call_of(sent, "HEAD").answer_json({"a": 1})
 
@@ -96,7 +96,7 @@ async def test_head_has_no_body() -> None:
 
 @pytest.mark.parametrize("text", ["-1", "x", "", "1.5", "2147483648", "99999999999", "٣"])
 def test_partition_must_be_a_number(text: str) -> None:
-    """What is no partition index is refused by name."""
+    """An invalid partition index is refused with the name of the parameter."""
     call = call_of(Sent())
     call.parameters = {"partition": text}
     with pytest.raises(ProblemError) as refused:
@@ -107,10 +107,10 @@ def test_partition_must_be_a_number(text: str) -> None:
 
 
 class _Cutter(HeldAnswer):
-    """What an answer holds, with a way to see when its reader's time is over."""
+    """A held answer that records the timeout of its reader."""
 
     def sending(self, cut: partial[None]) -> None:  # type: ignore[override]
-        """Begin to send."""
+        """Begin to send, and record the timeout."""
         self.wait: asyncio.Timeout = cut.args[0]
         super().sending(cut)
 
@@ -118,7 +118,7 @@ class _Cutter(HeldAnswer):
 @pytest.mark.parametrize("streams", [True, False], ids=["piece", "pieces"])
 @pytest.mark.parametrize("late", [True, False], ids=["as its time ends", "in time"])
 async def test_a_reader_that_stalls_is_given_up(*, streams: bool, late: bool) -> None:
-    """When it is cut off, and when its time is over, also where both are at once."""
+    """A stalled reader is cut off by the budget or by its timeout, even if both happen at once."""
 
     async def taken_by_nobody(_: Message) -> None:
         await asyncio.Event().wait()

@@ -1,4 +1,4 @@
-"""Which calls a broker on a loopback address takes for those of a web page of another site (rule T13)."""
+"""The requests that a broker on a loopback address refuses as those of another site's web page (rule T13)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CHECK = HostCheck(["log.example"], ["https://shop.example"])
 
 
 def allowed(check: HostCheck, called: object, **headers: str) -> bool:
-    """Return whether a call with these headers passes; an underscore stands for a hyphen."""
+    """Return whether a call with the given headers is allowed; an underscore stands for a hyphen."""
     named = {name.replace("_", "-").encode(): value.encode() for name, value in headers.items()}
     try:
         check.check(called, named)  # type: ignore[arg-type]
@@ -40,7 +40,7 @@ def allowed(check: HostCheck, called: object, **headers: str) -> bool:
     ],
 )
 def test_a_broker_answers_to_its_own_names(host: str, own: bool) -> None:
-    """A name of another site is refused for reading too: it may have been made to resolve to this machine."""
+    """A host name of another site is refused for reads and writes, because it may resolve to this machine."""
     assert allowed(CHECK, READ, host=host) is own
     assert allowed(CHECK, WRITE, host=host) is own
 
@@ -60,11 +60,11 @@ def test_a_broker_answers_to_its_own_names(host: str, own: bool) -> None:
     ],
 )
 def test_pages_of_other_sites_change_nothing(headers: dict[str, str], may_write: bool) -> None:
-    """A page of another origin may not send a changing call; its reading calls have no effect."""
+    """A web page of another origin may read, but may not send a changing call."""
     assert allowed(CHECK, WRITE, host="localhost:9520", **headers) is may_write
     assert allowed(CHECK, READ, host="localhost:9520", **headers)
 
 
 def test_every_origin_may_be_allowed() -> None:
-    """A star allows pages of every origin."""
+    """A star allows web pages of every origin."""
     assert allowed(HostCheck([], ["*"]), WRITE, host="localhost", origin="https://page.example")

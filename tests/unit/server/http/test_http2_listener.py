@@ -1,4 +1,4 @@
-"""The embedded server: protocols, ports, stopping, and the private names of granian that we lean on."""
+"""The embedded server: protocols, ports, stopping, and the private attributes of granian that it uses."""
 
 import asyncio
 import socket
@@ -18,13 +18,13 @@ from fairlead_broker.server.http.http2_listener import (
 
 
 async def hello(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer the version of HTTP that was spoken."""
+    """Answer with the HTTP version of the request."""
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": scope["http_version"].encode()})
 
 
 async def refused(bound: BoundSocket) -> None:
-    """Return once nobody accepts connections at the address any more."""
+    """Return when no connection is accepted at the address."""
     async with asyncio.timeout(5):
         while True:
             try:
@@ -36,12 +36,12 @@ async def refused(bound: BoundSocket) -> None:
 
 
 def test_granian_is_the_pinned_release() -> None:
-    """The private names below were read in this release; another one needs another look."""
+    """The installed granian is the release whose private attributes were checked."""
     assert version("granian") == "2.8.7"
 
 
 def test_granian_takes_our_descriptor() -> None:
-    """The hand-over replaces exactly the three attributes that granian's own method sets."""
+    """The hand-over sets exactly the three attributes that granian's own method sets."""
     server = Server(hello)
     own = {name for name in vars(server) if name in {"_shd", "_sfd", "_ssp"}}
     with socket.socket() as listening:
@@ -63,7 +63,7 @@ async def test_both_protocols_on_one_port(serve, http1: Client, http2: Client) -
 
 
 async def test_second_listener_on_a_port_fails(serve) -> None:
-    """A port in use is refused with its address, the reason and the way out; it is never shared."""
+    """A port in use is refused with its address, the reason and a remedy, and is never shared."""
     bound = await serve(hello)
 
     with pytest.raises(ListenError, match=rf"127.0.0.1:{bound.port}: another process uses it.*port 0"):
@@ -71,7 +71,7 @@ async def test_second_listener_on_a_port_fails(serve) -> None:
 
 
 def test_bound_port_is_reserved_before_listening() -> None:
-    """Nobody else can take an address between its registration and the end of recovery."""
+    """A reserved address cannot be bound by another process before the broker listens."""
     bound = BoundSocket("data", "127.0.0.1", 0)
     try:
         with pytest.raises(ListenError):
@@ -81,13 +81,13 @@ def test_bound_port_is_reserved_before_listening() -> None:
 
 
 def test_unknown_host_is_refused_by_name() -> None:
-    """An address that is not ours is refused with its name."""
+    """An address that is not one of the machine is refused with its name."""
     with pytest.raises(ListenError, match=r"the peer listener cannot use 203.0.113.1:0"):
         BoundSocket("peer", "203.0.113.1", 0)
 
 
 async def test_port_is_free_again_after_stop(http1: Client) -> None:
-    """A restart on the same port works at once, even with connections that the last run closed."""
+    """A stopped listener's port can be bound again at once, even after it closed connections."""
     bound = BoundSocket("data", "127.0.0.1", 0)
     for _ in range(2):
         listener = Http2Listener(hello, bound, connections_max=8)
@@ -100,7 +100,7 @@ async def test_port_is_free_again_after_stop(http1: Client) -> None:
 
 
 async def test_stop_lets_a_running_request_finish(http2: Client) -> None:
-    """Stopping accepts nothing new, answers what runs, and only then ends."""
+    """A stop refuses new connections, and ends after the running requests are answered."""
     entered, leave = asyncio.Event(), asyncio.Event()
 
     async def slow(scope: Scope, receive: Receive, send: Send) -> None:
@@ -124,7 +124,7 @@ async def test_stop_lets_a_running_request_finish(http2: Client) -> None:
 
 
 async def test_stop_does_not_wait_for_ever(http2: Client) -> None:
-    """A request that never ends is dropped when the time is over."""
+    """A request that never ends is dropped at the time limit of the stop."""
     entered = asyncio.Event()
 
     async def stuck(scope: Scope, receive: Receive, send: Send) -> None:
@@ -142,7 +142,7 @@ async def test_stop_does_not_wait_for_ever(http2: Client) -> None:
 
 
 async def test_large_headers_are_refused(serve, http2: Client) -> None:
-    """A head beyond its limit never reaches the application."""
+    """A request with too large headers is refused before it reaches the application."""
     bound = await serve(hello)
     answer = await http2.get(f"http://{bound}/").header("x-long", "a" * 60_000).build().send()
 
@@ -150,7 +150,7 @@ async def test_large_headers_are_refused(serve, http2: Client) -> None:
 
 
 async def test_body_parts_arrive_in_order(serve, http2: Client) -> None:
-    """An answer of several MiB sent as views of one buffer arrives whole."""
+    """An answer of several MiB, sent as views of one buffer, arrives complete."""
     content = bytes(range(256)) * (3 << 12)
 
     async def parts(scope: Scope, receive: Receive, send: Send) -> None:
@@ -172,7 +172,7 @@ async def test_body_parts_arrive_in_order(serve, http2: Client) -> None:
 
 
 def test_connections_leave_descriptors_for_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A quarter of the descriptors stays for segments; an unlimited process still has a limit."""
+    """A quarter of the file descriptors is reserved for segments, and an unlimited process has a limit."""
     limits = {"RLIM": (20_000, 20_000)}
     monkeypatch.setattr("resource.getrlimit", lambda _: limits["RLIM"])
     derived = connections_from_descriptor_limit()
@@ -184,7 +184,7 @@ def test_connections_leave_descriptors_for_files(monkeypatch: pytest.MonkeyPatch
 
 
 async def test_stalled_reader_holds_a_few_parts(serve) -> None:
-    """A client that does not read holds some parts of an answer, not all of it, and lets go when it leaves."""
+    """A client that does not read holds a few parts of an answer, and releases them when it disconnects."""
     sent: list[int] = []
     ended = asyncio.Event()
 

@@ -24,7 +24,7 @@ from fairlead_broker.server.http.call import (
 
 
 def call_of(route_name: str, **headers: str) -> Call:
-    """A request to a route with these headers; nothing can be read or sent."""
+    """Return a request to a route with the given headers, whose body and answer cannot be used."""
     pairs = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
 
     async def nothing(*_: object) -> None:
@@ -45,7 +45,7 @@ def call_of(route_name: str, **headers: str) -> Call:
     ],
 )
 def test_body_types(given: str, expected: str) -> None:
-    """Case and parameters do not matter, and a body without a type is JSON."""
+    """Case and parameters of a content type are ignored, and a body without a type is JSON."""
     headers = {"content_type": given} if given else {}
 
     assert body_type(call_of("produce_partition", **headers)) == expected
@@ -53,7 +53,7 @@ def test_body_types(given: str, expected: str) -> None:
 
 @pytest.mark.parametrize("given", ["text/plain", "application/x-www-form-urlencoded", "json", ";;;", FRAMES])
 def test_other_body_types_list_the_supported_ones(given: str) -> None:
-    """A type that the call does not speak is refused with those that it does."""
+    """An unsupported content type is refused with the supported ones."""
     with pytest.raises(ProblemError) as refused:
         body_type(call_of("produce_partition", content_type=given))
 
@@ -62,7 +62,7 @@ def test_other_body_types_list_the_supported_ones(given: str) -> None:
 
 
 def test_headers_of_an_event_make_any_body_its_data() -> None:
-    """Unless the body is an event itself; without those headers the type decides."""
+    """A body with CloudEvents headers is the data of an event, unless the body is an event itself."""
     event = {"ce_specversion": "1.0"}
 
     assert record_body_type(call_of("produce_topic", content_type="image/png", **event)) == BINARY_EVENT
@@ -72,7 +72,7 @@ def test_headers_of_an_event_make_any_body_its_data() -> None:
 
 
 def test_frames_of_another_version() -> None:
-    """Frames of version 1 are understood, others are refused as a version."""
+    """Frames of version 1 are accepted, and another version is refused with the supported one."""
     accepted = body_type(call_of("produce", content_type='application/vnd.fairlead.frames; v="1"'))
     with pytest.raises(ProblemError) as refused:
         body_type(call_of("produce", content_type="application/vnd.fairlead.frames;v=2"))
@@ -96,14 +96,14 @@ def test_frames_of_another_version() -> None:
     ],
 )
 def test_answer_types(accept: str, expected: str) -> None:
-    """The most wanted type wins, the first of the route among equals."""
+    """The accepted type with the highest weight is chosen, and among equals the first of the route."""
     headers = {"accept": accept} if accept else {}
 
     assert answer_type(call_of("fetch_partition", **headers)) == expected
 
 
 def test_accept_in_several_headers() -> None:
-    """They are one list: the last one alone says too little."""
+    """Several Accept headers form one list."""
     call = call_of("fetch_partition", accept=f"{ARROW_STREAM}, {JSON};q=0.5")
     call.scope["headers"].append((b"accept", b"text/html"))
 
@@ -114,7 +114,7 @@ def test_accept_in_several_headers() -> None:
     "accept", ["text/html", f"{JSON};q=0", "application/xml, image/*", ",,,", "a" * 5000]
 )
 def test_nothing_acceptable_lists_the_supported_ones(accept: str) -> None:
-    """Where no type fits, the answer names those that would."""
+    """A request without an acceptable type is refused with the supported ones."""
     with pytest.raises(ProblemError) as refused:
         answer_type(call_of("fetch_partition", accept=accept))
 

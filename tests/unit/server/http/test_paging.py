@@ -7,7 +7,7 @@ from fairlead_broker.server.http.paging import page
 
 
 def test_pages_hold_everything_once() -> None:
-    """Following the cursors gives every item once and in order, and the last page has none."""
+    """The cursors lead to every item once and in order, and the last page has no cursor."""
     names = [f"topic-{number:03d}" for number in range(25)]
     seen: list[str] = []
     after, sizes = None, []
@@ -23,7 +23,7 @@ def test_pages_hold_everything_once() -> None:
 
 
 def test_names_that_come_and_go() -> None:
-    """A name deleted behind the cursor moves nothing, one that appears in front of it is not missed."""
+    """A deleted name before the cursor moves no other name, and a new name after the cursor is listed."""
     _, after = page(["a", "b", "c", "d"], str, limit=2, after=None)
     chosen, following = page(["a", "bb", "c", "d"], str, limit=2, after=after)
 
@@ -32,14 +32,14 @@ def test_names_that_come_and_go() -> None:
 
 
 def test_exact_end_has_no_cursor() -> None:
-    """A last page that is full does not point at an empty one."""
+    """A full last page has no cursor."""
     assert page(["a", "b"], str, limit=2, after=None) == (["a", "b"], None)
     assert page([], str, limit=2, after=None) == ([], None)
 
 
 @pytest.mark.parametrize("cursor", ["x", "not a cursor", "AAAA", "ü", "", "Mf8"])
 def test_other_texts_are_no_cursors(cursor: str) -> None:
-    """What no page ever gave out is refused by name."""
+    """A text that is no cursor is refused with the name of the parameter."""
     with pytest.raises(ProblemError) as refused:
         page(["a"], str, limit=1, after=cursor)
 

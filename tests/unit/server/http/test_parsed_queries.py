@@ -1,4 +1,4 @@
-"""Queries are parsed once, and what is kept of them is bounded."""
+"""Queries are parsed once, and their cache is limited."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ METADATA = route("metadata")
 
 
 def test_a_query_is_parsed_once_for_each_route() -> None:
-    """The same values again; another route has its own."""
+    """The values of a query are cached per route."""
     queries = ParsedQueries()
 
     first = queries.of(PRODUCE, b"acks=1")
@@ -26,7 +26,7 @@ def test_a_query_is_parsed_once_for_each_route() -> None:
 
 
 def test_a_wrong_query_is_refused_each_time() -> None:
-    """A refusal is not taken for a value."""
+    """A refused query is not cached, and is refused each time."""
     queries = ParsedQueries()
 
     for _ in range(2):
@@ -35,7 +35,7 @@ def test_a_wrong_query_is_refused_each_time() -> None:
 
 
 def test_what_is_kept_is_bounded() -> None:
-    """Neither many queries nor long ones stay."""
+    """The cache is limited by the number of queries and by their length."""
     queries = ParsedQueries()
     first = queries.of(FETCH, b"offset=0")
     for offset in range(1, QUERIES_MAX):

@@ -1,4 +1,4 @@
-"""From failures to answers."""
+"""Answers to refusals and failures."""
 
 import msgspec
 
@@ -7,18 +7,18 @@ from fairlead_broker.server.http.problem_handler import FailureLog, problem_answ
 
 
 class KeptLog:
-    """A log that keeps what it is told."""
+    """A log that records its events."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, dict[str, object]]] = []
 
     def error(self, event: str, **facts: object) -> None:
-        """Keep an event."""
+        """Record an event."""
         self.events.append((event, facts))
 
 
 def test_problem_becomes_a_document() -> None:
-    """A refusal is answered by its status as problem+json with its data, Retry-After rounded up."""
+    """A refusal is answered with its status, data and rounded-up Retry-After as problem+json."""
     answer = problem_answer(
         ProblemError("overloaded", "queue is full", retry_after_seconds=0.2, data={"queue": 7})
     )
@@ -30,14 +30,14 @@ def test_problem_becomes_a_document() -> None:
 
 
 def test_wrong_method_has_allow() -> None:
-    """405 carries the Allow header that HTTP demands."""
+    """A 405 answer has the Allow header."""
     answer = problem_answer(ProblemError("method_not_allowed", "no", data={"allowed": ["GET", "HEAD"]}))
 
     assert dict(answer.headers)[b"allow"] == b"GET, HEAD"
 
 
 def test_unforeseen_failure_is_numbered() -> None:
-    """The caller gets a number, the log gets the same number and the trace."""
+    """An unexpected failure is answered with an id, and the log has the same id and the trace."""
     log = KeptLog()
     failures = FailureLog(log, "life")  # type: ignore[arg-type]
     error = ValueError("secret detail")

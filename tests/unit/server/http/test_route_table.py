@@ -1,4 +1,4 @@
-"""The walk from a raw path to a route."""
+"""The search for the route of a raw path."""
 
 import pytest
 
@@ -13,7 +13,7 @@ TABLE = RouteTable(entry for entry in ROUTES if entry.listener is Listener.DATA)
     "entry", [entry for entry in ROUTES if entry.listener is Listener.DATA], ids=lambda e: e.name
 )
 def test_every_route_is_found(entry) -> None:
-    """Each path of the table leads to its route, with its parameters by name."""
+    """Every path of the table leads to its route, with parameters by name."""
     values = {
         "topic": "flights",
         "partition": "3",
@@ -44,7 +44,7 @@ def test_every_route_is_found(entry) -> None:
     ],
 )
 def test_encoded_names_stay_names(segment: str, name: str) -> None:
-    """However a segment is encoded, it is one name and never another route."""
+    """An encoded segment is one name, and never leads to another route."""
     found, parameters = TABLE.find("GET", f"/v1/topics/{segment}/partitions/0/records")
 
     assert found is route("fetch_partition")
@@ -73,7 +73,7 @@ def test_encoded_names_stay_names(segment: str, name: str) -> None:
     ],
 )
 def test_unknown_paths(path: str) -> None:
-    """Whatever is not in the table, those of other listeners included, is route_not_found."""
+    """Unknown paths, including those of other listeners, are refused with `route_not_found`."""
     with pytest.raises(ProblemError) as refused:
         TABLE.find("GET", path)
 
@@ -81,7 +81,7 @@ def test_unknown_paths(path: str) -> None:
 
 
 def test_a_path_of_another_listener_says_which() -> None:
-    """Who looks for metrics at the data listener, or for topics at the other one, is told where they are."""
+    """A path of another listener is refused with the name of that listener."""
     ops = RouteTable(entry for entry in ROUTES if entry.listener is Listener.OPS)
     details = []
     for table, path in ((TABLE, "/metrics"), (ops, "/v1/topics"), (TABLE, "/nowhere")):
@@ -96,7 +96,7 @@ def test_a_path_of_another_listener_says_which() -> None:
 
 @pytest.mark.parametrize("path", ["/v2/topics", "/v0", "/v10/topics/flights/records"])
 def test_another_version_of_the_api(path: str) -> None:
-    """Who speaks another version is told which there are, rather than that a path does not exist."""
+    """A path of another API version is refused with the supported versions."""
     with pytest.raises(ProblemError) as refused:
         TABLE.find("GET", path)
 
@@ -114,7 +114,7 @@ def test_another_version_of_the_api(path: str) -> None:
     ],
 )
 def test_a_verb_stands_behind_the_last_colon(segment: str, partition: str) -> None:
-    """What stands before it is the parameter, however it is written."""
+    """The text before the last colon is the parameter, in any encoding."""
     found, parameters = TABLE.find("POST", f"/v1/topics/flights/partitions/{segment}")
 
     assert found is route("delete_records")
@@ -125,7 +125,7 @@ def test_a_verb_stands_behind_the_last_colon(segment: str, partition: str) -> No
     "segment", ["3", "3:", "3:explode", "3%3Adelete-records", "3:Delete-records", "3:delete-records:"]
 )
 def test_other_verbs_are_no_calls(segment: str) -> None:
-    """Neither a verb that is not there nor one whose colon is encoded leads anywhere."""
+    """An unknown verb and a verb with an encoded colon are refused with `route_not_found`."""
     with pytest.raises(ProblemError) as refused:
         TABLE.find("POST", f"/v1/topics/flights/partitions/{segment}")
 
@@ -133,7 +133,7 @@ def test_other_verbs_are_no_calls(segment: str) -> None:
 
 
 def test_wrong_method_lists_the_allowed_ones() -> None:
-    """A path with other methods answers them all, HEAD with GET."""
+    """A path with another method is refused with the allowed methods, with HEAD next to GET."""
     with pytest.raises(ProblemError) as refused:
         TABLE.find("PUT", "/v1/topics/flights")
 
@@ -142,7 +142,7 @@ def test_wrong_method_lists_the_allowed_ones() -> None:
 
 
 def test_head_means_get() -> None:
-    """HEAD finds the route of GET, and nothing where there is none."""
+    """HEAD finds the route of GET, and is refused on a path without GET."""
     found, _ = TABLE.find("HEAD", "/v1/versions")
     with pytest.raises(ProblemError) as refused:
         TABLE.find("HEAD", "/v1/produce")

@@ -1,4 +1,4 @@
-"""Arrow IPC streams from anybody."""
+"""Arrow IPC streams from arbitrary clients."""
 
 import struct
 
@@ -11,7 +11,7 @@ from fairlead_broker.server.records.arrow_bodies import FETCH_SCHEMA, read_arrow
 
 
 def stream(*batches: pa.RecordBatch, **options: object) -> bytes:
-    """An IPC stream of batches of one schema."""
+    """Return an IPC stream of batches with one schema."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batches[0].schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
         for batch in batches:
@@ -20,19 +20,19 @@ def stream(*batches: pa.RecordBatch, **options: object) -> bytes:
 
 
 def values(*items: object, kind: pa.DataType | None = None) -> pa.RecordBatch:
-    """A batch of one column, ``value``."""
+    """Return a batch with the column `value`."""
     return pa.record_batch({"value": pa.array(items, kind or pa.binary())})
 
 
 def refused(body: bytes) -> ProblemError:
-    """The problem with a body."""
+    """Return the problem of a refused body."""
     with pytest.raises(ProblemError) as caught:
         read_arrow_stream(body, 7)
     return caught.value
 
 
 def test_several_batches_become_one() -> None:
-    """All batches of a stream come as one, cast to the columns of a record batch, times filled in."""
+    """All batches of a stream become one batch, cast to the columns of records, with timestamps filled in."""
     records = read_arrow_stream(stream(values("a", kind=pa.string()), values("b", kind=pa.string())), 7)
 
     assert records.schema == SCHEMA
@@ -41,7 +41,7 @@ def test_several_batches_become_one() -> None:
 
 
 def test_answer_can_be_produced_again() -> None:
-    """What a fetch answers reads back with its offsets."""
+    """The Arrow stream of a fetch can be read with its offsets."""
     batch = pa.RecordBatch.from_arrays(
         [*read_arrow_stream(stream(values(b"a", b"b")), 7).columns, pa.array([5, 6])], schema=FETCH_SCHEMA
     )
@@ -55,17 +55,17 @@ def test_answer_can_be_produced_again() -> None:
     "body", [b"", b"nonsense", b"\0" * 64, b"\xff\xff\xff\xff\x00\x00\x00\x00", b"ARROW1\0\0"]
 )
 def test_other_bytes(body: bytes) -> None:
-    """What is no stream, or an empty one, is malformed."""
+    """A body that is empty or no Arrow stream is refused as malformed."""
     assert refused(body).code == "malformed_request"
 
 
 def test_no_records() -> None:
-    """A stream that brings no record is refused: there is nothing to store."""
+    """A stream without records is refused."""
     assert refused(stream(values())).code == "malformed_request"
 
 
 def test_cut_streams() -> None:
-    """A stream that breaks off anywhere is either refused or what was whole before the cut."""
+    """A truncated stream is refused or returns the batches before the truncation."""
     body = stream(values(b"a" * 100), values(b"b" * 100))
     outcomes = [outcome(body[:size]) for size in range(len(body))]
 
@@ -73,7 +73,7 @@ def test_cut_streams() -> None:
 
 
 def outcome(body: bytes) -> list[bytes] | str:
-    """The values of a body, or the code of its problem."""
+    """Return the values of a body, or the code of its problem."""
     try:
         return read_arrow_stream(body, 7).column("value").to_pylist()
     except ProblemError as problem:
@@ -82,7 +82,7 @@ def outcome(body: bytes) -> list[bytes] | str:
 
 @pytest.mark.parametrize("codec", ["lz4", "zstd"])
 def test_compressed_buffers(codec: str) -> None:
-    """Buffers that would open to any size are refused unread."""
+    """Compressed buffers are refused unread, because their decompressed size is not limited."""
     problem = refused(stream(values(b"a" * 100_000), compression=codec))
 
     assert problem.code == "malformed_request"
@@ -102,7 +102,7 @@ def test_compressed_buffers(codec: str) -> None:
     ids=lambda column: str(column.type)[:20],
 )
 def test_types_that_share_bytes(column: pa.Array) -> None:
-    """Types by which a few bytes become gigabytes are refused before their values are looked at."""
+    """Types that expand a few bytes to gigabytes are refused before their values are read."""
     problem = refused(stream(pa.record_batch({"value": column})))
 
     assert problem.code == "invalid_record"
@@ -110,7 +110,7 @@ def test_types_that_share_bytes(column: pa.Array) -> None:
 
 
 def test_millions_of_rows_of_nothing() -> None:
-    """A column of nulls takes no bytes in the stream and is refused by its rows."""
+    """A column of nulls, which has no bytes in the stream, is refused by its number of rows."""
     problem = refused(stream(pa.record_batch({"value": pa.nulls((1 << 31) - 1)})))
 
     assert problem.code == "batch_too_large"
@@ -127,7 +127,7 @@ def test_millions_of_rows_of_nothing() -> None:
     ],
 )
 def test_wrong_columns_are_named(columns: dict[str, list[object]], named: str) -> None:
-    """A column that does not fit is named."""
+    """A column that does not fit is refused with its name."""
     problem = refused(stream(pa.record_batch(columns)))
 
     assert problem.code == "invalid_record"
@@ -135,7 +135,7 @@ def test_wrong_columns_are_named(columns: dict[str, list[object]], named: str) -
 
 
 def test_lying_offsets() -> None:
-    """Offsets that point outside the data are found before a value is read."""
+    """Offsets outside the data are refused before a value is read."""
     body = bytearray(stream(values(b"abcd", b"efgh")))
     at = body.find(struct.pack("<3i", 0, 4, 8))
     body[at : at + 12] = struct.pack("<3i", 0, 4, 1 << 30)

@@ -1,4 +1,4 @@
-"""Stored batches opened for JSON and Arrow readers."""
+"""Stored batches decoded for readers of JSON and Arrow."""
 
 import msgspec
 import pyarrow as pa
@@ -16,13 +16,13 @@ MIB = 1 << 20
 
 
 def stored(base_offset: int, *values: bytes) -> bytes:
-    """A batch as the leader stores it."""
+    """Return a batch as the leader stores it."""
     batch = encode(record_batch(list(values), default_timestamp_us=1_500_000)).to_bytes()
     return make_stamp(read_header(batch), base_offset, 3, 2_000_000) + batch[STAMP_BYTES:]
 
 
 def records(offset: int, *parts: bytes) -> FetchedRecords:
-    """What a fetch from an offset found."""
+    """Return the result of a fetch from an offset."""
     result = FetchResult(
         data=[memoryview(part) for part in parts],
         next_offset=Offset(9),
@@ -36,7 +36,7 @@ def records(offset: int, *parts: bytes) -> FetchedRecords:
 
 @pytest.mark.parametrize("offset", range(8))
 def test_both_forms_begin_at_the_offset(offset: int) -> None:
-    """Records below the asked offset are left out, wherever it falls in a batch."""
+    """Records below the requested offset are omitted at any position in a batch."""
     parts = (stored(0, b"0", b"1", b"2") + stored(3, b"3"), stored(4, b"4", b"5", b"6", b"7"))
     answer = msgspec.json.decode(b"".join(records(offset, *parts).to_json(Encoding.UTF8)))
     table = pa.ipc.open_stream(b"".join(records(offset, *parts).to_arrow_stream())).read_all()
@@ -49,7 +49,7 @@ def test_both_forms_begin_at_the_offset(offset: int) -> None:
 
 
 def test_damaged_batch_is_not_the_readers_mistake() -> None:
-    """A stored batch that fails its checksum is log_damaged, with the offsets around it."""
+    """A stored batch with a wrong checksum fails with `log_damaged` and the offsets of the damage."""
     damaged = bytearray(stored(3, b"a" * 100, b"b" * 100))
     damaged[-20] ^= 1
     for write in (lambda r: r.to_json(Encoding.UTF8), lambda r: r.to_arrow_stream()):
@@ -62,7 +62,7 @@ def test_damaged_batch_is_not_the_readers_mistake() -> None:
 
 @pytest.mark.parametrize(("at", "bit"), [(0, 1), (38, 1)], ids=["older than asked for", "a control batch"])
 def test_a_flipped_bit_leaves_no_batch_out(at: int, bit: int) -> None:
-    """What a header says of a batch is believed after its checksums: else its records would be passed over."""
+    """The header of a batch is used only after its checksum is verified, so that a flipped bit hides no batch."""
     damaged = bytearray(stored(3, b"a"))
     damaged[at] ^= 1 << bit
     for write in (lambda r: r.to_json(Encoding.UTF8), lambda r: r.to_arrow_stream()):
@@ -73,7 +73,7 @@ def test_a_flipped_bit_leaves_no_batch_out(at: int, bit: int) -> None:
 
 
 def headed(base_offset: int, *counts: int) -> bytes:
-    """Return a stored batch whose records have so many headers each."""
+    """Return a stored batch whose records have the given numbers of headers."""
     headers = [[("name", b"")] * count for count in counts]
     columns = record_batch([b""] * len(counts), headers=headers, default_timestamp_us=1_500_000)
     batch = encode(columns, Codec.ZSTD).to_bytes()
@@ -81,7 +81,7 @@ def headed(base_offset: int, *counts: int) -> bytes:
 
 
 def test_json_ends_early_inside_a_batch() -> None:
-    """An answer ends at its limit of text, and answers from its next offset on are the rest."""
+    """A JSON answer ends at its size limit, and a fetch from its next offset returns the rest."""
     batch = encode(record_batch([b"x"] * 600_000, default_timestamp_us=0), Codec.ZSTD).to_bytes()
     part = make_stamp(read_header(batch), 0, 3, 2_000_000) + batch[STAMP_BYTES:]
     first = b"".join(records(0, part).to_json(Encoding.UTF8))
@@ -95,7 +95,7 @@ def test_json_ends_early_inside_a_batch() -> None:
 
 
 def test_slices_hold_few_objects() -> None:
-    """Records and headers that become objects at once are bounded, also where one record has many headers."""
+    """The number of records and headers decoded at once is limited, even for a record with many headers."""
     part = headed(0, *[0] * 10_000, RECORD_HEADERS_MAX, *[7] * 2_000)
     slices = list(records(0, part).slices(Encoding.UTF8))
     objects = [sum(1 + len(record.headers) for record in each) for each in slices]
@@ -105,7 +105,7 @@ def test_slices_hold_few_objects() -> None:
 
 
 def test_a_record_with_too_many_headers_is_refused_in_json() -> None:
-    """JSON answers end before a record with too many headers, and refuse to begin with it; Arrow has it."""
+    """A JSON answer ends before a record with too many headers and cannot begin with it; an Arrow answer has it."""
     part = headed(0, 1, RECORD_HEADERS_MAX + 1, 2)
     before = msgspec.json.decode(b"".join(records(0, part).to_json(Encoding.UTF8)))
     with pytest.raises(ProblemError) as refused:

@@ -1,4 +1,4 @@
-"""Who sends a body, or which request it is, by its headers."""
+"""The producer or the idempotency key of a request, read from its headers."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ JSON = "application/json"
 
 
 async def nothing(*_: object) -> Message:
-    """Neither body nor answer is needed."""
+    """Fail, because the head is enough."""
     raise AssertionError("the head is enough")
 
 
 def call_of(headers: dict[str, str], query: bytes = b"") -> Call:
-    """A produce call with these headers."""
+    """Return a produce call with the given headers."""
     pairs = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
     scope = {"method": "POST", "headers": pairs, "query_string": query}
     call = Call(scope, nothing, nothing, BodyBudget(BodyLimits()))
@@ -43,14 +43,14 @@ def call_of(headers: dict[str, str], query: bytes = b"") -> Call:
 
 
 def test_three_headers_make_a_producer() -> None:
-    """And none make none."""
+    """Three headers identify a producer, and no headers identify none."""
     assert producer_stamp(call_of(PRODUCER)) == ProducerStamp(7, 3, 2**31 - 1)
     assert producer_stamp(call_of({})) is None
 
 
 @pytest.mark.parametrize("missing", list(PRODUCER))
 def test_all_three_or_none(missing: str) -> None:
-    """The refusal names the one that is missing."""
+    """An incomplete set of producer headers is refused with the name of the missing one."""
     headers = {name: value for name, value in PRODUCER.items() if name != missing}
 
     with pytest.raises(ProblemError, match="malformed_request") as refused:
@@ -62,13 +62,13 @@ def test_all_three_or_none(missing: str) -> None:
 @pytest.mark.parametrize("name", list(PRODUCER))
 @pytest.mark.parametrize("value", ["", "-1", "x", "1.0", " 7", "9" * 30, str(2**63), "\u00b2"])
 def test_numbers_within_their_range(name: str, value: str) -> None:
-    """Nothing else, not even what Python takes for a number."""
+    """A producer header outside its range, or in another notation, is refused."""
     with pytest.raises(ProblemError, match="malformed_request"):
         producer_stamp(call_of({**PRODUCER, name: value}))
 
 
 async def test_the_same_request_has_the_same_digest() -> None:
-    """By type, encoding and body; large bodies as well."""
+    """The digest of a request depends on its type, encoding and body, for small and large bodies."""
     large = b"x" * (ON_LOOP_BYTES_MAX + 1)
     key = {"idempotency-key": "order-17"}
 
@@ -96,20 +96,20 @@ async def test_the_same_request_has_the_same_digest() -> None:
 
 @pytest.mark.parametrize("key", ["", "k" * 65, "a b", "tab\t", "\u00fc"])
 async def test_keys_are_visible_ascii(key: str) -> None:
-    """Of 1 to 64 characters."""
+    """An idempotency key has 1 to 64 visible ASCII characters."""
     with pytest.raises(ProblemError, match="Idempotency-Key"):
         await keyed_request(call_of({"idempotency-key": key}), JSON, b"")
 
 
 async def test_a_key_or_a_producer() -> None:
-    """Not both: nobody could say which of them decides."""
+    """A request with a key and a producer is refused."""
     with pytest.raises(ProblemError, match="not both"):
         await keyed_request(call_of({**PRODUCER, "idempotency-key": "k"}), JSON, b"")
 
 
 @pytest.mark.parametrize("name", list(PRODUCER))
 def test_headers_that_mean_nothing_are_refused(name: str) -> None:
-    """With the reason of the caller."""
+    """Producer headers where they have no meaning are refused with the caller's reason."""
     with pytest.raises(ProblemError, match="because"):
         refuse_producer_headers(call_of({name: "7"}), "because")
 
@@ -117,7 +117,7 @@ def test_headers_that_mean_nothing_are_refused(name: str) -> None:
 
 
 def test_a_binary_body_has_no_key() -> None:
-    """It carries a producer instead."""
+    """A binary body with an idempotency key is refused, because it has a producer instead."""
     with pytest.raises(ProblemError, match="JSON and Arrow"):
         refuse_idempotency_key(call_of({"idempotency-key": "k"}))
 

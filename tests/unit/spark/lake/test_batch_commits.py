@@ -1,4 +1,4 @@
-"""One commit for a batch and never a second one, whoever else writes to the table and whatever was lost."""
+"""Each batch is committed exactly once, with concurrent writers and lost answers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fairlead_spark.lake.storage import file_system
 
 
 def field(name: str, kind: Any) -> dict[str, Any]:
-    """Return a field as Spark's JSON spells it."""
+    """Return a field in the notation of Spark's JSON."""
     return {"name": name, "type": kind, "nullable": False, "metadata": {"spark.watermarkDelayMs": 5}}
 
 
@@ -52,12 +52,12 @@ def commit(path: Path, files: list[DataFile], batch: int | None, **rest: Any) ->
 
 
 def numbers_in(path: Path) -> list[int]:
-    """Return what the newest version of a table holds."""
+    """Return the numbers in the newest version of a table."""
     return sorted(DeltaTable(path).to_pyarrow_table()["number"].to_pylist())
 
 
 def test_the_first_commit_makes_the_table(tmp_path: Path) -> None:
-    """Schema, partitions, the batch's number and its files are all in version 0; every column may be null."""
+    """The first commit creates the table with schema, partitions, batch number and files, and with nullable columns."""
     outcome = commit(tmp_path, task_files(tmp_path, range(3)), 0)
     table = DeltaTable(tmp_path)
 
@@ -71,7 +71,7 @@ def test_the_first_commit_makes_the_table(tmp_path: Path) -> None:
 
 
 def test_a_batch_that_comes_again_is_passed_over(tmp_path: Path) -> None:
-    """Neither the newest batch nor an older one goes in twice; what its tasks wrote anew is deleted."""
+    """A repeated batch, the newest or an older one, is not committed again, and its new files are deleted."""
     for batch in (0, 1):
         commit(tmp_path, task_files(tmp_path, range(batch, batch + 1), f"batch-{batch}"), batch)
     again = [
@@ -85,7 +85,7 @@ def test_a_batch_that_comes_again_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_that_is_older_than_the_table_ends_its_stream(tmp_path: Path) -> None:
-    """Spark repeats the last micro-batch alone: an older one is planned anew and holds other records."""
+    """A micro-batch older than the last one fails, because Spark repeats only the last micro-batch unchanged."""
     for batch in (0, 1):
         commit(
             tmp_path, task_files(tmp_path, range(batch, batch + 1), f"batch-{batch}"), batch, is_stream=True
@@ -98,7 +98,7 @@ def test_a_checkpoint_that_is_older_than_the_table_ends_its_stream(tmp_path: Pat
 
 
 def test_values_without_bounds_are_written_all_the_same(tmp_path: Path) -> None:
-    """The last moment that Python's calendar has cannot be rounded up; with one such column a file has no bounds."""
+    """A file with a column without bounds, such as the last moment of Python's calendar, has no bounds."""
     ends = dt.datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=dt.UTC)
     schema = pa.schema([("until", pa.timestamp("us", tz="UTC")), ("number", pa.int64())])
     pq.write_table(pa.table({"until": [ends], "number": [3]}, schema), tmp_path / "one.parquet")
@@ -110,7 +110,7 @@ def test_values_without_bounds_are_written_all_the_same(tmp_path: Path) -> None:
 
 
 def test_a_commit_whose_answer_was_lost_keeps_its_files(tmp_path: Path) -> None:
-    """The same commit once more finds itself in the table: nothing is added and nothing deleted."""
+    """A commit that is repeated after a lost answer finds itself in the table and keeps its files."""
     files = task_files(tmp_path, range(4))
     commit(tmp_path, files, 0)
     unnamed = task_files(tmp_path, range(4, 6), "unnamed")
@@ -123,7 +123,7 @@ def test_a_commit_whose_answer_was_lost_keeps_its_files(tmp_path: Path) -> None:
 
 
 def test_one_of_two_drivers_with_the_same_batch_wins(tmp_path: Path) -> None:
-    """Two drivers of one query, one of them thought dead, commit the same batches at once: each is there once."""
+    """Two drivers that commit the same batches at once commit each batch once."""
     together = Barrier(2)
 
     def drive(driver: int) -> list[Outcome]:
@@ -143,7 +143,7 @@ def test_one_of_two_drivers_with_the_same_batch_wins(tmp_path: Path) -> None:
 
 
 def test_one_of_two_drivers_makes_the_table(tmp_path: Path) -> None:
-    """Both find no table and commit the first batch at the same moment: one makes it, the other finds the batch."""
+    """Of two drivers that commit the first batch at once, one creates the table and the other finds the batch."""
     together = Barrier(2)
 
     def drive(driver: int) -> list[Outcome]:
@@ -162,7 +162,7 @@ def test_one_of_two_drivers_makes_the_table(tmp_path: Path) -> None:
 
 
 def test_other_writers_are_no_hindrance(tmp_path: Path) -> None:
-    """Another writer appends as fast as it can; every batch and every append is there, once."""
+    """Every batch and every append of a concurrent writer is committed once."""
     commit(tmp_path, task_files(tmp_path, range(1)), 0)
     other = pa.table({"number": pa.array([1000], pa.int64()), "day": ["tue"]})
 
@@ -180,7 +180,7 @@ def test_other_writers_are_no_hindrance(tmp_path: Path) -> None:
 
 
 def test_a_commit_that_never_gets_through_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a limited number of attempts the error names the table, and the files stay: nobody knows their state."""
+    """A commit that conflicts too often fails with the name of the table, and keeps its files."""
     commit(tmp_path, task_files(tmp_path, range(1)), 0)
     files = task_files(tmp_path, range(1, 2), "second")
 
@@ -197,7 +197,7 @@ def test_a_commit_that_never_gets_through_says_so(tmp_path: Path, monkeypatch: p
 
 
 def test_an_empty_batch_adds_no_version(tmp_path: Path) -> None:
-    """The first batch makes the table even when it is empty; later empty ones leave it as it is."""
+    """An empty first batch creates the table, and later empty batches add no version."""
     for batch in (0, 1, 2):
         commit(tmp_path, [], batch)
 
@@ -206,7 +206,7 @@ def test_an_empty_batch_adds_no_version(tmp_path: Path) -> None:
 
 
 def test_overwriting_replaces_and_is_not_repeated(tmp_path: Path) -> None:
-    """What a complete batch replaces is gone from the newest version; the same batch again changes nothing."""
+    """A complete batch replaces the previous records, and its repetition changes nothing."""
     commit(tmp_path, task_files(tmp_path, range(5)), 0)
     commit(tmp_path, task_files(tmp_path, range(7, 9), "second"), 1, overwrite=True)
     again = commit(tmp_path, task_files(tmp_path, range(7, 9), "third"), 1, overwrite=True)
@@ -234,7 +234,7 @@ def test_overwriting_replaces_and_is_not_repeated(tmp_path: Path) -> None:
     ],
 )
 def test_a_frame_that_does_not_fit_is_refused(tmp_path: Path, table: dict[str, Any], says: str) -> None:
-    """The message says which column; the table is as it was, and the files of the tasks are gone."""
+    """A frame that does not match the table is refused with the column's name, and its files are deleted."""
     write_deltalake(tmp_path, pa.schema(table).empty_table())
     files = task_files(tmp_path, range(3))
     with pytest.raises(SchemaMismatch, match=says):
@@ -264,13 +264,13 @@ def test_a_frame_that_does_not_fit_is_refused(tmp_path: Path, table: dict[str, A
     ],
 )
 def test_what_delta_cannot_hold_is_refused(fields: list[Any], partition_by: list[str], says: str) -> None:
-    """Before anything is written, with the name of the column."""
+    """A type that Delta does not have is refused with the column's name before a write."""
     with pytest.raises(SchemaMismatch, match=says):
         columns_of({"type": "struct", "fields": fields}, partition_by)
 
 
 def test_every_type_of_spark_that_delta_has_is_taken() -> None:
-    """Nested ones too; Arrow's types follow from Delta's."""
+    """Every Spark type that Delta has is accepted, nested ones included."""
     inner = {"type": "struct", "fields": [field("key", "string"), field("value", "binary")]}
     fields = [
         field("headers", {"type": "array", "elementType": inner, "containsNull": False}),
@@ -289,7 +289,7 @@ def test_every_type_of_spark_that_delta_has_is_taken() -> None:
 
 
 def test_what_killed_tasks_left_is_swept(tmp_path: Path) -> None:
-    """Files of the same batch beside its committed ones go; those of other batches and of others stay."""
+    """A sweep removes the uncommitted files of its batch and keeps all other files."""
     options = LakeOptions(str(tmp_path), ("day",))
     files = task_files(tmp_path, range(3), "part-q-00000007-a")
     left = task_files(tmp_path, range(3), "part-q-00000007-b") + task_files(
@@ -307,7 +307,7 @@ def test_what_killed_tasks_left_is_swept(tmp_path: Path) -> None:
 
 
 def test_bounds_are_in_the_log(tmp_path: Path) -> None:
-    """A reader that asks for other values passes a file over without opening it."""
+    """The log has the bounds of a file, by which readers skip it."""
     commit(tmp_path, task_files(tmp_path, range(3)), 0)
     [add] = [
         json.loads(line)["add"]

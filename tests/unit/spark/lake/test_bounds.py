@@ -1,4 +1,4 @@
-"""What readers find by a filter, who pass over files by the bounds in the log: the same as without bounds."""
+"""Filters of readers that skip files by the bounds in the log find the same records as without bounds."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LARGE = Decimal("123456789012345678.12")
 
 
 def table_of(path: Path, kind: str, column: Any, name: str) -> DeltaTable:
-    """Write a column, and a number beside it, as one file of a table."""
+    """Write a column and a column of numbers as one file of a table."""
     schema = pa.schema([(name, column.type), ("number", pa.int64())])
     fields = [(name, kind), ("number", "long")]
     spelt = [{"name": each, "type": of, "nullable": True, "metadata": {}} for each, of in fields]
@@ -66,7 +66,7 @@ def table_of(path: Path, kind: str, column: Any, name: str) -> DeltaTable:
 )
 @pytest.mark.parametrize("name", ["column", "a.b"])
 def test_a_filter_finds_what_is_there(tmp_path: Path, kind: str, column: Any, value: Any, name: str) -> None:
-    """By a column of any type: with a value above and below, equal to one that is there, null, and by another one."""
+    """A filter on a column of any type finds the same rows as without bounds, for values, nulls and other columns."""
     table = table_of(tmp_path, kind, column, name).to_pyarrow_dataset()
     rows = pa.table({name: column, "number": range(len(column))})
     which, bound = pc.field(name), pa.scalar(value, column.type)
@@ -80,7 +80,7 @@ def test_a_filter_finds_what_is_there(tmp_path: Path, kind: str, column: Any, va
 
 
 def test_bounds_are_told_where_every_column_has_them(tmp_path: Path) -> None:
-    """Readers pass over files by them: floats and decimals too, exactly, and not where one column has none."""
+    """The log has exact bounds, also of floats and decimals, if every column of the file has them."""
     near = table_of(tmp_path / "near", "double", pa.array([0.5, -1.25, None]), "column")
     endless = table_of(tmp_path / "endless", "double", pa.array([0.5, math.nan]), "column")
 
@@ -98,7 +98,7 @@ def test_bounds_are_told_where_every_column_has_them(tmp_path: Path) -> None:
 
 
 def test_decimals_are_bounds_where_json_has_the_same_number() -> None:
-    """Whole ones without a point, no exponents, nothing rounded."""
+    """A decimal is a bound only if JSON represents it exactly."""
     assert [exact(Decimal(text)) for text in ("5.00", "-0.25", "0.0001")] == [5, -0.25, 0.0001]
     for text in ("1234567890123456789", "0.00001", "0.12345678901234567", "1e30"):
         with pytest.raises(ValueError, match=" is not "):
@@ -106,7 +106,7 @@ def test_decimals_are_bounds_where_json_has_the_same_number() -> None:
 
 
 def test_a_column_without_statistics_lets_the_file_have_no_bounds(tmp_path: Path) -> None:
-    """As a footer may be that somebody else wrote: what is known of other columns is of no use to readers alone."""
+    """A file with a column without statistics has no bounds."""
     schema = pa.schema([("one", pa.int64()), ("other", pa.int64())])
     pq.write_table(pa.table({"one": [1], "other": [2]}, schema), tmp_path / "file", write_statistics=["one"])
 
@@ -129,7 +129,7 @@ def test_a_column_without_statistics_lets_the_file_have_no_bounds(tmp_path: Path
 def test_a_table_that_wants_bounds_of_more_columns_gets_none(
     tmp_path: Path, properties: dict[str, str], columns: int, bounded: bool
 ) -> None:
-    """Somebody else made it so: each column finds the records of both."""
+    """A file has no bounds if the table asks for bounds of more columns than are computed."""
     schema = pa.schema([(f"c{number}", pa.int64()) for number in range(columns)])
     rows = pa.record_batch([pa.array([1, 2])] * columns, schema=schema)
     write_deltalake(tmp_path, pa.Table.from_batches([rows]), configuration=properties)

@@ -1,4 +1,4 @@
-"""What may be said about a table, and what is refused with what is allowed."""
+"""Options of a table, and the refusals of wrong ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fairlead_spark.pipelines import PipelineOptionError, find
 
 
 def test_options_of_a_store_are_kept_apart() -> None:
-    """What begins with `storage.` goes to the store, in small letters; Spark's own options are passed over."""
+    """Options with the prefix `storage.` go to the store in lower case, and Spark's own options are skipped."""
     options = LakeOptions.parse(
         {
             "path": "s3://lake/flights/",
@@ -27,7 +27,7 @@ def test_options_of_a_store_are_kept_apart() -> None:
 
 
 def test_a_folder_may_be_a_uri() -> None:
-    """Both forms of a folder are one table."""
+    """A path and a URI of the same folder are the same table."""
     assert (
         LakeOptions.parse({"path": "file:///lake/a%20b"}).path
         == LakeOptions.parse({"path": "/lake/a b/"}).path
@@ -50,7 +50,7 @@ def test_a_folder_may_be_a_uri() -> None:
     ],
 )
 def test_a_wrong_option_is_named(options: dict[str, str], says: str) -> None:
-    """Option, value, and what is allowed."""
+    """A wrong option is refused with its name, its value and the allowed values."""
     with pytest.raises(OptionError, match=says):
         LakeOptions.parse({"path": "/lake/table"} | options)
 
@@ -64,6 +64,6 @@ def test_a_wrong_option_is_named(options: dict[str, str], says: str) -> None:
     ],
 )
 def test_the_pipeline_refuses_before_spark_is_started(options: dict[str, str], says: str) -> None:
-    """Values that cannot be are told without a network."""
+    """The pipeline refuses wrong values before Spark is started."""
     with pytest.raises(PipelineOptionError, match=says):
         find("topic_to_delta").complete({"topics": "flights", "path": "/lake/flights"} | options)

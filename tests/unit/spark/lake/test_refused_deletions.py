@@ -1,4 +1,4 @@
-"""A batch that is in the table stays there whatever becomes of cleaning up: it is logged, and tried again."""
+"""A committed batch stays committed when its clean-up fails; the failure is logged and the clean-up retried."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ FRAME = {
 
 
 class Guarded(pyarrow.fs.SubTreeFileSystem):
-    """A folder in which deleting, and looking, can be forbidden, as a role of an object store may be."""
+    """A folder that can refuse deletions and listings, like an object store with limited rights."""
 
     may_delete = True
     may_list = True
     asked = 0
-    """Deletions so far, refused ones too."""
+    """Number of attempted deletions, including refused ones."""
 
     def delete_file(self, path: str) -> None:
-        """Delete, where that is allowed."""
+        """Delete a file, or refuse."""
         self.asked += 1
         if not self.may_delete:
             raise PermissionError(path)
         super().delete_file(path)
 
     def get_file_info(self, paths: Any) -> Any:
-        """Look, where that is allowed."""
+        """Return file information, or refuse."""
         if not self.may_list:
             message = "listing is refused"
             raise PermissionError(message)
@@ -60,7 +60,7 @@ def guarded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Guarded:
 
 
 def write(path: Path, batch: int, name: str) -> WrittenFiles:
-    """Write a file as a task of a batch does; each run of the query is another one."""
+    """Write a file as a task of a batch does; each run of the query has its own name."""
     prefix = file_prefix("query", batch)
     with TaskFiles(storage.file_system(str(path), {}), SCHEMA, ["day"], f"{prefix}{name}", "zstd") as files:
         files.write(pa.record_batch([pa.array([batch]), pa.array(["mon"])], schema=SCHEMA))
@@ -68,7 +68,7 @@ def write(path: Path, batch: int, name: str) -> WrittenFiles:
 
 
 def writer(path: Path, schema: dict[str, Any] = FRAME) -> LakeStreamWriter:
-    """Return the writer of a stream, as Spark makes it anew for each batch."""
+    """Return the writer of a stream, as Spark creates it for each batch."""
     return LakeStreamWriter(LakeOptions(str(path), ("day",)), columns_of(schema, ("day",)), False)
 
 
@@ -78,7 +78,7 @@ def names(path: Path) -> set[str]:
 
 
 def name_of(written: WrittenFiles) -> str:
-    """Return the name of the one file that a task wrote."""
+    """Return the name of the only file that a task wrote."""
     [file] = written.files
     assert isinstance(file, DataFile)
     return Path(file.path).name
@@ -88,7 +88,7 @@ def name_of(written: WrittenFiles) -> str:
 def test_a_committed_batch_stays_committed_and_its_rests_go_with_the_next(
     tmp_path: Path, guarded: Guarded, caplog: pytest.LogCaptureFixture, forbidden: str
 ) -> None:
-    """The store refuses to clean up after a batch: its commit succeeds with a warning, and the next one cleans up."""
+    """A commit whose clean-up is refused succeeds with a warning, and the next commit cleans up."""
     left, kept = write(tmp_path, 0, "killed"), write(tmp_path, 0, "done")
     setattr(guarded, forbidden, False)
     with caplog.at_level(logging.WARNING):
@@ -105,7 +105,7 @@ def test_a_committed_batch_stays_committed_and_its_rests_go_with_the_next(
 
 
 def test_a_commit_tries_refused_sweeps_until_one_is_refused_again(tmp_path: Path, guarded: Guarded) -> None:
-    """While the store refuses, a commit is not held up by all that was ever left; once it does not, all of it goes."""
+    """A commit retries refused sweeps until one is refused again, so that a refusing store does not delay it."""
     guarded.may_delete = False
     batches = range(6)
     left = [write(tmp_path, batch, "killed") for batch in batches]
@@ -120,14 +120,14 @@ def test_a_commit_tries_refused_sweeps_until_one_is_refused_again(tmp_path: Path
     last = write(tmp_path, 6, "done")
     writer(tmp_path).commit([last], 6)
 
-    # Its own rest, and one of those before it.
+    # Its own left file, and one of an earlier batch.
     assert asked == [1, 2, 2, 2, 2, 2]
     assert refused == {name_of(each) for each in [*left, *kept]}
     assert names(tmp_path) == {name_of(each) for each in [*kept, last]}
 
 
 def test_a_repeated_batch_and_a_refused_frame_tell_what_they_are(tmp_path: Path, guarded: Guarded) -> None:
-    """What cannot be deleted hides neither that a batch is in the table nor why a frame is not."""
+    """A refused deletion hides neither a repeated batch nor the reason of a refused frame."""
     writer(tmp_path).commit([write(tmp_path, 0, "done")], 0)
     guarded.may_delete = False
     writer(tmp_path).commit([write(tmp_path, 0, "again")], 0)
@@ -141,7 +141,7 @@ def test_a_repeated_batch_and_a_refused_frame_tell_what_they_are(tmp_path: Path,
 def test_a_batch_that_failed_is_given_up_without_an_error_of_its_own(
     tmp_path: Path, guarded: Guarded, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Neither a store that refuses nor a table that cannot be read hides why the batch failed."""
+    """A refusing store or an unreadable table does not hide the reason for which a batch failed."""
     written = write(tmp_path, 0, "done")
     guarded.may_delete = False
     with caplog.at_level(logging.WARNING):

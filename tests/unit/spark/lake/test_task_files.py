@@ -1,4 +1,4 @@
-"""What one task writes: Parquet by partition, bounded, with bounds of its columns, and nothing when it fails."""
+"""The files of one task: Parquet by partition, limited in number and memory, with bounds, and removed on failure."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from fairlead_spark.lake.storage import file_system
 SCHEMA = pa.schema(
     [("number", pa.int64()), ("text", pa.string()), ("at", pa.timestamp("us", "UTC")), ("day", pa.date32())]
 )
-# Hypothesis takes bounds without a zone. Python ends with the year 9999, and so do bounds that are rounded up.
+# Hypothesis needs bounds without a time zone. Python's calendar and rounded-up bounds end in the year 9999.
 MOMENTS = (datetime(1, 1, 2), datetime(9999, 12, 30))  # noqa: DTZ001
 START = datetime(2026, 11, 22, tzinfo=UTC)
 
 
 def batch(numbers: range, *, day: date | None = date(2026, 11, 22), zone: str = "UTC") -> pa.RecordBatch:
-    """Return rows as Spark hands them over: moments have the zone of the session."""
+    """Return rows as Spark passes them; timestamps have the time zone of the session."""
     at = pa.array([START + timedelta(microseconds=number) for number in numbers], pa.timestamp("us", zone))
     texts = pa.array([f"text {number}" for number in numbers])
     return pa.record_batch(
@@ -44,7 +44,7 @@ def task(folder: Path, *partition_by: str) -> TaskFiles:
 
 
 def written(folder: Path, file: DataFile) -> pa.Table:
-    """Return what a file holds."""
+    """Return the contents of a file."""
     return pq.ParquetFile(folder / file.path).read()
 
 
@@ -54,7 +54,7 @@ def names(folder: Path) -> list[str]:
 
 
 def test_each_partition_has_files_of_its_own(tmp_path: Path) -> None:
-    """Rows of two days in one batch, and rows without a day, end in files of these days without that column."""
+    """Rows are written to files of their partition, nulls included, without the partition column."""
     days = [date(2026, 11, 22), date(2026, 11, 23), None]
     mixed = pa.concat_batches(
         [batch(range(place * 10, place * 10 + 10), day=day) for place, day in enumerate(days)]
@@ -72,7 +72,7 @@ def test_each_partition_has_files_of_its_own(tmp_path: Path) -> None:
 
 
 def test_moments_are_stored_in_utc(tmp_path: Path) -> None:
-    """A session in another zone hands over the same moments, and the file holds them in UTC."""
+    """Timestamps of any session time zone are stored in UTC."""
     with task(tmp_path) as open_task:
         open_task.write(batch(range(3), zone="Asia/Kolkata"))
         [file] = open_task.finish()
@@ -82,7 +82,7 @@ def test_moments_are_stored_in_utc(tmp_path: Path) -> None:
 
 
 def test_a_task_that_fails_leaves_no_file(tmp_path: Path) -> None:
-    """Files that were finished and files that are open are gone when the task ends in an exception."""
+    """A failed task deletes its finished and its open files."""
     with pytest.raises(ZeroDivisionError), task(tmp_path, "day") as open_task:  # noqa: PT012 - the point is the middle
         for day in (1, 2, 3):
             open_task.write(batch(range(5), day=date(2026, 11, day)))
@@ -93,7 +93,7 @@ def test_a_task_that_fails_leaves_no_file(tmp_path: Path) -> None:
 
 
 def test_what_waits_and_what_is_open_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With hundreds of days in turn a task has a few files open, writes groups early, and loses no row."""
+    """A task with many partitions keeps few files open, flushes row groups early, and loses no row."""
     monkeypatch.setattr(lake_files, "OPEN_FILES_MAX", 3)
     monkeypatch.setattr(lake_files, "BUFFERED_BYTES_MAX", 2000)
     monkeypatch.setattr(lake_files, "FILE_BYTES_MAX", 4000)
@@ -112,7 +112,7 @@ def test_what_waits_and_what_is_open_is_bounded(tmp_path: Path, monkeypatch: pyt
 
 
 def test_names_of_folders_are_safe_and_values_are_kept(tmp_path: Path) -> None:
-    """A value with slashes and umlauts makes no folders of its own; the file's partition says the value as it is."""
+    """A partition value with special characters is escaped in the folder's name and unchanged in the log."""
     schema = pa.schema([("number", pa.int64()), ("place", pa.string())])
     rows = pa.record_batch([pa.array([1, 2]), pa.array(["../../a/ü", ""])], schema=schema)
     with TaskFiles(file_system(str(tmp_path), {}), schema, ["place"], "part", "snappy") as open_task:
@@ -127,7 +127,7 @@ def test_names_of_folders_are_safe_and_values_are_kept(tmp_path: Path) -> None:
     [(2_932_897, "is 10000-01-01"), (-719_163, "is 0000-12-31"), (2**31 - 1, "is .*2147483647.*")],
 )
 def test_a_day_that_no_reader_knows_is_refused(tmp_path: Path, days: int, says: str) -> None:
-    """The first and the last day of Python's calendar are partitions; those beyond are named with what is allowed."""
+    """The first and the last day of Python's calendar are valid partitions, and a day outside is refused."""
     known = [date.min, date.max]
     with task(tmp_path, "day") as open_task:
         for day in known:
@@ -148,7 +148,7 @@ def test_a_day_that_no_reader_knows_is_refused(tmp_path: Path, days: int, says: 
 
 
 def test_text_to_partition_by_is_utf8(tmp_path: Path) -> None:
-    """Bytes that Spark calls text are named as they are."""
+    """Bytes that are not UTF-8 are refused as a partition value."""
     schema = pa.schema([("number", pa.int64()), ("place", pa.string())])
     text = pa.array([b"a", b"\xff\xfe"]).view(pa.string())
     with (
@@ -172,7 +172,7 @@ def test_text_to_partition_by_is_utf8(tmp_path: Path) -> None:
     )
 )
 def test_bounds_hold_every_value(rows: list[tuple[int | None, str | None, datetime | None]]) -> None:
-    """No value is below the least or above the greatest that the log says; nulls are counted."""
+    """Every value is within the bounds in the log, and nulls are counted."""
     schema = pa.schema([("number", pa.int64()), ("text", pa.string()), ("at", pa.timestamp("us", "UTC"))])
     columns = {name: [row[place] for row in rows] for place, name in enumerate(schema.names)}
     sink = pa.BufferOutputStream()
@@ -193,7 +193,7 @@ def test_bounds_hold_every_value(rows: list[tuple[int | None, str | None, dateti
 
 
 def test_bounds_are_there_and_near() -> None:
-    """Bounds that are always missing or endless would hold every value too."""
+    """Bounds are present and close to the values."""
     long = "x" * 100
     moment = datetime(2026, 11, 22, 1, 2, 3, 456_001, tzinfo=UTC)
 
@@ -206,7 +206,7 @@ def test_bounds_are_there_and_near() -> None:
 
 
 def test_a_worker_does_not_wait_for_pandas() -> None:
-    """Writing files by two columns and their bounds imports no pandas, which takes seconds in each worker."""
+    """Writing files does not import pandas, which takes seconds in each worker."""
     program = """
 import sys
 import pyarrow as pa

@@ -12,13 +12,13 @@ from fairlead_spark.progress.group_progress import end_offsets  # noqa: E402 - t
 
 
 def source(end: object) -> object:
-    """Return what Spark says of a source that ended there."""
+    """Return Spark's progress of a source with the given end."""
     text = end if end is None else json.dumps(end)
     return listener.SourceProgress("a source", None, text, None, 0, 0.0, 0.0, {})
 
 
 def test_ends_of_our_sources_are_found_among_others() -> None:
-    """Offsets of several sources come together; numbers, files and other vendors' objects are left out."""
+    """Offsets of several Fairlead sources are merged, and other sources are ignored."""
     flights = StreamOffsets(
         {"flights": TopicOffsets("id", {0: PartitionOffset(7, 1), 3: PartitionOffset(9)})}
     )
@@ -35,7 +35,7 @@ def test_ends_of_our_sources_are_found_among_others() -> None:
 
 
 def test_a_partition_that_is_read_twice_counts_as_far_as_both_have_read() -> None:
-    """A topic that is joined with itself is two sources, each with limits of its own: the one behind has a lag."""
+    """The progress of a partition with two sources is the lower one."""
     behind, ahead = (
         StreamOffsets({"flights": TopicOffsets("id", {0: PartitionOffset(offset), 1: PartitionOffset(5)})})
         for offset in (3, 9)

@@ -14,12 +14,12 @@ HEADERS = types.ArrayType(
 
 
 def schema(**columns: object) -> types.StructType:
-    """Return a schema of these columns."""
+    """Return a schema of the given columns."""
     return types.StructType([types.StructField(name, kind) for name, kind in columns.items()])
 
 
 def test_the_columns_of_kafkas_sink_are_found_whatever_their_case() -> None:
-    """Names are compared without case; what only the log decides is left out."""
+    """Columns of Kafka's sink are found in any case, and columns that only the log decides are ignored."""
     given = schema(
         Key=types.BinaryType(),
         VALUE=types.StringType(),
@@ -73,7 +73,7 @@ def test_the_columns_of_kafkas_sink_are_found_whatever_their_case() -> None:
 def test_what_cannot_be_a_record_is_named_with_its_type(
     columns: dict[str, object], topic: str | None, message: str
 ) -> None:
-    """The message names the column, its type and what is allowed, before a task runs."""
+    """A column that cannot be written is refused with its type and the allowed types, before a task runs."""
     with pytest.raises(SchemaError) as refused:
         columns_of(schema(**columns), topic)
 

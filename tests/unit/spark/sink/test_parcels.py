@@ -12,7 +12,7 @@ RECORD = (("value", "v"),)
 def cut(
     table: pa.Table, columns: SinkColumns, topic: str | None = None
 ) -> list[tuple[str, int | None, list[object]]]:
-    """Return what goes where."""
+    """Return the topic, partition and values of each parcel."""
     return [
         (parcel.topic, parcel.partition, parcel.records.column("value").to_pylist())
         for parcel in parcels(table, columns, topic)
@@ -20,7 +20,7 @@ def cut(
 
 
 def test_rows_are_cut_by_topic_and_partition_in_their_order() -> None:
-    """Rows of one topic and partition stay in their order; those without a partition are left to their keys."""
+    """Rows are split by topic and partition in their order, and rows without a partition form one parcel."""
     table = pa.table(
         {
             "v": ["a", "b", "c", "d", "e", "f"],
@@ -38,7 +38,7 @@ def test_rows_are_cut_by_topic_and_partition_in_their_order() -> None:
 
 
 def test_rows_that_go_the_same_way_are_not_copied() -> None:
-    """With one topic and no partitions, or one, a parcel has the buffers of the table."""
+    """A table with one destination is sent without a copy."""
     table = pa.table({"v": ["a", "b"], "t": ["x", "x"], "p": pa.array([3, 3], pa.int32())})
 
     (parcel,) = parcels(table, SinkColumns(RECORD, "p", "t"), None)
@@ -50,7 +50,7 @@ def test_rows_that_go_the_same_way_are_not_copied() -> None:
 
 
 def test_rows_that_go_nowhere_are_refused() -> None:
-    """A row without a topic, and a partition below 0, are errors and not left out."""
+    """A row without a topic or with a negative partition is refused."""
     table = pa.table({"v": ["a", "b"], "t": ["x", None], "p": pa.array([0, -1], pa.int32())})
 
     with pytest.raises(SchemaError, match="column t is null in 1 of 2 rows"):
@@ -60,13 +60,13 @@ def test_rows_that_go_nowhere_are_refused() -> None:
 
 
 def texts_of(*raw: bytes | None) -> pa.Array:
-    """Return a column as Spark may have it: strings that nobody has looked at."""
+    """Return a column of strings that are not verified as UTF-8, as Spark passes them."""
     binary = pa.array(raw, pa.binary())
     return pa.Array.from_buffers(pa.string(), len(raw), binary.buffers())
 
 
 def test_topics_that_are_no_text_are_refused_by_row() -> None:
-    """With the bytes and what is allowed, whichever of Arrow's strings they are."""
+    """A topic that is not UTF-8 is refused with its row and bytes."""
     column = pa.chunked_array([texts_of(b"x", b"y"), texts_of(b"x", b"\xffz")])
     table = pa.table({"v": ["a", "b", "c", "d"], "t": column})
 
@@ -77,7 +77,7 @@ def test_topics_that_are_no_text_are_refused_by_row() -> None:
 
 
 def test_names_of_headers_that_are_no_text_are_refused_by_row() -> None:
-    """Before the broker refuses all records of their batch; rows without headers and values of any bytes are none."""
+    """A header name that is not UTF-8 is refused with its row, before the broker refuses the whole batch."""
     names = texts_of(b"trace", b"kind", None, b"\xfe", b"late")
     entries = pa.StructArray.from_arrays(
         [names, pa.array([b"\xff", b"v", b"v", b"v", None])], ["key", "value"]

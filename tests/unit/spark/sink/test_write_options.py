@@ -9,7 +9,7 @@ ADDRESS = "http://127.0.0.1:9520"
 
 
 def test_without_options_every_in_sync_replica_has_each_record_once_a_task() -> None:
-    """All replicas acknowledge and the producer is idempotent; with fewer acks it is not."""
+    """A writer is idempotent with acks=all by default, and not idempotent with fewer acks."""
     plain = WriteOptions.parse({"bootstrap": ADDRESS})
     given = {"TOPIC": "flights", "acks": "1", "compression": "ZSTD", "batchBytes": "65536"}
     quick = WriteOptions.parse({"bootstrap": ADDRESS, **given})
@@ -33,7 +33,7 @@ def test_without_options_every_in_sync_replica_has_each_record_once_a_task() -> 
     ],
 )
 def test_an_option_that_makes_no_sense_is_named(name: str, value: str, allowed: str) -> None:
-    """The message names the option, its value and what is allowed."""
+    """A wrong option is refused with its name, its value and the allowed values."""
     with pytest.raises(OptionError) as refused:
         WriteOptions.parse({"bootstrap": ADDRESS, name: value})
 
@@ -42,7 +42,7 @@ def test_an_option_that_makes_no_sense_is_named(name: str, value: str, allowed: 
 
 
 def test_the_value_of_an_unknown_option_is_not_told() -> None:
-    """It may be a secret whose name is slightly wrong."""
+    """The value of an unknown option is not printed, because it may be a secret."""
     with pytest.raises(OptionError, match=r"option topik is not allowed.* nearest: topic") as refused:
         WriteOptions.parse({"bootstrap": ADDRESS, "topik": "s3cret"})
 
@@ -50,6 +50,6 @@ def test_the_value_of_an_unknown_option_is_not_told() -> None:
 
 
 def test_an_idempotent_producer_needs_all_acknowledgements() -> None:
-    """Asked for together with acks=1 it is refused, and not switched off in silence."""
+    """An idempotent producer with acks=1 is refused."""
     with pytest.raises(OptionError, match="false with acks=1"):
         WriteOptions.parse({"bootstrap": ADDRESS, "acks": "1", "idempotent": "true"})
