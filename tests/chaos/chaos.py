@@ -1,10 +1,11 @@
 """Real brokers and etcd under load and faults, and a history that the checker judges.
 
-    python chaos.py --seconds 300 --faults kill-leader,pause-leader --seed 7
+python chaos.py --seconds 300 --faults kill-leader,pause-leader --seed 7
 
-Without `--faults` all faults are injected, in random order. Half the time producers are idempotent and retry; then, in
-a second history, every request is sent once. The program prints a JSON report of each and ends with 1 unless both are
-valid and the cluster became whole again. `--keep FOLDER` keeps the histories and every log there.
+Without `--faults` all faults are injected, in random order. In the first half of the time producers are idempotent and
+retry; in the second half, in a second history, every request is sent once. The program prints a JSON report of each
+history and ends with 1 unless both are valid and the cluster recovered. `--keep FOLDER` keeps the histories and every
+log in the folder.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from chaos_faults import ALONE, FAULTS, inject
 from chaos_run import Producers, as_document, chaos_run
 
 ACKNOWLEDGED_A_SECOND_MIN = 5.0
-"""Fewer acknowledged sends prove nothing: the faults met no load."""
+"""Acknowledged sends a second below which a run proves nothing, because the faults met no load."""
 
 
 async def run(
     folder: Path, arguments: argparse.Namespace, producers: Producers, seconds: float
 ) -> dict[str, Any]:
-    """Run once; returns the report."""
+    """Run once and return the report."""
     rng = random.Random(arguments.seed)
     known = FAULTS if arguments.etcd_members else ALONE
     names = arguments.faults.split(",") if arguments.faults else list(known)
@@ -77,7 +78,7 @@ def main() -> int:
     unknown = {name for name in arguments.faults.split(",") if name} - set(FAULTS)
     if unknown:
         parser.error(f"no fault is known as {', '.join(sorted(unknown))}; known are {', '.join(FAULTS)}")
-    # Clients warn of every broker that does not answer, which is expected here.
+    # Clients warn of every broker that does not answer, which is expected in a chaos run.
     logging.disable(logging.WARNING)
     with ExitStack() as stack:
         folder = arguments.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fairlead-")))

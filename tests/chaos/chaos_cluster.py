@@ -1,6 +1,6 @@
 """A cluster of real processes: etcd, brokers, and links between them that the test controls.
 
-Brokers keep their addresses: clients and other brokers find them again after a restart, always through the relays of
+Brokers keep their addresses, so that clients and other brokers find them after a restart, always through the relays of
 `links.py`.
 """
 
@@ -29,9 +29,9 @@ START_SECONDS: Final = 60.0
 CALL_SECONDS: Final = 10.0
 LEASE_SECONDS: Final = 3
 LAG_MS: Final = 4000
-"""Kafka's 30 s would be longer than most faults last here."""
+"""Milliseconds of `replica.lag.time.max.ms`; Kafka's 30 s would be longer than most faults last."""
 BYTECODE: Final = Path(__file__).parents[2] / "build" / "bytecode"
-"""Kept from run to run: compiling all modules is most of a first start."""
+"""Folder of bytecode that is kept between runs, because compiling all modules takes most of a first start."""
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ class ChaosCluster:
         return [node.url for node in self.nodes]
 
     def pids(self) -> dict[str, int]:
-        """Return the process of every broker that runs."""
+        """Return the process id of every running broker."""
         return {node.name: node.process.pid for node in self.nodes if node.process.running}
 
     def alive(self) -> list[Node]:
@@ -75,7 +75,7 @@ class ChaosCluster:
     # ------------------------------------------------------------------------------------------ start and end
 
     async def start(self, *nodes: Node) -> None:
-        """Start brokers side by side, all without arguments."""
+        """Start brokers concurrently, by default all."""
         async with asyncio.TaskGroup() as group:
             for node in nodes or self.nodes:
                 if not node.process.running:
@@ -88,7 +88,7 @@ class ChaosCluster:
             self.paused.discard(node.name)
 
     async def stop(self, *nodes: Node) -> list[int]:
-        """Stop brokers in order, side by side; return their exit codes."""
+        """Stop brokers gracefully and concurrently; return their exit codes."""
         return list(await asyncio.gather(*(asyncio.to_thread(node.process.stop, 60) for node in nodes)))
 
     def pause(self, *nodes: Node) -> None:
@@ -120,7 +120,7 @@ class ChaosCluster:
     # ------------------------------------------------------------------------------------------ queries
 
     async def metadata(self, topic: str) -> Metadata:
-        """Ask the brokers one after the other until one answers."""
+        """Ask the brokers one after another until one of them answers."""
         error: Exception | None = None
         async with http_client() as client:
             for node in self.alive():
@@ -141,7 +141,7 @@ class ChaosCluster:
     async def wait_for_partitions(
         self, topic: str, check: Any, seconds: float = 60.0
     ) -> list[PartitionMetadata]:
-        """Wait until all partitions satisfy a check; raises `TimeoutError` with their last state."""
+        """Wait until all partitions satisfy a check; raise `TimeoutError` with their last state."""
         partitions: list[PartitionMetadata] = []
         deadline = asyncio.get_running_loop().time() + seconds
         while asyncio.get_running_loop().time() < deadline:
@@ -188,7 +188,7 @@ async def call(
     headers: Mapping[str, str] | None = None,
     seconds: float = CALL_SECONDS,
 ) -> Answer:
-    """Send one request, bytes as they are and everything else as JSON; raises when no answer is received."""
+    """Send one request, bytes unchanged and other values as JSON; raise when no answer is received."""
     request = client.request(method, url).headers(dict(headers or {})).timeout(timedelta(seconds=seconds))
     if isinstance(body, bytes):
         request = request.body_bytes(body)
@@ -199,7 +199,7 @@ async def call(
 
 
 async def pause(seconds: float) -> None:
-    """Wait: faults have a duration, and loads have a rate."""
+    """Wait for the duration of a fault or between two sends."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await asyncio.Event().wait()
@@ -213,7 +213,7 @@ async def chaos_cluster(
     etcd_members: int = 1,
     environment: Mapping[str, str] | None = None,
 ) -> AsyncIterator[ChaosCluster]:
-    """Run a cluster; without etcd members it is one broker on its own coordination."""
+    """Run a cluster; without etcd members it is one broker with an embedded store."""
     cluster = ChaosCluster(folder)
     cluster.links = Links(cluster.pids)
     settings = {

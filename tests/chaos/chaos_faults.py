@@ -1,6 +1,6 @@
-"""The faults of a cluster: each is one function that begins it, lets the load continue, and ends it.
+"""The faults of a cluster: each function begins one fault, waits under load, and ends the fault.
 
-A fault returns whether it took effect: without a follower, for example, none was killed.
+A function returns whether its fault took effect: without a follower, for example, no follower is killed.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _one_way(run: ChaosRun, node: Node, rng: random.Random) -> set[Pair]:
 
 
 async def kill_all(run: ChaosRun, rng: random.Random) -> bool:
-    """All brokers are killed at once, and start again in a random order."""
+    """Kill all brokers at once, and start them again in a random order."""
     nodes = list(run.cluster.nodes)
     await run.cluster.kill(*nodes)
     await run.work(rng.uniform(0.1, 1.5 * LEASE_SECONDS))
@@ -137,7 +137,7 @@ async def kill_all(run: ChaosRun, rng: random.Random) -> bool:
 
 
 async def roll(run: ChaosRun, rng: random.Random) -> bool:
-    """Each broker is stopped in order and started again, the next one when all replicas are in sync."""
+    """Stop each broker gracefully and start it again, the next broker when all replicas are in sync."""
     for node in rng.sample(run.cluster.nodes, len(run.cluster.nodes)):
         assert await run.cluster.stop(node) == [0]
         await run.cluster.start(node)
@@ -147,7 +147,7 @@ async def roll(run: ChaosRun, rng: random.Random) -> bool:
 
 
 async def etcd_killed(run: ChaosRun, rng: random.Random) -> bool:
-    """A member of etcd, or the only one, is killed and started again."""
+    """Kill a member of etcd and start it again."""
     if run.cluster.etcd is None:
         return False
     member = rng.choice(run.cluster.etcd.members)
@@ -159,7 +159,7 @@ async def etcd_killed(run: ChaosRun, rng: random.Random) -> bool:
 
 
 async def etcd_paused(run: ChaosRun, rng: random.Random) -> bool:
-    """A member of etcd, or the only one, is paused."""
+    """Pause a member of etcd."""
     if run.cluster.etcd is None:
         return False
     member = rng.choice(run.cluster.etcd.members)
@@ -170,7 +170,7 @@ async def etcd_paused(run: ChaosRun, rng: random.Random) -> bool:
 
 
 async def slow_network(run: ChaosRun, rng: random.Random) -> bool:
-    """All traffic is slower, in both directions."""
+    """Delay all traffic in both directions."""
     run.cluster.links.delay_seconds = rng.choice((0.02, 0.1))
     await run.work(2 * LEASE_SECONDS)
     run.cluster.links.delay_seconds = 0.0
@@ -178,7 +178,7 @@ async def slow_network(run: ChaosRun, rng: random.Random) -> bool:
 
 
 async def nothing(run: ChaosRun, _rng: random.Random) -> bool:
-    """A quiet time in which the effects of earlier faults must end."""
+    """Wait without a fault, so that the effects of earlier faults must end."""
     await run.work(LEASE_SECONDS)
     return True
 
@@ -208,7 +208,7 @@ ALONE: Final = ("kill-all", "pause-leader", "restart-leader", "nothing")
 
 
 async def inject(run: ChaosRun, rng: random.Random, names: Iterable[str], seconds: float) -> None:
-    """Inject one fault after the other for so long, about a quarter of the time none; count the effective ones."""
+    """Inject one fault after another for `seconds`, no fault for about a quarter of the time; count effective faults."""
     names = sorted(names)
     until = run.history.now + seconds
     while run.history.now < until:

@@ -1,4 +1,4 @@
-"""One run: a cluster under load and faults, then everything healed, read and judged."""
+"""One run: a cluster under load and faults, which is healed, read and judged at the end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ACKNOWLEDGED_MIN: Final = 100
 
 
 class Producers(StrEnum):
-    """The way in which a history's producers send."""
+    """Kind of the producers of a history."""
 
     IDEMPOTENT = "idempotent"
     """Idempotent producers with retries."""
@@ -39,7 +39,7 @@ class Producers(StrEnum):
 
 
 class Client(Protocol):
-    """A client that works until it is stopped."""
+    """Client that works until it is stopped."""
 
     stopping: asyncio.Event
 
@@ -59,7 +59,7 @@ class ChaosRun:
     faults: dict[str, int] = field(default_factory=dict)
     """Number of times that each fault took effect."""
     unsettled: str = ""
-    """The reason why the cluster was not whole again in the end, or None."""
+    """Reason why the cluster did not recover, or an empty text."""
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     async def create_topic(self, replicas: int = 3, **config: object) -> None:
@@ -76,10 +76,10 @@ class ChaosRun:
         await self.cluster.wait_for_partitions(TOPIC, lambda each: each.leader is not None)
 
     def usual_load(self) -> None:
-        """Return clients for the promise of the history's settings, readers, and a client that asks for ends.
+        """Return producers for the promise of the settings, readers, and a client that asks for log ends.
 
-        One history checks one promise: with idempotence and retries of the SDK every record is stored exactly
-        once, without both a write without an answer is stored once or not at all.
+        One history checks one promise. With idempotence and retries every record is stored exactly once. Without both,
+        a write without an answer is stored once or not at all.
         """
         cluster, history = self.cluster, self.history
         everywhere = range(self.partitions)
@@ -106,7 +106,7 @@ class ChaosRun:
             self._tasks.append(asyncio.create_task(client.run()))
 
     async def work(self, seconds: float) -> None:
-        """Let the load continue for a while; raises the error of a client that failed."""
+        """Continue the load for `seconds`; raise the error of a client that failed."""
         if not self._tasks:
             await pause(seconds)
             return
@@ -115,7 +115,7 @@ class ChaosRun:
             task.result()
 
     async def wait_for_acknowledgements(self, count: int, seconds: float = 30.0) -> None:
-        """Wait until so many more sends were acknowledged; raises `TimeoutError`."""
+        """Wait until `count` more sends are acknowledged; raise `TimeoutError` otherwise."""
         before = self.history.count("send", "ok")
         async with asyncio.timeout(seconds):
             while self.history.count("send", "ok") < before + count:
@@ -131,7 +131,7 @@ class ChaosRun:
         return (await self.cluster.partitions(TOPIC))[number]
 
     async def finish(self) -> Report:
-        """Heal, end the load, wait until the cluster is whole, read everything, judge."""
+        """Heal all faults, end the load, wait for the cluster's recovery, read all records and judge the history."""
         await self.cluster.heal()
         self.history.note("heal", "ok")
         await self.work(2.0)
@@ -161,7 +161,7 @@ class ChaosRun:
         assert not late, f"clients hang: {late}"
 
     async def _settle(self) -> None:
-        """Wait until every partition has a leader and every replica is in sync, as they must be after faults."""
+        """Wait until every partition has a leader and every replica is in sync, which must follow the end of faults."""
         try:
             await self.cluster.wait_for_partitions(
                 TOPIC,
@@ -197,7 +197,7 @@ async def chaos_run(
 
 
 async def post(run: ChaosRun, path: str, body: object) -> Answer:
-    """Request a change of the topic from any broker, again until it is done or 20 s are over."""
+    """Send a change of the topic to any broker, and repeat the request for up to 20 s until it succeeds."""
     async with asyncio.timeout(20), http_client() as client:
         for node in itertools.cycle(run.cluster.nodes):
             if node in run.cluster.alive():
@@ -210,7 +210,7 @@ async def post(run: ChaosRun, path: str, body: object) -> Answer:
 
 
 def assert_good(run: ChaosRun, report: Report) -> None:
-    """Fail unless the history is valid, the cluster is whole again, and the load was large enough."""
+    """Fail unless the history is valid, the cluster recovered and the load was large enough."""
     assert (report.verdict, report.anomalies, report.undecided) == ("valid", {}, []), as_document(run, report)
     assert not run.unsettled, run.unsettled
     assert report.acknowledged >= ACKNOWLEDGED_MIN, as_document(run, report)

@@ -1,4 +1,4 @@
-"""Tests of this folder run real processes alone; a test with etcd builds it first.
+"""Tests of this folder run real processes exclusively; a test with etcd builds it first.
 
 `make chaos CHAOS=--scenarios` runs the tests that are marked `scenario`.
 """

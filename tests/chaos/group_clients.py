@@ -1,4 +1,4 @@
-"""Members of a consumer group that commit the records they were given, and record both in a history."""
+"""Members of a consumer group that commit the delivered records and record both in a history."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Addressed(Protocol):
 
 
 class GroupReader:
-    """The SDK's consumer as a member: every batch is recorded, then committed, before the next one is read."""
+    """The SDK's consumer as a member: every batch is recorded and committed before the next batch is read."""
 
     def __init__(
         self, cluster: Addressed, history: HistoryRecorder, topic: str, group: str = GROUP, **more: Any
@@ -37,7 +37,7 @@ class GroupReader:
         """Number of times that each partition was assigned."""
 
     async def run(self) -> None:
-        """Read until stopped; after an error another member takes its place."""
+        """Read until stopped; after an error another member replaces this one."""
         while not self.stopping.is_set():
             try:
                 await self._read(self._history.process())
@@ -79,7 +79,7 @@ class GroupReader:
         place = TopicPartition(self._topic, batch.partition)
         epoch = consumer.membership.member_epoch
         number = self._history.begin_commit(process, self._group, key, batch.next_offset, epoch)
-        # An earlier attempt may have been carried out, however this one ended.
+        # An earlier attempt may have been carried out, whatever the last error was.
         outcome = "info"
         try:
             await consumer.commit({place: batch.next_offset})

@@ -16,7 +16,7 @@ from member_process import MemberProcess
 from producing_clients import SdkProducer
 
 LONG: Final[dict[str, Any]] = {"session_timeout": "30s"}
-"""Longer than a fault lasts: no member is removed by mistake, so no partition may move."""
+"""Session longer than any fault: no member is removed by mistake, so that no partition may move."""
 
 
 @asynccontextmanager
@@ -30,7 +30,7 @@ async def group_run(folder: Path, partitions: int = PARTITIONS) -> AsyncIterator
 
 
 def start_members(run: ChaosRun, count: int, **more: Any) -> list[GroupReader]:
-    """Start so many members in this process."""
+    """Start `count` members in this process."""
     readers = [GroupReader(run.cluster, run.history, TOPIC, **more) for _ in range(count)]
     run.start(*readers)
     return readers
@@ -40,7 +40,7 @@ def start_members(run: ChaosRun, count: int, **more: Any) -> list[GroupReader]:
 async def member_processes(
     run: ChaosRun, folder: Path, count: int, **more: Any
 ) -> AsyncIterator[list[MemberProcess]]:
-    """Yield members that can be killed; all of them are ended afterwards."""
+    """Yield members that can be killed; stop all of them afterwards."""
     async with AsyncExitStack() as stack:
         members = []
         for _ in range(count):
@@ -52,19 +52,19 @@ async def member_processes(
 
 
 async def settled(run: ChaosRun, members: int) -> int:
-    """Wait until so many members share all partitions; returns the group's epoch."""
+    """Wait until `members` members share all partitions; return the group epoch."""
     found = await wait_for_group(run.cluster, GROUP, is_settled(members, places_of(TOPIC, run.partitions)))
     return found.epoch
 
 
 async def shares(run: ChaosRun) -> dict[str, set[Place]]:
-    """Return what each member owns, by its id."""
+    """Return the partitions of each member, by its id."""
     description = await wait_for_group(run.cluster, GROUP, lambda _: True)
     return {member.member_id: set(owned(member)) for member in description.members}
 
 
 async def named_shares(run: ChaosRun) -> dict[str | None, set[Place]]:
-    """Return what each static member owns, by its name."""
+    """Return the partitions of each static member, by its instance id."""
     description = await wait_for_group(run.cluster, GROUP, lambda _: True)
     return {member.instance_id: set(owned(member)) for member in description.members}
 
@@ -76,20 +76,20 @@ async def coordinator(run: ChaosRun) -> Node:
 
 
 async def until(run: ChaosRun, check: Callable[[], bool]) -> None:
-    """Wait for a condition in this process; raises `TimeoutError`."""
+    """Wait for a condition in this process; raise `TimeoutError` otherwise."""
     async with asyncio.timeout(60):
         while not check():
             await run.work(0.1)
 
 
 async def finish(run: ChaosRun, *members: MemberProcess, unheard: bool = False) -> int:
-    """Heal, end the load, wait until the group has read all, judge; return the number of repeated records.
+    """Heal all faults, end the load, wait until the group has read all records, judge; return the number of repeats.
 
     `unheard`: a member may have been cut off for longer than its session.
     """
     await run.cluster.heal()
     await run.wait_for_acknowledgements(50)
-    # Producers end first: a burst that is stored after the lag was zero would not be read.
+    # Producers stop first: a burst that is stored after the lag was zero would not be read.
     await run.stop_clients(SdkProducer)
     await wait_for_lag(run.cluster, GROUP, places_of(TOPIC, run.partitions))
     for member in members:

@@ -1,4 +1,4 @@
-"""Observes a consumer group from outside: the descriptions of brokers, the records of the store, their invariants."""
+"""Observes a consumer group from outside: descriptions of brokers, records of the store, and their invariants."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ Place = tuple[str, int]
 
 
 def owned(member: MemberDescription) -> Iterator[Place]:
-    """Yield the partitions that a member owns: the assigned ones, and those it has yet to give up."""
+    """Yield the partitions that a member owns: assigned partitions and partitions not yet revoked."""
     for each in (*member.assignment, *member.revoking):
         for partition in each.partitions:
             yield each.topic, partition
 
 
 def owned_twice(description: GroupDescription) -> list[Place]:
-    """Return the partitions with more than one owner, of which there must never be any."""
+    """Return the partitions with more than one owner, of which there must be none."""
     count = Counter(place for member in description.members for place in owned(member))
     return [place for place, owners in count.items() if owners > 1]
 
 
 def is_settled(members: int, places: set[Place]) -> Callable[[GroupDescription], bool]:
-    """Return whether so many members have reached their assignment, and share exactly these partitions."""
+    """Return whether `members` members have reached their assignment and share exactly these partitions."""
 
     def check(description: GroupDescription) -> bool:
         found = [place for member in description.members for place in owned(member)]
@@ -64,7 +64,7 @@ def places_of(topic: str, partitions: int) -> set[Place]:
 
 
 async def ask_any(cluster: ChaosCluster, client: Client, path: str) -> Answer | None:
-    """Ask the running brokers one after the other; return None when none answers 200."""
+    """Ask the running brokers one after another; return None when none of them answers 200."""
     for node in cluster.alive():
         with suppress(PyreqwestError):
             answer = await call(client, "GET", f"{node.url}{path}", seconds=5.0)
@@ -79,7 +79,7 @@ async def wait_for_group(
     check: Callable[[GroupDescription], bool],
     seconds: float = WAIT_SECONDS,
 ) -> GroupDescription:
-    """Wait until a group satisfies a condition; raises `TimeoutError` with its last state."""
+    """Wait until a group satisfies a condition; raise `TimeoutError` with its last state."""
     description: GroupDescription | None = None
     deadline = asyncio.get_running_loop().time() + seconds
     async with http_client() as client:
@@ -98,7 +98,7 @@ async def wait_for_group(
 async def wait_for_lag(
     cluster: ChaosCluster, group: str, places: set[Place], seconds: float = WAIT_SECONDS
 ) -> None:
-    """Wait until a group has committed the end of all these partitions; raises `TimeoutError` with its last lag."""
+    """Wait until a group has committed the ends of all these partitions; raise `TimeoutError` with its last lag."""
     lag: LagAnswer | None = None
     deadline = asyncio.get_running_loop().time() + seconds
     async with http_client() as client:
@@ -114,16 +114,16 @@ async def wait_for_lag(
 
 
 class OwnershipWatch:
-    """Reads the owners of partitions as often as it can, from any broker and the store; no partition may have two."""
+    """Reads the owners of partitions repeatedly from any broker and from the store; no partition may have two."""
 
     def __init__(self, cluster: ChaosCluster, group: str) -> None:
         self._cluster, self._group = cluster, group
         self._urls = itertools.cycle(cluster.urls)
         self.stopping = asyncio.Event()
         self.told = 0
-        """Descriptions that brokers gave."""
+        """Number of descriptions that brokers answered."""
         self.read = 0
-        """Reads of the members' records."""
+        """Number of reads of the member records."""
         self.findings: list[str] = []
 
     async def run(self) -> None:
@@ -167,7 +167,7 @@ class OwnershipWatch:
 
 
 def deliveries(events: list[dict[str, Any]], group: str) -> dict[str, dict[int, list[tuple[int, int]]]]:
-    """Return by partition and offset the processes of a group that were given it, each with its event."""
+    """Return by partition and offset the processes of a group that received the record, each with its event."""
     found: defaultdict[str, dict[int, list[tuple[int, int]]]] = defaultdict(dict)
     for number, event in enumerate(events):
         if event["op"] == "poll" and event.get("group") == group:
@@ -177,11 +177,11 @@ def deliveries(events: list[dict[str, Any]], group: str) -> dict[str, dict[int, 
 
 
 def assert_consumed_by(events: list[dict[str, Any]], group: str, *, unheard: bool = False) -> int:
-    """Fail unless the group was given every record, and a second time only after its partition had moved.
+    """Fail unless the group received every record, and received a record again only after its partition moved.
 
-    `unheard`: members may have been cut off for longer than their session. Such a member reads the records that it
-    holds until it learns that its partitions have another owner; the checker sees by the epochs that it commits
-    none of them. Return how many records were given more than once.
+    `unheard`: members may have been cut off for longer than their session. Such a member reads prefetched records until
+    it learns that its partitions have another owner; the checker sees by the committed epochs that it commits none of
+    them. Return how many records were delivered more than once.
     """
     given = deliveries(events, group)
     lost = [

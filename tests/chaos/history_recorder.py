@@ -1,4 +1,4 @@
-"""Records the requests of clients and their answers, in the order in which one clock saw them."""
+"""Records the requests of clients and their answers, in the order of one clock."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ Event = dict[str, Any]
 
 
 class HistoryRecorder:
-    """The history of one run. Every process and request in it has its own number."""
+    """The history of one run, in which every process and every request has a number."""
 
     def __init__(self, settings: Event) -> None:
-        """Begin with the settings of the workload."""
+        """Start with the settings of the workload."""
         self.events: list[Event] = [{"op": "settings", **settings}]
         self._begun = time.monotonic()
         self._requests = 0
@@ -23,11 +23,11 @@ class HistoryRecorder:
 
     @property
     def now(self) -> float:
-        """Seconds since the beginning."""
+        """Seconds since the start of the history."""
         return round(time.monotonic() - self._begun, 6)
 
     def process(self) -> int:
-        """Return a new number for a process; a process with an unknown outcome continues as another one."""
+        """Return a new process number; a process with an unknown outcome continues under another number."""
         self._processes += 1
         return self._processes
 
@@ -36,7 +36,7 @@ class HistoryRecorder:
         self.events.append({"op": op, "type": kind, "time": self.now, **more})
 
     def begin_send(self, process: int, key: str, values: list[str] | None = None) -> tuple[int, list[str]]:
-        """Record the start of a send, with a new value if none is given; return the request's number too."""
+        """Record the start of a send, with a new value if none is given; also return the request's number."""
         self._requests += 1
         sent = values or [f"{process}.{self._requests}"]
         self.note("send", "invoke", process=process, id=self._requests, key=key, values=sent)

@@ -1,8 +1,8 @@
 """The network between the processes of a cluster: all connections are relayed, and can be held, cut or delayed.
 
-A node is a name: `broker-1`, `etcd`, `clients`. A connection belongs to the node whose relay it reached and to the node
-whose process opened it, which the system's own table of sockets shows. Blocked traffic is a set of directed pairs of
-nodes, so a partition may be one-way.
+A node is a name: `broker-1`, `etcd`, `clients`. A connection belongs to the node of its relay and to the node whose
+process opened it, as the system's table of sockets shows. Blocked traffic is a set of directed pairs of nodes, so that
+a partition may be one-way.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ Pair = tuple[str, str]
 
 @dataclass(slots=True)
 class AnswerTrouble:
-    """Trouble with answers on their way to clients: half of a share is lost, the other half is late."""
+    """Trouble with answers on their way to clients: half of the affected answers are lost, half are late."""
 
     share: float
-    """Share of all pieces from brokers."""
+    """Share of all pieces from brokers that are affected."""
     rng: random.Random
     seconds_max: float = 2.0
     """Delay of a late piece."""
@@ -36,7 +36,7 @@ class AnswerTrouble:
     late: int = field(default=0, init=False)
 
     async def lets_pass(self) -> bool:
-        """Decide about a piece; False: it is lost and its connection is broken, as the waiting client must find."""
+        """Return whether a piece passes; False loses the piece and breaks its connection, which the client must notice."""
         chance = self.rng.random()
         if chance < self.share / 2:
             self.lost += 1
@@ -50,10 +50,10 @@ class AnswerTrouble:
 
 
 class Links:
-    """All relays of a cluster, and the traffic that is blocked between its nodes."""
+    """All relays of a cluster, and the blocked traffic between its nodes."""
 
     def __init__(self, pids: Callable[[], dict[str, int]]) -> None:
-        """Take a function that returns the name of every running node's process."""
+        """Take a function that returns the name of every running node by its process id."""
         self._pids = pids
         self._servers: list[asyncio.Server] = []
         self._passages: set[_Passage] = set()
@@ -63,7 +63,7 @@ class Links:
         self.trouble: AnswerTrouble | None = None
         """Trouble of clients; brokers and etcd have none."""
         self.held_bytes = 0
-        """Amount that was blocked so far: a partition that blocked nothing proves nothing."""
+        """Number of blocked bytes; a partition that blocked nothing proves nothing."""
 
     async def relay(self, target: str, port: int) -> int:
         """Relay to a port of a node; returns the port to connect to."""
@@ -76,12 +76,12 @@ class Links:
         return int(server.sockets[0].getsockname()[1])
 
     def block(self, pairs: Iterable[Pair]) -> None:
-        """Hold all further bytes between these; connections stay open, as on a network that loses packets."""
+        """Hold all further bytes between these nodes; connections stay open, as on a network that loses packets."""
         self._blocked |= frozenset(pairs)
         self._regulate()
 
     def cut(self, pairs: Iterable[Pair]) -> None:
-        """Break the connections between these, and refuse new ones until they are mended."""
+        """Break the connections between these nodes, and refuse new connections until they are mended."""
         broken = frozenset(pairs)
         self._blocked |= broken
         for passage in tuple(self._passages):
@@ -90,7 +90,7 @@ class Links:
         self._regulate()
 
     def mend(self, *, lose_held: bool = False) -> None:
-        """End every fault, and release held bytes unless they are to be lost with their connections."""
+        """End every fault; release held bytes, or lose them with their connections."""
         if lose_held:
             for passage in tuple(self._passages):
                 if self._blocks(passage.source, passage.target) or self._blocks(
@@ -183,7 +183,7 @@ class _Passage:
         self.forward, self.back = asyncio.Event(), asyncio.Event()
 
     def regulate(self, blocked: frozenset[Pair]) -> None:
-        """Open and close both directions."""
+        """Open or close both directions."""
         for gate, pair in (
             (self.forward, (self.source, self.target)),
             (self.back, (self.target, self.source)),
@@ -194,7 +194,7 @@ class _Passage:
                 gate.set()
 
     def abort(self) -> None:
-        """Break the connection; held bytes are lost."""
+        """Break the connection and lose its held bytes."""
         for writer in self.writers:
             writer.transport.abort()
         self.forward.set()

@@ -1,7 +1,7 @@
 """A member of a group in a process of its own, which can be killed without leaving the group.
 
-Run as a program it is the member; it writes its events to a file, line by line, which are inserted in order among the
-other events once it has ended.
+Run as a program, this module is the member. It writes its events line by line to a file; when it has ended, the events
+are merged by time into the history.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from group_clients import GROUP, GroupReader
 from history_recorder import HistoryRecorder
 
 NUMBERS_EACH: Final = 1_000_000
-"""Processes and requests of one member have numbers that no other member has."""
+"""Range of process and request numbers of one member, distinct from those of other members."""
 _LIVES: Final = itertools.count(1)
 
 
 @dataclass(frozen=True, slots=True)
 class _Addresses:
-    """The brokers' addresses, all that a reader needs of the cluster."""
+    """Addresses of the brokers, the only part of the cluster that a reader needs."""
 
     urls: list[str]
 
 
 class _WrittenHistory(HistoryRecorder):
-    """Writes every event at once: a kill loses none."""
+    """Writes every event at once, so that a kill loses none."""
 
     def __init__(self, path: Path, begun: float, first: int) -> None:
         super().__init__({})
@@ -75,7 +75,7 @@ class MemberProcess:
             "begun": time.monotonic() - self.history.now,
             "first": first,
         }
-        # Its own path, so that it finds the same modules as this process.
+        # The same module path as this process, so that the member finds the same modules.
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(each for each in sys.path if each)}
         with file.with_suffix(".log").open("wb") as log:
             self._process = subprocess.Popen(
@@ -84,7 +84,7 @@ class MemberProcess:
 
     @property
     def has_assigned(self) -> bool:
-        """Whether the present process was given partitions."""
+        """Whether the present process has been assigned partitions."""
         return b'"op":"assign"' in self._files[-1].read_bytes() if self._files[-1].exists() else False
 
     def pause(self) -> None:
@@ -103,7 +103,7 @@ class MemberProcess:
         await self._end(signal.SIGKILL)
 
     async def stop(self) -> None:
-        """Stop the process in order; the member leaves the group."""
+        """Stop the process gracefully; the member leaves the group."""
         code = await self._end(signal.SIGTERM)
         assert code == 0, self._files[-1].with_suffix(".log").read_text()[-2000:]
 
@@ -115,12 +115,12 @@ class MemberProcess:
         return await asyncio.to_thread(process.wait, 60)
 
     def tell(self) -> None:
-        """Add the member's events to the history in order of time, while no other client writes to it."""
+        """Merge the member's events into the history by time, while no other client writes to the history."""
         decoder = msgspec.json.Decoder(dict[str, Any])
         events = self.history.events
         for file in self._files:
             lines = file.read_bytes().splitlines(keepends=True) if file.exists() else []
-            # A kill may have cut the last line off.
+            # A kill may have truncated the last line.
             events += [decoder.decode(line) for line in lines if line.endswith(b"\n")]
         self._files.clear()
         events[1:] = sorted(events[1:], key=lambda event: float(event["time"]))

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 BATCHES: Final = "application/vnd.fairlead.batches"
 BURST: Final = 8
-"""Records that an idempotent process has under way at once."""
+"""Number of records that an idempotent process has under way."""
 PAUSE_SECONDS: Final = 0.02
 REFUSED_PAUSE_SECONDS: Final = 0.2
 REQUEST_SECONDS: Final = 15.0
 
 
 def round_robin(cluster: ChaosCluster, first: int) -> Iterator[str]:
-    """Return all brokers in turn, dead ones too, as a plain load balancer does."""
+    """Return all brokers in turn, including dead brokers, as a plain load balancer does."""
     return itertools.islice(itertools.cycle(cluster.urls), first, None)
 
 
@@ -42,7 +42,7 @@ def outcome_of(error: FairleadError) -> str:
 
 
 class SdkProducer:
-    """The SDK's producer, on some partitions: idempotent with several records under way, or once each."""
+    """The SDK's producer on some partitions: idempotent with several records under way, or with single sends."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class SdkProducer:
             **more,  # type: ignore[arg-type]
         )
         await producer.start()
-        # A record that was not delivered has reported that to its own delivery.
+        # The delivery of each record has already reported its failure.
         stack.push_async_callback(_close, producer)
         return producer
 
@@ -120,7 +120,7 @@ async def _close(producer: Producer) -> None:
 
 
 class PlainProducer:
-    """Plain requests to one broker after the other, each once: stored once or not at all without an answer."""
+    """Plain requests to one broker after another, each sent once: stored once, or without an answer perhaps not stored."""
 
     def __init__(self, cluster: ChaosCluster, history: HistoryRecorder, topic: str, partition: int) -> None:
         self._history = history

@@ -1,4 +1,4 @@
-"""Clients that read records and ask for ends during faults, and clients that read everything after the faults."""
+"""Clients that read records and ask for log ends during faults, and a client that reads all records afterwards."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ASK_SECONDS: Final = 0.3
 
 
 class SdkReader:
-    """The SDK's consumer on every partition, from the start; after an error another one takes its position."""
+    """The SDK's consumer on every partition from the start; after an error another consumer continues its position."""
 
     def __init__(
         self, cluster: ChaosCluster, history: HistoryRecorder, topic: str, partitions: int, **more: Any
@@ -48,7 +48,7 @@ class SdkReader:
                 await pause(REFUSED_PAUSE_SECONDS)
 
     def _forget(self, error: LogTruncatedError) -> None:
-        """Continue at the end of the remaining log: records beyond it count as never read."""
+        """Continue at the end of the remaining log; records beyond this end count as never read."""
         end = error.data["end_offset"]
         assert isinstance(end, int), error.data
         self._positions = {partition: min(position, end) for partition, position in self._positions.items()}
@@ -76,7 +76,7 @@ class SdkReader:
 
 
 class PlainReader:
-    """Plain fetches of one partition, from one broker after the other."""
+    """Plain fetches of one partition, from one broker after another."""
 
     def __init__(self, cluster: ChaosCluster, history: HistoryRecorder, topic: str, partition: int) -> None:
         self._cluster, self._history = cluster, history
@@ -110,7 +110,7 @@ class PlainReader:
 
 
 class Asker:
-    """Asks one broker after the other for the end of every partition."""
+    """Asks one broker after another for the end of every partition."""
 
     def __init__(self, cluster: ChaosCluster, history: HistoryRecorder, topic: str, partitions: int) -> None:
         self._history, self._topic, self._partitions = history, topic, partitions
@@ -135,7 +135,7 @@ class Asker:
 async def fetch(
     client: Client, url: str, topic: str, partition: int, offset: int
 ) -> tuple[list[list[object]], int, int | None] | None:
-    """Fetch from one broker: records, the next offset, the high watermark; None when it was refused."""
+    """Fetch from one broker; return records, next offset and high watermark, or None when it refuses."""
     path = f"/v1/topics/{topic}/partitions/{partition}/records?offset={offset}&max_wait_ms=200"
     try:
         answer = await call(client, "GET", url + path, headers={"accept": BATCHES}, seconds=5.0)
@@ -156,7 +156,7 @@ async def fetch(
 
 
 async def ask_end(client: Client, url: str, topic: str, partition: int) -> int | None:
-    """Ask one broker for the high watermark; None when the broker refuses."""
+    """Ask one broker for the high watermark; return None when the broker refuses."""
     try:
         answer = await call(
             client, "GET", f"{url}/v1/topics/{topic}/partitions/{partition}/offsets", seconds=5.0
@@ -173,9 +173,9 @@ def _header(answer: Answer, name: str) -> str | None:
 async def read_everything(
     cluster: ChaosCluster, history: HistoryRecorder, topic: str, partitions: int, seconds: float = 60.0
 ) -> None:
-    """Read every partition from its first offset to its end with a fresh client, and record the end.
+    """Read every partition from its first offset to its end with a new client, and record the end.
 
-    When records do not arrive in time the history has no end, and its verdict is unknown.
+    When records are not received in time, the history has no end, and its verdict is unknown.
     """
     process, ends = history.process(), {}
     keys = [f"{topic}-{partition}" for partition in range(partitions)]

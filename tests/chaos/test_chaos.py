@@ -15,7 +15,7 @@ from history_checker import check
 @pytest.mark.scenario
 @pytest.mark.parametrize("producers", Producers)
 async def test_one_broker_keeps_its_promises_under_faults(tmp_path: Path, producers: Producers) -> None:
-    """A single broker that is killed, paused and stopped under load gives a valid history."""
+    """A single broker that is killed, paused and stopped under load produces a valid history."""
     async with chaos_run(tmp_path, 1, producers=producers, etcd_members=0) as run:
         await run.create_topic()
         run.usual_load()
@@ -25,7 +25,7 @@ async def test_one_broker_keeps_its_promises_under_faults(tmp_path: Path, produc
 
     assert (report.verdict, report.anomalies, report.undecided) == ("valid", {}, [])
     assert run.faults, "nothing happened to the broker"
-    # The same history with a record that no reader got at the end is invalid.
+    # The same history is invalid when a record that all readers got is removed from it at the end.
     acknowledged = next(
         event for event in run.history.events if event["op"] == "send" and event["type"] == "ok"
     )
@@ -50,10 +50,10 @@ async def test_one_broker_keeps_its_promises_under_faults(tmp_path: Path, produc
 async def test_a_cluster_keeps_its_promises_under_faults(
     tmp_path: Path, producers: Producers, seed: int
 ) -> None:
-    """Leaders of a cluster with three brokers and etcd are killed, paused, stopped and cut off in a random order.
+    """A cluster of three brokers with etcd keeps its promises while leaders are killed, paused, stopped and cut off.
 
-    With idempotence every record is stored exactly once; without it, and without retries, a write without an answer
-    is stored once or not at all.
+    With idempotence every record is stored exactly once. Without idempotence and retries, a write without an answer is
+    stored once or not at all.
     """
     faults = {"kill-leader", "pause-leader", "restart-leader", "part-from-all", "part-one-way", "kill-etcd"}
     async with chaos_run(tmp_path, producers=producers) as run:
@@ -69,7 +69,7 @@ async def test_a_cluster_keeps_its_promises_under_faults(
 @pytest.mark.scenario
 @pytest.mark.etcd
 async def test_an_election_of_etcd_loses_nothing(tmp_path: Path) -> None:
-    """The leader of etcd is killed under load, then the controller: a late lease causes no wrong election."""
+    """Records are kept when the leader of etcd and then the controller are killed, and a late lease elects no leader."""
     async with chaos_run(tmp_path, etcd_members=3) as run:
         await run.create_topic(min_insync_replicas=2)
         run.usual_load()

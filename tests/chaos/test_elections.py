@@ -17,20 +17,20 @@ pytestmark = pytest.mark.etcd
 
 
 async def _produce_more(run: ChaosRun, count: int) -> None:
-    """Produce beside the other clients until so many more sends are acknowledged."""
+    """Produce in addition to the other clients until `count` more sends are acknowledged."""
     run.start(PlainProducer(run.cluster, run.history, TOPIC, 0))
     await run.wait_for_acknowledgements(count)
 
 
 async def _produce(run: ChaosRun, count: int) -> None:
-    """Produce by plain requests until so many are acknowledged, and stop."""
+    """Produce by plain requests until `count` are acknowledged, and stop."""
     await _produce_more(run, count)
     await run.stop_clients()
 
 
 @pytest.mark.scenario
 async def test_an_eligible_replica_leads_when_the_last_in_sync_one_is_gone(tmp_path: Path) -> None:
-    """Two brokers stop in order and the last one is killed: an eligible replica, which has every record, leads."""
+    """An eligible replica leads after two brokers stop and the last in-sync replica is killed."""
     async with chaos_run(tmp_path, producers=Producers.ONCE, partitions=1) as run:
         await run.create_topic(min_insync_replicas=2)
         await _produce(run, 100)
@@ -55,7 +55,7 @@ async def test_an_eligible_replica_leads_when_the_last_in_sync_one_is_gone(tmp_p
 
 @pytest.mark.scenario
 async def test_readers_learn_of_a_truncation_by_an_unclean_election(tmp_path: Path) -> None:
-    """The last in-sync replica is gone for good: a shorter log leads, and readers beyond its end get an error."""
+    """Consumers get an error beyond the end of a shorter log that leads after an unclean election."""
     async with chaos_run(tmp_path, producers=Producers.ONCE, partitions=1, settings={"unclean": True}) as run:
         await _set_in_cluster(run, "unclean.leader.election.delay.ms", 500)
         await run.create_topic(unclean_leader_election_enable=True, min_insync_replicas=1)
@@ -99,7 +99,9 @@ async def test_readers_learn_of_a_truncation_by_an_unclean_election(tmp_path: Pa
 
 @pytest.mark.scenario
 async def test_an_unclean_election_needs_permission(tmp_path: Path) -> None:
-    """Without the topic's permission no replica leads until the last in-sync replica is back, and no record is lost."""
+    """A partition has no leader without its in-sync replicas when unclean elections are not allowed, and loses no
+    record.
+    """
     async with chaos_run(tmp_path, producers=Producers.ONCE, partitions=1) as run:
         await run.create_topic(min_insync_replicas=1)
         await _produce(run, 50)
@@ -131,7 +133,7 @@ async def _set_in_cluster(run: ChaosRun, key: str, value: object) -> None:
 
 @pytest.mark.scenario
 async def test_an_operator_may_elect_uncleanly(tmp_path: Path) -> None:
-    """An unclean election that an operator requests by name happens at once, if the topic allows it."""
+    """An unclean election that an operator requests happens at once if the topic allows it."""
     async with chaos_run(tmp_path, producers=Producers.ONCE, partitions=1, settings={"unclean": True}) as run:
         await _set_in_cluster(run, "unclean.leader.election.delay.ms", 600_000)
         await run.create_topic(unclean_leader_election_enable=True, min_insync_replicas=1)

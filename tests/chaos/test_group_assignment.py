@@ -1,4 +1,4 @@
-"""Kafka's AssignmentValidation, consume_bench_test and consumer_group_command_test, on one cluster for all."""
+"""Kafka's AssignmentValidation, consume_bench_test and consumer_group_command_test on one shared cluster."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _NAMES: Final = itertools.count()
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ChaosCluster]:
-    """Three brokers without faults."""
+    """Yield three brokers without faults."""
     async with chaos_cluster(tmp_path_factory.mktemp("cluster")) as running:
         yield running
 
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def topic(cluster: ChaosCluster) -> str:
-    """A topic of its own for each test."""
+    """Return a new topic for each test."""
     return await _create(cluster)
 
 
@@ -58,7 +58,7 @@ async def _produce(cluster: ChaosCluster, topic: str) -> set[bytes]:
 
 
 async def _take(consumer: Consumer, got: Counter[bytes], count: int) -> None:
-    """Read until the readers together have so many records."""
+    """Read until the readers together have `count` records."""
     while got.total() < count:
         batch = await consumer.next_batch("1s")
         if batch is not None:
@@ -70,7 +70,7 @@ async def _take(consumer: Consumer, got: Counter[bytes], count: int) -> None:
 async def test_every_partition_has_one_owner_after_each_join(
     cluster: ChaosCluster, topic: str, assignor: str
 ) -> None:
-    """Members of two topics join one by one, beyond the number of partitions; each time all have their share."""
+    """Every partition of two topics has one owner after each join, also with more members than partitions."""
     topics = (topic, await _create(cluster))
     places = places_of(topics[0], PARTITIONS) | places_of(topics[1], PARTITIONS)
     async with AsyncExitStack() as stack:
@@ -81,7 +81,7 @@ async def test_every_partition_has_one_owner_after_each_join(
             shares = [_shares(member) for member in found.members]
             assert found.assignor == assignor
             if assignor == "range":
-                # Topics with the same keys are assigned to one member.
+                # Partitions of the same number in topics with the same keys are assigned to one member.
                 assert all(share.get(topics[0]) == share.get(topics[1]) for share in shares)
                 sizes = [len(share.get(topic, ())) for share in shares]
             else:
@@ -95,14 +95,14 @@ def _shares(member: MemberDescription) -> dict[str, list[int]]:
 
 @pytest.mark.scenario
 async def test_explicit_readers_and_groups_are_independent(cluster: ChaosCluster, topic: str) -> None:
-    """An explicit assignment and every group read everything; members of the same group share it."""
+    """Explicit readers and every group read all records, and members of a group share them."""
     values = await _produce(cluster, topic)
     alone, *groups = (Counter[bytes]() for _ in range(4))
     async with AsyncExitStack() as stack:
         chosen = await stack.enter_async_context(Consumer(cluster.urls))
         await chosen.assign([TopicPartition(topic, each) for each in range(PARTITIONS)])
         reading = [_take(chosen, alone, RECORDS)]
-        # The first two groups have one member each, the last one two.
+        # The first two groups have one member each, the last group has two.
         for got, name in zip([*groups, groups[-1]], ("a", "b", "shared", "shared"), strict=True):
             member = Consumer(cluster.urls, group=f"{topic}-{name}", topics=topic)
             await stack.enter_async_context(member)
@@ -132,7 +132,7 @@ async def _command(cluster: ChaosCluster, *arguments: str) -> Any:
 
 @pytest.mark.scenario
 async def test_the_command_line_lists_and_describes_groups(cluster: ChaosCluster, topic: str) -> None:
-    """While a member reads, the group is listed, and described with its owner and its lag."""
+    """A group with a reading member is listed by the command line, and described with its owner and its lag."""
     await _produce(cluster, topic)
     got = Counter[bytes]()
     async with Consumer(cluster.urls, group=topic, topics=topic) as member:

@@ -25,7 +25,7 @@ SAMPLES_A_SECOND_MIN: Final = 1000 / 60
 
 
 async def _kill_in_turn(run: ChaosRun, rng: random.Random, over: asyncio.Event) -> None:
-    """Kill the coordinator and etcd in turn until the churn is over, each at least once."""
+    """Kill the coordinator and etcd alternately until the churn is over, each at least once."""
     while not over.is_set() or len(run.faults) < 2:
         node = await coordinator(run)
         await run.cluster.kill(node)
@@ -39,7 +39,7 @@ async def _kill_in_turn(run: ChaosRun, rng: random.Random, over: asyncio.Event) 
 async def _churn(
     run: ChaosRun, seconds: float, doomed: Sequence[MemberProcess], over: asyncio.Event
 ) -> list[GroupReader]:
-    """Let the group grow and shrink, evenly over so long; return the remaining members."""
+    """Grow and shrink the group evenly over `seconds`; return the remaining members."""
     left = list(doomed)
     readers: list[GroupReader] = []
     try:
@@ -62,7 +62,7 @@ async def _churn(
     ("seconds", "seed"), [(8, 12), *(pytest.param(60, seed, marks=pytest.mark.scenario) for seed in (2, 3))]
 )
 async def test_churn_under_load(tmp_path: Path, seconds: float, seed: int) -> None:
-    """From one to six members and back, one of them killed: records repeat only where their partition has moved."""
+    """Records are repeated only after a move of their partition, while a group grows to six members and shrinks."""
     rng, over = random.Random(seed), asyncio.Event()
     async with group_run(tmp_path, PARTITIONS) as run, member_processes(run, tmp_path, 1) as doomed:
         watch = OwnershipWatch(run.cluster, GROUP)

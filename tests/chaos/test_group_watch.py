@@ -1,4 +1,4 @@
-"""The violations that the watch over groups finds."""
+"""The violations that the watch over groups detects."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def _group(*members: MemberDescription) -> GroupDescription:
 
 
 def test_a_partition_not_given_up_yet_is_owned() -> None:
-    """Two owners of a partition are found, also while one of them has yet to give it up."""
+    """A partition with two owners is detected, also while one owner has not revoked it yet."""
     assert owned_twice(_group(_member("a", [0], [1]), _member("b", [1], []))) == [("t", 1)]
     assert owned_twice(_group(_member("a", [0], [2]), _member("b", [1], []))) == []
 
 
 def test_a_group_is_settled_when_everything_has_an_owner() -> None:
-    """A group with a partition without owner, or with another number of members, is not settled."""
+    """A group with an unowned partition, or with another number of members, is not settled."""
     group = _group(_member("a", [0], []), _member("b", [1], []))
 
     assert is_settled(2, places_of("t", 2))(group)
@@ -58,7 +58,7 @@ END = _poll(9, 0, 1, 2, final=True)
 
 
 def test_a_record_that_no_member_was_given_is_lost() -> None:
-    """A record that no member was given is lost, even if another reader has read it."""
+    """A record that no member received is lost, even if a reader without a group received it."""
     events = [_assign(1), _poll(1, 0, 1, group="g"), _poll(2, 2, group="another"), END]
 
     with pytest.raises(AssertionError, match="given to no member"):
@@ -66,7 +66,7 @@ def test_a_record_that_no_member_was_given_is_lost() -> None:
 
 
 def test_a_record_comes_twice_only_where_its_partition_moved() -> None:
-    """A record may be delivered again to the next owner, or to the same one after another assignment."""
+    """A record may be delivered again to the next owner, or to the same owner after another assignment."""
     before = [_assign(1), _assign(2), _poll(1, 0, 1, group="g")]
 
     assert assert_consumed_by([*before, _assign(1), _poll(1, 1, 2, group="g"), END], "g") == 1
@@ -77,7 +77,7 @@ def test_a_record_comes_twice_only_where_its_partition_moved() -> None:
 
 
 def test_a_member_that_was_cut_off_reads_on() -> None:
-    """A cut-off member may read after its partition has another owner, only where members may be cut off."""
+    """A member may read after its partition got another owner only where members may be cut off."""
     taken = [_assign(1), _poll(1, 0, group="g"), _assign(2), _poll(2, 1, group="g")]
     late = [*taken, _poll(1, 1, 2, group="g"), END]
     never = [*taken, _poll(3, 1, 2, group="g"), END]

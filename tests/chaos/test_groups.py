@@ -1,4 +1,4 @@
-"""Kafka's client/consumer_test, OffsetValidation: the group keeps its position while members stop, fail and move."""
+"""Kafka's client/consumer_test, OffsetValidation: a group keeps its position while members stop, fail and move."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.etcd
 
 @pytest.mark.scenario
 async def test_brokers_bounce_one_after_the_other_and_nothing_moves(tmp_path: Path) -> None:
-    """A rolling restart moves leaders and the coordinator, and no partition between members."""
+    """Members keep their partitions during a rolling restart, which moves leaders and the coordinator."""
     async with group_run(tmp_path) as run:
         readers = start_members(run, 2, **LONG)
         epoch = await settled(run, 2)
@@ -46,7 +46,7 @@ async def test_brokers_bounce_one_after_the_other_and_nothing_moves(tmp_path: Pa
 @pytest.mark.scenario
 @pytest.mark.parametrize("which", ["leader", "coordinator"])
 async def test_a_broker_fails_and_nothing_moves(tmp_path: Path, which: str) -> None:
-    """A broker is gone for longer than its lease; the members keep their partitions and continue."""
+    """Members keep their partitions and continue when a broker is stopped for longer than its lease."""
     async with group_run(tmp_path) as run:
         readers = start_members(run, 2, **LONG)
         epoch = await settled(run, 2)
@@ -65,7 +65,7 @@ async def test_a_broker_fails_and_nothing_moves(tmp_path: Path, which: str) -> N
 @pytest.mark.parametrize("together", [True, False], ids=["all", "rolling"])
 @pytest.mark.parametrize("how", ["stopped", "killed"])
 async def test_members_bounce(tmp_path: Path, how: str, together: bool) -> None:
-    """Members restart all at once or one by one, in order or killed: each time they share all partitions again."""
+    """Members that restart at once or one by one, gracefully or killed, share all partitions again."""
     async with group_run(tmp_path) as run, member_processes(run, tmp_path, 3) as members:
         await settled(run, 3)
 
@@ -83,7 +83,7 @@ async def test_members_bounce(tmp_path: Path, how: str, together: bool) -> None:
 
 @pytest.mark.scenario
 async def test_a_member_fails(tmp_path: Path) -> None:
-    """The partitions of a killed member are given to the others when its session ends, and the others keep theirs."""
+    """Partitions of a killed member move to other members after its session, and other partitions stay."""
     async with group_run(tmp_path) as run, member_processes(run, tmp_path, 1) as (victim,):
         readers = start_members(run, 2)
         await settled(run, 3)
@@ -102,7 +102,7 @@ async def test_a_member_fails(tmp_path: Path) -> None:
 
 @pytest.mark.scenario
 async def test_a_member_that_was_paused_joins_again(tmp_path: Path) -> None:
-    """A member whose session ended during a pause commits nothing for partitions of others, and gets its share."""
+    """A member whose session ended during a pause commits nothing for moved partitions and joins again."""
     async with group_run(tmp_path) as run, member_processes(run, tmp_path, 1) as (sleeper,):
         start_members(run, 2)
         await settled(run, 3)
@@ -119,7 +119,7 @@ async def test_a_member_that_was_paused_joins_again(tmp_path: Path) -> None:
 @pytest.mark.scenario
 @pytest.mark.parametrize("how", ["stopped", "killed"])
 async def test_a_static_member_bounces_and_nothing_moves(tmp_path: Path, how: str) -> None:
-    """A static member that is back within its session has its partitions again, and the others keep theirs."""
+    """A static member that returns within its session gets its partitions back, and other members keep theirs."""
     async with (
         group_run(tmp_path) as run,
         member_processes(run, tmp_path, 1, instance_id="one", **LONG) as (bounced,),
@@ -143,7 +143,7 @@ async def test_a_static_member_bounces_and_nothing_moves(tmp_path: Path, how: st
 
 @pytest.mark.scenario
 async def test_a_static_member_keeps_its_place_while_the_coordinator_moves(tmp_path: Path) -> None:
-    """A static member is away when its coordinator is killed; the next coordinator keeps its place."""
+    """A static member that is offline keeps its partitions when its coordinator is killed."""
     async with (
         group_run(tmp_path) as run,
         member_processes(run, tmp_path, 1, instance_id="one", **LONG) as (away,),
@@ -164,7 +164,7 @@ async def test_a_static_member_keeps_its_place_while_the_coordinator_moves(tmp_p
 
 @pytest.mark.scenario
 async def test_of_members_with_one_static_name_one_is_left(tmp_path: Path) -> None:
-    """Later members are refused while the first one sends heartbeats; when it ends, one of them takes its place."""
+    """Later members of one instance id are refused while the first is live, and one of them replaces it afterwards."""
     async with group_run(tmp_path) as run:
         (first,) = start_members(run, 1, instance_id="same", **LONG)
         await settled(run, 1)
@@ -194,7 +194,7 @@ async def _join_as(run: ChaosRun, name: str) -> str:
 
 @pytest.mark.scenario
 async def test_members_join_and_leave_one_by_one_and_all_is_read(tmp_path: Path) -> None:
-    """Four members start one after the other and stop in the same order; the last one reads everything."""
+    """Four members that start and stop in the same order read every record, the last member to the end."""
     async with group_run(tmp_path) as run:
         readers = []
         for count in range(1, 5):
@@ -209,7 +209,7 @@ async def test_members_join_and_leave_one_by_one_and_all_is_read(tmp_path: Path)
 
 
 async def _each_is_read(run: ChaosRun) -> None:
-    """Wait until a member was given new records of every partition."""
+    """Wait until a member has received new records of every partition."""
     told = len(run.history.events)
 
     def check() -> bool:

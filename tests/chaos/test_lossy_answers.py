@@ -1,4 +1,4 @@
-"""Idempotent producers whose answers are lost and late, while leaders with their records are killed."""
+"""Idempotent producers whose answers are lost or late, while leaders are killed with their records."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SENDS, PARTITIONS = 10_000, 3
 @pytest.mark.scenario
 @pytest.mark.parametrize("kills", [1, 5])
 async def test_resent_records_are_stored_once_and_in_order(tmp_path: Path, kills: int) -> None:
-    """Every tenth answer is lost with its connection or late; each record is stored once, in its order."""
+    """Records are stored once and in order while one in ten answers is lost with its connection or late."""
     async with chaos_run(tmp_path) as run:
         await run.create_topic(min_insync_replicas=2)
         run.usual_load()
@@ -38,7 +38,7 @@ async def test_resent_records_are_stored_once_and_in_order(tmp_path: Path, kills
 
 @pytest.mark.scenario
 async def test_a_flush_ends_ten_thousand_sends_in_their_order(tmp_path: Path) -> None:
-    """Ten thousand sends without a wait for their answers: each is stored once, in the order of sending."""
+    """Records of ten thousand sends without waiting are stored once and in order after a flush."""
     async with chaos_cluster(tmp_path) as cluster, Admin(cluster.urls) as admin:
         await admin.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=3)
         trouble = cluster.links.trouble = AnswerTrouble(SHARE, random.Random(1), seconds_max=0.5)

@@ -1,4 +1,4 @@
-"""Hundreds of readers without a group start and stop: groups that read the same topic continue undisturbed."""
+"""Hundreds of readers without a group start and stop while groups read the same topic undisturbed."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ pytestmark = pytest.mark.etcd
 READERS: Final = 500
 AT_ONCE: Final = 50
 LAG_SECONDS_MAX: Final = 15.0
-"""Bound for a loaded machine; the lag of a group that stands still grows by the whole time."""
+"""Bound of the lag for a loaded machine; the lag of a stopped group grows by the whole time."""
 
 
 class _LagWatch:
-    """Asks for the lag of the group again and again."""
+    """Asks for the lag of the group repeatedly."""
 
     def __init__(self, run: ChaosRun) -> None:
         self._run = run
@@ -46,7 +46,7 @@ class _LagWatch:
 
 
 async def _pass_by(run: ChaosRun, turns: asyncio.Semaphore) -> int:
-    """Read one batch somewhere and close; return its number of records."""
+    """Read one batch of some partition and close; return its number of records."""
     async with turns, asyncio.timeout(60):
         while True:
             try:
@@ -61,7 +61,7 @@ async def _pass_by(run: ChaosRun, turns: asyncio.Semaphore) -> int:
 @pytest.mark.scenario
 @pytest.mark.timeout(300)
 async def test_hundreds_of_passing_readers_do_not_touch_a_group(tmp_path: Path) -> None:
-    """Passing readers create no group, commit nothing and move no partition, and the group's reading continues."""
+    """Consumers without a group create no group, commit nothing and move no partition, and do not delay a group."""
     async with group_run(tmp_path) as run:
         readers = start_members(run, 2, **LONG)
         epoch = await settled(run, 2)

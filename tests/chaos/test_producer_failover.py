@@ -1,4 +1,4 @@
-"""The producers' state of a partition survives its leader: repeats, keys, names, and the acks of repeats."""
+"""The producers' state of a partition survives its leader: repeats, keys, names, and acks of repeats."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def _name(client: Client, cluster: ChaosCluster, number: int) -> dict[str,
 
 
 async def _kill_leader(run: ChaosRun) -> None:
-    """Kill the leader and wait until another one leads."""
+    """Kill the leader and wait until another replica leads."""
     leader = (await run.partition()).leader
     assert leader is not None
     await run.cluster.kill(run.cluster.node(leader))
@@ -54,7 +54,7 @@ async def _kill_leader(run: ChaosRun) -> None:
 
 
 async def test_stored_batches_are_not_stored_again_by_the_next_leader(tmp_path: Path) -> None:
-    """The next leader answers repeats with their offsets; a new producer of a name fences the old one."""
+    """Batches that were stored are answered with their offsets by the next leader, and a named producer is fenced."""
     async with chaos_run(tmp_path, partitions=1) as run, http_client() as client:
         await run.create_topic(min_insync_replicas=2)
         old = await _name(client, run.cluster, 0)
@@ -90,7 +90,7 @@ async def test_stored_batches_are_not_stored_again_by_the_next_leader(tmp_path: 
 
 @pytest.mark.scenario
 async def test_a_repeat_is_acknowledged_by_its_own_acks(tmp_path: Path) -> None:
-    """A batch on the leader alone is acknowledged with acks=1, and its repeat with acks=all once followers have it."""
+    """A repeat with acks=all is acknowledged after followers have the batch, although acks=1 was answered before."""
     async with chaos_run(tmp_path, partitions=1) as run, http_client() as client:
         await run.create_topic(min_insync_replicas=2)
         leader = (await run.partition()).leader

@@ -1,4 +1,4 @@
-"""Kafka's reassign_partitions_test: partitions move under load, with and without bounces, and no record is lost."""
+"""Kafka's reassign_partitions_test: partitions move under load, with and without restarts, and no record is lost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.etcd
 
 
 async def _move_all(run: ChaosRun) -> dict[int, list[int]]:
-    """Begin to move every partition one broker further; return the target of each."""
+    """Begin to move every partition to the next brokers; return the target of each partition."""
     targets = {}
     size = len(run.cluster.nodes)
     for each in await run.cluster.partitions(TOPIC):
@@ -35,7 +35,7 @@ async def _move_all(run: ChaosRun) -> dict[int, list[int]]:
     ],
 )
 async def test_partitions_move_under_load(tmp_path: Path, fault: str) -> None:
-    """Every partition reaches its target brokers, in sync, whether or not a broker restarts."""
+    """Every partition reaches its target brokers in sync, whether or not a broker restarts."""
     async with chaos_run(tmp_path) as run:
         await run.create_topic(replicas=2)
         run.usual_load()
@@ -52,7 +52,7 @@ async def test_partitions_move_under_load(tmp_path: Path, fault: str) -> None:
 
 @pytest.mark.scenario
 async def test_a_cancelled_move_leaves_the_partition_where_it_was(tmp_path: Path) -> None:
-    """A move to a broker that is away cannot end; after the cancellation the old replicas are the only ones."""
+    """A move to an offline broker cannot end, and its cancellation leaves exactly the old replicas."""
     async with chaos_run(tmp_path, partitions=1) as run:
         await run.create_topic(replicas=2)
         run.usual_load()

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.etcd
 async def test_acknowledged_records_are_read_after_brokers_are_gone(
     tmp_path: Path, role: str, how: str
 ) -> None:
-    """A leader or controller is killed or stopped, and stays away until all other checks are done."""
+    """Acknowledged records are read after a leader or the controller is killed or stopped and stays offline."""
     async with chaos_run(tmp_path) as run:
         await run.create_topic(min_insync_replicas=2)
         run.usual_load()
@@ -45,7 +45,7 @@ async def test_acknowledged_records_are_read_after_brokers_are_gone(
 async def test_acknowledged_records_are_read_while_brokers_bounce(
     tmp_path: Path, fault: str, producers: Producers
 ) -> None:
-    """The broker with the same role is restarted again and again, killed or in order."""
+    """Acknowledged records are read while the broker of one role is restarted repeatedly, killed or gracefully."""
     async with chaos_run(tmp_path, producers=producers) as run:
         await run.create_topic(min_insync_replicas=2)
         run.usual_load()
@@ -57,7 +57,7 @@ async def test_acknowledged_records_are_read_while_brokers_bounce(
 
 @pytest.mark.scenario
 async def test_a_rolling_restart_loses_nothing(tmp_path: Path) -> None:
-    """Every acknowledged record is stored after a rolling restart, and the cluster is whole after each broker."""
+    """Every acknowledged record is stored after a rolling restart, with all replicas in sync after each broker."""
     async with chaos_run(tmp_path) as run:
         await run.create_topic(min_insync_replicas=2)
         run.usual_load()
@@ -67,7 +67,7 @@ async def test_a_rolling_restart_loses_nothing(tmp_path: Path) -> None:
 
 
 async def test_a_follower_that_is_cut_off_leaves_the_in_sync_replicas(tmp_path: Path) -> None:
-    """A cut-off follower leaves the set after the lag time, the others continue, and it is in sync again later."""
+    """A follower that is cut off leaves the ISR after the lag time and joins again, while other replicas continue."""
     async with chaos_run(tmp_path, partitions=1) as run:
         await run.create_topic(min_insync_replicas=2)
         run.usual_load()
@@ -117,7 +117,7 @@ async def _everything_slow(run: ChaosRun) -> None:
     ids=lambda fault: fault.__name__.strip("_"),
 )
 async def test_a_round_trip_works_after_a_fault(tmp_path: Path, fault: object) -> None:
-    """Records are produced and read during a fault of twice the lease, and after it."""
+    """Records are produced and read during a fault of twice the lease, and after the fault."""
     assert callable(fault)
     async with chaos_run(tmp_path, partitions=2) as run:
         await run.create_topic(min_insync_replicas=2)

@@ -1,4 +1,4 @@
-"""The anomalies that a history can show, and the settings of a workload that forbid each.
+"""The anomalies that a history can show, and the workload settings that forbid each anomaly.
 
 Anomalies have the names of Jepsen's Kafka workload (jepsen-io/jepsen, `jepsen.tests.kafka`); names that end in B are
 Fairlead's own.
@@ -43,24 +43,25 @@ class Settings:
     """`all`, `1` or `0`."""
     idempotence: bool = True
     retries: bool = True
-    """Whether a request without an answer was sent again, with the same values."""
+    """Whether a request without an answer was sent again with the same values."""
     in_flight: int = 1
-    """Requests of one process to one key at the same time."""
+    """Number of concurrent requests of one process to one key."""
     reader: str = "assign"
-    """`assign`, or `subscribe` where members of a group may rebalance between any two polls."""
+    """`assign`, or `subscribe` when members of a group may rebalance between any two polls."""
     delivery: str = "at_least_once"
-    """When groups commit: `at_least_once` after processing, `at_most_once` before, `exactly_once` with it."""
+    """Time of the commits of groups: `at_least_once` after processing, `at_most_once` before, `exactly_once` with it.
+    """
     isolation: str = "read_committed"
     unclean: bool = False
     """Whether unclean elections were allowed."""
     leader_changes: bool = True
-    """Whether leaders changed, or may have changed; the promise of acks=1 ends at a change of leader."""
+    """Whether leaders may have changed; the promise of acks=1 ends at a change of leader."""
     lag_seconds_max: float | None = None
-    """How far behind the tail a reader may be once the faults are healed; not judged without."""
+    """Maximal lag of a reader in seconds after the faults are healed; not judged when None."""
 
     @classmethod
     def of(cls, event: Mapping[str, Any]) -> Settings:
-        """Return the settings of a first line; an unknown name is a mistake in the history."""
+        """Return the settings of a first line; an unknown name makes the history invalid."""
         given = {name: value for name, value in event.items() if name not in {"op", "type", "time"}}
         unknown = set(given) - {each.name for each in fields(cls)}
         assert not unknown, f"no setting is known as {sorted(unknown)}"
@@ -82,7 +83,7 @@ def _never(_settings: Settings) -> bool:
 
 
 FORBIDDEN: Final[Mapping[Anomaly, Callable[[Settings], bool]]] = {
-    # Between two polls; where an acknowledgement and a poll differ, only records that must stay are compared.
+    # Compared between two polls; an acknowledgement and a poll are compared only for records that must stay.
     Anomaly.INCONSISTENT_OFFSETS: lambda its: not its.unclean,
     Anomaly.LOST_WRITE: lambda its: its.keeps_acknowledged,
     Anomaly.UNSEEN: lambda its: its.keeps_acknowledged,
@@ -93,7 +94,7 @@ FORBIDDEN: Final[Mapping[Anomaly, Callable[[Settings], bool]]] = {
     Anomaly.NONMONOTONIC_POLL: lambda its: its.reader == "assign",
     Anomaly.INTERNAL_POLL: _always,
     Anomaly.NONMONOTONIC_SEND: lambda its: its.idempotence or its.in_flight == 1,
-    # Writes of two transactions may stand between each other: worth counting, never wrong.
+    # Writes of two transactions may be interleaved: counted, and never wrong.
     Anomaly.INTERNAL_SEND_SKIP: _never,
     Anomaly.REALTIME_LAG: _always,
     Anomaly.CONSUMED_TWICE: lambda its: its.delivery != "at_least_once",
@@ -115,12 +116,12 @@ class Findings:
         self.examples: dict[Anomaly, list[str]] = {}
 
     def note(self, anomaly: Anomaly, what: str) -> None:
-        """Count one case, and keep it as an example while there is room."""
+        """Count one case, and store it as an example while fewer than the maximum are stored."""
         count = self.counts[anomaly] = self.counts.get(anomaly, 0) + 1
         if count <= EXAMPLES_MAX:
             self.examples.setdefault(anomaly, []).append(what)
 
     def told(self, anomaly: Anomaly) -> list[str]:
-        """Return the examples, and how many there are beyond them."""
+        """Return the examples, and the number of further cases."""
         more = self.counts[anomaly] - EXAMPLES_MAX
         return [*self.examples[anomaly], *([f"and {more} more"] if more > 0 else [])]

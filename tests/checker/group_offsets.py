@@ -1,6 +1,6 @@
 """Judges the answers that consumer groups received: the committed offset as a register, and no commit unread.
 
-`commit` and `committed` events of one (group, key) must be explained by one register that each of them touched at one
+`commit` and `committed` events of one (group, key) must be explained by one register that each request touched at one
 moment between its invoke and its completion (A. Lowe, "Testing for linearizability": the set of all explanations is
 carried from event to event). Commits without an answer may act at any later moment, or never.
 """
@@ -15,7 +15,7 @@ from typing import Any, Final
 from anomalies import Anomaly, Findings
 
 EXPLANATIONS_MAX: Final = 20_000
-"""Beyond this number of explanations the search gives up, and the verdict is unknown."""
+"""Number of explanations beyond which the search stops and the verdict is unknown."""
 
 Explanation = tuple[int | None, frozenset[int]]
 """The committed offset, and the requests under way that have already acted."""
@@ -32,7 +32,7 @@ class _Request:
     reset: bool
     began: int
     newest_epoch: int
-    """Highest member epoch that had committed when this was begun."""
+    """Highest member epoch that had committed when this request began."""
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class _Place:
     newest_epoch: int = -1
     commits: list[_Request] = field(default_factory=list)
     delivered: dict[int, int] = field(default_factory=dict)
-    """The number of the event that delivered each offset first."""
+    """Number of the event that first delivered each offset."""
     broken: bool = False
 
 
@@ -75,7 +75,7 @@ class GroupOffsets:
         place = self._place(event["group"], event["key"])
         request = place.under_way[event["id"]]
         if kind == "fail":
-            # The request certainly did nothing: explanations in which it had acted are dropped.
+            # The request certainly did nothing: explanations that include it are dropped.
             del place.under_way[event["id"]]
             left = {each for each in place.explanations if request.number not in each[1]}
             if not left and not place.broken:
@@ -87,7 +87,7 @@ class GroupOffsets:
             self._complete(place, request, event)
 
     def delivered(self, number: int, group: str, key: str, offsets: list[int]) -> None:
-        """Note the records that a member was given."""
+        """Record the offsets that a member received."""
         seen = self._place(group, key).delivered
         for offset in offsets:
             if offset in seen:
@@ -96,7 +96,7 @@ class GroupOffsets:
                 seen[offset] = number
 
     def judge(self, known: Mapping[str, list[int]]) -> None:
-        """Judge the accounts, once the offsets that hold a record are known (sorted, by key)."""
+        """Judge the accounts by the offsets that have a record (sorted, by key)."""
         for (_, key), place in self._places.items():
             self._account(place, known.get(key, []))
 
@@ -136,7 +136,7 @@ class GroupOffsets:
                 elif other is request and other.offset == value:
                     following = (value, acted | {other.number})
                 else:
-                    continue  # a question still under way changes nothing
+                    continue  # a pending request changes nothing
                 if following not in seen:
                     seen.add(following)
                     open_.append(following)
@@ -154,7 +154,7 @@ class GroupOffsets:
         place.explanations = done
 
     def _account(self, place: _Place, known: list[int]) -> None:
-        """Find records below a committed offset that no member was given."""
+        """Find records below a committed offset that no member received."""
         accounted = 0
         for commit in place.commits:
             upto = commit.offset or 0

@@ -57,7 +57,7 @@ class Send:
     key: str
     values: list[str]
     offset_before: int
-    """Highest offset of the key that had been acknowledged when the request was begun."""
+    """Highest acknowledged offset of the key when the request began."""
     txn: int | None = None
     outcome: str = "info"
     offset: int | None = None
@@ -82,7 +82,7 @@ class Report:
 
 
 class History:
-    """A history while it is read, and its judgement."""
+    """A history that is read event by event, and its judgement."""
 
     def __init__(self) -> None:
         self._settings = Settings()
@@ -144,7 +144,7 @@ class History:
     # ------------------------------------------------------------------------------------------ reading events
 
     def _take_frame(self, kind: str, event: dict[str, Any]) -> None:
-        """Apply an event that frames a history: the settings, the end of the faults, the end."""
+        """Apply an event that frames a history: the settings, the end of the faults or the end."""
         if kind == "settings":
             assert self._number == 1, "the settings are the first line"
             self._settings = Settings.of(event)
@@ -197,7 +197,7 @@ class History:
                 send.outcome = "fail"
 
     def _known(self) -> dict[str, list[int]]:
-        """Return the offsets that hold a record, sorted, by key."""
+        """Return the offsets that have a record, sorted, by key."""
         known = {key: set(reads.values) for key, reads in self._reading.keys.items()}
         if self._settings.keeps_acknowledged:
             for send in self._sends.values():
@@ -207,7 +207,7 @@ class History:
         return {key: sorted(offsets) for key, offsets in known.items()}
 
     def _judge_reads(self) -> None:
-        """Compare the records that were read with those sent."""
+        """Compare the records that were read with the records that were sent."""
         sent: defaultdict[str, dict[str, Send]] = defaultdict(dict)
         for send in self._sends.values():
             sent[send.key].update(dict.fromkeys(send.values, send))
@@ -241,7 +241,7 @@ class History:
         self._judge_kept(send, first, reads)
 
     def _judge_kept(self, send: Send, first: int, reads: KeyReads) -> None:
-        """Compare the records that were acknowledged, or partly read, with the records that readers got."""
+        """Compare the acknowledged or partly read records with the records that readers got."""
         seen = reads.final if reads.final_to >= 0 else reads.places
         read_to = reads.final_to if reads.final_to >= 0 else reads.read_to
         keeps = self._settings.keeps_acknowledged and send.offset is not None
@@ -270,7 +270,7 @@ class History:
                 last[send.process, send.key] = max(before, offset)
 
     def _judge_txns(self, known: dict[str, list[int]]) -> None:
-        """Count the records of others between the records of one transaction."""
+        """Count the foreign records between the records of one transaction."""
         spans: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
         for send in self._sends.values() if self._txns else ():
             if send.txn is not None:
@@ -281,7 +281,7 @@ class History:
                 self._findings.note(Anomaly.INTERNAL_SEND_SKIP, f"{key}: inside transaction {txn}")
 
     def _offsets(self, send: Send) -> list[int]:
-        """Return the offsets of a request's values, as far as any answer or poll shows them."""
+        """Return the offsets of a request's values that an answer or a poll shows."""
         if send.offset is not None:
             return list(range(send.offset, send.offset + len(send.values)))
         places = self._reading.of(send.key).places
@@ -327,7 +327,7 @@ def _told(send: Send) -> str:
 def check(events: Iterable[dict[str, Any]]) -> Report:
     """Judge a history."""
     history = History()
-    # The million objects live to the end and form no cycles, so the garbage collector would search in vain.
+    # A million objects live to the end and form no cycles, so that the garbage collector would work in vain.
     collected = gc.isenabled()
     gc.disable()
     try:

@@ -1,6 +1,6 @@
-"""Puts one thing wrong into a valid history, and names the anomaly that results.
+"""Makes a valid history wrong in one place, and names the resulting anomaly.
 
-Each mutation returns the changed copy, or None for a history that has nothing to change.
+Each mutation returns the changed copy, or None for a history without a place to change.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def acknowledged(events: list[Event]) -> dict[tuple[str, int], str]:
 
 
 def polls_of(events: list[Event], process: int, records_min: int = 1) -> list[int]:
-    """Return the positions in the history at which a process got at least so many records."""
+    """Return the positions in the history at which a process got at least `records_min` records."""
     return [
         at
         for at, event in enumerate(events)
@@ -51,17 +51,17 @@ def _drop_everywhere(events: list[Event], rng: random.Random, *, last: bool) -> 
 
 
 def lose_a_record(events: list[Event], rng: random.Random) -> list[Event] | None:
-    """No reader is given an acknowledged record that has others after it."""
+    """Remove an acknowledged record with successors from all reads."""
     return _drop_everywhere(events, rng, last=False)
 
 
 def lose_the_last_record(events: list[Event], rng: random.Random) -> list[Event] | None:
-    """No reader is given the last record of a partition, which was acknowledged."""
+    """Remove the last record of a partition, which was acknowledged, from all reads."""
     return _drop_everywhere(events, rng, last=True)
 
 
 def lose_it_after_it_was_read(events: list[Event], rng: random.Random) -> list[Event] | None:
-    """Readers at the end are not given an acknowledged record that others were given before."""
+    """Remove an acknowledged record, which other readers got earlier, from the reads at the end."""
     told = acknowledged(events)
     harmed = copy.deepcopy(events)
     for at in rng.sample(ats := polls_of(harmed, LAST_READER, 2), len(ats)):
@@ -74,7 +74,7 @@ def lose_it_after_it_was_read(events: list[Event], rng: random.Random) -> list[E
 
 
 def swap_two_in_one_answer(events: list[Event], rng: random.Random) -> list[Event] | None:
-    """One reader is given two values in each other's place, and another event shows the right place of one of them."""
+    """Swap two values in the answer of one reader; another event shows the right place of one value."""
     known = {event["id"] for event in events if event["op"] == "send" and "offset" in event}
     places = [
         (at, place)
@@ -92,7 +92,7 @@ def swap_two_in_one_answer(events: list[Event], rng: random.Random) -> list[Even
 
 
 def give_records_backwards(events: list[Event], rng: random.Random) -> list[Event] | None:
-    """One answer holds its records in the wrong order, at their own offsets."""
+    """Reverse the records of one answer, at their own offsets."""
     ats = polls_of(events, READER, 2)
     if not ats:
         return None
@@ -102,7 +102,7 @@ def give_records_backwards(events: list[Event], rng: random.Random) -> list[Even
 
 
 def store_twice(events: list[Event], rng: random.Random) -> list[Event] | None:
-    """A value is stored a second time after the end."""
+    """Store a value a second time after the end."""
     ats = polls_of(events, LAST_READER)
     if not ats:
         return None
@@ -117,7 +117,7 @@ def store_twice(events: list[Event], rng: random.Random) -> list[Event] | None:
 
 
 def change_a_value(events: list[Event], rng: random.Random) -> list[Event] | None:
-    """A record has other bytes than the producer sent."""
+    """Change the bytes of a record."""
     ats = polls_of(events, LAST_READER)
     if not ats:
         return None
@@ -127,7 +127,7 @@ def change_a_value(events: list[Event], rng: random.Random) -> list[Event] | Non
 
 
 def refuse_what_is_stored(events: list[Event], rng: random.Random) -> list[Event] | None:
-    """A request whose values are stored was answered as a definite refusal."""
+    """Answer a request, whose values are stored, with a definite refusal."""
     answers = [at for at, event in enumerate(events) if event["op"] == "send" and event["type"] == "ok"]
     if not answers:
         return None
@@ -139,7 +139,7 @@ def refuse_what_is_stored(events: list[Event], rng: random.Random) -> list[Event
 
 
 def skip_an_answer(events: list[Event], rng: random.Random) -> list[Event] | None:
-    """A reader goes on after records that it never got."""
+    """Move a reader forward without the records in between."""
     ats = polls_of(events, READER)
     later = {event["key"] for at in ats[1:] for event in (events[at],)}
     ats = [at for at in ats if events[at]["key"] in later and any(_follows(events, at, b) for b in ats)]
@@ -147,7 +147,7 @@ def skip_an_answer(events: list[Event], rng: random.Random) -> list[Event] | Non
 
 
 def repeat_an_answer(events: list[Event], rng: random.Random) -> list[Event] | None:
-    """A reader gets the records of its last answer once more."""
+    """Repeat the records of a reader's last answer."""
     ats = polls_of(events, READER)
     return [*events[: (at := rng.choice(ats))], events[at], *events[at:]] if ats else None
 
@@ -157,7 +157,7 @@ def _follows(events: list[Event], first: int, second: int) -> bool:
 
 
 def answer_a_smaller_end(events: list[Event], rng: random.Random) -> list[Event] | None:
-    """A request for the end of a partition is answered with less than an earlier answer."""
+    """Answer a request for the end of a partition with less than an earlier answer."""
     ats = [
         at
         for at, event in enumerate(events)
@@ -173,7 +173,7 @@ def answer_a_smaller_end(events: list[Event], rng: random.Random) -> list[Event]
 
 
 def acknowledge_below(events: list[Event], rng: random.Random) -> list[Event] | None:
-    """A record without an answer stands below a record that was acknowledged before it was sent."""
+    """Place a record without an answer below a record that was acknowledged before the send."""
     told = acknowledged(events)
     begun: dict[int, int] = {}
     sends = [(at, event) for at, event in enumerate(events) if event["op"] == "send"]
@@ -187,7 +187,7 @@ def acknowledge_below(events: list[Event], rng: random.Random) -> list[Event] | 
     for _, second in rng.sample(pairs, len(pairs)):
         key = events[begun[second["id"]]]["key"]
         if (key, second["offset"]) in told:
-            # The request begins after everything above it was acknowledged.
+            # The request begins after all records above it were acknowledged.
             moved = [event for event in events if event.get("id") != second["id"] or event["op"] != "send"]
             end = next(at for at, event in enumerate(moved) if event["op"] == "heal")
             later = [event for event in events if event["op"] == "send" and event["id"] == second["id"]]
@@ -198,7 +198,7 @@ def acknowledge_below(events: list[Event], rng: random.Random) -> list[Event] | 
 
 
 def read_another_commit(events: list[Event], rng: random.Random) -> list[Event] | None:
-    """A request for the committed offset is answered with an offset that no member committed."""
+    """Answer a request for the committed offset with an offset that no member committed."""
     ats = [at for at, event in enumerate(events) if event["op"] == "committed" and event["type"] == "ok"]
     if not ats:
         return None
@@ -208,7 +208,7 @@ def read_another_commit(events: list[Event], rng: random.Random) -> list[Event] 
 
 
 def commit_unread(events: list[Event], rng: random.Random) -> list[Event] | None:
-    """A group commits records before it is given them."""
+    """Commit records before the group receives them."""
     commits = [at for at, event in enumerate(events) if event["op"] == "commit" and event["type"] == "ok"]
     for at in rng.sample(commits, len(commits)):
         given = events[at - 2]
@@ -235,4 +235,4 @@ MUTATIONS: Final[dict[Mutation, frozenset[Anomaly]]] = {
     read_another_commit: frozenset({Anomaly.COMMITTED_REGISTER}),
     commit_unread: frozenset({Anomaly.ACCOUNTING}),
 }
-"""The mutations, each with its anomaly, which must be found; further anomalies may follow from it."""
+"""The mutations, each with the anomalies that must be found; further anomalies may follow."""

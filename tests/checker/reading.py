@@ -1,6 +1,6 @@
-"""The records that readers were given, by partition: the value at each offset, and the moves of each reader.
+"""Records that readers received, by partition: the value at each offset, and the moves of each reader.
 
-Most polls go on exactly where the last one ended; only the others are kept, to be judged when every offset that holds a
+Most polls continue exactly after the previous poll. Only other polls are kept, to be judged when every offset with a
 record is known.
 """
 
@@ -16,18 +16,18 @@ from anomalies import Anomaly, Findings
 
 @dataclass(slots=True)
 class KeyReads:
-    """Everything that polls show of one partition."""
+    """All results of the polls of one partition."""
 
     values: dict[int, str] = field(default_factory=dict)
-    """The first value that was read at each offset."""
+    """First value that was read at each offset."""
     places: dict[str, int] = field(default_factory=dict)
-    """The first offset at which each value was read."""
+    """First offset at which each value was read."""
     final: set[str] = field(default_factory=set)
-    """The records that the readers at the end were given."""
+    """Records that the readers at the end received."""
     read_to: int = -1
     final_to: int = -1
     ends: list[int] = field(default_factory=list)
-    """Highest acknowledged offsets so far, growing, and the time of each: for the lag."""
+    """Increasing acknowledged offsets with the time of each, for the lag."""
     end_times: list[float] = field(default_factory=list)
 
 
@@ -36,12 +36,12 @@ class _Reader:
     """One process that reads one partition."""
 
     position: int | None = None
-    """Offset after the last one read, or chosen; None while no event shows it."""
+    """Offset after the last read record, or the chosen offset; None while no event shows it."""
 
 
 @dataclass(slots=True)
 class _Jump:
-    """Two records that one process read one after the other, with offsets between them."""
+    """Two records that one process read consecutively, with offsets between them."""
 
     anomaly: Anomaly
     process: int
@@ -62,27 +62,27 @@ class Reading:
         self.lags_after_heal: list[tuple[float, str]] = []
 
     def of(self, key: str) -> KeyReads:
-        """Return what is known of a partition."""
+        """Return the reads of a partition."""
         reads = self.keys.get(key)
         if reads is None:
             reads = self.keys[key] = KeyReads()
         return reads
 
     def assign(self, process: int, keys: Iterable[str] | Mapping[str, int | None]) -> None:
-        """Apply that a process starts again at some partitions, perhaps at given offsets."""
+        """Apply the restart of a process at some partitions, perhaps at given offsets."""
         starts = keys if isinstance(keys, Mapping) else dict.fromkeys(keys)
         for key, start in starts.items():
             self._readers[process, key] = _Reader(start)
 
     def acknowledged(self, key: str, offset: int, time: float | None) -> None:
-        """Note an acknowledged offset, which every later reader may see."""
+        """Record an acknowledged offset, which every later reader may see."""
         reads = self.of(key)
         if time is not None and (not reads.ends or offset > reads.ends[-1]):
             reads.ends.append(offset)
             reads.end_times.append(time)
 
     def poll(self, event: Mapping[str, Any], *, healed: bool) -> None:
-        """Apply the records that a process was given from one partition."""
+        """Apply the records that a process received from one partition."""
         process, key, records = event["process"], event["key"], event["records"]
         reads = self.of(key)
         reader = self._readers.get((process, key))
@@ -101,13 +101,13 @@ class Reading:
         if event.get("final"):
             reads.final.update(value for _, value in records)
             reads.final_to = max(reads.final_to, (reader.position or 0) - 1)
-            return  # readers that read everything at the end are behind by intention
+            return  # readers that read everything at the end lag by intention
         began = event.get("began", event.get("time"))
         if began is not None and reader.position is not None:
             self._lag(reads, reader.position, began, f"{key}: process {process}", healed=healed)
 
     def judge(self, known: Mapping[str, list[int]]) -> None:
-        """Judge how readers moved, once the offsets that hold a record are known (sorted, by key)."""
+        """Judge the moves of readers by the offsets that have a record (sorted, by key)."""
         for jump in self._jumps:
             if jump.after <= jump.before:
                 how = "back"
@@ -121,14 +121,14 @@ class Reading:
             self._findings.note(jump.anomaly, said)
 
     def _begin(self, process: int, key: str, reader: _Reader, first: int) -> None:
-        """Keep a step between two polls that is not to the next offset."""
+        """Store a step between two polls that does not lead to the next offset."""
         position = reader.position
         if position is not None and first != position:
             kind = Anomaly.POLL_SKIP if first > position else Anomaly.NONMONOTONIC_POLL
             self._jumps.append(_Jump(kind, process, key, position - 1, first))
 
     def _place(self, reads: KeyReads, event: Mapping[str, Any]) -> None:
-        """Take in the records of one poll, and keep its steps that are not to the next offset."""
+        """Apply the records of one poll, and store its steps that do not lead to the next offset."""
         values, places, key = reads.values, reads.places, event["key"]
         excused = key in event.get("rebalanced", ())
         expected = event["records"][0][0]

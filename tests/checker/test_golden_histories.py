@@ -1,6 +1,6 @@
-"""Golden histories: each anomaly in its smallest form, and valid histories that look like it.
+"""Golden histories: each anomaly in its smallest form, and valid histories that resemble it.
 
-Files of `golden/` are named `<anomaly>-<verdict>[-<what is special>].jsonl`; `plain` is about none.
+Files of `golden/` are named `<anomaly>-<verdict>[-<what is special>].jsonl`; `plain` stands for no anomaly.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ GOLDEN = sorted((Path(__file__).parent / "golden").glob("*.jsonl"))
 
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
 def test_each_history_gets_its_verdict_and_nothing_else_is_found(path: Path) -> None:
-    """The verdict is that of the file's name, and an invalid history has just the anomaly of its name."""
+    """A golden history has the verdict of its file name, and an invalid one has only the anomaly of its name."""
     subject, verdict = path.stem.split("-")[:2]
 
     report = check(read_events(path))
@@ -28,7 +28,7 @@ def test_each_history_gets_its_verdict_and_nothing_else_is_found(path: Path) -> 
 
 
 def test_every_anomaly_has_its_histories() -> None:
-    """Each anomaly has one valid history, and one invalid history if any settings forbid the anomaly."""
+    """Every anomaly has a valid history, and an invalid history if any settings forbid the anomaly."""
     known = {tuple(path.stem.split("-")[:2]) for path in GOLDEN}
 
     for anomaly in Anomaly:
@@ -39,7 +39,7 @@ def test_every_anomaly_has_its_histories() -> None:
 
 
 def test_what_is_allowed_is_counted() -> None:
-    """A history with an anomaly that its settings allow reports the number of its occurrences."""
+    """Anomalies that the settings allow are counted in the report."""
     folder = GOLDEN[0].parent
 
     assert check(read_events(folder / "A11-valid-others-inside-a-transaction.jsonl")).allowed == {
@@ -49,7 +49,7 @@ def test_what_is_allowed_is_counted() -> None:
 
 
 def test_lag_is_reported() -> None:
-    """The lag of a reader is reported, also where no setting forbids it."""
+    """The lag of a reader is reported, also when no setting bounds it."""
     path = GOLDEN[0].parent / "A16-valid-before-the-heal.jsonl"
 
     assert check(read_events(path)).lag_seconds_max == 8.0

@@ -20,7 +20,7 @@ SEEDS = st.integers(0, 2**32)
 
 @given(SEEDS, st.integers(0, 120))
 def test_a_log_that_is_right_makes_valid_histories(seed: int, steps: int) -> None:
-    """A valid history with overlapping requests, lost answers, groups and readers has no anomaly."""
+    """A history of a correct log with overlapping requests, lost answers, groups and readers has no anomaly."""
     report = check(valid_history(seed, steps))
 
     assert (report.verdict, report.anomalies, report.undecided) == ("valid", {}, [])
@@ -30,7 +30,7 @@ def test_a_log_that_is_right_makes_valid_histories(seed: int, steps: int) -> Non
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__)
 @given(seed=SEEDS, steps=st.integers(10, 80))
 def test_one_mutation_is_found(mutation: Mutation, seed: int, steps: int) -> None:
-    """A history with one mutation is invalid, and its anomaly is among those reported."""
+    """A history with one mutation is invalid, and the mutation's anomaly is reported."""
     harmed = mutation(valid_history(seed, steps), random.Random(seed))
     assume(harmed is not None)
     assert harmed is not None
@@ -45,7 +45,7 @@ def test_one_mutation_is_found(mutation: Mutation, seed: int, steps: int) -> Non
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__)
 def test_one_mutation_among_thousands_is_found(mutation: Mutation, seed: int) -> None:
-    """One mutation in a long history is found."""
+    """A history of thousands of events with one mutation is invalid."""
     harmed = mutation(valid_history(seed, 3000), random.Random(seed))
 
     assert harmed is not None, "a long history has something of everything"
@@ -53,7 +53,7 @@ def test_one_mutation_among_thousands_is_found(mutation: Mutation, seed: int) ->
 
 
 def test_an_end_cut_off_is_unknown() -> None:
-    """A history that ends before its readers have read everything is unknown: an unread record may still exist."""
+    """A history that ends before its readers have read everything is unknown, because unread records may exist."""
     events = valid_history(1, 200)
 
     assert check(events[:-1]).verdict == "unknown"
@@ -64,7 +64,7 @@ def test_an_end_cut_off_is_unknown() -> None:
 @pytest.mark.serial
 @pytest.mark.slow
 def test_a_million_operations_take_seconds(tmp_path: Path) -> None:
-    """A history of a million operations is judged in less than half a minute, reading the file included."""
+    """A history of a million operations is judged within half a minute, including the reading of its file."""
     events = valid_history(3, 640_000)
     path = tmp_path / "history.jsonl"
     path.write_bytes(msgspec.json.Encoder().encode_lines(events))

@@ -1,7 +1,8 @@
-"""Makes valid histories of any length: what clients of a correct log may see.
+"""Makes valid histories of any length: events that clients of a correct log may see.
 
-The log is a list for each partition. Requests overlap, and some get no answer, whether they are stored or not; a reader
-follows each partition, a group reads and commits, a process asks for ends, and at the end everything is read once more.
+The log is a list for each partition. Requests overlap, and some get no answer, whether they are stored or not. A reader
+follows each partition, a group reads and commits, a process asks for ends, and at the end all records are read once
+more.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Workload:
             )
 
     def run(self, steps: int) -> list[Event]:
-        """Take so many steps and the end phase; return the history."""
+        """Run `steps` steps and the end phase; return the history."""
         step = (self._send, self._send, self._send, self._read, self._read_in_a_group, self._ask)
         for _ in range(steps):
             self._rng.choice(step)(self._rng.choice(self._keys))
@@ -56,7 +57,7 @@ class Workload:
         return self._numbers
 
     def _send(self, key: str) -> None:
-        """One request, or two of two processes at once."""
+        """Send one request, or two concurrent requests of two processes."""
         requests: list[Event] = []
         for process in self._rng.sample(range(4), self._rng.choice((1, 1, 2))):
             number = self._number()
@@ -90,7 +91,7 @@ class Workload:
         self._poll(READER, key)
 
     def _read_in_a_group(self, key: str) -> None:
-        """Deliver, then mostly commit; now and then ask for the committed offset."""
+        """Deliver records and usually commit them; sometimes ask for the committed offset."""
         self._poll(MEMBER, key, group="g")
         whose = {"process": MEMBER, "group": "g", "key": key}
         committed = self._positions[-MEMBER, key]

@@ -1,7 +1,7 @@
-"""Judges the log ends that clients received: a later answer is never smaller than an earlier one.
+"""Judges the log ends that clients received: a later answer is never smaller than an earlier answer.
 
-For one process all ends that it received are compared. Between processes only `offsets` answers are compared, which
-promise not to be stale, with all ends that any process had received before the request.
+All ends that one process received are compared. Between processes only `offsets` answers, which promise not to be
+stale, are compared with the ends that any process had received before the request.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class Watermarks:
         self._asked: dict[tuple[int, int], int] = {}
 
     def seen(self, key: str, end: int) -> None:
-        """Note that a process knows of this end."""
+        """Record an end that a process received."""
         self._seen[key] = max(self._seen[key], end)
 
     def polled(self, event: Mapping[str, Any]) -> None:
-        """Note the end that a poll shows, by itself or by its last record."""
+        """Record the end of a poll, as answered or by its last record."""
         told = event.get("high_watermark")
         if told is not None:
             self._compare(event, told)
@@ -55,7 +55,7 @@ class Watermarks:
         self.seen(event["key"], told)
 
     def truncated(self, process: int, key: str) -> None:
-        """Note that a process learned of a truncation, after which the end may be smaller."""
+        """Record that a process learned of a truncation, after which the end may be smaller."""
         self._seen_by.pop((process, key), None)
 
     def _compare(self, event: Mapping[str, Any], told: int) -> None:

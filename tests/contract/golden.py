@@ -1,6 +1,6 @@
-"""Golden data: descriptions of the contract are written to a file, compared with it, and freed of texts.
+"""Golden data: descriptions of the contract are written to a file and compared with it, without sentences.
 
-The tests of this folder use it, and so does `snapshot`, which explains when a golden file may change.
+Used by the tests of this folder and by `snapshot`, which explains when a golden file may change.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _TEXTS = frozenset({"description", "summary", "title", "message", "explanation"}
 
 
 def rendered(value: Any) -> str:
-    """Return the text of a golden file: JSON with sorted names, a value in one line where it fits."""
+    """Return the text of a golden file: JSON with sorted names and short values on one line."""
     return _rendered(value, 0) + "\n"
 
 
@@ -51,7 +51,7 @@ def read(subject: str) -> Any:
 def without_texts(schema: Any) -> Any:
     """Return a JSON schema or an OpenAPI document without its sentences, and with its unordered lists sorted.
 
-    A field that is named `description` stays: its value is a schema, not a text.
+    A field that is named `description` stays: its value is a schema and not a text.
     """
     if isinstance(schema, dict):
         kept = {
@@ -64,7 +64,7 @@ def without_texts(schema: Any) -> Any:
 
 
 def inlined(schema: Any) -> Any:
-    """Return a JSON schema with each reference replaced by its target: names of inner types are no contract."""
+    """Return a JSON schema with each reference replaced by its target, because names of inner types may change."""
     definitions = schema.get("$defs", {})
 
     def put_in(value: Any) -> Any:

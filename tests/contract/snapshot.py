@@ -1,13 +1,13 @@
-"""Compare the contract with its golden files, or write those: `python tests/contract/snapshot.py [--write]`.
+"""Compare the contract with its golden files, or write them: `python tests/contract/snapshot.py [--write]`.
 
-The golden files in `tests/contract/golden/` hold what users, clients in other languages, disks and stores can see:
-names, types, defaults, codes and bytes, and no sentence. Moving modules, renaming internal names and rewording change
-none of them.
+The golden files in `tests/contract/golden/` list everything that users, clients in other languages, disks and stores
+can see: names, types, defaults, codes and bytes, without sentences. Moving modules, renaming internal names and
+rewording do not change them.
 
 A golden file changes only in a commit that means to change the contract. An addition (a call, an option, a metric) adds
-lines. A line that is removed or changed breaks existing users: the commit names those users and what they must do, and
-adds a note in `docs/changes/`. `log_files.json` and the records of `coordination.json` hold what is stored on disks and
-in stores: new files may be added, and existing ones must stay readable.
+lines. A line that is removed or changed breaks existing users: the commit names those users and their next step, and
+adds a note in `docs/changes/`. `log_files.json` and the records of `coordination.json` are stored on disks and in
+stores: new files may be added, and existing ones must stay readable.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-# The folders that pytest.ini_options names for tests; this is a program of its own.
+# The folders of tests in pytest.ini_options, which a separate program does not have.
 sys.path[:0] = [str(Path(__file__).parents[1] / "plugins"), str(Path(__file__).parent)]
 
 import golden
@@ -57,7 +57,7 @@ SUBJECTS: Final[dict[str, Callable[[], Any]]] = {
 
 
 def main(arguments: list[str]) -> int:
-    """Run the program; return its exit code, 1 for a difference that is not written."""
+    """Run the program; return its exit code, 1 for a difference that was not written."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--write", action="store_true", help="write the files that differ")
     parser.add_argument("subjects", nargs="*", help="golden files by name; all without")

@@ -26,7 +26,7 @@ from fairlead_api.problems import CATALOGUE, ProblemError, SideEffect
 
 
 def command_line() -> Any:
-    """Describe every command, verbs of extras included, and the exit codes."""
+    """Describe every command, including those of optional packages, and the exit codes."""
     root: Any = typer.main.get_command(app)
     commands = {"fairlead": [_parameter(each) for each in root.params]}
     for name in COMMANDS:
@@ -55,7 +55,7 @@ def _walk(command: Any, words: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
 
 
 def _parameter(each: Any) -> Any:
-    """Describe a parameter by its differences from a plain one. An argument has no name but the one in its usage."""
+    """Describe a parameter by its differences from a plain one. An argument has only the name in its usage."""
     is_option = each.param_type_name == "option"
     described = {
         "option": [*each.opts, *each.secondary_opts] if is_option else None,
@@ -105,7 +105,7 @@ def _errors() -> list[FairleadError]:
 
 
 def _exit_code(error: FairleadError) -> int:
-    """Return the exit code of a command whose call raises an error."""
+    """Return the exit code of a command whose request raises an error."""
 
     async def fail() -> None:
         raise error
@@ -116,5 +116,5 @@ def _exit_code(error: FairleadError) -> int:
 
 
 def test_the_command_line_is_unchanged() -> None:
-    """No command, option, argument, default, variable or exit code is added, removed or changed."""
+    """Commands, options, arguments, defaults, variables and exit codes of the command line are unchanged."""
     golden.assert_unchanged("command_line", command_line())

@@ -1,4 +1,4 @@
-"""Coordination as stored in etcd and in the embedded store: every key, the bytes of every record, the tables."""
+"""Coordination data in etcd and in the embedded store: every key, the bytes of every record, the tables."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ _KEYS = Keys("prod")
 _GROUP = GroupKeys(_KEYS, "etl")
 _ODD = "a/b ü"
 
-# One record of each kind with every field set, and each kind with optional fields once more without them.
+# One record of each kind with every field set, and one without its optional fields.
 RECORDS: dict[str, Record] = {
     "cluster": ClusterRecord(cluster_id=_TOPIC, feature_level=1, created_us=_TIME),
     "controller": ControllerRecord(broker=_ONE, broker_epoch=_EPOCH),
@@ -164,7 +164,7 @@ RECORDS: dict[str, Record] = {
 
 
 def coordination() -> Any:
-    """Describe all keys, all records as they are stored, their values by name, and the embedded store."""
+    """Describe all keys, all records as stored, their values by name, and the embedded store."""
     return {
         "keys": _keys(),
         "records": {name: encode(record).decode() for name, record in RECORDS.items()},
@@ -241,12 +241,12 @@ def _kinds(of: type[Record]) -> Iterator[type[Record]]:
 
 
 def test_keys_and_records_are_unchanged() -> None:
-    """No name and no byte of a stored key or record changes."""
+    """Keys and bytes of the stored records of coordination are unchanged."""
     golden.assert_unchanged("coordination", coordination())
 
 
 def test_every_kind_of_record_is_held() -> None:
-    """The golden data hold each record of the registry with each of its fields set once."""
+    """Every record of the registry is in the golden data with each of its fields set once."""
     held = {type(record) for record in RECORDS.values()}
 
     assert held == {kind for kind in _kinds(Record) if kind.__module__.startswith("fairlead_broker.")}
@@ -265,7 +265,7 @@ def _is_set(record: Record, field: msgspec.structs.FieldInfo) -> bool:
 
 @pytest.mark.parametrize("name", RECORDS)
 def test_a_golden_record_is_read(name: str) -> None:
-    """The bytes that an earlier release stored are decoded to the same record."""
+    """A record that an earlier release stored is decoded to the same value."""
     stored = golden.read("coordination")["records"][name].encode()
 
     assert decode("/key", stored, type(RECORDS[name])) == RECORDS[name]

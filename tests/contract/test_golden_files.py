@@ -1,4 +1,4 @@
-"""The folder of golden data holds exactly what the program describes."""
+"""The folder of golden data has exactly the files that the program describes."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import snapshot
 
 
 def test_every_golden_file_has_a_subject() -> None:
-    """No file is left over, and none is missing."""
+    """Every golden file has a subject, and every subject has a golden file."""
     assert sorted(path.name for path in golden.FOLDER.iterdir()) == sorted(
         f"{name}.json" for name in snapshot.SUBJECTS
     )
 
 
 def test_a_golden_file_is_written_as_the_program_writes() -> None:
-    """Each golden file has the form that the program writes, so that the next change shows no other difference."""
+    """A golden file has the format that the program writes, so that the next change shows no other difference."""
     for name in snapshot.SUBJECTS:
         assert (golden.FOLDER / f"{name}.json").read_text(encoding="utf-8") == golden.rendered(
             golden.read(name)
@@ -22,7 +22,7 @@ def test_a_golden_file_is_written_as_the_program_writes() -> None:
 
 
 def test_a_sentence_is_no_part_of_a_schema() -> None:
-    """Sentences are removed from a schema, and fields with the same names stay."""
+    """A schema loses its sentences and keeps fields with the same names."""
     schema = {
         "description": "A sentence.",
         "required": ["title", "message"],

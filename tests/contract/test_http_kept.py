@@ -1,4 +1,4 @@
-"""Calls, problems and the OpenAPI document, as clients in any language know them."""
+"""Requests, problems and the OpenAPI document, as clients in any language know them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def openapi() -> Any:
 
 
 def problems() -> Any:
-    """Describe every code with its status, its kind and the data that its document may carry."""
+    """Describe every code with its status, its kind and the data that its document may have."""
     codes = {
         code: {
             "status": entry.status,
@@ -69,7 +69,7 @@ def problems() -> Any:
 
 
 def routes() -> Any:
-    """Describe every call of the three listeners."""
+    """Describe every request of the three listeners."""
     return {entry.name: _route(entry) for entry in (*ROUTES, *PEER_ROUTES)}
 
 
@@ -104,7 +104,7 @@ def _parameter(each: QueryParameter) -> Any:
 
 
 def peer_messages() -> Any:
-    """Describe the JSON that brokers send each other: brokers of two releases do, while a cluster is upgraded."""
+    """Describe the JSON between brokers, which two releases exchange while a cluster is upgraded."""
     schemas, components = msgspec.json.schema_components(
         _PEER_MESSAGES, schema_hook=_any_value, ref_template="#/$defs/{name}"
     )
@@ -115,25 +115,25 @@ def peer_messages() -> Any:
 
 
 def _any_value(type_: type) -> dict[str, Any]:
-    """Describe the types that msgspec's schemas do not know: the bytes beside the JSON, and any value."""
+    """Describe the types that msgspec's schemas do not know: the bytes next to the JSON, and any value."""
     return {"other": type_.__name__}
 
 
 def test_the_openapi_document_is_unchanged() -> None:
-    """Every path, parameter, body, answer and schema equals the golden one; sentences may change."""
+    """Every path, parameter, body, answer and schema of the OpenAPI document is unchanged, except for sentences."""
     golden.assert_unchanged("openapi", openapi())
 
 
 def test_the_problems_are_unchanged() -> None:
-    """No code, status, kind, side effect or data member of a problem is added, removed or changed."""
+    """Problems keep their codes, statuses, kinds, side effects and data members."""
     golden.assert_unchanged("problems", problems())
 
 
 def test_the_routes_are_unchanged() -> None:
-    """Every call keeps its method, path, listener, parameters, headers, media types and problems."""
+    """Requests keep their method, path, listener, parameters, headers, media types and problems."""
     golden.assert_unchanged("routes", routes())
 
 
 def test_the_messages_between_brokers_are_unchanged() -> None:
-    """Every message between brokers keeps its fields, types and defaults."""
+    """Messages between brokers keep their fields, types and defaults."""
     golden.assert_unchanged("peer_messages", peer_messages())

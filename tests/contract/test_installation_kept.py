@@ -24,7 +24,7 @@ _POINTS = [
 
 
 def package() -> Any:
-    """Describe the names that an installation registers; the modules that they lead to may change."""
+    """Describe the names that an installation registers; the modules behind them may change."""
     return {
         "name": _PROJECT["name"],
         "extras": sorted(_PROJECT["optional-dependencies"]),
@@ -65,7 +65,7 @@ def conditions() -> Any:
 
 
 def charts() -> Any:
-    """Describe the values of each chart: names and defaults, and what the schema allows."""
+    """Describe the values of each chart: names, defaults and allowed values."""
     make_chart_files()
     described = {}
     for folder in sorted((checkout.ROOT / "charts").iterdir()):
@@ -78,26 +78,26 @@ def charts() -> Any:
 
 
 def test_the_package_is_unchanged() -> None:
-    """No extra, script, entry point or importable package is added or removed."""
+    """The package keeps its extras, scripts, entry points and importable packages."""
     golden.assert_unchanged("package", package())
 
 
 @pytest.mark.parametrize("point", _POINTS, ids=lambda point: point.name)
 def test_every_entry_point_leads_somewhere(point: EntryPoint) -> None:
-    """The module of each registered name can be imported and has the registered object."""
+    """Every entry point of the package leads to a module with the registered object."""
     assert callable(point.load())
 
 
 def test_the_custom_resources_are_unchanged() -> None:
-    """Every field keeps its name, type, default, bounds and rules."""
+    """Custom resources keep the name, type, default, bounds and rules of every field."""
     golden.assert_unchanged("resources", resources())
 
 
 def test_the_conditions_are_unchanged() -> None:
-    """No type or reason of a condition is added, removed or changes its statuses."""
+    """Conditions keep their types, reasons and statuses."""
     golden.assert_unchanged("conditions", conditions())
 
 
 def test_the_values_of_the_charts_are_unchanged() -> None:
-    """Every value keeps its name, default and schema."""
+    """Values of the charts keep their names, defaults and schemas."""
     golden.assert_unchanged("charts", charts())

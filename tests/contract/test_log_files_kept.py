@@ -1,7 +1,7 @@
-"""The data directory on disk: names of files and every byte, after a run of the log room.
+"""The data directory on disk: names of files and every byte, after a run of the log.
 
 The batches are vectors of the record batch, so that a newer Arrow changes nothing here. The golden directory is also
-opened again: a later release reads what this one wrote.
+opened again, because a later release must read it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ROW_BYTES = 48
 
 
 def log_files() -> Any:
-    """Describe every file of a small data directory after a stop in order."""
+    """Describe every file of a small data directory after a graceful stop."""
     with tempfile.TemporaryDirectory() as folder:
         box = LogBox(Path(folder) / "data")
         _run(box)
@@ -89,7 +89,7 @@ def _batch(
     producer: tuple[int, int, int] = (-1, -1, -1),
     key: bytes | None = None,
 ) -> StampedBatch:
-    """Return the body of a vector with a header of its own, as a leader stamps it."""
+    """Return the body of a vector with a header of its own, stamped as by a leader."""
     data = (_VECTORS / vector).read_bytes()
     found = read_header(data)
     extension = b"" if key is None else pack_extension(idempotency_extension(key, key.ljust(16, b"\0")))
@@ -111,12 +111,12 @@ def _batch(
 
 
 def test_the_files_of_a_data_directory_are_unchanged() -> None:
-    """The same run leaves the same files with the same bytes."""
+    """The files of a data directory after the same run are unchanged, byte for byte."""
     golden.assert_unchanged("log_files", log_files())
 
 
 def test_the_golden_directory_is_opened_and_read(tmp_path: Path) -> None:
-    """A directory that an earlier release wrote is clean, undamaged, and holds the same records and producers."""
+    """A data directory of an earlier release is clean, undamaged, and has the same records and producers."""
     files = {name: _bytes(content) for name, content in golden.read("log_files").items()}
     for name, data in files.items():
         (tmp_path / "data" / name).parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Metrics of brokers and of the operator, which dashboards and alerts name. The client library has none."""
+"""Metrics of brokers and of the operator, which dashboards and alerts name. The client library has no metrics."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def metrics() -> Any:
 
 def _registered(registry: CollectorRegistry) -> Any:
     return {
-        # Prometheus' library keeps a counter's name without its suffix.
+        # The Prometheus library stores a counter's name without its suffix.
         each._name + ("_total" if each._type == "counter" else ""): {
             "type": each._type,
             "labels": list(each._labelnames),
@@ -38,10 +38,10 @@ def _registered(registry: CollectorRegistry) -> Any:
 
 
 def test_the_metrics_are_unchanged() -> None:
-    """No name, type, label or bucket of a metric is added, removed or changed."""
+    """Metrics keep their names, types, labels and buckets."""
     golden.assert_unchanged("metrics", metrics())
 
 
 def test_the_catalogue_is_what_a_broker_registers() -> None:
-    """The golden file holds every metric of the catalogue."""
+    """The golden file has every metric of a broker's catalogue."""
     assert set(metrics()["broker"]) == {each.name for each in METRICS}

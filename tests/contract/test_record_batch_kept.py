@@ -1,8 +1,8 @@
-"""The record batch and the frames around it, as producers and readers in any language send and get them.
+"""The record batch and its frames, as producers and consumers in any language send and receive them.
 
-The vectors of `docs/reference/record-batch-vectors` are the golden data; this test holds only their checksums, so that
-vectors and generator cannot change together unseen. The unit test of the record batch checks that the code judges and
-reads each vector as listed.
+The vectors of `docs/reference/record-batch-vectors` are the golden data. This test has only their checksums, so that
+vectors and generator cannot change together unnoticed. The unit test of the record batch checks that the code judges
+and reads each vector as listed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _frames() -> bytes:
 
 
 def test_the_record_batch_is_unchanged() -> None:
-    """No vector, frame, codec or partition of a key is added, removed or changed."""
+    """The record batch keeps its vectors, frames, codecs and partitions of keys."""
     golden.assert_unchanged("record_batch", record_batch())
 
 
@@ -69,7 +69,7 @@ def test_a_header_is_written_as_it_was_read() -> None:
 
 
 def test_the_golden_frames_are_read() -> None:
-    """A body that an earlier release wrote is split into the same frames."""
+    """Frames of a body that an earlier release wrote are split in the same way."""
     body = bytes.fromhex(golden.read("record_batch")["frames"])
 
     assert [(frame.meta.rstrip(), bytes(frame.data)) for frame in iterate_frames(body)] == [

@@ -15,7 +15,7 @@ import golden
 from fairlead.errors import FairleadError
 
 _CALLED = ("Admin", "Consumer", "Producer", "TopicPartition")
-"""Classes that programs create themselves; the SDK creates objects of the others."""
+"""Classes that programs instantiate; the SDK instantiates the others."""
 _PROTOCOLS = ("__aenter__", "__enter__", "__await__", "__iter__", "__aiter__")
 
 
@@ -87,16 +87,16 @@ def _callable(value: Any) -> str:
 
 
 def test_the_sdk_is_unchanged() -> None:
-    """No public name, argument, default, field or value is added, removed or changed."""
+    """Public names, arguments, defaults, fields and values of the SDK are unchanged."""
     golden.assert_unchanged("sdk", sdk())
 
 
 def test_the_errors_are_unchanged() -> None:
-    """Every error keeps its name, its place in the tree and its code."""
+    """Errors of the SDK keep their names, their bases and their codes."""
     golden.assert_unchanged("errors", errors())
 
 
 def test_public_names_are_sorted() -> None:
-    """Lists of public names are sorted, so that people can read them and two additions merge."""
+    """Public names of the SDK are sorted, so that they are readable and two additions merge."""
     for module in (fairlead, fairlead.blocking):
         assert module.__all__ == sorted(module.__all__)

@@ -30,7 +30,7 @@ def configuration() -> Any:
         name: {
             "type": key.type.value,
             "default": key.default,
-            # The value in a call's answer where the default follows from another setting.
+            # Value in an answer when the default follows from another setting.
             "default_rule": key.default_rule,
             "range": [key.minimum, key.maximum],
             "choices": list(key.choices),
@@ -45,7 +45,7 @@ def configuration() -> Any:
 
 
 def settings() -> Any:
-    """Describe every setting by its variable: type, bounds and default; and the variables that replace settings."""
+    """Describe every setting by its variable with type, bounds and default, and the variables that replace settings."""
     return {
         "broker": _variables("FAIRLEAD_", BrokerSettings) | _variables("FAIRLEAD_LIMITS__", Limits),
         "broker_keys_at_start": START_KEYS,
@@ -61,7 +61,7 @@ def _variables(prefix: str, model: type[BaseModel]) -> Any:
 
 
 def variables() -> Any:
-    """Describe every environment variable that a package names, whether it is read or set."""
+    """Describe every environment variable that a package names, to read or to set."""
     found: dict[str, set[str]] = {package: set() for package in _PACKAGES}
     for path in checkout.files():
         if path.suffix == ".py" and path.parts[0] in found:
@@ -83,20 +83,20 @@ def spark_options() -> Any:
 
 
 def test_the_configuration_keys_are_unchanged() -> None:
-    """No key changes its type, default, allowed values or scopes."""
+    """Configuration keys keep their types, defaults, allowed values and scopes."""
     golden.assert_unchanged("configuration", configuration())
 
 
 def test_the_settings_are_unchanged() -> None:
-    """No setting of a broker or an operator changes its variable, type, bounds or default."""
+    """Settings of broker and operator keep their variables, types, bounds and defaults."""
     golden.assert_unchanged("settings", settings())
 
 
 def test_the_environment_variables_are_unchanged() -> None:
-    """No package names a new environment variable, or stops naming one."""
+    """Environment variables that the packages name are unchanged."""
     golden.assert_unchanged("variables", variables())
 
 
 def test_the_options_of_spark_are_unchanged() -> None:
-    """No option of Spark and no column of a read is added or removed."""
+    """Options of Spark and columns of a read are unchanged."""
     golden.assert_unchanged("spark_options", spark_options())

@@ -1,4 +1,4 @@
-"""The fixture of several folders: three brokers of one process, with real logs, real HTTP and one store."""
+"""Fixture of several folders: three brokers in one process, with real logs, real HTTP and one store."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cluster_kit import Cluster
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    """Three brokers that serve."""
+    """Yield three brokers that are ready."""
     cluster = await Cluster.open(tmp_path)
     try:
         await cluster.start(1, 2, 3)

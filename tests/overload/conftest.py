@@ -1,4 +1,4 @@
-"""A broker as a process of its own, and how large the attacks on it are."""
+"""A broker in a process of its own, and the sizes of the attacks."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -12,13 +12,13 @@ StartBroker = Callable[..., Awaitable[BrokerUnderLoad]]
 
 @pytest.fixture(scope="session")
 def full(request: pytest.FixtureRequest) -> bool:
-    """Whether the run is `make prove`: full numbers, and figures kept for the documentation."""
+    """Return whether the run is `make prove`, with full numbers and figures written for the documentation."""
     return request.config.getoption("--hypothesis-profile") == "prove"
 
 
 @pytest.fixture
 async def start(tmp_path: Path) -> AsyncIterator[StartBroker]:
-    """Starts a broker with small limits, given by name, and ends it."""
+    """Yield a function that starts a broker with small limits, given by name; stop the broker at the end."""
     brokers: list[BrokerUnderLoad] = []
 
     async def started(**limits: object) -> BrokerUnderLoad:

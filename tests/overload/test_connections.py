@@ -1,4 +1,4 @@
-"""Connections that do nothing, or nothing good: the broker lives, others are served, descriptors come back."""
+"""Idle and hostile connections: the broker lives, other clients are served, and file descriptors are released."""
 
 import asyncio
 import contextlib
@@ -30,18 +30,18 @@ from overload_kit import (
 pytestmark = [pytest.mark.serial, pytest.mark.prove]
 
 P99_MS_MAX = 500.0
-"""Of a well-behaved client beside an attack, produce and fetch together. A quiet machine needs a tenth of it."""
+"""Bound of a well-behaved client's latency during an attack, for produce and fetch together; ten times a quiet one."""
 
 
 def request_head(path: str = "/v1/versions") -> bytes:
-    """A GET of HTTP/1.1."""
+    """Return a GET of HTTP/1.1."""
     return f"GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode()
 
 
 def figures(
     count: int, quiet: Latencies, beside: Latencies, before_mib: float, peak_mib: float
 ) -> dict[str, object]:
-    """What is told about an attack."""
+    """Return the figures of an attack."""
     return {
         "count": count,
         "quiet": asdict(quiet),
@@ -52,13 +52,13 @@ def figures(
 
 
 async def send(connection: socket.socket, data: bytes) -> None:
-    """Send all of it; a connection that the broker closed takes nothing more."""
+    """Send all data; errors of a connection that the broker closed are ignored."""
     with contextlib.suppress(ConnectionError):
         await asyncio.get_running_loop().sock_sendall(connection, data)
 
 
 async def closed(connection: socket.socket, seconds: float) -> bool:
-    """Whether the broker closes the connection within the time."""
+    """Return whether the broker closes the connection within the time."""
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(seconds):
@@ -72,12 +72,12 @@ async def closed(connection: socket.socket, seconds: float) -> bool:
 
 
 async def returned(broker: BrokerUnderLoad, descriptors: int) -> bool:
-    """Whether the broker comes back to so many descriptors, but for a few files opened meanwhile."""
+    """Return whether the broker returns to `descriptors`, except for a few files opened during the attack."""
     return await until(lambda: broker.descriptors <= descriptors + 10, 30)
 
 
 async def test_idle_connections(start, full) -> None:
-    """Silent ones, answered ones kept alive and HTTP/2 ones cost little memory and no time, and go when they close."""
+    """Idle connections (silent, kept alive, HTTP/2) cost a broker little memory and no time, and end at their close."""
     count = 5_000 if full else 400
     broker = await start()
     async with calm_client(broker) as calm:
@@ -106,7 +106,7 @@ async def test_idle_connections(start, full) -> None:
 
 
 async def test_connections_beyond_the_limit_wait(start) -> None:
-    """Who comes when all places are taken is served as soon as one is free."""
+    """A connection beyond the limit waits and is served when another connection closes."""
     broker = await start(connections_max=20)
     taken = [broker.connect() for _ in range(20)]
     for connection in taken:
@@ -125,7 +125,7 @@ async def test_connections_beyond_the_limit_wait(start) -> None:
 
 
 async def until_readable(connection: socket.socket, seconds: float) -> bool:
-    """Whether something arrives within the time."""
+    """Return whether a byte is received within the time."""
     loop = asyncio.get_running_loop()
     arrived = asyncio.Event()
     loop.add_reader(connection, arrived.set)
@@ -140,7 +140,7 @@ async def until_readable(connection: socket.socket, seconds: float) -> bool:
 
 
 async def test_rapid_reset(start, full) -> None:
-    """Requests opened and given up by the thousand end their connections; nobody else notices."""
+    """A connection that opens and resets thousands of requests is closed, and other clients are not affected."""
     pairs = 20_000 if full else 2_000
     broker = await start()
     async with calm_client(broker) as calm:
@@ -166,7 +166,7 @@ async def test_rapid_reset(start, full) -> None:
 
 
 async def rapid_resets(broker: BrokerUnderLoad, pairs: int) -> int:
-    """Send so many HEADERS with their RST_STREAM; answers how many connections the broker ended."""
+    """Send `pairs` HEADERS frames with RST_STREAM; return how many connections the broker closed."""
     block = request_block("GET", "/v1/topics/calm/partitions/0/records?max_wait_ms=60000&offset=latest")
     ended = 0
     for first in range(0, pairs, 200):
@@ -181,7 +181,7 @@ async def rapid_resets(broker: BrokerUnderLoad, pairs: int) -> int:
 
 
 async def test_slow_headers(start, full) -> None:
-    """A head that trickles ends its connection after its time; over HTTP/2 a ping without answer does."""
+    """A request with a slow head is closed after its time limit, over HTTP/2 by an unanswered ping."""
     count = 500 if full else 60
     broker = await start(header_seconds_max=2, ping_interval_seconds=2)
     async with calm_client(broker) as calm:
@@ -213,7 +213,7 @@ async def test_slow_headers(start, full) -> None:
 
 
 async def trickles(connections: list[socket.socket], data: bytes) -> None:
-    """Send a little on each connection, again and again."""
+    """Send a few bytes on each connection, repeatedly."""
     while True:
         for connection in connections:
             await send(connection, data)
@@ -221,7 +221,7 @@ async def trickles(connections: list[socket.socket], data: bytes) -> None:
 
 
 async def test_slow_bodies(start, full) -> None:
-    """Bodies that pause are ended, hold next to nothing meanwhile, and keep nobody out."""
+    """Requests with paused bodies are closed, use almost no memory, and block no other client."""
     count = 500 if full else 60
     broker = await start(body_idle_seconds_max=2, body_seconds_max=4, bodies_bytes_max=64 << 20)
     async with calm_client(broker) as calm:
@@ -257,7 +257,7 @@ async def test_slow_bodies(start, full) -> None:
 
 
 async def test_giant_headers(start, full) -> None:
-    """Heads beyond their limit are refused in both protocols, and endless CONTINUATION frames end the connection."""
+    """A request with a head beyond the limit is refused in both protocols; endless CONTINUATION frames end it."""
     count = 200 if full else 20
     broker = await start()
     async with calm_client(broker) as calm:
@@ -287,7 +287,7 @@ async def test_giant_headers(start, full) -> None:
 
 
 async def first_bytes(connection: socket.socket) -> bytes:
-    """What the broker answers first; nothing where it closes."""
+    """Return the first bytes of the broker's answer, none when the connection is closed."""
     try:
         async with asyncio.timeout(10):
             return await asyncio.get_running_loop().sock_recv(connection, 100)
@@ -296,7 +296,7 @@ async def first_bytes(connection: socket.socket) -> bytes:
 
 
 async def test_requests_of_one_connection_do_not_hold_back_others(start) -> None:
-    """A client with more streams than it may have waits; the next connection is served at once."""
+    """A client with more streams than allowed waits, and another connection is served at once."""
     broker = await start(streams_per_connection_max=10)
     async with calm_client(broker) as calm, Calls(broker.address) as crowd:
         path = "/v1/topics/calm/partitions/0/records?offset=latest&max_wait_ms=3000"

@@ -1,4 +1,4 @@
-"""Twice of what the broker can take: it goes on serving what it can, refuses the rest at once, and recovers."""
+"""Twice the broker's capacity: the broker serves at its capacity, refuses the rest at once, and recovers."""
 
 import asyncio
 import statistics
@@ -14,17 +14,17 @@ pytestmark = [pytest.mark.serial, pytest.mark.prove]
 
 CONNECTIONS = 16
 PEAK_UNANSWERED = 64
-"""Requests under way while the peak is measured: more bring no more."""
+"""Number of concurrent requests for the peak; more do not raise it."""
 PARTITIONS = 8
 STREAMS_MAX = 250
-"""Of one connection; a client keeps what is beyond to itself."""
+"""Maximum of streams on one connection; a client delays further requests."""
 
 Answers: TypeAlias = list[tuple[float, float]]
-"""When each came, and after how many seconds."""
+"""Time of each answer and its latency in seconds."""
 
 
 class Load:
-    """Many connections that post one batch, without pause or at a rate; refusals are counted and not obeyed."""
+    """Many connections that post one batch without pause or at a rate; refusals are counted and not obeyed."""
 
     def __init__(self, broker: BrokerUnderLoad, batch: bytes) -> None:
         self._broker = broker
@@ -32,7 +32,7 @@ class Load:
         self.connections: list[Http2Load] = []
 
     async def open(self) -> None:
-        """Connect."""
+        """Open the connections."""
         loop = asyncio.get_running_loop()
         for number in range(CONNECTIONS):
             path = f"/v1/topics/load/partitions/{number % PARTITIONS}/records"
@@ -45,7 +45,7 @@ class Load:
             self.connections.append(connection)
 
     async def peak(self, seconds: float) -> float:
-        """Requests stored a second when each answer is followed by the next request."""
+        """Return the stored requests a second when each answer is followed by the next request."""
         end = now() + seconds
 
         def follow(connection: Http2Load) -> None:
@@ -61,7 +61,7 @@ class Load:
         return len(stored) / seconds
 
     async def offer(self, rate: float, seconds: float) -> tuple[Answers, Answers, int]:
-        """Send at a rate whatever comes back; answers what was stored, what was refused, and how many were sent."""
+        """Send at a rate without regard to answers; return stored requests, refused requests and the number sent."""
         for connection in self.connections:
             connection.on_answer = lambda: None
         begun, sent, due = now(), 0, 0
@@ -78,7 +78,7 @@ class Load:
         return stored, refused, sent
 
     async def _measured(self, seconds: float) -> tuple[Answers, Answers]:
-        """What is answered from now on for so long."""
+        """Return the answers of the next `seconds`."""
         for connection in self.connections:
             connection.stored.clear()
             connection.refused.clear()
@@ -88,7 +88,7 @@ class Load:
         return stored, refused
 
     async def drain(self) -> None:
-        """Wait for what is under way."""
+        """Wait for the requests under way."""
         for connection in self.connections:
             connection.on_answer = lambda: None
         async with asyncio.timeout(20):
@@ -96,20 +96,20 @@ class Load:
                 await pause(0.02)
 
     def close(self) -> None:
-        """Disconnect."""
+        """Close the connections."""
         for connection in self.connections:
             if connection.transport is not None:
                 connection.transport.abort()
 
 
 def latencies(answers: Answers) -> Latencies:
-    """Of answered requests."""
+    """Return the latencies of answered requests."""
     return Latencies.of([seconds for _, seconds in answers])
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The peak, and at once afterwards what came of twice of it."""
+    """The peak, and the result of twice the peak immediately after it."""
 
     peak: float
     goodput: float
@@ -119,12 +119,12 @@ class Round:
 
     @property
     def share(self) -> float:
-        """Goodput of the peak."""
+        """Goodput as a share of the peak."""
         return self.goodput / self.peak
 
 
 async def round_of(load: Load, seconds: float) -> Round:
-    """Measure the peak, then offer twice of it."""
+    """Measure the peak, then offer twice the peak."""
     peak = await load.peak(seconds)
     stored, refused, sent = await load.offer(2 * peak, seconds)
     await load.drain()
@@ -136,10 +136,10 @@ async def round_of(load: Load, seconds: float) -> Round:
     [pytest.param("10 records of 100 B", 10, marks=pytest.mark.scenario), ("1,000 records of 100 B", 1000)],
 )
 async def test_twice_the_capacity(start, full, name, records) -> None:
-    """Goodput stays near the peak, a refusal takes a fraction of a second, and half a load is served as ever after it.
+    """A broker under twice its capacity keeps its goodput, refuses quickly, and serves half a load normally afterwards.
 
-    Clients ignore Retry-After. Peak and overload take turns, and the median of the rounds counts, for the machine may
-    be shared. The bounds of the small run leave room for that; those of the full run are the goals.
+    Clients ignore Retry-After. Peak and overload alternate, and the median of the rounds counts, because the machine
+    may be shared. The bounds of the small run allow for this; those of the full run are the goals.
     """
     rounds_count, seconds = (7, 2.0) if full else (3, 1.0)
     broker = await start()

@@ -1,4 +1,4 @@
-"""What calls hold stays bounded: readers that take nothing, bodies that open to much, more than there is room for."""
+"""Memory of requests stays bounded: readers that stall, bodies that decompress to much, and too many bodies."""
 
 import asyncio
 import json
@@ -37,13 +37,13 @@ from overload_kit import (
 pytestmark = [pytest.mark.serial, pytest.mark.prove]
 
 P99_MS_MAX = 1000.0
-"""Of a well-behaved client beside an attack that moves data."""
+"""Bound of a well-behaved client's latency during an attack that moves data."""
 STALLED_MIB = 1.0
-"""What one stalled reader holds at most beside the counted bytes: the last part of its answer, in buffers."""
+"""Memory of one stalled reader beyond the counted bytes: the last part of its answer, in buffers."""
 
 
 async def filled(calls: Calls, topic: str, size_mib: int) -> None:
-    """A topic with so much in it, in batches of a MiB."""
+    """Create a topic with `size_mib` MiB in batches of a MiB."""
     await calls.create(topic)
     batch = one_batch(MIB, 1)
     for _ in range(size_mib):
@@ -52,7 +52,7 @@ async def filled(calls: Calls, topic: str, size_mib: int) -> None:
 
 @pytest.mark.parametrize("protocol", [pytest.param("http1", marks=pytest.mark.scenario), "http2"])
 async def test_stalled_readers(start, full, protocol) -> None:
-    """Readers that ask for 64 MiB and take nothing hold the budget and no more; others are served beside them."""
+    """Stalled readers that request 64 MiB use the memory budget and no more, and other clients are served."""
     count = 500 if full else 50
     budget_mib = 256 if full else 32
     broker = await start(answers_bytes_max=budget_mib * MIB, crowded_stall_seconds_max=1)
@@ -80,7 +80,7 @@ async def test_stalled_readers(start, full, protocol) -> None:
 
 
 async def stalled_reader(broker: BrokerUnderLoad, protocol: str):
-    """A connection that asks for all of a topic and reads nothing."""
+    """Return a connection that requests the whole topic and reads nothing."""
     path = "/v1/topics/large/partitions/0/records?max_bytes=67108864"
     loop = asyncio.get_running_loop()
     if protocol == "http1":
@@ -99,7 +99,7 @@ async def stalled_reader(broker: BrokerUnderLoad, protocol: str):
 
 
 async def test_stalled_reader_loses_its_connection(start) -> None:
-    """Who takes nothing of its answer for the time that is allowed is cut off, even when there is room."""
+    """A connection whose reader stalls for the allowed time is closed, even when memory is free."""
     broker = await start(reader_stall_seconds_max=1)
     async with Calls(broker.address) as calls:
         await filled(calls, "large", 32)
@@ -120,10 +120,11 @@ async def test_stalled_reader_loses_its_connection(start) -> None:
     ("path", "left"), [("/records?from=earliest", 90), ("/partitions/0/records", 20)], ids=["tail", "json"]
 )
 async def test_stalled_readers_of_text(start, full, path, left) -> None:
-    """A small batch may open to much text. Who takes nothing of it holds what is counted, and others are refused it.
+    """A fetch of text that its reader does not take uses counted memory, and further fetches are refused.
 
-    The bound has room for what two codec threads have open. Tails ask again and again, and so cut off those that stall,
-    some each second; the few answers of JSON that were let in stand until somebody wants their room.
+    A small batch may become much text. The bound allows for the open batches of two codec threads. Tails request memory
+    repeatedly and thereby close stalled readers, some each second; the few admitted JSON answers stay until another
+    request needs their memory.
     """
     count = 400 if full else 100
     broker = await start(answers_bytes_max=32 * MIB, crowded_stall_seconds_max=1)
@@ -157,7 +158,7 @@ async def test_stalled_readers_of_text(start, full, path, left) -> None:
 
 
 async def test_compression_bombs(start, full) -> None:
-    """Small bodies that open to much are refused; stored batches that open to much are answered in part."""
+    """Compressed batches that decompress beyond the limits are refused, and stored ones are answered in parts."""
     count = 200 if full else 20
     broker = await start()
     now_us = time.time_ns() // 1000
@@ -185,21 +186,21 @@ async def test_compression_bombs(start, full) -> None:
         )
 
     assert len(beyond) < 100_000
-    # Several hundred at once may also be more calls than are let in.
+    # Several hundred concurrent requests may also exceed the number of admitted requests.
     assert statuses <= {400, 413, 503}
     assert 413 in statuses
-    # 160 MiB are stored in it; an answer opens 16 of them and says where to go on.
+    # The batch has 160 MiB; an answer decompresses 16 MiB of it and says where to continue.
     assert answer.status == 200
     assert 1 <= answer.json["next_offset"] <= 3
     assert int(answer.headers["fairlead-next-offset"]) == answer.json["next_offset"]
-    # Two validation threads and two codec threads, each with one batch open and what it becomes.
+    # Two validation threads and two codec threads, each with one open batch and its result.
     assert peak - memory < 1024
     assert beside.failures == 0
     assert beside.p99_ms < P99_MS_MAX
 
 
 async def test_batches_of_many_objects(start, full) -> None:
-    """Millions of empty records or headers in a few kilobytes are refused; readers of JSON get a million in parts."""
+    """Batches with millions of empty records or headers in a few kilobytes are refused; JSON fetches are split."""
     readers = 20 if full else 4
     broker = await start()
     now_us = time.time_ns() // 1000
@@ -239,7 +240,7 @@ async def test_batches_of_many_objects(start, full) -> None:
 
 
 class Posting:
-    """A produce request over HTTP/2 whose body comes when the test says so."""
+    """A produce request over HTTP/2 whose body the test sends in parts."""
 
     def __init__(self, broker: BrokerUnderLoad, announced_bytes: int) -> None:
         self._broker = broker
@@ -253,7 +254,7 @@ class Posting:
         path = "/v1/topics/calm/partitions/0/records"
         block = request_block("POST", path, content_type=BATCHES, content_length=str(self._announced))
         self._writer.write(PREFACE + settings({}))
-        # The broker allows a MiB of body only after its WINDOW_UPDATE; earlier DATA frames would break its window.
+        # The broker allows a MiB of body only after its WINDOW_UPDATE; earlier DATA frames would exceed its window.
         kind = SETTINGS
         while kind != WINDOW_UPDATE:
             head = await self._reader.readexactly(9)
@@ -270,7 +271,7 @@ class Posting:
         await self._writer.drain()
 
     async def answer(self) -> bytes:
-        """Everything until the answer's end: its headers are ours to search, not to decode."""
+        """Return all bytes until the end of the answer; its headers are searched, not decoded."""
         received = b""
         async with asyncio.timeout(5):
             while b"}" not in received:
@@ -278,13 +279,13 @@ class Posting:
         return received
 
     def close(self) -> None:
-        """End."""
+        """Close the connection."""
         self._writer.close()
 
 
 @pytest.fixture
 async def crowded(start) -> AsyncIterator[BrokerUnderLoad]:
-    """A broker whose room for bodies is taken to three quarters by one that has begun."""
+    """Yield a broker whose memory for bodies is three quarters reserved by one request under way."""
     broker = await start(bodies_bytes_max=4 * MIB)
     async with calm_client(broker):
         begun = Posting(broker, 4 * MIB)
@@ -297,7 +298,7 @@ async def crowded(start) -> AsyncIterator[BrokerUnderLoad]:
 
 
 async def test_no_room_is_told_before_the_body_is_sent(crowded) -> None:
-    """The head alone is answered with `overloaded` and Retry-After, within a tenth of a second."""
+    """A request without room is refused with `overloaded` and Retry-After by its head, within a tenth of a second."""
     times, answers = [], []
     for _ in range(5):
         late = Posting(crowded, 2 * MIB)
@@ -314,7 +315,7 @@ async def test_no_room_is_told_before_the_body_is_sent(crowded) -> None:
 
 
 async def test_small_bodies_pass_beside_large_ones(crowded) -> None:
-    """What fits in the last quarter is served."""
+    """A request whose body fits in the free quarter is served."""
     async with Calls(crowded.address) as calls:
         stored = await calls.send("calm", one_batch(100, 1))
 
@@ -322,7 +323,7 @@ async def test_small_bodies_pass_beside_large_ones(crowded) -> None:
 
 
 async def test_long_polls_are_counted(start) -> None:
-    """One poll more than may wait is told to come back; an answered one makes room."""
+    """A long poll beyond the limit is refused with Retry-After, and an answered long poll frees its place."""
     broker = await start(long_polls_max=5)
     path = "/v1/topics/calm/partitions/0/records?offset=0&max_wait_ms=20000"
     async with calm_client(broker), Calls(broker.address) as calls:

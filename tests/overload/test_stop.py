@@ -1,4 +1,4 @@
-"""Stopping a loaded broker: everything that waits is answered, what was acknowledged is kept, within ten seconds."""
+"""Stop of a loaded broker: waiting requests are answered, acknowledged records are kept, within ten seconds."""
 
 import asyncio
 import signal
@@ -16,7 +16,7 @@ STOP_SECONDS_MAX = 10.0
 
 @pytest.mark.parametrize("signals", [pytest.param(1, marks=pytest.mark.scenario), 3])
 async def test_stop_with_much_unsynced(start, full, signals) -> None:
-    """Long polls are answered first, produces all, the disk gets the rest; further signals change nothing."""
+    """A broker that stops answers long polls first, then all produce requests; further signals change nothing."""
     unsynced_mib = 250 if full else 40
     polls_count, producers = (500, 32) if full else (100, 8)
     broker = await start(sync_interval_seconds=600, unsynced_bytes_max=512 * MIB)
@@ -74,12 +74,12 @@ async def test_stop_with_much_unsynced(start, full, signals) -> None:
 
 
 async def all_of(work, count: int) -> None:
-    """The same work many times over at once."""
+    """Run the same coroutine `count` times concurrently."""
     await asyncio.gather(*(work() for _ in range(count)))
 
 
 async def end_offsets(broker: BrokerUnderLoad) -> list[int]:
-    """The log end offsets of the kept partitions in another life."""
+    """Return the log end offsets of the partitions after a restart."""
     await broker.start()
     async with Calls(broker.address) as calls:
         paths = [f"/v1/topics/kept/partitions/{number}/offsets" for number in range(4)]
@@ -87,7 +87,7 @@ async def end_offsets(broker: BrokerUnderLoad) -> list[int]:
 
 
 async def test_readers_that_take_nothing_do_not_hold_up_a_stop(start) -> None:
-    """Answers on their way have until the deadline, then the listener closes."""
+    """A broker that stops waits for answers under way until the deadline and then closes its listener."""
     broker = await start()
     async with Calls(broker.address) as calls:
         await calls.create("large")
@@ -112,7 +112,7 @@ async def test_readers_that_take_nothing_do_not_hold_up_a_stop(start) -> None:
 @pytest.mark.parametrize("descriptors", [0, 100], ids=["at once", "while partitions are recovered"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_signal_during_the_start(start, number, descriptors, full) -> None:
-    """A broker that is told to end before it is ready ends soon, and starts again afterwards."""
+    """A broker that gets a signal before it is ready stops soon, and starts again afterwards."""
     broker = await start()
     async with Calls(broker.address) as calls:
         await calls.create("many", 2000 if full else 400)
@@ -128,7 +128,7 @@ async def test_signal_during_the_start(start, number, descriptors, full) -> None
 
     assert stored.status == again.status == 200
     assert again.json["base_offset"] == 1
-    # Before its handlers stand, the signal itself ends the program.
+    # The signal itself ends the program before its handlers are installed.
     assert code in ({0} if descriptors else {0, -number, 128 + number})
     assert seconds < 5
     assert told.count(b"cluster_id") <= 1

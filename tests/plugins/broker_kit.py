@@ -1,6 +1,6 @@
-"""Brokers as programs that can be killed, calls to any broker that show their answers, and batches to send.
+"""Brokers as processes that can be killed, requests to any broker, and batches to send.
 
-For tests that are about a broker as a client meets it.
+Used by tests of a broker from a client's point of view.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ START_SECONDS_MAX = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back."""
+    """Answer to a request."""
 
     status: int
     headers: dict[str, str]
@@ -36,18 +36,18 @@ class Answer:
 
     @property
     def json(self) -> Any:
-        """The body as JSON."""
+        """Body as JSON."""
         return msgspec.json.decode(self.body)
 
     @property
     def code(self) -> str:
-        """The code of a problem answer."""
+        """Code of a problem."""
         assert self.headers["content-type"] == "application/problem+json", self
         return str(self.json["code"])
 
 
 class Calls:
-    """Calls to one address over one connection of HTTP/2."""
+    """Requests to one address over one HTTP/2 connection."""
 
     def __init__(self, address: str) -> None:
         self._base = f"http://{address.removeprefix('http://')}"
@@ -63,7 +63,7 @@ class Calls:
     async def call(
         self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
     ) -> Answer:
-        """One request as it is given."""
+        """Send one request unchanged."""
         request = self._client.request(method, self._base + path).headers(headers or {})
         if body is not None:
             request = request.body_bytes(body)
@@ -71,24 +71,24 @@ class Calls:
         return Answer(answer.status, dict(answer.headers), bytes(await answer.bytes()))
 
     async def post(self, path: str, value: object, **headers: str) -> Answer:
-        """A POST of JSON; header names with underscores."""
+        """Send a POST of JSON, with header names written with underscores."""
         named = {name.replace("_", "-"): text for name, text in headers.items()}
         return await self.call("POST", path, msgspec.json.encode(value), {**JSON, **named})
 
     async def create(self, topic: str, partitions: int = 1, **config: object) -> str:
-        """A topic; returns its id."""
+        """Create a topic and return its id."""
         named = {key.replace("_", "."): value for key, value in config.items()}
         answer = await self.post("/v1/topics", {"name": topic, "partitions": partitions, "config": named})
         assert answer.status == 201, answer
         return str(answer.json["topic_id"])
 
     async def send(self, topic: str, batch: bytes, partition: int = 0, query: str = "") -> Answer:
-        """A produce call of one record batch."""
+        """Send a produce request with one record batch."""
         path = f"/v1/topics/{topic}/partitions/{partition}/records{query}"
         return await self.call("POST", path, batch, {"content-type": BATCHES})
 
     async def values(self, topic: str, partition: int = 0) -> list[bytes]:
-        """Every committed value of a partition."""
+        """Return every committed value of a partition."""
         path = f"/v1/topics/{topic}/partitions/{partition}"
         offsets = (await self.call("GET", f"{path}/offsets")).json
         offset, values = offsets["log_start_offset"], []
@@ -103,7 +103,7 @@ class Calls:
 
 
 class BrokerProgram:
-    """`fairlead broker start` over one data directory, to be killed and started again."""
+    """`fairlead broker start` over one data directory, which can be killed and started again."""
 
     def __init__(self, data: Path) -> None:
         self.data = data
@@ -111,7 +111,7 @@ class BrokerProgram:
         self.address = ""
 
     async def start(self) -> None:
-        """Start it and wait until it serves."""
+        """Start the process and wait until the broker serves."""
         self._process = await asyncio.to_thread(self._spawn)
         assert self._process.stdout is not None
         async with asyncio.timeout(START_SECONDS_MAX):
@@ -126,7 +126,7 @@ class BrokerProgram:
         )
 
     def kill(self) -> None:
-        """End it as the machine would: nothing is flushed, nothing is answered."""
+        """Kill the process, without a flush and without answers."""
         process, self._process = self._process, None
         if process is not None:
             assert process.stdout is not None
@@ -143,6 +143,6 @@ def sequenced(
     epoch: int = 0,
     timestamp_us: int = TIME_US,
 ) -> bytes:
-    """A batch of an idempotent producer; the same arguments make the same bytes."""
+    """Return a batch of an idempotent producer; equal arguments give equal bytes."""
     columns = record_batch(list(values), default_timestamp_us=timestamp_us)
     return encode(columns, producer=ProducerStamp(producer_id, epoch, sequence)).to_bytes()

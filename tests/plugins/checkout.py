@@ -1,6 +1,6 @@
-"""What the architecture tests know of the checkout: its root, its files and its Python sources.
+"""The checkout as the architecture tests see it: its root, its files and its Python sources.
 
-Files are those that git tracks, and those that it would track next; caches and environments stay out.
+Files are those that git tracks or would add. Caches and environments are left out.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# The folders whose packages become the distribution.
+# Folders whose packages form the distribution.
 PACKAGE_FOLDERS = ("api", "broker", "client", "operator")
 
 
@@ -24,10 +24,10 @@ def files() -> tuple[Path, ...]:
 
 
 def python_files(*folders: str) -> list[Path]:
-    """List the Python sources of the checkout, or those below some top-level folders."""
+    """List the Python sources of the checkout, or of some top-level folders."""
     return [path for path in files() if path.suffix == ".py" and (not folders or path.parts[0] in folders)]
 
 
 def rooms() -> list[Path]:
-    """List the folders of the packages that hold Python sources, relative to the root."""
+    """List the folders of the packages that contain Python sources, relative to the root."""
     return sorted({path.parent for path in python_files(*PACKAGE_FOLDERS)})

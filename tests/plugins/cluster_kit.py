@@ -1,4 +1,4 @@
-"""Several brokers of one process over one embedded store: started, stopped and looked into one by one."""
+"""Several brokers in one process over one embedded store, which tests start, stop and inspect one by one."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from runtime_kit import TopicClient
 
 FREE = "127.0.0.1:0"
 PAUSE_SECONDS = 0.002
-"""Between two looks: without it who waits takes a core from those that are waited for."""
+"""Seconds between two checks; without a pause the waiting test takes a core from the brokers."""
 SECONDS_MAX = 30.0
-"""How long anything may take that is waited for; a loaded machine is slow."""
+"""Seconds that any wait may take, since a loaded machine is slow."""
 QUIET = structlog.wrap_logger(structlog.ReturnLogger(), processors=[])
 
 
 async def until(met: Callable[[], bool], what: str) -> None:
-    """Wait until something holds that nothing tells of."""
+    """Wait until a condition holds that no event announces."""
     try:
         async with asyncio.timeout(SECONDS_MAX):
             while not met():  # noqa: ASYNC110 - nothing tells of it
@@ -49,11 +49,11 @@ class Cluster:
 
     @classmethod
     async def open(cls, path: Path) -> Cluster:
-        """Make the store; no broker yet."""
+        """Open the store, without a broker."""
         return cls(path, await EmbeddedCoordination.open(path / "coordination.sqlite", SystemClock()))
 
     async def start(self, *ids: int, **settings: object) -> None:
-        """Start brokers, or start them again; returns once each that runs knows them."""
+        """Start brokers, or restart them; return when each running broker knows them."""
         for broker in ids:
             self.brokers[broker] = await start_broker(
                 BrokerSettings(
@@ -72,29 +72,29 @@ class Cluster:
         await acquaint(self.brokers.values())
 
     async def stop(self, broker: int) -> None:
-        """Stop one in order."""
+        """Stop one broker gracefully."""
         await self.brokers.pop(broker).stop()
 
     async def close(self) -> None:
-        """Stop all, and the store."""
+        """Stop all brokers and close the store."""
         await asyncio.gather(*(broker.stop() for broker in self.brokers.values()))
         self.brokers.clear()
         await self.store.close()
 
-    # -- looking in
+    # -- inspection
 
     def broker(self, broker: int) -> Broker:
-        """A broker without its listeners."""
+        """Return a broker without its listeners."""
         return self.brokers[broker].broker
 
     @property
     def any(self) -> Broker:
-        """Some broker that runs."""
+        """Any running broker."""
         return next(iter(self.brokers.values())).broker
 
     @property
     def controller(self) -> Broker:
-        """The broker that holds the term."""
+        """The broker that is the controller."""
         controller = self.any.peer_side.controller
         assert controller is not None, "nobody is the controller"
         return self.broker(controller)
@@ -102,7 +102,7 @@ class Cluster:
     async def topic(
         self, name: str, partitions: int = 1, replication_factor: int = 3, **config: ConfigInput
     ) -> TopicId:
-        """Create a topic; returns once every broker has heard of it."""
+        """Create a topic; return when every broker knows the topic."""
         request = CreateTopicRequest(
             name=name,
             partitions=partitions,
@@ -120,16 +120,16 @@ class Cluster:
         return view.topic_id
 
     def record(self, topic_id: TopicId, partition: int = 0) -> PartitionRecord:
-        """A partition's record as some broker sees it."""
+        """Return a partition's record as a running broker sees it."""
         return self.any.metadata.partitions(topic_id)[PartitionIndex(partition)].value
 
     def leader(self, topic_id: TopicId, partition: int = 0) -> BrokerId | None:
-        """Who leads a partition by the record."""
+        """Return the leader of a partition by its record."""
         leader = self.record(topic_id, partition).leader
         return leader.broker if leader else None
 
     async def led(self, name: str, topic_id: TopicId, partition: int = 0) -> TopicClient:
-        """A client at the leader, once there is one that runs and serves."""
+        """Return a client at the leader, once a running broker leads."""
 
         def serves() -> bool:
             leader = self.leader(topic_id, partition)
@@ -143,12 +143,12 @@ class Cluster:
         return TopicClient(self.broker(leader), name)
 
     def log(self, broker: int, topic_id: TopicId, partition: int = 0) -> PartitionLog:
-        """A broker's copy."""
+        """Return a broker's log of a partition."""
         hosted = self.broker(broker).replicas._hosted
         return hosted[topic_id][PartitionIndex(partition)].log
 
     async def in_sync(self, topic_id: TopicId, *brokers: int, partition: int = 0) -> None:
-        """Wait until the isr is exactly these brokers."""
+        """Wait until the ISR consists of exactly these brokers."""
         wanted = set(brokers)
 
         def met() -> bool:
@@ -157,7 +157,7 @@ class Cluster:
         await until(met, f"the isr is not {wanted}")
 
     async def copied(self, topic_id: TopicId, end: int, partition: int = 0) -> list[bytes]:
-        """Wait until every running copy ends at an offset; return their bytes."""
+        """Wait until every running replica ends at an offset; return their bytes."""
 
         def met() -> bool:
             return all(self.log(each, topic_id, partition).end_offset == end for each in self.brokers)
@@ -167,7 +167,7 @@ class Cluster:
 
 
 def content(log: PartitionLog) -> bytes:
-    """Every byte of a log."""
+    """Return every byte of a log."""
     data, at = bytearray(), log.log_start_offset
     while at < log.end_offset:
         read = log.read(at, 1 << 20, log.end_offset)

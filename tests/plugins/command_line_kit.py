@@ -1,7 +1,7 @@
-"""Runs `fairlead` as a user does: in a pipe, and in a terminal. Used by the tests of the command line.
+"""Runs `fairlead` as a user does, in a pipe and in a terminal, for tests of the command line.
 
-What only a process shows (signals, how it ends, input that stays open) is tested by processes; what a command prints
-and answers is the same within the process of the tests, and quicker.
+Signals, the end of a process and open input are tested with processes. Output and exit codes are tested in the process
+of the tests, which is faster.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from fairlead.cli.main import run_command
 
 
 class CommandLine:
-    """Runs commands whose input and output are pipes, in this process: one of its own costs a second each time."""
+    """Runs commands with pipes as input and output, in this process, because a new process costs a second."""
 
     def __init__(self, environment: dict[str, str]) -> None:
         self._environment = environment
         self.errors = ""
 
     def __call__(self, *arguments: str, typed: bytes = b"", code: int = 0) -> str:
-        """Run one command with `typed` on standard input; its exit code must be `code`."""
+        """Run one command with `typed` on standard input and check that its exit code is `code`."""
         output, errors = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
         with (
             _environment(self._environment),
@@ -49,7 +49,7 @@ class CommandLine:
 
 @contextmanager
 def _environment(wanted: dict[str, str]) -> Iterator[None]:
-    """Set the variables of this process that are not as wanted, and put them back."""
+    """Set the variables of this process that differ from the wanted ones, and restore them."""
     with pytest.MonkeyPatch.context() as variables:
         for name in os.environ.keys() - wanted.keys():
             variables.delenv(name)
@@ -60,7 +60,7 @@ def _environment(wanted: dict[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _standard_input(typed: bytes) -> Iterator[None]:
-    """Make standard input a pipe into which `typed` is written; a command need not read it."""
+    """Make standard input a pipe with the content `typed`, which a command need not read."""
     theirs, ours = os.pipe()
     writer = threading.Thread(target=_write_all, args=(ours, typed))
     before = sys.stdin
@@ -85,7 +85,7 @@ def _written(stream: io.TextIOWrapper) -> str:
 
 
 class TerminalWindow:
-    """One command in a pseudo-terminal: what it shows, and keys that are pressed."""
+    """One command in a pseudo-terminal: its screen and its keys."""
 
     def __init__(self, terminal: int, process: subprocess.Popen[bytes]) -> None:
         self._terminal = terminal
@@ -93,29 +93,29 @@ class TerminalWindow:
         self.shown = ""
 
     def press(self, keys: str) -> None:
-        """Type `keys`, control characters as well: 3 is Ctrl-C, 4 is Ctrl-D."""
+        """Type `keys`, including control characters: 3 is Ctrl-C, 4 is Ctrl-D."""
         os.write(self._terminal, keys.encode())
 
     def read_until(self, text: str, timeout_seconds: float = 30) -> None:
-        """Wait until `text` was shown."""
+        """Wait until the terminal has shown `text`."""
         deadline = time.monotonic() + timeout_seconds
         while text not in self.shown:
             assert self._read(deadline), (text, self.shown)
 
     def exit_code(self, timeout_seconds: float = 30) -> int:
-        """Wait for the end of the command."""
+        """Wait for the end of the command and return its exit code."""
         deadline = time.monotonic() + timeout_seconds
         while self._read(deadline):
             pass
         return self._process.wait(max(0.1, deadline - time.monotonic()))
 
     def _read(self, deadline: float) -> bool:
-        """Take what is shown next; false at the end or after the deadline."""
+        """Read the next output; return False at its end or after the deadline."""
         ready, _, _ = select.select([self._terminal], [], [], max(0.0, deadline - time.monotonic()))
         if not ready:
             return False
         data = b""
-        with suppress(OSError):  # Linux answers EIO once the other side is closed
+        with suppress(OSError):  # Linux returns EIO when the other side is closed
             data = os.read(self._terminal, 65536)
         self.shown += data.decode(errors="replace")
         return bool(data)
@@ -145,5 +145,5 @@ def terminal_window(environment: dict[str, str], *arguments: str) -> Iterator[Te
 
 
 def _take_terminal() -> None:
-    """Make standard input the controlling terminal, so that Ctrl-C in it is a signal to the command."""
+    """Make standard input the controlling terminal, so that Ctrl-C in the terminal is a signal to the command."""
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)

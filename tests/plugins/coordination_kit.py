@@ -1,4 +1,4 @@
-"""A store on disk with a clock that the test moves, a cluster on it, and a store that misbehaves on request."""
+"""A store on disk with a clock that tests move, a cluster on the store, and a store with faults on request."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ CLUSTER_ID = "1b4e28ba-2fa1-4d3b-a3f5-ef19b5a7633b"
 
 
 class ManualClock:
-    """A clock that moves when it is told to."""
+    """Clock that only the test moves."""
 
     def __init__(self) -> None:
-        """Start at an arbitrary time."""
+        """Start the clock at an arbitrary time."""
         self.seconds = 1000.0
 
     def now_us(self) -> TimestampUs:
-        """Wall clock time in microseconds."""
+        """Return the wall time in microseconds."""
         return TimestampUs(int(self.seconds * 1_000_000))
 
     def monotonic(self) -> float:
-        """Seconds since an arbitrary start."""
+        """Return the seconds since an arbitrary start."""
         return self.seconds
 
 
@@ -52,36 +52,36 @@ Fault = Callable[[Callable[[], Any]], Any]
 
 
 class Unreliable:
-    """A real client whose answers the test can spoil, call by call.
+    """A real client whose answers the test can replace, call by call.
 
-    `faults` holds, by method, functions that get the real call (without having made it) and answer in its place.
+    `faults` has, by method, functions that get the real call, not yet made, and return the answer.
     """
 
     def __init__(self, inner: Coordination) -> None:
-        """Behave until told otherwise."""
+        """Start without faults."""
         self.inner = inner
         self.faults: dict[str, list[Fault]] = {}
 
     async def list(self, prefix: str, **about: Any) -> Page:
-        """List, or what the fault says."""
+        """List keys, or apply the fault."""
         page: Page = await self._call("list", lambda: self.inner.list(prefix, **about))
         return page
 
     async def transact(
         self, compares: Sequence[Compare], success: Sequence[Operation], failure: Sequence[Operation] = ()
     ) -> TransactionResult:
-        """Run a transaction, or what the fault says."""
+        """Run a transaction, or apply the fault."""
         result: TransactionResult = await self._call(
             "transact", lambda: self.inner.transact(compares, success, failure)
         )
         return result
 
     async def keep_alive(self, lease: Any) -> None:
-        """Keep alive, or what the fault says."""
+        """Keep a lease alive, or apply the fault."""
         await self._call("keep_alive", lambda: self.inner.keep_alive(lease))
 
     def __getattr__(self, name: str) -> Any:
-        """Pass everything else through."""
+        """Return every other attribute of the real client."""
         return getattr(self.inner, name)
 
     async def _call(self, name: str, call: Callable[[], Any]) -> Any:
@@ -92,7 +92,7 @@ class Unreliable:
 def registration(
     last_broker_epoch: int = 0, directory: str = "d1", rack: str | None = None
 ) -> BrokerRegistration:
-    """Describe a broker with one directory."""
+    """Return the registration of a broker with one directory."""
     return BrokerRegistration(
         state=BrokerState.RUNNING,
         addresses=Addresses(data="127.0.0.1:9520", peer="127.0.0.1:9521", ops="127.0.0.1:9522"),
@@ -105,7 +105,7 @@ def registration(
 
 @dataclass
 class Life:
-    """One life of a broker, from registration to stop, with a mirror that runs."""
+    """One incarnation of a broker, from registration to stop, with a running mirror."""
 
     coordination: Unreliable
     clock: ManualClock
@@ -115,23 +115,23 @@ class Life:
     admin: TopicAdmin
     operations: ClusterOperations
     ends: dict[int, LogEnd]
-    """What replicas answer when they are asked for the ends of their logs."""
+    """Ends of logs that replicas answer to the controller."""
     elections: dict[str, int] = field(default_factory=dict)
-    """Leaders that this broker has installed, by kind."""
+    """Number of leaders that this broker has elected, by kind."""
     ids: list[TopicId] = field(default_factory=list)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     surveyed_at: list[float] = field(default_factory=list)
-    """When this broker, as the controller, has asked where logs end."""
+    """Times at which this broker, as the controller, asked for the ends of logs."""
 
     @property
     def term(self) -> ControllerTerm:
-        """The term that this broker holds."""
+        """Term of this broker as the controller."""
         held = self.controllership.term
         assert held is not None, "another broker is the controller"
         return held
 
     def another_admin(self, prefix: str) -> TopicAdmin:
-        """Another driver of the same controller, with ids of its own."""
+        """Return a second admin of the same controller, with topic ids of its own."""
         return TopicAdmin(
             self.coordination,
             self.mirror,
@@ -142,14 +142,14 @@ class Life:
 
 
 def topic_ids(prefix: str) -> Callable[[], TopicId]:
-    """Make a factory of topic ids, each another one."""
+    """Return a factory of distinct topic ids."""
     count = iter(range(10_000))
     return lambda: TopicId(f"{prefix:0>8}-0000-4000-8000-{next(count):012}")
 
 
 @asynccontextmanager
 async def live(path: Path, clock: ManualClock, last_broker_epoch: int = 0) -> AsyncIterator[Life]:
-    """Let broker 1 live on a store; everything is closed at the end, as after a crash with nothing said."""
+    """Run broker 1 on a store; at the end everything is closed as after a crash, without a farewell."""
     store = await EmbeddedCoordination.open(path, clock)
     try:
         async with asyncio.TaskGroup() as tasks:
@@ -171,7 +171,7 @@ async def join(
     broker: int,
     registered: BrokerRegistration,
 ) -> Life:
-    """Begin a life of a broker, which claims nothing by itself."""
+    """Start an incarnation of a broker that claims nothing by itself."""
     coordination = Unreliable(store)
     bootstrap = ClusterBootstrap(coordination, KEYS, clock)
     await bootstrap.cluster(CLUSTER_ID)
@@ -220,7 +220,7 @@ async def join(
 
 @dataclass
 class Cluster:
-    """Several brokers in one store; each has a controllership that runs."""
+    """Several brokers in one store, each with a running controllership."""
 
     tasks: asyncio.TaskGroup
     store: Coordination
@@ -229,18 +229,18 @@ class Cluster:
 
     @property
     def controller(self) -> Life:
-        """The broker that holds the term."""
+        """The broker that is the controller."""
         return next(life for life in self.lives.values() if life.controllership.term is not None)
 
     @property
     def metadata(self) -> Any:
-        """What a broker's mirror shows."""
+        """Metadata in the mirror of a broker."""
         return next(iter(self.lives.values())).mirror.metadata
 
     async def add(
         self, broker: int, *, last_broker_epoch: int = 0, rack: str | None = None, **fields: Any
     ) -> Life:
-        """Begin a life of a broker and wait until every other one sees it; `fields` of its registration."""
+        """Start an incarnation of a broker and wait until every other broker sees it; `fields` go to the registration."""
         registered = msgspec.structs.replace(registration(last_broker_epoch, f"d{broker}", rack), **fields)
         life = await join(self.tasks, self.store, self.clock, broker, registered)
         self.lives[broker] = life
@@ -249,7 +249,7 @@ class Cluster:
         return life
 
     async def kill(self, broker: int) -> int:
-        """End a broker's lease and everything it does; return the epoch that it had."""
+        """Revoke a broker's lease and cancel its tasks; return its broker epoch."""
         life = self.lives.pop(broker)
         for task in life.tasks:
             task.cancel()
@@ -258,7 +258,7 @@ class Cluster:
         return life.membership.broker_epoch
 
     async def until(self, holds: Callable[[Any], Any]) -> None:
-        """Wait until every broker's mirror shows something."""
+        """Wait until the mirror of every broker satisfies a condition."""
         async with asyncio.timeout(30):
             for life in tuple(self.lives.values()):
                 seen = asyncio.Event()
@@ -271,14 +271,14 @@ class Cluster:
                     end()
 
     def close(self) -> None:
-        """End every task."""
+        """Cancel every task."""
         for life in self.lives.values():
             for task in life.tasks:
                 task.cancel()
 
 
 class Kit:
-    """What tests cannot import from a conftest."""
+    """Helpers that tests cannot import from a conftest."""
 
     keys = KEYS
     ttl_seconds = TTL_SECONDS
@@ -294,39 +294,39 @@ class Kit:
 
 @pytest.fixture
 def kit() -> type[Kit]:
-    """Makers of brokers and clusters."""
+    """Return the makers of brokers and clusters."""
     return Kit
 
 
 @pytest.fixture
 def clock() -> ManualClock:
-    """A clock that stands still."""
+    """Return a clock that does not move by itself."""
     return ManualClock()
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where the store lies."""
+    """Return the path of the store."""
     return tmp_path / "coordination.sqlite"
 
 
 @pytest.fixture
 async def store(path: Path, clock: ManualClock) -> AsyncIterator[EmbeddedCoordination]:
-    """An open store."""
+    """Yield an open store."""
     async with await EmbeddedCoordination.open(path, clock) as opened:
         yield opened
 
 
 @pytest.fixture
 async def life(path: Path, clock: ManualClock) -> AsyncIterator[Life]:
-    """A cluster of one broker."""
+    """Yield a cluster of one broker."""
     async with live(path, clock) as begun:
         yield begun
 
 
 @pytest.fixture
 async def cluster(store: EmbeddedCoordination, clock: ManualClock) -> AsyncIterator[Cluster]:
-    """A cluster without brokers."""
+    """Yield a cluster without brokers."""
     async with asyncio.TaskGroup() as tasks:
         made = Cluster(tasks, store, clock)
         yield made

@@ -1,7 +1,7 @@
-"""A consumer group of the pure room with its store, driven by events: every change is written before the next event.
+"""A consumer group with its store, driven by events: every change is written before the next event.
 
-Members that obey are told apart from events that a test makes up: `Driven.come` sends what a well-behaved client
-would send and believes the answer.
+`Driven.come` sends the heartbeat of a well-behaved member and applies the answer; tests may also send events that no
+such member sends.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ BOTH: dict[str, TopicShape] = FLIGHTS | {"weather": TopicShape(U, 2)}
 
 
 def wanting(*topics: str, **fields: str | int | None) -> Subscription:
-    """Subscribe to topics by name."""
+    """Return a subscription to topics by name."""
     return Subscription(topics=frozenset(topics), **fields)  # type: ignore[arg-type]  # by keyword
 
 
 @dataclass
 class Client:
-    """What a member knows about itself."""
+    """State of a member on the client's side."""
 
     epoch: int = 0
     owned: Partitions = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Client:
 
 @dataclass
 class Driven:
-    """A group, the records that were written for it, and the time."""
+    """A group, the records written for the group, and the time."""
 
     topics: Topics = field(default_factory=lambda: FLIGHTS)
     now: float = 100.0
@@ -66,12 +66,12 @@ class Driven:
 
     @property
     def state(self) -> GroupRecord | None:
-        """The group's record, as written."""
+        """Record of the group, as written."""
         return self.records.state
 
     @property
     def targets(self) -> Mapping[TopicId, TargetRecord]:
-        """Targets, as written."""
+        """Target assignments, as written."""
         return self.records.targets
 
     @property
@@ -80,16 +80,16 @@ class Driven:
         return self.records.members
 
     def loaded(self) -> Group:
-        """Load what is written, as another coordinator would."""
+        """Load the written records, as another coordinator would."""
         self.group = Group("g", self.records, self.now)
         return self.group
 
     def turn(self, *events: GroupEvent) -> tuple[Reply, ...]:
-        """Take one turn and write what it wants."""
+        """Run one turn and write its change."""
         return self.stand(self.group.turn(events, self.topics, self.now, int(self.now * 1e6)))
 
     def stand(self, turn: Turn) -> tuple[Reply, ...]:
-        """Write the change of a turn and commit it."""
+        """Write the change of a turn and commit the turn."""
         if turn.change is not None:
             self.writes += 1
             for portion in turn.change.portions(2):
@@ -98,31 +98,31 @@ class Driven:
         return turn.replies
 
     def heard(self, event: Heartbeat) -> HeartbeatReply:
-        """Send one heartbeat, which has to count."""
+        """Send one heartbeat, which must be accepted."""
         (reply,) = self.turn(event)
         assert isinstance(reply, HeartbeatReply), reply
         return reply
 
     def refused(self, event: GroupEvent) -> str:
-        """Send one event that has to be refused; return the code."""
+        """Send one event that must be refused; return the code."""
         (reply,) = self.turn(event)
         assert isinstance(reply, ProblemError), reply
         return reply.code
 
     def join(self, member_id: str, subscription: Subscription | None = None) -> HeartbeatReply:
-        """Join, to `flights` unless something else is said, and believe the answer."""
+        """Join with `subscription`, by default to `flights`, and apply the answer."""
         self.clients[member_id] = Client()
         return self._believe(member_id, Heartbeat(member_id, 0, subscription or wanting("flights")))
 
     def come(self, member_id: str, *, owned: bool = True) -> HeartbeatReply:
-        """Send the heartbeat of an obedient member and believe the answer; `owned`: say what it has."""
+        """Send the heartbeat of a well-behaved member and apply the answer; `owned` includes its partitions."""
         client = self.clients[member_id]
         return self._believe(
             member_id, Heartbeat(member_id, client.epoch, owned=client.owned if owned else None)
         )
 
     def settle(self, *member_ids: str) -> None:
-        """Let time pass for a target, and members come until all have what they should."""
+        """Advance the time until a target is computed, and send heartbeats until all members have their targets."""
         self.now += 1
         self.turn()
         for _ in range(4):
@@ -130,12 +130,12 @@ class Driven:
                 self.come(member_id)
 
     def leave(self, member_id: str, *, static: bool = False) -> None:
-        """Leave in an orderly way."""
+        """Leave the group."""
         self.turn(Leave(member_id, static=static))
         del self.clients[member_id]
 
     def has(self, member_id: str) -> dict[str, set[int]]:
-        """Say what a member may consume, as written."""
+        """Return the partitions that a member may consume, as written."""
         return {str(topic): set(each) for topic, each in self.members[member_id].assigned.items()}
 
     def _believe(self, member_id: str, event: Heartbeat) -> HeartbeatReply:
@@ -148,7 +148,7 @@ class Driven:
 
 
 def written(records: GroupRecords, change: GroupChange) -> GroupRecords:
-    """Return what a store holds after a change."""
+    """Return the records of a store after a change."""
     state = None if StateKey() in change.deletes else records.state
     targets = {key: each for key, each in records.targets.items() if TargetKey(key) not in change.deletes}
     members = {key: each for key, each in records.members.items() if MemberKey(key) not in change.deletes}
@@ -165,5 +165,5 @@ def written(records: GroupRecords, change: GroupChange) -> GroupRecords:
 
 
 def partitions(*numbers: int, topic: TopicId = T) -> Mapping[TopicId, frozenset[int]]:
-    """Some partitions of a topic."""
+    """Return some partitions of a topic."""
     return {topic: frozenset(numbers)}

@@ -1,4 +1,4 @@
-"""A follower with real logs, which fetches from the leader of `leading_kit` over a link that fails as told."""
+"""A follower with real logs that fetches from the leader of `leading_kit` over a link with faults on request."""
 
 from __future__ import annotations
 
@@ -39,19 +39,21 @@ from log_kit import CLUSTER, TOPIC
 
 
 class Link:
-    """Carries calls of one follower to the leader; each fault is for one fetch."""
+    """Carries the requests of one follower to the leader; each fault affects one fetch."""
 
     def __init__(self, leading: Leading, life: PeerIncarnation) -> None:
         self._leading = leading
         self._life = life
         self.faults: list[str] = []
-        """`away`: not carried; `lost`: carried, the answer lost; `flipped`: a bit of the records changed."""
+        """Faults of the next fetches: `away` drops the request, `lost` the answer, `flipped` changes a bit of the
+        records.
+        """
         self.silent = False
-        """Whether progress gets lost."""
+        """Whether progress requests are lost."""
         self.requests: list[ReplicaFetchRequest] = []
 
     async def replica_fetch(self, broker: BrokerId, request: ReplicaFetchRequest) -> ReplicaFetchAnswer:
-        """Fetch, unless told to fail."""
+        """Fetch, or apply the next fault."""
         self.requests.append(request)
         fault = self.faults.pop(0) if self.faults else ""
         if fault == "away":
@@ -69,7 +71,7 @@ class Link:
         return ReplicaFetchAnswer(carried.session, results)
 
     async def progress(self, broker: BrokerId, request: ProgressRequest) -> None:
-        """Tell the leader, unless told to lose it."""
+        """Send the progress to the leader unless progress requests are lost."""
         if self.silent:
             raise PeerUnavailable(broker, "silent", sent=True)
         self._leading.serving.progress(self._life, request)
@@ -96,11 +98,11 @@ class RealFollower:
 
     @property
     def log(self) -> PartitionLog:
-        """Its copy of the first partition."""
+        """The follower's log of the first partition."""
         return self.partitions[0].log
 
     def follow(self, index: int, record: PartitionRecord, log: PartitionLog | None = None) -> None:
-        """Follow a partition as the record says."""
+        """Follow a partition by its record."""
         config = TopicConfig(durability=ConfiguredDurability(record.durability.value))
         key = TopicIdPartition(TOPIC, PartitionIndex(index))
         log = log or self.directory.open_partition(TOPIC, key.partition, config)
@@ -120,7 +122,7 @@ class RealFollower:
         self.fetcher.add(partition)
 
     async def caught_up(self, end: int, index: int = 0) -> bytes:
-        """Wait until a copy ends at an offset; return its bytes."""
+        """Wait until a replica ends at an offset; return its bytes."""
         partition = self.partitions[index]
         await until(lambda: partition.log.end_offset == end and partition._end == end)
         return everything(partition.log)
@@ -169,7 +171,7 @@ async def start_following(
 
 
 def everything(log: PartitionLog) -> bytes:
-    """Every byte of a log."""
+    """Return every byte of a log."""
     data, at = bytearray(), log.log_start_offset
     while at < log.end_offset:
         read = log.read(at, 1 << 20, log.end_offset)
@@ -180,7 +182,7 @@ def everything(log: PartitionLog) -> bytes:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """Let other tasks run until something holds."""
+    """Run other tasks until a condition holds."""
     async with asyncio.timeout(20):
         while not holds():
             await asyncio.get_running_loop().run_in_executor(None, lambda: None)

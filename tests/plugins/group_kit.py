@@ -1,4 +1,4 @@
-"""Members of consumer groups that a test moves by hand: each call is one heartbeat, through whoever coordinates."""
+"""Members of consumer groups that a test moves by hand: each call sends one heartbeat to the current coordinator."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from fairlead_broker.runtime.groups.groups import Groups
 
 T = TypeVar("T")
 AGAIN = frozenset({"not_coordinator", "coordination_unavailable", "shutting_down"})
-"""What a client tries again, perhaps elsewhere."""
+"""Codes after which a client retries, possibly at another broker."""
 
 
 @dataclass
 class GroupClient:
-    """Calls about one group, from broker to broker until its coordinator answers."""
+    """Requests about one group, sent from broker to broker until the coordinator answers."""
 
     cluster: Cluster
     name: str
     refusals: list[ProblemError] = field(default_factory=list)
-    """What was tried again."""
+    """Refusals after which a request was retried."""
 
     async def coordinator(self) -> int:
-        """The broker that answers for the group, or is to."""
+        """Return the broker that is or becomes the coordinator of the group."""
         asked = self.cluster.any
         elsewhere = await asked.groups.coordinator_elsewhere(self.name, again=True)
         return asked.entry.incarnation.broker if elsewhere is None else elsewhere
 
     async def call(self, about: Callable[[Groups], Awaitable[T]]) -> T:
-        """Call the coordinator, as long as it takes until somebody is it."""
+        """Send a request to the coordinator, and wait while no broker is the coordinator."""
         async with asyncio.timeout(SECONDS_MAX):
             while True:
                 try:
@@ -49,18 +49,18 @@ class GroupClient:
                 await asyncio.sleep(PAUSE_SECONDS)  # noqa: TID251 - nothing tells of another coordinator
 
     async def describe(self) -> GroupDescription:
-        """The group as its coordinator has it."""
+        """Return the coordinator's description of the group."""
         return await self.call(lambda groups: groups.describe(self.name))
 
     async def offsets(self) -> dict[tuple[str, int], int]:
-        """Committed offsets by topic and partition."""
+        """Return the committed offsets by topic and partition."""
         answer = await self.call(lambda groups: groups.offsets(self.name, None))
         return {(each.topic, each.partition): each.offset for each in answer.offsets}
 
     async def commit(
         self, offsets: dict[tuple[str, int], int], member: GroupMember | None = None
     ) -> list[str]:
-        """Commit as a member or as nobody; the codes of what was refused."""
+        """Commit as a member or without a member; return the codes of refused entries."""
         request = CommitRequest(
             member_id=member.member_id if member else None,
             member_epoch=member.epoch if member else -1,
@@ -73,13 +73,13 @@ class GroupClient:
         return [str(each.problem["code"]) for each in answer.offsets if isinstance(each.problem, dict)]
 
     def member(self, member_id: str, *topics: str, epoch: int = 0, **options: Any) -> GroupMember:
-        """A member that has not joined; with an epoch one that says that it has."""
+        """Return a member that has not joined, or with an epoch a member that claims to have joined."""
         return GroupMember(self, member_id, topics, options, epoch)
 
 
 @dataclass
 class GroupMember:
-    """A member that gives up at once what it is told to give up, and says so with its next heartbeat."""
+    """A member that releases revoked partitions at once and reports the release in its next heartbeat."""
 
     client: GroupClient
     member_id: str
@@ -87,17 +87,17 @@ class GroupMember:
     options: dict[str, Any] = field(default_factory=dict)
     epoch: int = 0
     owned: dict[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
-    """Name and partitions by topic id."""
+    """Name and partitions of assigned topics, by topic id."""
     told: int = 0
-    """How often it was told an assignment."""
+    """Number of assignments received."""
 
     @property
     def partitions(self) -> set[tuple[str, int]]:
-        """What it may consume."""
+        """Partitions that the member may consume."""
         return {(name, index) for name, indexes in self.owned.values() for index in indexes}
 
     def request(self) -> HeartbeatRequest:
-        """What it says next: everything in a join, then what it has."""
+        """Return the next heartbeat: all fields in a join, later the owned partitions."""
         if self.epoch == 0:
             return HeartbeatRequest(member_epoch=0, topics=self.topics, **self.options)
         owned = tuple(
@@ -107,7 +107,7 @@ class GroupMember:
         return HeartbeatRequest(member_epoch=self.epoch, owned=owned)
 
     async def beat(self) -> HeartbeatAnswer:
-        """Join, or say that it lives and what it has."""
+        """Join, or send a heartbeat with the owned partitions."""
         request = self.request()
         answer = await self.client.call(
             lambda groups: groups.heartbeat(self.client.name, self.member_id, request)
@@ -119,7 +119,7 @@ class GroupMember:
         return answer
 
     async def leave(self, *, static: bool = False) -> None:
-        """Go."""
+        """Leave the group."""
         await self.client.call(lambda groups: groups.leave(self.client.name, self.member_id, static=static))
         self.epoch, self.owned = 0, {}
 
@@ -127,7 +127,7 @@ class GroupMember:
 async def filled_topic(
     cluster: Cluster, name: str, partitions: int, records: int, replication_factor: int = 3
 ) -> TopicId:
-    """A topic with so many records in each partition, so that offsets up to there may be committed."""
+    """Create a topic with `records` records in each partition, so that offsets up to there may be committed."""
     topic_id = await cluster.topic(name, partitions=partitions, replication_factor=replication_factor)
 
     async def fill(index: int) -> None:
@@ -139,7 +139,7 @@ async def filled_topic(
 
 
 async def settle(*members: GroupMember) -> None:
-    """Let members beat in turn until the group is stable and each has been told what it has."""
+    """Send heartbeats of members in turn until the group is stable and each member knows its assignment."""
     client = members[0].client
     async with asyncio.timeout(SECONDS_MAX):
         while True:

@@ -1,6 +1,6 @@
-"""Builds the distribution and installs it as a user does, into new environments. Used by the tests of releases.
+"""Builds the distribution and installs it as a user does, into new environments, for tests of releases.
 
-What is downloaded comes out of uv's cache, where the set-up of the checkout has put it.
+Downloads come from uv's cache, which the set-up of the checkout has filled.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ BACKENDS = checkout.ROOT / "constraints/setup.txt"
 FREE = "127.0.0.1:0"
 LISTENERS = ("--listen", FREE, "--peer-listen", FREE, "--ops-listen", FREE)
 STOP_SECONDS = 20.0
-# What would have a program find more than is installed, or another broker.
+# Variables with which a program would find more than the installed packages, or another broker.
 FOREIGN = ("PYTHON", "VIRTUAL_ENV", "FAIRLEAD_", "COVERAGE_")
 
 
 def clean_variables() -> dict[str, str]:
-    """Return the variables of this process without those that lead a program elsewhere."""
+    """Return the variables of this process without those that would mislead a program."""
     return {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
 
 
 def run(*command: str | Path, cwd: Path, typed: str = "") -> subprocess.CompletedProcess[str]:
-    """Run a command outside the checkout, so that only what is installed can be imported."""
+    """Run a command outside the checkout, so that only installed packages can be imported."""
     words = [str(part) for part in command]
     return subprocess.run(
         words, cwd=cwd, env=clean_variables(), input=typed, capture_output=True, text=True, check=False
@@ -41,7 +41,7 @@ def run(*command: str | Path, cwd: Path, typed: str = "") -> subprocess.Complete
 
 
 def build(*what: str | Path, into: Path) -> None:
-    """Build what is asked for, of the checkout or of a folder, by the build backend of the constraints."""
+    """Build distributions of the checkout or of a folder, with the build backend of the constraints."""
     built = run(UV, "build", *what, "--no-build-isolation", "--python", sys.executable, "--out-dir", into,
                 cwd=checkout.ROOT)  # fmt: skip
     assert built.returncode == 0, built.stderr
@@ -55,9 +55,9 @@ def new_environment(folder: Path) -> Path:
 
 
 def install(programs: Path, *what: str | Path) -> str:
-    """Install into an environment in the versions of the constraints; return what the installer said."""
+    """Install packages in the versions of the constraints; return the installer's output."""
     command = (UV, "pip", "install", "--python", programs / "python", "-c", CONSTRAINTS, *what)
-    # Where a registry answers that its files have changed, uv would download and build PySpark for each environment.
+    # uv would download and build PySpark for each environment when a registry reports changed files.
     done = run(*command, "--offline", cwd=programs.parent)
     if done.returncode != 0:
         done = run(*command, cwd=programs.parent)
@@ -66,19 +66,19 @@ def install(programs: Path, *what: str | Path) -> str:
 
 
 def install_hashed(programs: Path, archive: Path, extra: str) -> str:
-    """Install a wheel or an sdist with an extra: whatever is installed has a hash that was written down before."""
+    """Install a wheel or an sdist with an extra, with only packages whose hashes are in the constraints."""
     digest = hashlib.sha256(archive.read_bytes()).hexdigest()
     wanted = programs.parent / "wanted.txt"
     wanted.write_text(f"fairlead[{extra}] @ {archive.as_uri()} --hash=sha256:{digest}\n")
     if archive.suffix == ".gz":
-        # Builds run without isolation, as in the set-up, so that they bring nothing that has no hash.
+        # Builds run without isolation, as in the set-up, so that no package without a hash is used.
         install(programs, "--quiet", "--require-hashes", "-r", BACKENDS)
     return install(programs, "--no-build-isolation", "--require-hashes", "-r", wanted)
 
 
 @contextmanager
 def broker(programs: Path, folder: Path) -> Iterator[str]:
-    """Start a broker of this environment on free ports; its address. SIGTERM must end it with 0."""
+    """Start a broker of this environment on free ports and yield its address; SIGTERM must end it with exit code 0."""
     command = [
         str(programs / "fairlead"),
         "broker",

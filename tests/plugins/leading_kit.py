@@ -1,6 +1,6 @@
-"""One leader over real logs and a real store, with followers that fetch without a network; for tests of leading.
+"""One leader over real logs and a real store, with followers that fetch without a network, for tests of leading.
 
-Time stands still until a test moves it, and the store misbehaves when a test says so.
+Tests move the time, and the store fails on request.
 """
 
 from __future__ import annotations
@@ -71,20 +71,21 @@ ZERO = Offset(0)
 
 
 class UnreliableStore:
-    """A store whose next transactions fail as told: `away`, `lost` (applied or not, nobody knows)."""
+    """A store whose next transactions fail: `away`, or `lost` with an unknown outcome."""
 
     def __init__(self, store: EmbeddedCoordination) -> None:
         self._store = store
         self.faults: list[str] = []
-        """`away`; `lost` before it was applied; `applied`, and the answer lost."""
+        """Faults of the next transactions: `away`; `lost` before the change was applied; `applied` with a lost answer.
+        """
         self.transactions = 0
         self.answered = 0
-        """Of them, those whose answer or failure has reached who asked."""
+        """Number of transactions whose answer or failure has reached the caller."""
 
     async def transact(
         self, compares: Sequence[Compare], success: Sequence[Operation], failure: Sequence[Operation] = ()
     ) -> TransactionResult:
-        """Run a transaction, or fail as told."""
+        """Run a transaction, or apply the next fault."""
         self.transactions += 1
         try:
             return await self._transact(compares, success, failure)
@@ -120,18 +121,18 @@ class Leading:
     producing: Producing
     epochs: dict[BrokerId, BrokerEpoch]
     confirmed: list[bool]
-    """Whether the lease is, as a list of one that a test changes."""
+    """Whether the lease is confirmed, in a list of one item that a test changes."""
     failures: list[Exception]
 
     @property
     def partition(self) -> LeaderReplica:
-        """The first one."""
+        """The first partition."""
         return self.partitions[0]
 
     async def produce(
         self, *values: bytes, acks: Acks = Acks.ALL, timeout_seconds: float = 30.0, partition: int = 0
     ) -> AppendResult:
-        """Append one batch; raises the refusal."""
+        """Append one batch; raise the refusal."""
         item = ProduceItem(self.partitions[partition], memoryview(batch(*values)))
         [answer] = await self.producing.produce([item], acks=acks, timeout_seconds=timeout_seconds)
         if isinstance(answer, ProblemError):
@@ -139,13 +140,13 @@ class Leading:
         return answer
 
     def pass_time(self, seconds: float) -> None:
-        """Let time pass, and tell the machines so."""
+        """Advance the time and send ticks to the partitions."""
         self.clock.time_us += int(seconds * 1e6)
         for partition in self.partitions:
             partition.time_passed()
 
     async def stored(self, partition: int = 0) -> PartitionRecord:
-        """The record as it stands in the store."""
+        """Return the partition record in the store."""
         key = KEYS.partition(TOPIC, PartitionIndex(partition))
         result = await self.store.transact((), (Get(key),))
         [found] = result.reads
@@ -153,22 +154,22 @@ class Leading:
         return decode(key, found.value, PartitionRecord)
 
     async def isr(self, partition: int = 0) -> set[int]:
-        """Who is in sync by the store."""
+        """Return the in-sync replicas by the store."""
         return {entry.broker for entry in (await self.stored(partition)).isr}
 
     async def put(self, record: PartitionRecord, partition: int = 0) -> Revision:
-        """Write a record past the leader, as a controller does."""
+        """Write a record without the leader, as a controller does."""
         key = KEYS.partition(TOPIC, PartitionIndex(partition))
         return (await self.store.transact((), (Put(key, encode(record)),))).revision
 
     def follower(self, broker: BrokerId = SECOND) -> Follower:
-        """A follower with empty logs."""
+        """Return a follower with empty logs."""
         return Follower(self, PeerIncarnation(broker, self.epochs[broker]), len(self.partitions))
 
 
 @dataclass
 class Copy:
-    """A follower's log of one partition, as far as its leader can see."""
+    """A follower's log of one partition, as far as the leader sees it."""
 
     end: Offset = ZERO
     synced: Offset = ZERO
@@ -181,7 +182,7 @@ class Copy:
 
 
 class Follower:
-    """Fetches by hand: one call, one request."""
+    """Fetches by hand, with one request for each call."""
 
     def __init__(self, leading: Leading, life: PeerIncarnation, partitions: int) -> None:
         self.leading = leading
@@ -192,13 +193,13 @@ class Follower:
 
     @property
     def copy(self) -> Copy:
-        """Its log of the first partition."""
+        """The follower's log of the first partition."""
         return self.copies[0]
 
     async def fetch(
         self, wait_ms: int = 0, *, syncs: bool = True, forgotten: Iterable[int] = (), max_bytes: int = 1 << 20
     ) -> list[ReplicaFetchResult]:
-        """Name what changed, take what comes, and sync it unless told otherwise."""
+        """Fetch with the changed partitions, store the records, and sync them unless `syncs` is False."""
         specs = [self._spec(index) for index, copy in enumerate(self.copies) if not copy.named]
         request = ReplicaFetchRequest(
             session=self.session,
@@ -220,12 +221,12 @@ class Follower:
         return list(answer.results)
 
     async def catch_up(self) -> None:
-        """Fetch until there is nothing, and once more, so that the leader knows."""
+        """Fetch until no record is left, and once more to report the end to the leader."""
         while any(result.data for result in await self.fetch()):
             pass
 
     def progress(self, partition: int = 0) -> None:
-        """Sync what was fetched and tell the leader."""
+        """Sync the fetched records and send the progress to the leader."""
         copy = self.copies[partition]
         copy.synced = copy.end
         told = ProgressPartition(
@@ -276,18 +277,18 @@ class Follower:
 
 
 class Tasks:
-    """What runs beside the test, and how all of it ends."""
+    """Background tasks of a test, and their end."""
 
     def __init__(self) -> None:
         self.tasks: list[asyncio.Task[None]] = []
         self.closing: list[Callable[[], object]] = []
 
     def spawn(self, coroutine: Awaitable[None]) -> None:
-        """Run something until the end of the test."""
+        """Run a coroutine until the end of the test."""
         self.tasks.append(asyncio.ensure_future(coroutine))
 
     async def end(self) -> None:
-        """Cancel everything and close what was opened, the last first; what failed by itself fails the test."""
+        """Cancel all tasks and close all resources in reverse order; raise the error of a task that failed."""
         for task in self.tasks:
             if not task.done():
                 task.cancel()
@@ -345,7 +346,7 @@ def _parts(
     epochs: dict[BrokerId, BrokerEpoch],
     storage: PosixStorage | None,
 ) -> Leading:
-    """What the partitions share, as a broker puts it together."""
+    """Return the parts that the partitions share, as in a broker."""
     telemetry = Telemetry(structlog.wrap_logger(structlog.ReturnLogger(), processors=[]))
     directory = LogDirectory.open(
         path / "data",
@@ -452,5 +453,5 @@ def _start_leading(
 
 
 def replaced(record: PartitionRecord, **fields: object) -> PartitionRecord:
-    """A successor of a record."""
+    """Return a successor of a record."""
     return msgspec.structs.replace(record, **fields)

@@ -1,7 +1,6 @@
-"""What tests of the log share: batches as a leader stamps them, a data directory to stop and kill, a failing disk.
+"""Helpers for tests of the log: stamped batches, a data directory that tests stop and kill, and a failing disk.
 
-Imported by tests/unit/log. The disk is the real one with faults in front of it: what it does write it writes to
-real files.
+The disk is the real file system with faults in front: bytes that it writes go to real files.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ FIRST_TIME_US = 1_700_000_000_000_000
 
 @dataclass(slots=True)
 class SteppingClock:
-    """A clock that stands still until it is moved."""
+    """Clock that moves only when a test moves it."""
 
     time_us: int = FIRST_TIME_US
 
@@ -44,7 +43,7 @@ class SteppingClock:
 
 @dataclass(slots=True)
 class BatchMaker:
-    """Makes stamped batches as a leader would."""
+    """Makes stamped batches like a leader."""
 
     leader_epoch: int = 1
     append_time_us: int = FIRST_TIME_US
@@ -87,12 +86,12 @@ class BatchMaker:
 
 
 def stored(*batches: StampedBatch) -> bytes:
-    """Return batches as they stand in a file."""
+    """Return batches as they are stored in a file."""
     return b"".join(batch.stamp + bytes(batch.content) for batch in batches)
 
 
 def read_all(log: PartitionLog, bytes_max: int = 1 << 20, offset: int | None = None) -> bytes:
-    """Read a log from an offset to its end, each read going on where the last one ended."""
+    """Read a log from an offset to its end with consecutive reads."""
     at, data = log.log_start_offset if offset is None else Offset(offset), bytearray()
     while at < log.end_offset:
         part = log.read(at, bytes_max, log.end_offset)
@@ -104,7 +103,7 @@ def read_all(log: PartitionLog, bytes_max: int = 1 << 20, offset: int | None = N
 
 @dataclass(slots=True)
 class LogBox:
-    """A data directory with one partition, to stop in order, to kill, and to start again."""
+    """A data directory with one partition, which tests stop, kill and start again."""
 
     path: Path
     config: TopicConfig = field(default_factory=TopicConfig)
@@ -114,7 +113,7 @@ class LogBox:
 
     @property
     def folder(self) -> Path:
-        """The folder of the partition."""
+        """Folder of the partition."""
         return self.path / TOPIC / str(PARTITION)
 
     @property
@@ -124,7 +123,7 @@ class LogBox:
         return self.directory
 
     def open_directory(self) -> LogDirectory:
-        """Open the directory alone."""
+        """Open the directory without the partition."""
         self.directory = LogDirectory.open(
             self.path,
             cluster_id=CLUSTER,
@@ -136,23 +135,23 @@ class LogBox:
         return self.directory
 
     def open(self, config: TopicConfig | None = None) -> PartitionLog:
-        """Open the directory and its one partition."""
+        """Open the directory and its partition."""
         self.config = config or self.config
         return self.open_directory().open_partition(TOPIC, PARTITION, self.config)
 
     def kill(self) -> None:
-        """Forget all that is in memory, as the end of the process does: nothing is written any more."""
+        """Drop everything in memory without a write, as a kill of the process does."""
         if self.directory is not None:
             self.directory._lock_file = None
         self.directory = None
 
     def stop(self) -> None:
-        """Stop in order."""
+        """Stop gracefully."""
         self.opened.close(True)
         self.directory = None
 
     def log_files(self) -> list[Path]:
-        """Return the files of batches in order."""
+        """Return the batch files in order."""
         return sorted(self.folder.glob("*.log"))
 
 
@@ -172,7 +171,7 @@ class FaultyFile(PosixFile):
         self.path = path
 
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
-        """Write, unless the disk runs full or broken: then only the first bytes."""
+        """Write, or only the first bytes when the disk is full or broken."""
         data = b"".join(buffers)
         room = self._faults.take_room(self.path, len(data))
         super().write([data[:room]], position)
@@ -180,17 +179,17 @@ class FaultyFile(PosixFile):
             raise OSError(self._faults.write_error, os.strerror(self._faults.write_error))
 
     def read_into(self, buffer: memoryview, position: int) -> int:
-        """Read, unless told to fail."""
+        """Read, or raise the set error."""
         self._faults.check_read(self.path)
         return super().read_into(buffer, position)
 
     def read_into_cached(self, buffer: memoryview, position: int) -> int:
-        """Read, unless told to fail."""
+        """Read, or raise the set error."""
         self._faults.check_read(self.path)
         return super().read_into_cached(buffer, position)
 
     def sync(self) -> None:
-        """Sync, unless told to fail."""
+        """Sync, or raise the set error."""
         self._faults.syncs.append(self.path)
         if self._faults.sync_error:
             raise OSError(self._faults.sync_error, os.strerror(self._faults.sync_error))
@@ -207,7 +206,7 @@ class FaultyVolume(PosixVolume):
         self._faults = faults
 
     def sync(self) -> None:
-        """Sync, unless told to fail."""
+        """Sync, or raise the set error."""
         self._faults.volume_syncs += 1
         if self._faults.sync_error:
             raise OSError(self._faults.sync_error, os.strerror(self._faults.sync_error))
@@ -215,7 +214,7 @@ class FaultyVolume(PosixVolume):
 
 
 class FaultyStorage(PosixStorage):
-    """The real file system with faults in front of it, and a note of what was done."""
+    """The real file system with faults and a log of operations."""
 
     __slots__ = (
         "full_suffixes",
@@ -232,12 +231,12 @@ class FaultyStorage(PosixStorage):
     def __init__(self) -> None:
         super().__init__()
         self.room_bytes: int | None = None
-        """Bytes that may still be written to files with these suffixes; None = no limit."""
+        """Bytes that may still be written to files with these suffixes; None for no limit."""
         self.full_suffixes = {".log"}
         self.write_error = errno.ENOSPC
         self.sync_error = 0
         self.read_error = 0
-        """Error of every read of a file with one of these suffixes; 0 = none."""
+        """Error of every read of a file with one of these suffixes; 0 for none."""
         self.read_suffixes = {".log"}
         self.opened: list[Path] = []
         self.syncs: list[Path] = []
@@ -252,12 +251,12 @@ class FaultyStorage(PosixStorage):
         return room
 
     def check_read(self, path: Path) -> None:
-        """Raise the set error for a file with a suffix that cannot be read."""
+        """Raise the set error for a file with an unreadable suffix."""
         if self.read_error and path.suffix in self.read_suffixes:
             raise OSError(self.read_error, os.strerror(self.read_error))
 
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> PosixFile:
-        """Open a file and note its name."""
+        """Open a file and record its name."""
         self.opened.append(path)
         flags = os.O_CLOEXEC | (os.O_RDWR if write or create else os.O_RDONLY) | (os.O_CREAT if create else 0)
         return FaultyFile(os.open(path, flags, 0o640), self, path)
@@ -268,14 +267,14 @@ class FaultyStorage(PosixStorage):
 
 
 class TightStorage(FaultyStorage):
-    """A disk that can be filled up, with no room for a checkpoint until an index goes."""
+    """A disk that can be filled, with no space for a checkpoint until an index is deleted."""
 
     def fill(self) -> None:
-        """Leave no room."""
+        """Leave no free space."""
         self.full_suffixes, self.room_bytes = {"", ".tmp"}, 0
 
     def unlink(self, path: Path) -> None:
-        """Remove a file; an index gives room."""
+        """Delete a file; an index frees space."""
         existed = path.exists()
         super().unlink(path)
         if existed and path.suffix == ".index":

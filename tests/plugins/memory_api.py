@@ -1,4 +1,4 @@
-"""An API server of one process for passes that need no more: objects by their names, and what was last seen of them."""
+"""An API server in memory for operator passes, with objects by name and a cache of them."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from fairlead_operator.ports import Conflict, EventType, Forbidden, NotFound, Pr
 
 
 class MemoryApi:
-    """An API server of one process: objects by their names, versions that count up. Also what was last seen of it."""
+    """An API server in memory: objects by name, resource versions that count up, and recorded events."""
 
     def __init__(self) -> None:
-        """Nothing exists."""
+        """Start without objects."""
         self.objects: dict[ObjectRef, Manifest] = {}
         self.writes: list[str] = []
         self.events: list[tuple[str, str]] = []
         self.forbidden: set[Kind] = set()
 
     def put(self, kind: Kind, name: str, namespace: str = "shop", **parts: Any) -> ObjectRef:
-        """Have an object."""
+        """Store an object."""
         ref = ObjectRef(kind, namespace, name)
         metadata: Manifest = {"name": name, "namespace": namespace, "uid": f"uid-{name}", "generation": 3}
         metadata |= {"resourceVersion": "1", "creationTimestamp": "2026-01-01T00:00:00Z"}
@@ -31,7 +31,7 @@ class MemoryApi:
         return ref
 
     async def get(self, ref: ObjectRef) -> Manifest | None:
-        """See `KubernetesApi`."""
+        """Return an object; see `KubernetesApi`."""
         if ref.kind in self.forbidden:
             raise Forbidden(403, "Forbidden", f"cannot get {ref}")
         return copy.deepcopy(self.objects.get(ref))
@@ -44,7 +44,7 @@ class MemoryApi:
         subresource: str = "",
         resource_version: str | None = None,
     ) -> Manifest:
-        """See `KubernetesApi`; only finalizers are patched here."""
+        """Patch an object, finalizers only; see `KubernetesApi`."""
         assert isinstance(patch, dict)
         assert subresource == ""
         live = self.objects.get(ref)
@@ -59,7 +59,7 @@ class MemoryApi:
         return live
 
     async def apply_status_if_changed(self, manifest: Manifest, live: Manifest) -> bool:
-        """See `KubernetesApi`."""
+        """Apply a status if it differs; see `KubernetesApi`."""
         metadata = manifest["metadata"]
         kind = next(each for each in (CLUSTER, TOPIC) if each.kind == manifest["kind"])
         stored = self.objects[ObjectRef(kind, metadata["namespace"], metadata["name"])]
@@ -70,32 +70,32 @@ class MemoryApi:
         return True
 
     async def event(self, about: Manifest, type_: EventType, reason: str, message: str) -> None:
-        """See `KubernetesApi`."""
+        """Record an event; see `KubernetesApi`."""
         del about, message
         self.events.append((type_, reason))
 
     async def list(
         self, kind: Kind, namespace: str | None, selector: str = "", *, fields: str = ""
     ) -> list[Manifest]:
-        """Nobody asks for it here."""
+        """Raise: passes do not call it here."""
         raise NotImplementedError
 
     async def apply(self, manifest: Manifest, *, force: bool = True, dry_run: bool = False) -> Manifest:
-        """Nobody asks for it here."""
+        """Raise: passes do not call it here."""
         raise NotImplementedError
 
     async def apply_if_changed(self, manifest: Manifest, live: Manifest | None) -> bool:
-        """Nobody asks for it here."""
+        """Raise: passes do not call it here."""
         raise NotImplementedError
 
     async def apply_status(self, manifest: Manifest) -> Manifest:
-        """Nobody asks for it here."""
+        """Raise: passes do not call it here."""
         raise NotImplementedError
 
     async def delete(
         self, ref: ObjectRef, *, uid: str | None = None, propagation: Propagation = "Background"
     ) -> bool:
-        """Nobody asks for it here."""
+        """Raise: passes do not call it here."""
         raise NotImplementedError
 
     def _written(self, what: str, live: Manifest) -> None:
@@ -104,18 +104,18 @@ class MemoryApi:
 
 
 class MemoryCache:
-    """What was last seen, which here is what there is."""
+    """A cache that is always current."""
 
     def __init__(self, api: MemoryApi) -> None:
-        """Look at this one."""
+        """Read the objects of `api`."""
         self._api = api
 
     def get(self, ref: ObjectRef) -> Manifest | None:
-        """See `ObjectCache`."""
+        """Return an object; see `ObjectCache`."""
         return copy.deepcopy(self._api.objects.get(ref))
 
     def all(self, kind: Kind, namespace: str | None = None) -> list[Manifest]:
-        """See `ObjectCache`."""
+        """Return all objects of a kind; see `ObjectCache`."""
         return [
             manifest
             for ref, manifest in self._api.objects.items()
@@ -123,22 +123,22 @@ class MemoryCache:
         ]
 
     def owned_by(self, namespace: str, cluster: str, kind: Kind | None = None) -> list[Manifest]:
-        """See `ObjectCache`; nothing is owned here."""
+        """Return no objects, since none is owned here; see `ObjectCache`."""
         del namespace, cluster, kind
         return []
 
     def serves(self, kind: Kind) -> bool:
-        """See `ObjectCache`."""
+        """Return whether a kind is served; see `ObjectCache`."""
         return kind in {CLUSTER, TOPIC}
 
 
 class StandingClock:
-    """Noon, for ever."""
+    """Clock that always shows noon."""
 
     def now(self) -> datetime:
-        """Noon."""
+        """Return noon."""
         return datetime(2026, 1, 1, 12, tzinfo=UTC)
 
     def monotonic(self) -> float:
-        """Nothing passes."""
+        """Return a constant."""
         return 0.0

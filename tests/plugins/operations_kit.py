@@ -1,4 +1,4 @@
-"""A topic on brokers of tests/unit/coordination, of which operators ask something, and what its partitions are then."""
+"""A topic on the brokers of `coordination_kit`, administrative requests, and the resulting partitions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def refusal(call: Awaitable[object]) -> ProblemError:
 async def begin(
     cluster: Any, brokers: int, replication_factor: int, partitions: int = 1, **config: str
 ) -> None:
-    """Begin brokers from 1 on and a topic on them; underscores of configuration keys stand for dots."""
+    """Start brokers from 1 on and a topic on them; underscores in configuration keys replace dots."""
     for broker in range(1, brokers + 1):
         await cluster.add(broker)
     await cluster.until(lambda metadata: metadata.controller)
@@ -39,7 +39,7 @@ async def begin(
 
 
 def partitions_of(metadata: Any) -> list[PartitionRecord]:
-    """The topic's partitions in order."""
+    """Return the topic's partitions in order."""
     if TOPIC not in metadata.topics:
         return []
     found = metadata.partitions(metadata.topics[TOPIC].value.topic_id)
@@ -47,17 +47,17 @@ def partitions_of(metadata: Any) -> list[PartitionRecord]:
 
 
 def replicas(record: PartitionRecord) -> list[int]:
-    """Who keeps a partition."""
+    """Return the brokers that store a partition."""
     return [replica.broker for replica in record.replicas]
 
 
 def isr(record: PartitionRecord) -> list[int]:
-    """Who is in sync."""
+    """Return the in-sync replicas."""
     return sorted(entry.broker for entry in record.isr)
 
 
 async def catch_up(cluster: Any, partition: int = 0) -> None:
-    """Put every live replica into the isr, as the leader would when they have caught up."""
+    """Put every live replica into the ISR, as the leader would when the replicas have caught up."""
     metadata = cluster.controller.mirror.metadata
     topic_id = metadata.topics[TOPIC].value.topic_id
     record = metadata.partitions(topic_id)[partition].value

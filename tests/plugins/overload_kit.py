@@ -1,6 +1,6 @@
-"""A broker as a process under load: what it holds, what a well-behaved client sees meanwhile, and raw HTTP/2.
+"""A broker as a process under load: its memory, the latencies of a well-behaved client, and raw HTTP/2.
 
-For the tests in tests/overload. Frames are written by hand, for no client library sends what an attacker sends.
+Used by tests/overload. Frames are written by hand, because no client library sends the frames of an attacker.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from fairlead_broker.clock import SystemClock
 MIB = 1 << 20
 FREE = "127.0.0.1:0"
 FIGURES_VARIABLE = "FAIRLEAD_FIGURES"
-"""Names the file in which `make prove` wants the figures of the full runs."""
+"""Variable with the path of the file to which `make prove` wants the figures of the full runs written."""
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0, 1, 3, 4, 6, 7, 8, 9
 END_STREAM, ACK, END_HEADERS = 1, 1, 4
 CANCEL = 8
 INITIAL_WINDOW_SIZE, HEADER_TABLE_SIZE = 4, 1
 STATUS_200 = 0x88
-"""The field `:status: 200` in HPACK's static table."""
+"""Field `:status: 200` in HPACK's static table."""
 
 now = SystemClock().monotonic
 
@@ -42,10 +42,10 @@ now = SystemClock().monotonic
 
 
 class BrokerUnderLoad:
-    """One `fairlead broker start` with small limits where a test wants to reach them."""
+    """One `fairlead broker start`, with small limits where tests reach them."""
 
     def __init__(self, folder: Path, **limits: object) -> None:
-        """`limits`: settings of the group `limits` by name."""
+        """Take settings of the group `limits` by name."""
         self.folder = folder
         self._environment = {f"FAIRLEAD_LIMITS__{name.upper()}": str(value) for name, value in limits.items()}
         self.process: subprocess.Popen[bytes] | None = None
@@ -53,7 +53,7 @@ class BrokerUnderLoad:
         self.ops = ""
 
     async def start(self) -> None:
-        """Start it and wait until it serves."""
+        """Start the process and wait until the broker serves."""
         process = self.spawn()
         assert process.stdout is not None
         line = await asyncio.to_thread(process.stdout.readline)
@@ -63,7 +63,7 @@ class BrokerUnderLoad:
         self.ops = ready["ops"].removeprefix("http://")
 
     def spawn(self) -> subprocess.Popen[bytes]:
-        """Start it and do not wait."""
+        """Start the process without waiting."""
         self.kill()
         kept = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")}
         command = [str(Path(sys.executable).with_name("fairlead")), "broker", "start", "--output", "json"]
@@ -87,7 +87,7 @@ class BrokerUnderLoad:
 
     @property
     def pid(self) -> int:
-        """Of the running process."""
+        """Id of the running process."""
         assert self.process is not None
         return self.process.pid
 
@@ -98,23 +98,23 @@ class BrokerUnderLoad:
 
     @property
     def memory_mib(self) -> float:
-        """Resident memory."""
+        """Resident memory in MiB."""
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / MIB
 
     def metric(self, name: str) -> float:
-        """A series as the ops listener shows it: a name, with its labels where it has any."""
+        """Return the value of a series on the ops listener, by its name with any labels."""
         with urllib.request.urlopen(f"http://{self.ops}/metrics", timeout=10) as answer:
             text = answer.read().decode()
         return next(float(line.split()[1]) for line in text.splitlines() if line.startswith(f"{name} "))
 
     @property
     def descriptors(self) -> int:
-        """Open files and sockets."""
+        """Number of open files and sockets."""
         return sum(1 for _ in Path(f"/proc/{self.pid}/fd").iterdir())
 
     def connect(self, receive_bytes: int | None = None) -> socket.socket:
-        """A connection with, if given, a small receive buffer: what is not read stays with the broker."""
+        """Open a connection, with a small receive buffer if given, so that unread bytes stay with the broker."""
         connection = socket.socket()
         if receive_bytes is not None:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
@@ -123,7 +123,7 @@ class BrokerUnderLoad:
         return connection
 
     async def stop(self, number: int) -> tuple[int, float]:
-        """Send a signal and wait for the end; answers exit code and seconds."""
+        """Send a signal and wait for the end; return exit code and seconds."""
         assert self.process is not None
         begun = now()
         self.process.send_signal(number)
@@ -131,13 +131,13 @@ class BrokerUnderLoad:
         return code, now() - begun
 
     def output(self) -> bytes:
-        """What the ended program said on stdout."""
+        """Return the stdout of the ended program."""
         assert self.process is not None
         assert self.process.stdout is not None
         return self.process.stdout.read()
 
     def kill(self) -> None:
-        """End what is left."""
+        """Kill the process if it runs."""
         process, self.process = self.process, None
         if process is not None:
             process.kill()
@@ -147,7 +147,7 @@ class BrokerUnderLoad:
 
 
 async def until(condition: Callable[[], bool], seconds: float) -> bool:
-    """Wait for what only the outside of a process shows; answers whether it came to hold."""
+    """Wait for a condition that only polling shows; return whether it was met in time."""
     end = now() + seconds
     while not condition():
         if now() > end:
@@ -157,7 +157,7 @@ async def until(condition: Callable[[], bool], seconds: float) -> bool:
 
 
 async def pause(seconds: float) -> None:
-    """Let time pass: here it is the load that is given its time, not an event that is hoped for."""
+    """Wait for a duration, which a load gets and no event ends."""
     await asyncio.sleep(seconds)  # noqa: TID251 - see above
 
 
@@ -166,7 +166,7 @@ async def pause(seconds: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Latencies:
-    """What a client measured, in milliseconds."""
+    """Latencies of a client in milliseconds."""
 
     count: int
     failures: int
@@ -176,14 +176,14 @@ class Latencies:
 
     @classmethod
     def of(cls, seconds: Sequence[float], failures: int = 0) -> Self:
-        """Percentiles of samples; of none they are infinite."""
+        """Return the percentiles of samples, infinite without samples."""
         ordered = sorted(seconds) or [float("inf")]
         at = [ordered[min(len(ordered) - 1, int(len(ordered) * share))] for share in (0.5, 0.99, 1.0)]
         return cls(len(seconds), failures, *(round(each * 1000, 2) for each in at))
 
 
 class WellBehavedClient:
-    """Produces a small batch and reads it back, again and again at a calm pace, and measures both together."""
+    """Produces a small batch and reads it back at a calm pace, and measures both together."""
 
     def __init__(self, calls: Calls, topic: str = "calm", interval_seconds: float = 0.02) -> None:
         self._calls = calls
@@ -194,11 +194,11 @@ class WellBehavedClient:
         self._batch = one_batch(1000, 1)
 
     async def create(self) -> None:
-        """Make its topic."""
+        """Create the client's topic."""
         await self._calls.create(self._topic)
 
     async def run(self, seconds: float) -> Latencies:
-        """Work for so long."""
+        """Run for `seconds` and return the latencies."""
         end = now() + seconds
         self._samples, self._failures = [], 0
         while now() < end:
@@ -221,7 +221,7 @@ class WellBehavedClient:
 
 @asynccontextmanager
 async def calm_client(broker: BrokerUnderLoad) -> AsyncIterator[WellBehavedClient]:
-    """A well-behaved client with a topic of its own."""
+    """Yield a well-behaved client with a topic of its own."""
     async with Calls(broker.address) as calls:
         client = WellBehavedClient(calls)
         await client.create()
@@ -229,7 +229,7 @@ async def calm_client(broker: BrokerUnderLoad) -> AsyncIterator[WellBehavedClien
 
 
 def one_batch(value_bytes: int, count: int, *, random: bool = True) -> bytes:
-    """A batch of `count` values; random ones do not compress."""
+    """Return a batch of `count` values; random values do not compress."""
     values = [os.urandom(value_bytes) if random else bytes(value_bytes) for _ in range(count)]
     return encode(record_batch(list(values), default_timestamp_us=SystemClock().now_us())).to_bytes()
 
@@ -238,28 +238,28 @@ def one_batch(value_bytes: int, count: int, *, random: bool = True) -> bytes:
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
-    """A frame (RFC 9113, 4.1)."""
+    """Return a frame (RFC 9113, 4.1)."""
     return len(payload).to_bytes(3) + struct.pack(">BBI", kind, flags, stream) + payload
 
 
 def settings(values: Mapping[int, int]) -> bytes:
-    """A SETTINGS frame."""
+    """Return a SETTINGS frame."""
     return frame(SETTINGS, 0, 0, b"".join(struct.pack(">HI", *pair) for pair in values.items()))
 
 
 def block(fields: Iterable[tuple[str, str]]) -> bytes:
-    """Headers as HPACK literals that no table remembers (RFC 7541, 6.2.2)."""
+    """Return headers as HPACK literals that no table stores (RFC 7541, 6.2.2)."""
     return b"".join(b"\0" + _literal(name) + _literal(value) for name, value in fields)
 
 
 def request_block(method: str, path: str, **headers: str) -> bytes:
-    """The headers of a request; names with underscores."""
+    """Return the headers of a request; names are written with underscores."""
     pseudo = [(":method", method), (":scheme", "http"), (":authority", "localhost"), (":path", path)]
     return block([*pseudo, *((name.replace("_", "-"), value) for name, value in headers.items())])
 
 
 def reset(stream: int) -> bytes:
-    """Give a stream up."""
+    """Return a frame that resets a stream."""
     return frame(RST_STREAM, 0, stream, struct.pack(">I", CANCEL))
 
 
@@ -275,9 +275,9 @@ def _literal(text: str) -> bytes:
 
 
 class Http2Load(asyncio.Protocol):
-    """One connection that posts the same body over and over, as often as it is told, and times each answer.
+    """One connection that posts the same body at the requested rate and measures each answer.
 
-    Cheap enough to offer more than a broker can take from the same machine: the request is encoded once.
+    The request is encoded once, which is cheap enough to overload a broker on the same machine.
     """
 
     def __init__(self, path: str, body: bytes, **headers: str) -> None:
@@ -292,30 +292,30 @@ class Http2Load(asyncio.Protocol):
         self._frame_bytes = 16_384
         self.transport: asyncio.Transport | None = None
         self.stored: list[tuple[float, float]] = []
-        """When each stored request was answered, and after how many seconds."""
+        """Time of the answer to each stored request, and its latency in seconds."""
         self.refused: list[tuple[float, float]] = []
         self.on_answer: Callable[[], None] = lambda: None
         self.ready = asyncio.Event()
         self.lost = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
+        """Start the connection."""
         self.transport = transport = cast("asyncio.Transport", transport)
         window = frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", 1 << 30))
         transport.write(PREFACE + settings({HEADER_TABLE_SIZE: 0, INITIAL_WINDOW_SIZE: 1 << 30}) + window)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """End."""
+        """Handle the end of the connection."""
         self.lost = True
 
     @property
     def unanswered(self) -> int:
-        """Requests under way."""
+        """Number of requests under way."""
         return len(self._begun)
 
     @property
     def may_send(self) -> bool:
-        """Whether the server's windows let a whole request through."""
+        """Whether the server's windows allow a whole request."""
         assert self.transport is not None
         fits = self._window >= len(self._body) and self._stream_window >= len(self._body)
         return not self.lost and fits and self.transport.get_write_buffer_size() < 64 * MIB
@@ -334,7 +334,7 @@ class Http2Load(asyncio.Protocol):
         self.transport.writelines(pieces)
 
     def data_received(self, data: bytes) -> None:
-        """Walk over the frames."""
+        """Handle received frames."""
         buffer = self._buffer
         buffer += data
         at = 0
@@ -372,14 +372,14 @@ class Http2Load(asyncio.Protocol):
         if begun is None:
             return
         at = now()
-        # A table size update may stand in front, since we allow none.
+        # A table size update may come first, since this client allows no table.
         status = payload[1] if payload[0] & 0xE0 == 0x20 else payload[0]
         (self.stored if status == STATUS_200 else self.refused).append((at, at - begun))
         self.on_answer()
 
 
 def record(name: str, figures: Mapping[str, Any]) -> None:
-    """Keep the figures of a full run, where `make prove` says to."""
+    """Write the figures of a full run to the file of `make prove`."""
     told = os.environ.get(FIGURES_VARIABLE)
     if told is None:
         return

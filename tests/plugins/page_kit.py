@@ -1,7 +1,7 @@
-"""The examples of a page of the docs, as they stand there, and a shell to type them into.
+"""Examples of a page of the docs, unchanged, and a shell to run them.
 
-For tests that run a page against what it is about. Somebody else's addresses and folders take the place of the page's
-own; nothing else of a command is changed.
+For tests that run a page. Addresses and folders of the test replace those of the page; nothing else of a command is
+changed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FENCE: Final = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 COMMAND_SECONDS_MAX: Final = 120.0
-"""Far more than a command takes; a loaded machine is slow."""
+"""Seconds far above the duration of a command, since a loaded machine is slow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Block:
 
 
 def blocks(text: str, *languages: str) -> list[Block]:
-    """Return the fenced blocks of a page or of a part of it, all of them or those in some languages."""
+    """Return the fenced blocks of a page or of a part of a page: all, or those in some languages."""
     found = [
         Block(each["language"], dedent(each["text"]), each["remark"] or "") for each in FENCE.finditer(text)
     ]
@@ -48,33 +48,33 @@ def blocks(text: str, *languages: str) -> list[Block]:
 
 
 def sections(page: str) -> dict[str, str]:
-    """Return what stands under each heading of the second level of a page below `docs`."""
+    """Return the text under each second-level heading of a page below `docs`."""
     parts = (checkout.ROOT / "docs" / page).read_text(encoding="utf-8").split("\n## ")[1:]
     return {heading: text for heading, _, text in (part.partition("\n") for part in parts)}
 
 
 def words(text: str) -> list[list[str]]:
-    """What a person sees of a table: its words, line by line."""
+    """Return the words of a table, line by line."""
     return [line.split() for line in text.splitlines() if line.strip()]
 
 
 @dataclass(slots=True)
 class PageShell:
-    """Where somebody types the commands of a page, in a folder and with `FAIRLEAD_...` variables of their own."""
+    """A shell for the commands of a page, in a folder and with `FAIRLEAD_...` variables of its own."""
 
     folder: Path
     variables: dict[str, str] = field(default_factory=dict)
     instead: Mapping[str, str] = field(default_factory=dict)
-    """Addresses and folders of the page, and what stands for them here."""
+    """Addresses and folders of the page, with their replacements."""
 
     async def run(self, command: str, code: int = 0) -> str:
-        """Run a block and return what it printed; it must end with `code`."""
+        """Run a block and return its output; its exit code must be `code`."""
         ended, printed, complaints = await self.answer(command)
         assert ended == code, f"{command}\n{ended}\n{printed}\n{complaints}"
         return printed
 
     async def answer(self, command: str) -> tuple[int, str, str]:
-        """Run a block that may fail: its exit code, what it printed, and what it said beside."""
+        """Run a block that may fail; return its exit code, stdout and stderr."""
         with tempfile.TemporaryFile() as said:
             async with self.running(command, said) as shell, asyncio.timeout(COMMAND_SECONDS_MAX):
                 printed, _ = await shell.communicate()
@@ -83,7 +83,7 @@ class PageShell:
                 return shell.returncode, printed.decode(), said.read().decode()
 
     async def until(self, command: str, shown: str) -> str:
-        """Run a command again and again until it prints something; returns all that it printed then."""
+        """Repeat a command until its output contains `shown`; return this output."""
         answer: tuple[int, str, str] | None = None
         try:
             async with asyncio.timeout(COMMAND_SECONDS_MAX):
@@ -98,7 +98,7 @@ class PageShell:
     async def running(
         self, command: str, said: IO[bytes] | int = subprocess.DEVNULL
     ) -> AsyncIterator[asyncio.subprocess.Process]:
-        """Start a block that runs until it is told to end, its messages in a file; what is left of it is killed."""
+        """Start a block that runs until it is stopped, with stderr in a file; kill its remaining processes."""
         for theirs, ours in self.instead.items():
             command = command.replace(theirs, ours)
         kept = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")}

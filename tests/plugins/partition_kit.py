@@ -1,4 +1,4 @@
-"""Brokers as the mirror shows them, and records of partitions that they keep, for tests of the controller."""
+"""Brokers as the mirror shows them, and partition records of these brokers, for tests of the controller."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def registered(
     directories: tuple[str, ...] | None = None,
     rack: str | None = None,
 ) -> Versioned[BrokerRegistration]:
-    """Register a broker; without names given it has one directory, named after it."""
+    """Return the registration of a broker, by default with one directory that is named after the broker."""
     distrusted = (QuarantinedReplica(topic_id=TOPIC_ID, partition=PartitionIndex(0)),)
     return Versioned(
         BrokerRegistration(
@@ -56,17 +56,17 @@ def registered(
 
 
 def brokers(*each: tuple[int, BrokerState]) -> dict[BrokerId, Versioned[BrokerRegistration]]:
-    """Register brokers, broker n in epoch 10 + n."""
+    """Return registrations of brokers, broker n in epoch 10 + n."""
     return {BrokerId(broker): registered(broker, 10 + broker, state) for broker, state in each}
 
 
 def entries(*ids: int) -> tuple[InSync, ...]:
-    """Lives of brokers, broker n in epoch 10 + n."""
+    """Return incarnations of brokers, broker n in epoch 10 + n."""
     return tuple(InSync(broker=BrokerId(n), broker_epoch=BrokerEpoch(10 + n)) for n in ids)
 
 
 def record(leader: int | None, isr: str, elr: str = "", **about: Any) -> PartitionRecord:
-    """Make a partition that brokers 1 to 3 keep; isr, elr and replicas as digits."""
+    """Return a partition record of brokers 1 to 3; isr, elr and replicas are digits."""
     replicas = about.pop("replicas", "123")
     return PartitionRecord(
         leader=None if leader is None else entries(leader)[0],
@@ -81,7 +81,7 @@ def record(leader: int | None, isr: str, elr: str = "", **about: Any) -> Partiti
 
 
 def short(made: PartitionRecord | None) -> tuple[int | None, int, str, str] | None:
-    """Leader, leader epoch, isr and elr, as tables of cases write them."""
+    """Return leader, leader epoch, ISR and ELR as the tables of cases write them."""
     if made is None:
         return None
     isr, elr = ("".join(str(entry.broker) for entry in each) for each in (made.isr, made.elr))
@@ -89,5 +89,5 @@ def short(made: PartitionRecord | None) -> tuple[int | None, int, str, str] | No
 
 
 def kept_by(made: PartitionRecord | None) -> str | None:
-    """The brokers of the replicas as digits; None for no record."""
+    """Return the brokers of the replicas as digits; None for no record."""
     return None if made is None else "".join(str(replica.broker) for replica in made.replicas)

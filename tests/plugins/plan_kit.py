@@ -1,4 +1,4 @@
-"""Values for tests of the operator's plans: pods, sets, claims and answers of brokers with what a test does not say."""
+"""Values for tests of the operator's plans: pods, sets, claims and answers of brokers, with defaults."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NEW = Wanted(pod_spec_hash="spec-2", config_hash="config-2")
 
 
 def pod(broker: int, **said: Any) -> ObservedPod:
-    """Return a ready pod of pool `a` with the newest template, but for what is said."""
+    """Return a ready pod of pool `a` with the newest template; `said` overrides fields."""
     facts: dict[str, Any] = {
         "name": f"main-a-{broker}",
         "uid": f"uid-{broker}",
@@ -70,7 +70,7 @@ def answer(
     topics: Mapping[str, Iterable[Mapping[str, Any]]] | None = None,
     config: Mapping[str, str] | None = None,
 ) -> BrokersAnswer:
-    """Return what brokers answer. `topics`: by name, for each partition what a test says of it; None is not asked."""
+    """Return the answer of brokers. `topics`: by name, the fields of each partition; None for topics not requested."""
     described = [each if isinstance(each, BrokerDescription) else described_broker(each) for each in brokers]
     entries = {
         "retention.ms": ConfigEntry("604800000", ConfigSource.DEFAULT),
@@ -89,7 +89,7 @@ def answer(
 
 
 def described_broker(broker: int, **said: Any) -> BrokerDescription:
-    """Return a running broker, but for what is said."""
+    """Return a running broker; `said` overrides fields."""
     return BrokerDescription(**{"id": broker, "address": f"http://broker-{broker}:9520", **said})
 
 
@@ -101,7 +101,7 @@ def gone_broker(broker: int, **said: Any) -> BrokerDescription:
 def metadata(
     topics: Mapping[str, Iterable[Mapping[str, Any]]], brokers: Iterable[BrokerDescription] = ()
 ) -> Metadata:
-    """Return topics: by name, for each partition at least its `replicas`; all of them are in sync unless said."""
+    """Return topics: by name, at least the `replicas` of each partition; all are in sync by default."""
     return Metadata(
         cluster_id="id-of-main",
         controller=None,

@@ -1,4 +1,4 @@
-"""A partition that stands behind the producers' machine: appends what it is told, fails when it is told."""
+"""A partition around the producers' state machine that appends or fails on request."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FIRST_TIME_US = 1_700_000_000_000_000
 
 
 class Request:
-    """What a shell gives the machine to get it back; it is told apart by identity."""
+    """Request that the shell passes to the machine, recognised by identity."""
 
     def __init__(self, sequence: int = -1, count: int = 1, digest: bytes = b"") -> None:
         self.sequence = sequence
@@ -39,7 +39,7 @@ class Request:
 
 @dataclass
 class Shell:
-    """Runs a machine as the partition's task does, with a list for a log."""
+    """Runs a machine like the partition's task, with a list as the log."""
 
     machine: PartitionProducers[Request] = field(default_factory=lambda: PartitionProducers(ProducerState()))
     now: float = 0.0
@@ -49,7 +49,7 @@ class Shell:
     group: list[Request] = field(default_factory=list)
     following: list[tuple[Request, Request]] = field(default_factory=list)
     answers: dict[Request, tuple[int, int] | Refusal | None] = field(default_factory=dict)
-    """Base and last offset, a refusal, or None for a failed append."""
+    """Base and last offset, a refusal, or None for a failed append, by request."""
 
     def send(
         self,
@@ -60,7 +60,7 @@ class Shell:
         epoch: int = 0,
         request: Request | None = None,
     ) -> Request:
-        """A batch arrives."""
+        """Pass a batch to the machine."""
         request = request or Request(sequence, count)
         last = advanced(sequence, count - 1)
         self.run(
@@ -73,13 +73,13 @@ class Shell:
         return request
 
     def send_key(self, key: bytes, digest: bytes = b"body") -> Request:
-        """A keyed batch arrives."""
+        """Pass a keyed batch to the machine."""
         request = Request(digest=digest)
         self.run(self.machine.step(KeyedArrived(request, key, digest)))
         return request
 
     def run(self, effects: Iterable[Effect[Request]]) -> None:
-        """Do what the machine says."""
+        """Carry out the machine's effects."""
         for effect in effects:
             match effect:
                 case Append(request):
@@ -92,7 +92,7 @@ class Shell:
                     self.answers[request] = refusal
 
     def append(self) -> None:
-        """The group reaches the log."""
+        """Append the group to the log."""
         bases, lasts = [], []
         for request in self.group:
             bases.append(Offset(self.end))
@@ -104,25 +104,25 @@ class Shell:
         self._finish()
 
     def fail(self) -> None:
-        """The group does not reach the log."""
+        """Fail to append the group to the log."""
         for request in self.group:
             self.answers[request] = None
         self.machine.step(AppendFailed())
         self._finish()
 
     def wait(self, seconds: float) -> None:
-        """Time passes; the machine hears of it when it asked to."""
+        """Advance the time; the machine gets a tick if it asked for one."""
         self.now += seconds
         deadline = self.machine.next_deadline()
         if deadline is not None and deadline <= self.now:
             self.run(self.machine.step(TimePassed(self.now)))
 
     def withdraw(self, request: Request) -> None:
-        """The call of a batch ended."""
+        """Cancel the request of a batch."""
         self.machine.step(Withdrawn(request))
 
     def store(self, *sequences: int, **who: Any) -> list[Request]:
-        """Batches of one record, each appended by itself."""
+        """Store batches of one record, each appended alone."""
         requests = []
         for sequence in sequences:
             requests.append(self.send(sequence, **who))

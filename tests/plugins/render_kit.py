@@ -1,4 +1,4 @@
-"""Clusters for the tests of what is drawn, and the golden files. Run as a program, it writes those anew."""
+"""Clusters for the tests of rendering, and the golden files. Run as a program, it writes the golden files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ POOL: dict[str, Any] = {"name": "a", "replicas": 3, "storage": {"size": "10Gi"}}
 
 
 def cluster_of(**spec: object) -> Cluster:
-    """Return the Cluster shop/main; three brokers in pool a unless the spec says otherwise."""
+    """Return the Cluster shop/main, by default with three brokers in pool a."""
     return Cluster.parse(
         {
             "apiVersion": "fairlead.dev/v1alpha1",
@@ -40,7 +40,7 @@ def inputs_of(**others: Any) -> RenderInputs:
 
 
 def drawn(cluster: Cluster, inputs: RenderInputs | None = None) -> dict[str, Manifest]:
-    """Return the objects by `Kind/name`."""
+    """Return the rendered objects by `Kind/name`."""
     objects = render_cluster(cluster, inputs or inputs_of())
     return {f"{each['kind']}/{each['metadata']['name']}": each for each in objects}
 
@@ -57,7 +57,7 @@ def variables_of(manifest: Manifest, name: str = "broker") -> dict[str, object]:
 
 
 def golden_cases() -> dict[str, list[Manifest]]:
-    """Return what is drawn for the golden files, by their names."""
+    """Return the rendered objects of the golden files, by file name."""
     plain = cluster_of(config={"broker.session.timeout.ms": "9000", "retention.ms": "60000"})
     outside = cluster_of(
         brokers=[{**POOL, "replicas": 1, "firstBrokerId": 100}],
@@ -75,15 +75,15 @@ def golden_cases() -> dict[str, list[Manifest]]:
 
 
 def as_yaml(objects: list[Manifest]) -> str:
-    """Return objects as they stand in a golden file."""
+    """Return objects as YAML, as in a golden file."""
     return yaml.dump_all(objects, Dumper=_Plain, sort_keys=False, width=110)
 
 
 class _Plain(yaml.SafeDumper):
-    """Writes each value where it stands: no anchors."""
+    """YAML writer without anchors."""
 
     def ignore_aliases(self, data: object) -> bool:
-        """Repeat what occurs twice."""
+        """Repeat values that occur twice."""
         return True
 
 

@@ -1,4 +1,4 @@
-"""A leader's machine with a clock of its own, and records of three replicas, for tests of replication."""
+"""A leader's state machine with a manual clock, and records of three replicas, for tests of replication."""
 
 from __future__ import annotations
 
@@ -36,24 +36,24 @@ FIRST_REVISION = Revision(50)
 
 
 def life(broker: int) -> BrokerEpoch:
-    """First life of a broker."""
+    """Return the first broker epoch of a broker."""
     return BrokerEpoch(10 + broker)
 
 
 def entries(brokers: Iterable[int]) -> tuple[InSync, ...]:
-    """Brokers in their first lives."""
+    """Return brokers in their first broker epochs."""
     return tuple(InSync(broker=BrokerId(broker), broker_epoch=life(broker)) for broker in brokers)
 
 
 def registered(broker: int, **fields: object) -> RegisteredBroker:
-    """How the leader's mirror shows a broker in its first life."""
+    """Return a broker in its first broker epoch as the leader's mirror shows it."""
     plain = RegisteredBroker(life(broker), Revision(20 + broker), joins=True, directories=(f"d{broker}",))
     values = {name: fields.get(name, getattr(plain, name)) for name in RegisteredBroker.__slots__}
     return RegisteredBroker(**values)  # type: ignore[arg-type]
 
 
 def partition_record(**fields: object) -> PartitionRecord:
-    """Everybody in sync, two needed, written bytes count; fields as given."""
+    """Return a record with every replica in sync, min.insync.replicas 2, replicated durability; `fields` override."""
     plain = PartitionRecord(
         leader=entries([LEADER])[0],
         leader_epoch=LEADER_EPOCH,
@@ -66,17 +66,17 @@ def partition_record(**fields: object) -> PartitionRecord:
 
 
 def isr_of(record: PartitionRecord) -> set[int]:
-    """Who is in sync by a record."""
+    """Return the in-sync replicas of a record."""
     return {entry.broker for entry in record.isr}
 
 
 def elr_of(record: PartitionRecord) -> set[int]:
-    """Who is eligible by a record."""
+    """Return the eligible leader replicas of a record."""
     return {entry.broker for entry in record.elr}
 
 
 class Office:
-    """A leader that has just taken leadership, at time 0."""
+    """A leader at the beginning of its leadership, at time 0."""
 
     def __init__(
         self,
@@ -104,19 +104,19 @@ class Office:
         )
 
     def step(self, event: LeaderEvent) -> list[LeaderEffect]:
-        """Feed an event."""
+        """Pass an event to the machine."""
         return self.machine.step(event)
 
     def append(self, end: int) -> list[LeaderEffect]:
-        """The leader's log reaches this end."""
+        """Extend the leader's log to `end`."""
         return self.step(Appended(Offset(end), self.now))
 
     def sync(self, offset: int) -> list[LeaderEffect]:
-        """The leader's log is synced up to here."""
+        """Sync the leader's log up to `offset`."""
         return self.step(Synced(Offset(offset), self.now))
 
     def report(self, broker: int, offset: int, **fields: object) -> FollowerReport:
-        """What a follower says with a fetch; all of its log is synced unless it is said otherwise."""
+        """Return the report of a follower's fetch; its whole log is synced by default."""
         plain: dict[str, object] = {
             "broker": BrokerId(broker),
             "broker_epoch": life(broker),
@@ -130,11 +130,11 @@ class Office:
         return FollowerReport(**{**plain, **fields})  # type: ignore[arg-type]
 
     def fetch(self, broker: int, offset: int, **fields: object) -> list[LeaderEffect]:
-        """A follower whose log ends here fetches."""
+        """Fetch as a follower whose log ends at `offset`."""
         return self.step(FollowerFetched(self.report(broker, offset, **fields), self.now))
 
     def progress(self, broker: int, synced: int, **fields: object) -> list[LeaderEffect]:
-        """A follower says that it has synced."""
+        """Report a follower's synced offset."""
         plain: dict[str, object] = {
             "broker": BrokerId(broker),
             "broker_epoch": life(broker),
@@ -146,7 +146,7 @@ class Office:
         return self.step(FollowerSynced(**{**plain, **fields}))  # type: ignore[arg-type]
 
     def pass_time(self, seconds: float) -> list[LeaderEffect]:
-        """Let time pass, with the tick that the shell gives each second; answer all effects."""
+        """Advance the time with a tick each second; return all effects."""
         effects: list[LeaderEffect] = []
         until = self.now + seconds
         while self.now < until:
@@ -155,38 +155,38 @@ class Office:
         return effects
 
     def change(self, revision: int, **fields: object) -> list[LeaderEffect]:
-        """The mirror shows a successor of the record."""
+        """Show a successor of the record in the mirror."""
         record = msgspec.structs.replace(self.machine.record, **fields)
         return self.step(RecordChanged(record, Revision(revision)))
 
     def register(self, broker: int, **fields: object) -> list[LeaderEffect]:
-        """The mirror shows another registration of a broker."""
+        """Show another registration of a broker in the mirror."""
         self.brokers = {**self.brokers, BrokerId(broker): registered(broker, **fields)}
         return self.step(BrokersChanged(self.brokers))
 
     def answer(
         self, write: WriteRecord, outcome: WriteOutcome, stored: int | None = None
     ) -> list[LeaderEffect]:
-        """Tell what became of a write."""
+        """Report the outcome of a write."""
         return self.step(WriteAnswered(write.revision, outcome, None if stored is None else Revision(stored)))
 
 
 def advanced(effects: Iterable[LeaderEffect]) -> list[int]:
-    """The high watermarks among effects."""
+    """Return the high watermarks among effects."""
     return [effect.offset for effect in effects if isinstance(effect, AdvanceHighWatermark)]
 
 
 def writes(effects: Iterable[LeaderEffect]) -> list[WriteRecord]:
-    """The writes among effects."""
+    """Return the writes among effects."""
     return [effect for effect in effects if isinstance(effect, WriteRecord)]
 
 
 def only_write(effects: Iterable[LeaderEffect]) -> WriteRecord:
-    """The one write among effects."""
+    """Return the only write among effects."""
     [write] = writes(effects)
     return write
 
 
 def proposes(effects: Iterable[LeaderEffect]) -> bool:
-    """Whether there is a write among effects."""
+    """Return whether a write is among effects."""
     return len(writes(effects)) == 1

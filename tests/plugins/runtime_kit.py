@@ -1,4 +1,4 @@
-"""Talks to a broker runtime without HTTP, as the server does; for tests of the runtime and of what stands on it."""
+"""Requests to a broker runtime without HTTP, as the server makes them, for tests of the runtime and its callers."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _numbers = itertools.count(1)
 
 
 def new_id() -> str:
-    """A version 4 UUID; distinct is enough, chance is not needed."""
+    """Return a version 4 UUID that is distinct, not random."""
     return str(UUID(int=next(_numbers), version=4))
 
 
 class TopicClient:
-    """Produces to and fetches from one topic of a runtime, as the server would."""
+    """Produces to and fetches from one topic of a runtime, like the server."""
 
     def __init__(self, broker: Broker, name: str) -> None:
         self.broker = broker
@@ -46,7 +46,7 @@ class TopicClient:
     async def produce(
         self, *values: bytes, partition: int = 0, acks: Acks = Acks.ALL, timeout_seconds: float = 10.0
     ) -> AppendResult:
-        """Append the values as one batch; raises the refusal."""
+        """Append the values as one batch; raise the refusal."""
         [answer] = await self.produce_batch(
             batch(*values), partition, acks=acks, timeout_seconds=timeout_seconds
         )
@@ -57,7 +57,7 @@ class TopicClient:
     async def produce_batch(
         self, data: bytes, partition: int = 0, *, acks: Acks = Acks.ALL, timeout_seconds: float = 10.0
     ) -> list[AppendResult | ProblemError]:
-        """Append bytes as they are."""
+        """Append the given bytes."""
         items = [ProduceItem(self.handle(partition), memoryview(data))]
         return await self.broker.producing.produce(items, acks=acks, timeout_seconds=timeout_seconds)
 
@@ -66,7 +66,7 @@ class TopicClient:
         return self.broker.replicas.find(self.topic_id, PartitionIndex(partition))
 
     def spec(self, offset: int = 0, partition: int = 0, **fields: object) -> FetchSpec:
-        """A fetch of one partition; fields of the partition and of the call by name."""
+        """Return a fetch of one partition; fields of the partition and of the request by name."""
         of_partition = {"bytes_max", "leader_epoch", "last_epoch"}
         fetch = PartitionFetch(
             self.topic_id,
@@ -78,7 +78,7 @@ class TopicClient:
         return FetchSpec([fetch], **call)  # type: ignore[arg-type]
 
     async def fetch(self, offset: int = 0, partition: int = 0, **fields: object) -> FetchResult:
-        """Fetch from one partition; raises the refusal."""
+        """Fetch from one partition; raise the refusal."""
         [answer] = await self.fetch_all(self.spec(offset, partition, **fields))
         if isinstance(answer, ProblemError):
             raise answer
@@ -87,7 +87,7 @@ class TopicClient:
     async def fetch_all(
         self, spec: FetchSpec, *, disconnected: asyncio.Event | None = None
     ) -> list[FetchResult | ProblemError]:
-        """Fetch from several partitions; the answer's bytes are counted until it is here."""
+        """Fetch from several partitions; the answer's bytes are counted until the method returns."""
         held = self.broker.answers.hold()
         try:
             return await self.broker.fetching.fetch(spec, held, disconnected=disconnected)
@@ -96,7 +96,7 @@ class TopicClient:
 
 
 async def topic(runtime: Broker, name: str = "flights", partitions: int = 1, **config: object) -> TopicClient:
-    """Create a topic; configuration keys with underscores for dots."""
+    """Create a topic; underscores in configuration keys replace dots."""
     request = CreateTopicRequest(
         name=name,
         partitions=partitions,
@@ -107,35 +107,35 @@ async def topic(runtime: Broker, name: str = "flights", partitions: int = 1, **c
 
 
 def batch(*values: bytes) -> bytes:
-    """An encoded batch of these values."""
+    """Return an encoded batch of these values."""
     now_us = SystemClock().now_us()
     return encode(record_batch(list(values), default_timestamp_us=now_us)).to_bytes()
 
 
 class WatchedStorage(PosixStorage):
-    """The real disk, with syncs of log files counted, held up, or made to fail."""
+    """The real disk, with syncs of log files counted, delayed or failed."""
 
     def __init__(self) -> None:
         super().__init__()
         self.syncs = 0
-        """Syncs of log files that have ended."""
+        """Number of completed syncs of log files."""
         self.may_sync = threading.Event()
-        """Set it and they go on."""
+        """Event that permits syncs."""
         self.may_sync.set()
         self.failing = False
-        """Whether syncs fail from now on."""
+        """Whether further syncs fail."""
         self.volume_syncs = 0
-        """Syncs of the whole volume."""
+        """Number of syncs of the whole volume."""
         self.waiting = threading.Event()
-        """Set once a sync waits or has run."""
+        """Event that is set when a sync waits or has run."""
 
     def hold(self) -> None:
-        """Let syncs wait from now on; `waiting` tells of the next one."""
+        """Block further syncs; `waiting` is set by the next sync."""
         self.waiting.clear()
         self.may_sync.clear()
 
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> PosixFile:
-        """Open a file whose syncs are watched if it is a log."""
+        """Open a file; syncs of a log file are watched."""
         file = super().open(path, write=write, create=create)
         return WatchedFile(file, self) if path.suffix == ".log" else file
 
@@ -145,14 +145,14 @@ class WatchedStorage(PosixStorage):
 
 
 class WatchedVolume(PosixVolume):
-    """The file system of a data directory."""
+    """File system of a data directory."""
 
     def __init__(self, descriptor: int, storage: WatchedStorage) -> None:
         super().__init__(descriptor)
         self._watched = storage
 
     def sync(self) -> None:
-        """Sync everything on it."""
+        """Sync the whole volume."""
         super().sync()
         self._watched.volume_syncs += 1
 
@@ -165,7 +165,7 @@ class WatchedFile(PosixFile):
         self._watched = storage
 
     def sync(self) -> None:
-        """Sync when the storage lets it."""
+        """Sync when the storage permits it."""
         self._watched.waiting.set()
         assert self._watched.may_sync.wait(30), "nobody let the sync go on"
         if self._watched.failing:

@@ -1,9 +1,9 @@
-"""Reports what each group of tests took next to its budget of minutes, so that a suite that grows is seen early.
+"""Reports the time of each group of tests next to its budget of minutes, so that a growing suite is noticed.
 
-A group is a folder below `tests/`, and its budget stands in pyproject.toml (`time_budgets`); the longest name that
-fits a test decides. A budget counts the time of the group's tests, added up over the workers of a parallel run. A group
-over its budget is reported and fails nothing, because the same test takes three times as long on a busy machine.
-Loaded by tests/conftest.py; must not know what is tested.
+A group is a folder below `tests/`, and its budget is in pyproject.toml (`time_budgets`); the longest matching name
+decides. A budget counts the time of the group's tests, summed over the workers of a parallel run. A group over its
+budget is reported and fails nothing, because the same test takes three times as long on a busy machine. Loaded by
+tests/conftest.py; independent of the tests' subjects.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SECONDS_PER_MINUTE = 60.0
 
 
 def parse_budgets(lines: Sequence[str]) -> dict[str, float]:
-    """Read `group = minutes` lines into seconds by group; raises `pytest.UsageError` for a line of another form."""
+    """Parse `group = minutes` lines into seconds by group; raise `pytest.UsageError` for a line of another form."""
     budgets = {}
     for line in lines:
         group, separator, minutes = line.partition("=")
@@ -37,7 +37,7 @@ def parse_budgets(lines: Sequence[str]) -> dict[str, float]:
 
 
 def group_of(node_id: str, budgets: Mapping[str, float]) -> str | None:
-    """Name the most specific group with a budget that a test belongs to; None where no budget fits."""
+    """Return the most specific group with a budget that a test belongs to; None without a budget."""
     parts = node_id.split("::", 1)[0].split("/")
     if parts[0] == TESTS_FOLDER:
         parts = parts[1:]
@@ -46,21 +46,21 @@ def group_of(node_id: str, budgets: Mapping[str, float]) -> str | None:
 
 
 class TimeBudget:
-    """Seconds that each group took, and the report of them."""
+    """Seconds of each group, and their report."""
 
     def __init__(self, budgets: Mapping[str, float]) -> None:
-        """Start with nothing spent; `budgets` are seconds by group."""
+        """Start without spent seconds; `budgets` are seconds by group."""
         self._budgets = budgets
         self._spent_seconds: defaultdict[str, float] = defaultdict(float)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Count set-up, call and tear-down of every test, also those that ran in another worker."""
+        """Add set-up, call and tear-down of a test, also when another worker ran it."""
         group = group_of(report.nodeid, self._budgets)
         if group is not None:
             self._spent_seconds[group] += report.duration
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print what each group took beside its budget, where it took at least a tenth of it."""
+        """Print the time of each group next to its budget when the time is at least a tenth of the budget."""
         lines = []
         for group, spent in sorted(self._spent_seconds.items()):
             budget = self._budgets[group]
@@ -75,11 +75,11 @@ class TimeBudget:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare the ini option that holds the budgets."""
+    """Declare the ini option of the budgets."""
     parser.addini(INI_NAME, "lines of 'folder below tests = minutes'", type="linelist", default=[])
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Judge in the process that sees every report; a worker of a parallel run sees only its own."""
+    """Register the budget in the process that receives every report; a worker receives only its own."""
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(TimeBudget(parse_budgets(config.getini(INI_NAME))), "time-budget")

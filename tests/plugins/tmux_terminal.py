@@ -1,4 +1,4 @@
-"""A terminal as a person has it: a shell in tmux, whose screen is read after each command."""
+"""A terminal as a user has it: a shell in tmux, whose screen is read after each command."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from pathlib import Path
 
 COLUMNS, LINES = 120, 50
 LOOK_SECONDS = 0.05
-# What a command does: run it on an empty screen, tell how it ended, and wake who waits.
+# Runs a command on an empty screen, prints its exit code, and signals its end.
 ASK = """ask() {{ clear; eval "$1"; echo "ended with $?"; tmux -S {socket} wait-for -S "$2"; }}"""
 ENDED = re.compile(r"ended with \d+\n\$$")
-"""The last words of a command, and the prompt."""
+"""Last words of a command, followed by the prompt."""
 
 
 class TmuxTerminal:
-    """One window of a tmux server of its own."""
+    """One window of a tmux server."""
 
     def __init__(self, socket: Path, window: str) -> None:
-        """Use a window that is there."""
+        """Use an existing window."""
         self._socket, self._window, self._numbers = socket, window, count(1)
         self._waited_for = ""
         self.press(ASK.format(socket=shlex.quote(str(socket))), "Enter")
 
     def run(self, command: str, timeout_seconds: float = 60) -> str:
-        """Run a command to its end and return the screen, whose last words are `ended with` and its code."""
+        """Run a command to its end and return the screen, which ends with `ended with` and the exit code."""
         self.begin(command)
         return self.end(timeout_seconds)
 
@@ -40,25 +40,25 @@ class TmuxTerminal:
         self.press(f"ask {shlex.quote(command)} {self._waited_for}", "Enter")
 
     def end(self, timeout_seconds: float = 60) -> str:
-        """Wait for the end of the command that was begun, and return the screen."""
+        """Wait for the end of the command and return the screen."""
         try:
             self._tmux("wait-for", self._waited_for, timeout=timeout_seconds)
         except subprocess.TimeoutExpired as error:
             message = f"it did not end within {timeout_seconds} s; the screen:\n{self.screen()}"
             raise AssertionError(message) from error
-        # Whoever waits is woken by another way than the one that the words take to the screen.
+        # The signal of the end and the words on the screen arrive independently.
         return self._shown(ENDED.search, "the end of the command", timeout_seconds)
 
     def press(self, *keys: str) -> None:
-        """Press keys, in tmux's names, such as `Enter` and `C-c`."""
+        """Press keys by tmux's names, such as `Enter` and `C-c`."""
         self._tmux("send-keys", "-t", self._window, *keys)
 
     def screen(self) -> str:
-        """What stands on the screen now, without what has scrolled away."""
+        """Return the visible screen, without scrolled lines."""
         return self._tmux("capture-pane", "-p", "-t", self._window).rstrip()
 
     def wait_for(self, text: str, timeout_seconds: float = 60) -> str:
-        """Wait until a text stands on the screen, and return the screen."""
+        """Wait until a text is on the screen, and return the screen."""
         return self._shown(lambda shown: text in shown, repr(text), timeout_seconds)
 
     def _shown(self, is_there: Callable[[str], object], wanted: str, timeout_seconds: float) -> str:
@@ -78,7 +78,7 @@ class TmuxTerminal:
 def tmux_terminals(
     folder: Path, environment: Mapping[str, str], *windows: str
 ) -> Iterator[list[TmuxTerminal]]:
-    """Open a terminal for each name, with a bare shell; all that run in them end with the block."""
+    """Open a terminal for each name, with a bare shell; all programs in the terminals end with the block."""
     socket = folder / "tmux"
     shell = ["env", "-i", *(f"{name}={text}" for name, text in environment.items()), "PS1=$ ", "TERM=screen"]
     size = ["-x", str(COLUMNS), "-y", str(LINES)]

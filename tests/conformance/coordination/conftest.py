@@ -1,6 +1,6 @@
-"""The implementations of coordination that must all pass the tests of this folder.
+"""Implementations of coordination that must all pass the tests of this folder.
 
-A further implementation adds a factory to `FACTORIES`: an async context manager from a folder to a `Bench`.
+A new implementation adds a factory to `FACTORIES`: an async context manager that takes a folder and yields a `Bench`.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ class Bench:
 
     client: Coordination
     connect: Callable[[], Awaitable[Coordination]]
-    """Make another client of the same store."""
+    """Function that makes another client of the same store."""
     let_pass: Callable[[float], Awaitable[None]]
-    """Let seconds pass, until the leases that end in them have ended."""
+    """Function that waits until the leases that end within the given seconds have ended."""
 
 
 class ManualClock:
-    """A clock that moves only when a test moves it."""
+    """Clock that only the test moves."""
 
     def __init__(self) -> None:
-        """Start at an arbitrary time."""
+        """Start the clock at an arbitrary time."""
         self.seconds = 1000.0
 
     def now_us(self) -> TimestampUs:
-        """Wall clock time in microseconds."""
+        """Return the wall time in microseconds."""
         return TimestampUs(int(self.seconds * 1_000_000))
 
     def monotonic(self) -> float:
-        """Seconds since an arbitrary start."""
+        """Return the seconds since an arbitrary start."""
         return self.seconds
 
 
 @asynccontextmanager
 async def embedded(folder: Path) -> AsyncIterator[Bench]:
-    """The store on SQLite, its leases on a clock that the test moves."""
+    """Yield the SQLite store, with its leases on a clock that the test moves."""
     clock = ManualClock()
     client = await EmbeddedCoordination.open(folder / "coordination.sqlite", clock)
 
@@ -73,14 +73,14 @@ async def embedded(folder: Path) -> AsyncIterator[Bench]:
 
 @asynccontextmanager
 async def etcd(folder: Path) -> AsyncIterator[Bench]:
-    """A fresh etcd of one member, its leases on its own clock."""
+    """Yield a fresh etcd of one member, with its leases on its own clock."""
     async with etcd_cluster(folder) as cluster:
 
         async def connect() -> Coordination:
             return cluster.client()
 
         async def let_pass(seconds: float) -> None:
-            # Only etcd itself knows when a lease has ended; a test cannot move its time.
+            # Only etcd knows when a lease has ended, and a test cannot move its time.
             await asyncio.sleep(seconds)  # noqa: TID251
 
         yield Bench(await connect(), connect, let_pass)
@@ -95,18 +95,18 @@ MARKS = {"etcd": (pytest.mark.etcd, pytest.mark.slow)}
     params=[pytest.param(make, id=name, marks=MARKS.get(name, ())) for name, make in FACTORIES.items()]
 )
 async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Bench]:
-    """A fresh store of each implementation in turn."""
+    """Yield a fresh store of each implementation."""
     async with request.param(tmp_path) as made:
         yield made
 
 
 @pytest.fixture
 def client(bench: Bench) -> Coordination:
-    """The first client of the store."""
+    """Return the first client of the store."""
     return bench.client
 
 
 @pytest.fixture
 async def other(bench: Bench) -> Coordination:
-    """A second client of the same store, at the same time."""
+    """Return a second client of the same store."""
     return await bench.connect()

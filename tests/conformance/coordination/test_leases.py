@@ -19,10 +19,10 @@ from fairlead_broker.registry.transactions import (
 
 
 class Bench(Protocol):
-    """The parts of the bench that a test needs beside its client."""
+    """The parts of the bench that a test needs in addition to its client."""
 
     async def let_pass(self, seconds: float) -> None:
-        """Let seconds pass."""
+        """Wait until the leases that end within `seconds` have ended."""
         ...
 
 
@@ -32,7 +32,7 @@ async def keys(client: Coordination) -> list[str]:
 
 
 async def test_a_key_carries_its_lease(client: Coordination) -> None:
-    """A read of a key returns the lease with which the key ends."""
+    """A key is read with the lease with which it ends."""
     lease = await client.grant_lease(10)
     await client.transact((), (Put("/k", b"", lease.lease_id),))
     [item] = (await client.list("/")).items
@@ -44,7 +44,7 @@ async def test_a_key_carries_its_lease(client: Coordination) -> None:
 async def test_a_lease_that_is_not_kept_alive_ends_with_its_keys(
     bench: Bench, client: Coordination, other: Coordination
 ) -> None:
-    """All keys of a lease are removed in one revision when it ends, and other keys stay."""
+    """A lease that is not kept alive ends and removes all its keys in one revision, and no other key."""
     lease = await client.grant_lease(3)
     await client.transact(
         (), (Put("/a", b"", lease.lease_id), Put("/b", b"", lease.lease_id), Put("/c", b""))
@@ -61,7 +61,7 @@ async def test_a_lease_that_is_not_kept_alive_ends_with_its_keys(
 
 
 async def test_a_lease_that_is_kept_alive_stays(bench: Bench, client: Coordination) -> None:
-    """Each keep-alive starts the time to live again."""
+    """A lease starts its time to live again with each keep-alive."""
     lease = await client.grant_lease(3)
     await client.transact((), (Put("/a", b"", lease.lease_id),))
     for _ in range(4):
@@ -72,7 +72,7 @@ async def test_a_lease_that_is_kept_alive_stays(bench: Bench, client: Coordinati
 
 
 async def test_an_ended_lease_stays_ended(bench: Bench, client: Coordination) -> None:
-    """Keep-alive, revoke and put do not find an ended lease, and the put's transaction is not applied."""
+    """A lease that has ended is not found by keep-alive, revoke and put, and the put's transaction is not applied."""
     lease = await client.grant_lease(3)
     await bench.let_pass(5)
     with pytest.raises(LeaseNotFound):
@@ -87,7 +87,7 @@ async def test_an_ended_lease_stays_ended(bench: Bench, client: Coordination) ->
 
 
 async def test_a_dead_lease_in_the_branch_that_does_not_run_does_no_harm(client: Coordination) -> None:
-    """A dead lease in the branch of a transaction that is not applied causes no error."""
+    """A dead lease in the branch that is not applied causes no error."""
     lease = await client.grant_lease(3)
     await client.revoke(lease)
     result = await client.transact((absent("/a"),), (Put("/a", b""),), (Put("/b", b"", lease.lease_id),))
@@ -96,7 +96,7 @@ async def test_a_dead_lease_in_the_branch_that_does_not_run_does_no_harm(client:
 
 
 async def test_revoking_removes_the_keys_at_once(client: Coordination, other: Coordination) -> None:
-    """Revoking a lease by its id, from any client, removes its keys in one revision."""
+    """A lease that any client revokes by its id ends and removes its keys in one revision."""
     lease = await client.grant_lease(60)
     before = await client.transact((), [Put(f"/k/{n:03}", b"", lease.lease_id) for n in range(100)])
     await client.transact((), [Put(f"/l/{n:03}", b"", lease.lease_id) for n in range(100)])
@@ -108,7 +108,7 @@ async def test_revoking_removes_the_keys_at_once(client: Coordination, other: Co
 
 
 async def test_revoking_a_lease_without_keys_takes_no_revision(client: Coordination) -> None:
-    """Revoking a lease without keys changes no revision."""
+    """A lease without keys is revoked without a new revision."""
     before = await client.transact((), (Put("/k", b""),))
     await client.revoke(await client.grant_lease(60))
 
@@ -116,7 +116,7 @@ async def test_revoking_a_lease_without_keys_takes_no_revision(client: Coordinat
 
 
 async def test_a_put_without_a_lease_detaches_the_key(client: Coordination) -> None:
-    """The last put of a key decides the lease with which the key ends, if any."""
+    """A key ends with the lease of its last put, if there is one."""
     first, second = await client.grant_lease(60), await client.grant_lease(60)
     for key in ("/a", "/b", "/c"):
         await client.transact((), (Put(key, b"", first.lease_id),))
@@ -130,7 +130,7 @@ async def test_a_put_without_a_lease_detaches_the_key(client: Coordination) -> N
 
 
 async def test_a_key_created_again_after_its_deletion_has_no_lease(client: Coordination) -> None:
-    """A deletion detaches the key from its lease."""
+    """A key that is created again after its deletion has no lease."""
     lease = await client.grant_lease(60)
     await client.transact((), (Put("/a", b"", lease.lease_id),))
     await client.transact((), (Delete("/a"),))
@@ -141,7 +141,7 @@ async def test_a_key_created_again_after_its_deletion_has_no_lease(client: Coord
 
 
 async def test_leases_end_each_at_its_own_time(bench: Bench, client: Coordination) -> None:
-    """Of two leases the shorter ends without the longer."""
+    """A shorter lease ends without a longer lease."""
     short, long = await client.grant_lease(3), await client.grant_lease(60)
     await client.transact((), (Put("/short", b"", short.lease_id), Put("/long", b"", long.lease_id)))
     await bench.let_pass(5)
@@ -151,14 +151,14 @@ async def test_leases_end_each_at_its_own_time(bench: Bench, client: Coordinatio
 
 
 async def test_leases_have_different_ids(client: Coordination, other: Coordination) -> None:
-    """Two leases never have the same id."""
+    """A lease never has the id of another lease."""
     leases = [await each.grant_lease(60) for each in (client, other) * 3]
 
     assert len({lease.lease_id for lease in leases}) == 6
 
 
 async def test_a_lease_outlives_the_client_that_made_it(client: Coordination, other: Coordination) -> None:
-    """Closing a client does not end its leases: they expire, or are revoked."""
+    """A lease outlives its client and expires or is revoked."""
     lease = await other.grant_lease(60)
     await other.transact((), (Put("/a", b"", lease.lease_id),))
     await other.close()

@@ -16,7 +16,7 @@ from fairlead_broker.registry.transactions import (
 
 
 async def list_all(client: Coordination, prefix: str, limit: int) -> list[KeyValue]:
-    """Read every page of a list at the revision of the first."""
+    """Read every page of a list at the revision of the first page."""
     page = await client.list(prefix, limit=limit)
     items, revision = list(page.items), page.revision
     while page.next is not None:
@@ -27,7 +27,7 @@ async def list_all(client: Coordination, prefix: str, limit: int) -> list[KeyVal
 
 
 async def test_a_list_has_the_prefix_and_nothing_else(client: Coordination) -> None:
-    """A list leaves out keys beside the prefix, and returns keys in the order of their bytes."""
+    """A list returns only keys with the prefix, in the order of their bytes."""
     keys = ["/a", "/a/", "/a/1", "/a/10", "/a/2", "/a/Z", "/a/z", "/a0", "/b"]
     await client.transact((), [Put(key, b"") for key in reversed(keys)])
 
@@ -44,7 +44,7 @@ async def test_a_list_has_the_prefix_and_nothing_else(client: Coordination) -> N
 
 
 async def test_pages_of_a_list_show_one_revision(client: Coordination, other: Coordination) -> None:
-    """Later pages of a list do not show changes after the first page."""
+    """A page of a list does not show changes after the first page."""
     await client.transact((), [Put(f"/k/{n}", b"old") for n in range(7)])
     first = await client.list("/k/", limit=3)
     await other.transact((), [Put(f"/k/{n}", b"new") for n in (0, 4, 9)] + [Delete("/k/5")])
@@ -60,14 +60,14 @@ async def test_pages_of_a_list_show_one_revision(client: Coordination, other: Co
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 5, 6, 100])
 async def test_pages_of_any_size_leave_nothing_out(client: Coordination, limit: int) -> None:
-    """A page that is exactly full is the last one if no key follows it."""
+    """A page that is exactly full is the last page if no key follows."""
     await client.transact((), [Put(f"/k/{n}", b"") for n in range(6)])
 
     assert [item.key for item in await list_all(client, "/k/", limit)] == [f"/k/{n}" for n in range(6)]
 
 
 async def test_a_page_has_at_most_a_thousand_keys(client: Coordination) -> None:
-    """A list without a limit is paged at a thousand keys."""
+    """A list without a limit has pages of a thousand keys."""
     for start in range(0, 1100, 100):
         await client.transact((), [Put(f"/k/{n:04}", b"") for n in range(start, start + 100)])
     page = await client.list("/k/")
@@ -78,7 +78,7 @@ async def test_a_page_has_at_most_a_thousand_keys(client: Coordination) -> None:
 
 
 async def test_an_older_revision_can_be_listed(client: Coordination) -> None:
-    """A list at a revision shows the keys as they were then, deleted ones too."""
+    """A list at an older revision shows the keys of that revision, including keys deleted since."""
     first = await client.transact((), (Put("/a", b"1"), Put("/b", b"1")))
     second = await client.transact((), (Put("/a", b"2"), Delete("/b")))
     third = await client.transact((), (Put("/b", b"3"),))
@@ -108,7 +108,7 @@ async def test_a_future_revision_is_refused(client: Coordination) -> None:
 
 
 async def test_compaction_ends_older_lists_and_keeps_the_others(client: Coordination) -> None:
-    """Lists below the compacted revision are refused, naming it; at and above it nothing changes."""
+    """A list below the compacted revision is refused with it, and a list at or above it is unchanged."""
     first = await client.transact((), (Put("/a", b"1"), Put("/gone", b"1"), Put("/same", b"1")))
     second = await client.transact((), (Put("/a", b"2"), Delete("/gone")))
     third = await client.transact((), (Put("/a", b"3"),))
@@ -126,7 +126,7 @@ async def test_compaction_ends_older_lists_and_keeps_the_others(client: Coordina
 async def test_a_list_that_is_compacted_between_its_pages_is_refused(
     client: Coordination, other: Coordination
 ) -> None:
-    """The second page is refused rather than shown at another revision."""
+    """A second page after a compaction is refused instead of shown at another revision."""
     await client.transact((), [Put(f"/k/{n}", b"") for n in range(4)])
     page = await client.list("/k/", limit=2)
     written = await other.transact((), (Put("/k/0", b"new"),))
@@ -136,7 +136,7 @@ async def test_a_list_that_is_compacted_between_its_pages_is_refused(
 
 
 async def test_compacting_again_does_nothing_and_ahead_is_refused(client: Coordination) -> None:
-    """A compaction up to an earlier compacted revision changes nothing."""
+    """A compaction below the compacted revision changes nothing, and a compaction ahead is refused."""
     first = await client.transact((), (Put("/a", b"1"),))
     second = await client.transact((), (Put("/a", b"2"),))
     await client.compact(second.revision)

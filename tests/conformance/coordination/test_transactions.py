@@ -33,19 +33,19 @@ EQUAL, NOT_EQUAL, GREATER, LESS = Relation.EQUAL, Relation.NOT_EQUAL, Relation.G
 
 
 async def read(client: Coordination, key: str) -> KeyValue | None:
-    """Read one key as of now."""
+    """Read the present value of one key."""
     return (await client.transact((), (Get(key),))).reads[0]
 
 
 async def test_a_put_is_seen_by_another_client_at_once(client: Coordination, other: Coordination) -> None:
-    """Every client reads a put that was acknowledged to any client."""
+    """A put that is acknowledged to one client is read by every client."""
     written = await client.transact((), (Put("/k", b"1"),))
 
     assert await read(other, "/k") == KeyValue("/k", b"1", written.revision, written.revision, None)
 
 
 async def test_the_create_revision_stays_and_the_mod_revision_moves(client: Coordination) -> None:
-    """A key keeps its create revision while it exists and has a new one when it is made again."""
+    """A key keeps its create revision while it exists, and gets another when it is created again."""
     first = await client.transact((), (Put("/k", b"1"),))
     second = await client.transact((), (Put("/k", b"2"),))
     changed = await read(client, "/k")
@@ -58,7 +58,7 @@ async def test_the_create_revision_stays_and_the_mod_revision_moves(client: Coor
 
 
 async def test_one_transaction_takes_one_revision(client: Coordination) -> None:
-    """All keys of a transaction get the same revision, one above the last."""
+    """A transaction gives all its keys the same revision, one above the previous revision."""
     before = await client.transact((), (Put("/a", b""),))
     result = await client.transact((), (Put("/b", b""), Put("/c", b""), Delete("/a")))
     page = await client.list("/")
@@ -71,7 +71,7 @@ async def test_one_transaction_takes_one_revision(client: Coordination) -> None:
 
 
 async def test_a_transaction_that_changes_nothing_takes_no_revision(client: Coordination) -> None:
-    """Reads, deletions of missing keys and failed compares do not change the revision."""
+    """A transaction of reads, deletions of missing keys or failed compares takes no revision."""
     before = await client.transact((), (Put("/a", b""),))
     results = [
         await client.transact((), (Get("/a"), Delete("/missing"))),
@@ -83,7 +83,7 @@ async def test_a_transaction_that_changes_nothing_takes_no_revision(client: Coor
 
 
 async def test_deleted_keys_are_counted(client: Coordination) -> None:
-    """A result gives the number of keys that were removed; missing keys do not count."""
+    """A transaction returns the number of removed keys, without missing keys."""
     await client.transact((), (Put("/a", b""), Put("/b", b"")))
     result = await client.transact((), (Delete("/a"), Delete("/b"), Delete("/c")))
 
@@ -133,7 +133,7 @@ async def test_deleted_keys_are_counted(client: Coordination) -> None:
     ],
 )
 async def test_every_kind_of_compare(client: Coordination, compare: Compare, holds: bool) -> None:
-    """A compare holds the key's value and revisions against the given ones, as in etcd."""
+    """A compare checks the key's value and revisions against the given ones, as in etcd."""
     first = await client.transact((), (Put("/k", b"a"),))
     await client.transact((), (Put("/k", b"b"),))
     shift = first.revision - 2
@@ -147,7 +147,7 @@ async def test_every_kind_of_compare(client: Coordination, compare: Compare, hol
 
 
 async def test_all_compares_must_hold(client: Coordination) -> None:
-    """One compare that fails sends the transaction into its other branch."""
+    """A transaction runs its failure branch when one compare fails."""
     result = await client.transact(
         (absent("/a"), has_value("/b", b"")), (Put("/a", b""),), (Put("/failed", b""), Get("/a"))
     )
@@ -158,7 +158,7 @@ async def test_all_compares_must_hold(client: Coordination) -> None:
 
 
 async def test_reads_see_what_the_transaction_wrote_before_them(client: Coordination) -> None:
-    """The operations of a transaction run in their order."""
+    """A transaction runs its operations in order, and its reads see its earlier writes."""
     result = await client.transact((), (Get("/k"), Put("/k", b"1"), Get("/k")))
 
     assert result.reads == (None, KeyValue("/k", b"1", result.revision, result.revision))
@@ -167,7 +167,7 @@ async def test_reads_see_what_the_transaction_wrote_before_them(client: Coordina
 async def test_of_two_clients_that_change_what_they_both_read_one_wins(
     client: Coordination, other: Coordination
 ) -> None:
-    """Compare-and-set lets through exactly one of many at once, in every round."""
+    """Transactions that compare and set the same key concurrently succeed exactly once in every round."""
     await client.transact((), (Put("/k", b"0"),))
     for round_number in range(10):
         seen = await read(client, "/k")
@@ -186,7 +186,7 @@ async def test_of_two_clients_that_change_what_they_both_read_one_wins(
 
 
 async def test_concurrent_counting_loses_nothing(client: Coordination, other: Coordination) -> None:
-    """Increments by compare-and-set of two clients add up."""
+    """Transactions that increment one key by compare-and-set of two clients add up."""
 
     async def count(each: Coordination) -> None:
         done = 0
@@ -216,13 +216,13 @@ async def test_a_key_cannot_be_changed_twice_in_one_branch(client: Coordination)
 
 @pytest.mark.parametrize("key", ["", "/ümlaut"])
 async def test_keys_are_ascii_and_not_empty(client: Coordination, key: str) -> None:
-    """Keys that another implementation could order differently are refused."""
+    """A key with characters that another implementation could order differently is refused."""
     with pytest.raises(ValueError, match="not allowed"):
         await client.transact((), (Put(key, b""),))
 
 
 async def test_each_part_of_a_transaction_may_have_128_entries(client: Coordination) -> None:
-    """Compares, operations on success and on failure are counted each alone."""
+    """A transaction may have 128 compares, 128 operations on success and 128 on failure."""
     keys = [f"/k/{n}" for n in range(OPERATIONS_MAX)]
     result = await client.transact(
         [absent(key) for key in keys], [Put(key, b"") for key in keys], [Get(key) for key in keys]
@@ -234,7 +234,7 @@ async def test_each_part_of_a_transaction_may_have_128_entries(client: Coordinat
 
 @pytest.mark.parametrize("part", [0, 1, 2])
 async def test_129_entries_of_any_part_are_refused(client: Coordination, part: int) -> None:
-    """One more than the limit is refused with the number and the limit, and nothing is applied."""
+    """A transaction with 129 entries of one kind is refused with the number and the limit, and is not applied."""
     keys = [f"/k/{n}" for n in range(OPERATIONS_MAX + 1)]
     parts = ([absent(key) for key in keys], [Put(key, b"") for key in keys], [Put(key, b"") for key in keys])
     chosen: list[tuple[object, ...]] = [(), (), ()]
@@ -247,7 +247,7 @@ async def test_129_entries_of_any_part_are_refused(client: Coordination, part: i
 
 
 async def test_a_request_of_one_and_a_half_mebibytes_is_the_limit(client: Coordination) -> None:
-    """Just below the limit a value is stored, above it nothing is."""
+    """A request just below the limit of 1.5 MiB is stored, and a larger request is not."""
     below, above = bytes(REQUEST_BYTES_MAX - 1024), bytes(REQUEST_BYTES_MAX + 1)
     await client.transact((), (Put("/below", below),))
     with pytest.raises(TransactionTooLarge, match="1572864"):
@@ -260,7 +260,7 @@ async def test_a_request_of_one_and_a_half_mebibytes_is_the_limit(client: Coordi
 
 
 async def test_values_are_kept_byte_for_byte(client: Coordination) -> None:
-    """Empty values and every byte come back as they were."""
+    """A value is stored byte for byte, including the empty value."""
     await client.transact((), (Put("/empty", b""), Put("/all", bytes(range(256)))))
     empty, everything = await read(client, "/empty"), await read(client, "/all")
 
@@ -271,7 +271,7 @@ async def test_values_are_kept_byte_for_byte(client: Coordination) -> None:
 
 
 def test_an_unknown_outcome_is_not_a_definite_failure() -> None:
-    """A handler of an unavailable store, which tries again, does not catch an unknown outcome."""
+    """An unknown outcome is not caught by a handler of an unavailable store, which would retry."""
     assert issubclass(UnknownOutcome, CoordinationError)
     assert not issubclass(UnknownOutcome, CoordinationUnavailable)
     assert not issubclass(CoordinationUnavailable, UnknownOutcome)

@@ -22,13 +22,13 @@ from fairlead_broker.registry.transactions import (
 
 
 async def take(watch: Watch, count: int) -> list[WatchBatch]:
-    """Wait for so many batches."""
+    """Wait for `count` batches."""
     async with asyncio.timeout(10):
         return [await anext(watch) for _ in range(count)]
 
 
 def changes(batch: WatchBatch) -> list[tuple[str, bytes | None]]:
-    """Show a batch as keys and values, None for a deletion."""
+    """Return a batch as keys and values, None for a deletion."""
     return [
         (event.item.key, event.item.value) if isinstance(event, PutEvent) else (event.key, None)
         for event in batch.events
@@ -36,7 +36,7 @@ def changes(batch: WatchBatch) -> list[tuple[str, bytes | None]]:
 
 
 async def test_a_watch_sees_what_another_client_writes(client: Coordination, other: Coordination) -> None:
-    """Puts and deletions of another client are delivered as they are made, each with its revision."""
+    """A watch delivers puts and deletions of another client, each with its revision."""
     watch = client.watch("/k/", Revision(1))
     first = await other.transact((), (Put("/k/a", b"1"),))
     second = await other.transact((), (Put("/k/a", b"2"),))
@@ -50,7 +50,7 @@ async def test_a_watch_sees_what_another_client_writes(client: Coordination, oth
 
 
 async def test_a_watch_that_waits_is_woken(client: Coordination, other: Coordination) -> None:
-    """A change that is made while the watch waits is delivered."""
+    """A watch that waits delivers a change."""
     watch = client.watch("/k/", Revision(1))
     waiting = asyncio.create_task(take(watch, 1))
     await other.transact((), (Put("/beside", b""),))
@@ -60,7 +60,7 @@ async def test_a_watch_that_waits_is_woken(client: Coordination, other: Coordina
 
 
 async def test_all_events_of_a_revision_come_together(client: Coordination) -> None:
-    """A transaction is one batch, without the keys beside the prefix."""
+    """A watch delivers a transaction as one batch, without keys outside the prefix."""
     watch = client.watch("/k/", Revision(1))
     await client.transact((), (Put("/k/gone", b""),))
     await client.transact(
@@ -72,7 +72,7 @@ async def test_all_events_of_a_revision_come_together(client: Coordination) -> N
 
 
 async def test_large_revisions_are_not_torn_when_a_watch_catches_up(client: Coordination) -> None:
-    """An answer that is sent in fragments is joined again (60 MiB of history, 1 MiB a revision)."""
+    """A watch joins the fragments of an answer (60 MiB of history, 1 MiB a revision)."""
     value = bytes(512 * 1024)
     start = await client.transact((), (Put("/before", b""),))
     for n in range(30):
@@ -86,7 +86,7 @@ async def test_large_revisions_are_not_torn_when_a_watch_catches_up(client: Coor
 
 
 async def test_a_watch_begins_in_the_past(client: Coordination) -> None:
-    """History from the given revision on is delivered first, that revision included, then new events."""
+    """A watch from an earlier revision first delivers the history from that revision on, then new events."""
     writes = [await client.transact((), (Put("/k", str(n).encode()),)) for n in range(5)]
     watch = client.watch("/k", writes[2].revision)
     old = await take(watch, 3)
@@ -99,7 +99,7 @@ async def test_a_watch_begins_in_the_past(client: Coordination) -> None:
 
 
 async def test_a_watch_may_begin_in_the_future(client: Coordination) -> None:
-    """Nothing below the revision is delivered, even if it is written after the watch was created."""
+    """A watch from a future revision delivers nothing below the revision, even if written after its creation."""
     written = await client.transact((), (Put("/k", b"0"),))
     watch = client.watch("/k", Revision(written.revision + 3))
     for value in (b"1", b"2", b"3"):
@@ -112,7 +112,7 @@ async def test_a_watch_may_begin_in_the_future(client: Coordination) -> None:
 async def test_list_then_watch_misses_nothing_and_repeats_nothing(
     client: Coordination, other: Coordination
 ) -> None:
-    """A list and a watch from the next revision give the whole state, with writes between the two."""
+    """A list and a watch from the next revision return the whole state, with writes between the two."""
 
     async def write() -> None:
         for n in range(200):
@@ -138,7 +138,7 @@ async def test_list_then_watch_misses_nothing_and_repeats_nothing(
 
 
 async def test_compaction_cancels_a_watch_of_what_it_removed(client: Coordination) -> None:
-    """The watch reports the first kept revision, and delivers no history with a gap."""
+    """A watch below the compacted revision reports the first kept revision and delivers no history with a gap."""
     first = await client.transact((), (Put("/k", b"1"),))
     await client.transact((), (Put("/k", b"2"),))
     third = await client.transact((), (Put("/k", b"3"),))
@@ -150,7 +150,7 @@ async def test_compaction_cancels_a_watch_of_what_it_removed(client: Coordinatio
 
 
 async def test_after_a_cancelled_watch_list_and_watch_continue(client: Coordination) -> None:
-    """A list at one revision and a watch from the next give the whole state again."""
+    """A list and a watch from the next revision return the whole state again after a cancelled watch."""
     first = await client.transact((), (Put("/k/a", b"1"), Put("/k/b", b"1")))
     last = await client.transact((), (Delete("/k/b"), Put("/k/c", b"2")))
     await client.compact(last.revision)
@@ -166,7 +166,7 @@ async def test_after_a_cancelled_watch_list_and_watch_continue(client: Coordinat
 
 
 async def test_the_compacted_revision_itself_can_be_watched(client: Coordination) -> None:
-    """A watch from the compacted revision delivers every event of that revision, deletions too."""
+    """A watch from the compacted revision delivers every event of that revision, including deletions."""
     await client.transact((), (Put("/k/a", b"1"), Put("/k/b", b"1")))
     second = await client.transact((), (Put("/k/a", b"2"), Delete("/k/b")))
     await client.compact(second.revision)
@@ -176,7 +176,7 @@ async def test_the_compacted_revision_itself_can_be_watched(client: Coordination
 
 
 async def test_compaction_keeps_a_watch_that_is_not_behind(client: Coordination, other: Coordination) -> None:
-    """A watch that reads on, or waits for a quiet prefix, is not cancelled by a compaction."""
+    """A watch that keeps up, or waits for a quiet prefix, is not cancelled by a compaction."""
     watch = client.watch("/quiet/", Revision(1))
     await watch.request_progress()
     await take(watch, 1)
@@ -191,7 +191,7 @@ async def test_compaction_keeps_a_watch_that_is_not_behind(client: Coordination,
 async def test_progress_tells_how_far_a_quiet_watch_has_come(
     client: Coordination, other: Coordination
 ) -> None:
-    """Progress follows every event up to its revision, also when the changes were on other keys."""
+    """Progress of a watch follows every event up to its revision, also when other keys changed."""
     watch = client.watch("/k/", Revision(1))
     event = await other.transact((), (Put("/k/a", b""),))
     elsewhere = await other.transact((), (Put("/else", b""),))
@@ -203,7 +203,7 @@ async def test_progress_tells_how_far_a_quiet_watch_has_come(
 
 
 async def test_progress_can_be_asked_of_a_watch_that_waits(client: Coordination) -> None:
-    """A request for progress wakes the watch."""
+    """A watch that waits is woken by a request for progress."""
     written = await client.transact((), (Put("/else", b""),))
     watch = client.watch("/k/", Revision(1))
     waiting = asyncio.create_task(take(watch, 1))
@@ -214,7 +214,7 @@ async def test_progress_can_be_asked_of_a_watch_that_waits(client: Coordination)
 
 
 async def test_a_cancelled_wait_loses_no_event(client: Coordination) -> None:
-    """A cancelled wait leaves the next batch to the next wait."""
+    """A watch whose wait is cancelled delivers the next batch to the next wait."""
     watch = client.watch("/k", Revision(1))
     for n in range(20):
         waiting = asyncio.create_task(take(watch, 1))
@@ -233,7 +233,7 @@ async def test_a_cancelled_wait_loses_no_event(client: Coordination) -> None:
 
 
 async def test_cancel_ends_the_iteration(client: Coordination) -> None:
-    """Iterating over a cancelled watch ends."""
+    """A cancelled watch ends its iteration."""
     watch = client.watch("/k", Revision(1))
     waiting = asyncio.create_task(take(watch, 1))
     await client.list("/")
@@ -245,7 +245,7 @@ async def test_cancel_ends_the_iteration(client: Coordination) -> None:
 
 
 async def test_two_watches_do_not_disturb_each_other(client: Coordination, other: Coordination) -> None:
-    """Each watch has its own position, wherever it began and however the other ended."""
+    """A watch has its own position, independent of other watches and their ends."""
     first = await client.transact((), (Put("/k", b"1"),))
     ahead, behind = client.watch("/k", Revision(first.revision + 1)), other.watch("/k", first.revision)
     await client.transact((), (Put("/k", b"2"),))
@@ -260,7 +260,7 @@ async def test_two_watches_do_not_disturb_each_other(client: Coordination, other
 async def test_closing_a_client_ends_its_watches_and_calls_only(
     client: Coordination, other: Coordination
 ) -> None:
-    """A closed client refuses every call; another client goes on."""
+    """A closed client refuses every request, and another client continues."""
     watch = other.watch("/k", Revision(1))
     waiting = asyncio.create_task(take(watch, 1))
     await client.list("/")

@@ -1,4 +1,4 @@
-"""The programs around a broker, as real processes."""
+"""Commands that start brokers, run as real processes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Start = Callable[..., subprocess.Popen[str]]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Start the program in a folder of its own and end what is left of it."""
+    """Start the program in a folder of its own and end the processes that remain."""
     with ExitStack() as stack:
 
         def run(*arguments: str, **environment: str) -> subprocess.Popen[str]:
@@ -54,7 +54,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def ready(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """Return the ready line."""
+    """Return the ready line of the process."""
     assert process.stdout is not None
     line = process.stdout.readline()
     assert line, process.stderr.read() if process.stderr else ""
@@ -85,7 +85,7 @@ def test_broker_starts_serves_and_stops_by_signal(
 
 @pytest.mark.slow
 def test_every_line_of_the_log_is_an_event(start: Start) -> None:
-    """Records of libraries are events too: bytes that are no HTTP on the ops listener are logged as JSON."""
+    """Every log record of a broker and of its libraries is one JSON event, also after bytes that are not HTTP."""
     process = start("broker-start", "--output", "json", *LISTEN, FAIRLEAD_LOG_FORMAT="json")
     address = ready(process)["brokers"][0]["ops"].removeprefix("http://")
     host, _, port = address.rpartition(":")
@@ -118,7 +118,7 @@ def test_local_cluster_lives_in_a_temporary_folder(start: Start, tmp_path: Path)
 
 @pytest.mark.slow
 def test_local_cluster_keeps_a_named_folder(start: Start, tmp_path: Path) -> None:
-    """A local cluster with a data directory is the same one next time; the line for people names the address."""
+    """A local cluster with a data directory keeps its identity over a restart and prints its address."""
     ids = []
     for _ in range(2):
         process = start("dev-up", "--listen", FREE, "--data", "kept", "--output", "json")
@@ -131,7 +131,7 @@ def test_local_cluster_keeps_a_named_folder(start: Start, tmp_path: Path) -> Non
 
 
 def test_line_for_people_names_the_addresses(start: Start) -> None:
-    """Without --output json one line names the addresses."""
+    """A broker prints one line with its addresses when started without `--output json`."""
     process = start("broker-start", *LISTEN)
     assert process.stdout is not None
     line = process.stdout.readline()
@@ -161,7 +161,7 @@ def test_line_for_people_names_the_addresses(start: Start) -> None:
     ],
 )
 def test_wrong_usage_exits_2_and_names_the_mistake(start: Start, arguments: list[str], names: str) -> None:
-    """Wrong usage starts nothing."""
+    """A broker is not started after wrong usage, and the message names the mistake."""
     process = start(*arguments)
     out, error = process.communicate(timeout=20)
 
@@ -172,7 +172,7 @@ def test_wrong_usage_exits_2_and_names_the_mistake(start: Start, arguments: list
 
 @pytest.mark.slow
 def test_a_wrong_setting_is_named_as_it_was_given(start: Start, tmp_path: Path) -> None:
-    """A wrong setting is named by its variable, or by its key in the file: there are no flags for limits."""
+    """A broker names a wrong setting by its variable or by its key in the file, because limits have no flags."""
     (tmp_path / "here.toml").write_text("pot = 9520\nlease_seconds = 1\n")
     variables = {"FAIRLEAD_ID": "one", "FAIRLEAD_LIMITS": '{"threads": 4}', "FAIRLEAD_LEASE_SECONDS": "1"}
     process = start("broker-start", "--config", "here.toml", "--lease-seconds", "1", **variables)
@@ -199,7 +199,7 @@ def test_taken_port_exits_1_and_is_named(start: Start) -> None:
 
 @pytest.mark.slow
 def test_held_directory_exits_1_and_names_the_holder(start: Start) -> None:
-    """Two brokers cannot share a directory."""
+    """A data directory is never shared by two brokers, and the refusal names the broker that holds it."""
     first = start("broker-start", "--data", "here", "--output", "json", *LISTEN)
     ready(first)
     second = start("broker-start", "--data", "here", *LISTEN)
@@ -213,7 +213,7 @@ def test_held_directory_exits_1_and_names_the_holder(start: Start) -> None:
 
 
 def test_flags_go_over_environment_over_file(start: Start, tmp_path: Path) -> None:
-    """A flag overrides the environment, which overrides the file."""
+    """A broker's settings come from flags first, then from the environment, then from the file."""
     (tmp_path / "broker.toml").write_text('cluster = "of-file"\nrack = "of-file"\nid = 7\n')
     process = start(
         "broker-start",
@@ -246,7 +246,7 @@ def test_listener_beyond_loopback_is_warned_about(start: Start) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("advertised", [[], ["--advertise", "broker-1.example:9520"]], ids=["bare", "told"])
 def test_an_address_that_means_every_machine_is_warned_about(start: Start, advertised: list[str]) -> None:
-    """A wildcard address would send clients to themselves, so it is a warning; an advertised name is none."""
+    """A listener with an advertised wildcard address is warned about, with an advertised name it is not."""
     process = start("broker-start", *LISTEN[2:], "--listen", "0.0.0.0:0", "--output", "json", *advertised)
     ready(process)
     process.terminate()
@@ -258,10 +258,11 @@ def test_an_address_that_means_every_machine_is_warned_about(start: Start, adver
 
 @pytest.mark.serial
 def test_start_adds_little_to_the_libraries(start: Start) -> None:
-    """From nothing to ready takes at most 2.8 times what loading the libraries takes on this machine.
+    """A broker is ready within 2.8 times the time that the import of its libraries takes.
 
-    A ratio, for machines differ; on a quiet one with two cores it is about a second, twice the libraries. Half a
-    second more, which is what pandas costs, is seen. The best of three counts: neighbours disturb one or the other.
+    The bound is a ratio, because machines differ. On a quiet machine with two cores a start takes about a second, twice
+    the import of the libraries. Half a second more, the cost of pandas, fails the test. The best of three runs counts,
+    because other processes disturb single runs.
     """
     libraries = (
         "import granian, h11, numpy, prometheus_client, pyarrow.compute, pydantic_settings, structlog,"

@@ -41,7 +41,7 @@ def dev_up(folder: Path, brokers: int, listen: str = FREE) -> subprocess.Popen[s
 
 
 def free_port(*distances: int) -> int:
-    """Return a free port; the ports at these distances above it are free too."""
+    """Return a free port whose neighbours at the same distances as those of the cluster are free too."""
     for port in range(21_000 + os.getpid() % 5_000, 32_000):
         with ExitStack() as probes:
             try:
@@ -59,7 +59,7 @@ def warnings(log: str) -> str:
 
 
 def ready(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """The ready line."""
+    """Return the ready line of the process."""
     assert process.stdout is not None
     line = process.stdout.readline()
     assert line, process.stderr.read() if process.stderr else ""
@@ -68,7 +68,7 @@ def ready(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 def call(url: str, body: dict[str, Any] | None = None) -> Any:
-    """Send a JSON body, or a request without one."""
+    """Send a request with a JSON body or without a body."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data, {"content-type": "application/json"})
     with urllib.request.urlopen(request, timeout=30) as response:
@@ -82,9 +82,9 @@ def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 def test_a_local_cluster_of_three_is_one_cluster_and_comes_back(tmp_path: Path) -> None:
-    """One line names all brokers; a topic created by one is known to all, with three replicas, over a restart.
+    """A local cluster prints one line with all brokers and keeps a topic with three replicas over a restart.
 
-    Clients that know the brokers find them again; the end of all brokers causes no warning.
+    Clients that know the brokers reach them again, and stopping all brokers logs no warning.
     """
     answers, port = [], free_port(0, 10, 20)
     for turn in range(2):
@@ -125,7 +125,7 @@ def test_a_local_cluster_of_three_is_one_cluster_and_comes_back(tmp_path: Path) 
 def test_a_folder_of_another_number_of_brokers_is_refused(
     tmp_path: Path, there: tuple[str, ...], brokers: int, said: str
 ) -> None:
-    """Records of the brokers left out would be missing."""
+    """A data folder of a cluster is refused for another number of brokers, because records would be missing."""
     for name in there:
         (tmp_path / name).mkdir()
     done = run("dev", "up", "--brokers", str(brokers), "--data", tmp_path)
@@ -136,7 +136,7 @@ def test_a_folder_of_another_number_of_brokers_is_refused(
 
 @pytest.mark.slow
 def test_a_directory_without_a_store_is_not_moved(tmp_path: Path) -> None:
-    """A directory without a store is unchanged, and no request is sent to etcd."""
+    """A data directory without a coordination store stays unchanged, and etcd gets no request."""
     (tmp_path / "data").mkdir()
     done = subprocess.run(
         [

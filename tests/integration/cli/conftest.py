@@ -1,4 +1,4 @@
-"""A broker of its own for the tests of the command line, started as a user would."""
+"""Broker and shell environment for the tests of the command line, started as a user starts them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def shell_environment() -> dict[str, str]:
     """Return the environment of a user with an active virtual environment."""
     programs = str(Path(sys.executable).parent)
     kept = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")}
-    # Installed programs have their bytecode.
+    # Installed programs have compiled bytecode.
     kept.pop("PYTHONDONTWRITEBYTECODE", None)
     kept["PYTHONPYCACHEPREFIX"] = str(BYTECODE)
     return {**kept, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "200"}
@@ -44,19 +44,19 @@ def _dev_listeners(shell_environment: dict[str, str]) -> Iterator[dict[str, str]
 
 @pytest.fixture
 def dev_broker(_dev_listeners: dict[str, str], shell_environment: dict[str, str]) -> str:
-    """Yield the address of the data listener; the command line finds it in FAIRLEAD_BOOTSTRAP."""
+    """Yield the address of the data listener, which the command line finds in FAIRLEAD_BOOTSTRAP."""
     shell_environment["FAIRLEAD_BOOTSTRAP"] = _dev_listeners["data"]
     return _dev_listeners["data"]
 
 
 @pytest.fixture
 def dev_ops(_dev_listeners: dict[str, str]) -> str:
-    """Address of the ops listener of the same broker."""
+    """Return the address of the same broker's ops listener."""
     return _dev_listeners["ops"]
 
 
 @pytest.fixture
 def fairlead(dev_broker: str, shell_environment: dict[str, str]) -> CommandLine:
-    """The command line with the test's broker as its default."""
+    """Return the command line with the test's broker as its default."""
     assert shell_environment["FAIRLEAD_BOOTSTRAP"] == dev_broker
     return CommandLine(shell_environment)

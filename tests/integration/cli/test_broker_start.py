@@ -1,4 +1,4 @@
-"""`fairlead broker start` as an operator of a machine uses it: lasting data, ports, signals."""
+"""`fairlead broker start` on a server: stored data, ports and signals."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FREE_OTHERS = ("--peer-listen", FREE, "--ops-listen", FREE)
 
 @contextmanager
 def broker(data: Path, environment: dict[str, str], *more: str) -> Iterator[dict[str, str]]:
-    """A broker on free ports; its addresses. SIGTERM must end it with 0."""
+    """Run a broker on free ports and yield its addresses; SIGTERM must end the process with exit code 0."""
     command = ["fairlead", "broker", "start", "--data", str(data), "--output", "json"]
     command += ["--listen", FREE, "--peer-listen", FREE, "--ops-listen", FREE, *more]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment)
@@ -40,7 +40,7 @@ def broker(data: Path, environment: dict[str, str], *more: str) -> Iterator[dict
 
 @pytest.mark.slow
 def test_records_stay_over_a_restart(tmp_path: Path, shell_environment: dict[str, str]) -> None:
-    """Records acknowledged before the stop are read after the start, at the same offsets."""
+    """Records that were acknowledged before a stop are read after the next start, at the same offsets."""
     fairlead = CommandLine(shell_environment)
     with broker(tmp_path / "data", shell_environment) as first:
         fairlead("topic", "create", "kept", "--bootstrap", first["data"])
@@ -55,7 +55,7 @@ def test_records_stay_over_a_restart(tmp_path: Path, shell_environment: dict[str
 
 @pytest.mark.slow
 def test_the_ops_listener_shows_health_and_metrics(tmp_path: Path, shell_environment: dict[str, str]) -> None:
-    """The ops listener answers alive, ready, and metrics that Prometheus reads."""
+    """The ops listener answers that the broker is alive and ready, and returns metrics that Prometheus reads."""
     with broker(tmp_path / "data", shell_environment) as addresses:
         answers = {
             path: urllib.request.urlopen(addresses["ops"] + path, timeout=10).read().decode()
@@ -67,7 +67,7 @@ def test_the_ops_listener_shows_health_and_metrics(tmp_path: Path, shell_environ
 
 @pytest.mark.slow
 def test_a_port_in_use_is_named(tmp_path: Path, shell_environment: dict[str, str]) -> None:
-    """A second broker on the same port does not start, and names the port."""
+    """A broker does not start on a port in use, and the message names the port."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -90,7 +90,7 @@ def test_a_port_in_use_is_named(tmp_path: Path, shell_environment: dict[str, str
 def test_a_second_broker_on_the_same_data_is_refused(
     tmp_path: Path, shell_environment: dict[str, str]
 ) -> None:
-    """Two processes never share a data directory; the message names the folder."""
+    """A data directory is never shared by two brokers, and the message names the folder."""
     with broker(tmp_path / "data", shell_environment):
         done = subprocess.run(
             ["fairlead", "broker", "start", "--data", str(tmp_path / "data"), "--listen", FREE, *FREE_OTHERS],

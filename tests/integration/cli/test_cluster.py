@@ -1,4 +1,4 @@
-"""The commands of operators against three brokers: their output and their exit codes."""
+"""Commands of cluster administration against three brokers: output and exit codes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ JSON = ("--output", "json")
 
 @pytest.fixture(scope="module")
 def addresses(shell_environment: dict[str, str]) -> Iterator[list[str]]:
-    """Data listeners of three brokers in one process, by broker id."""
+    """Yield the data listeners of three brokers in one process, by broker id."""
     command = ["fairlead", "dev", "up", "--brokers", "3", "--listen", "127.0.0.1:0", *JSON]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, env=shell_environment)
     assert process.stdout is not None
@@ -38,13 +38,13 @@ def addresses(shell_environment: dict[str, str]) -> Iterator[list[str]]:
 
 @pytest.fixture
 def cluster(addresses: list[str], shell_environment: dict[str, str]) -> CommandLine:
-    """The command line, with the address of one broker."""
+    """Return the command line with the address of one broker."""
     return CommandLine({**shell_environment, "FAIRLEAD_BOOTSTRAP": addresses[1]})
 
 
 @pytest.fixture
 def topic(cluster: CommandLine, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A topic of the test's own with one partition on all three."""
+    """Yield a topic with one partition and a replica on each of the three brokers."""
     name = request.node.name.replace("[", ".").replace("]", "")
     cluster("topic", "create", name, "-p", "1", "-r", "3")
     yield name
@@ -57,7 +57,7 @@ def rows(cluster: CommandLine, *arguments: str) -> Any:
 
 
 def until(found: Callable[[], Any], holds: Callable[[Any], bool]) -> Any:
-    """Ask again until the answer satisfies a condition."""
+    """Repeat the command until its answer satisfies a condition."""
     deadline = time.monotonic() + 30
     while not holds(answer := found()):
         assert time.monotonic() < deadline, answer
@@ -70,7 +70,7 @@ def partition(cluster: CommandLine, topic: str) -> Any:
 
 
 def test_changes_are_printed_for_programs(cluster: CommandLine) -> None:
-    """Every change is printed in JSON and YAML: brokers after the change, names of deleted things."""
+    """Every change is printed as JSON and as YAML, with the broker's new state or the name of the deleted topic."""
     cordoned = rows(cluster, "broker", "cordon", "2")
     uncordoned = rows(cluster, "broker", "uncordon", "2")
     draining = rows(cluster, "broker", "drain", "2")
@@ -83,7 +83,7 @@ def test_changes_are_printed_for_programs(cluster: CommandLine) -> None:
 
 
 def test_brokers_are_listed_with_their_partitions(cluster: CommandLine, topic: str) -> None:
-    """The list has address, state, and the numbers of partitions that each broker leads and keeps."""
+    """Brokers are listed with address, state and the numbers of partitions that they lead and store."""
     brokers = rows(cluster, "broker", "list")
     table = cluster("broker", "list").splitlines()
 
@@ -95,7 +95,7 @@ def test_brokers_are_listed_with_their_partitions(cluster: CommandLine, topic: s
 
 
 def test_a_broker_is_described(cluster: CommandLine, addresses: list[str]) -> None:
-    """The description has the broker, whether it is the controller, and its configuration."""
+    """A broker is described with its configuration and with whether it is the controller."""
     numbers = [broker["id"] for broker in rows(cluster, "broker", "list")]
     described = [rows(cluster, "broker", "describe", str(number)) for number in numbers]
     tables = [cluster("broker", "describe", str(number)) for number in numbers]
@@ -107,13 +107,13 @@ def test_a_broker_is_described(cluster: CommandLine, addresses: list[str]) -> No
 
 @pytest.mark.parametrize("command", [("broker", "describe"), ("broker", "cordon"), ("broker", "drain")])
 def test_a_broker_that_is_not_there_ends_with_three(cluster: CommandLine, command: tuple[str, ...]) -> None:
-    """An unknown broker ends the command with 3; the message names it."""
+    """An unknown broker ends the command with exit code 3 and is named in the message."""
     assert cluster(*command, "99", code=3) == ""
     assert "99" in cluster.errors
 
 
 def test_a_cordoned_broker_gets_no_new_replicas(cluster: CommandLine) -> None:
-    """A cordoned broker gets no new replicas until it is uncordoned; every broker shows its state."""
+    """A cordoned broker gets no new replicas until it is uncordoned, and every broker shows the cordon."""
     number = str(rows(cluster, "broker", "list")[0]["id"])
     assert cluster("broker", "cordon", number) == f"broker {number} gets no new replicas\n"
     try:
@@ -149,7 +149,7 @@ def test_a_drained_broker_leads_nothing_until_it_is_undrained(cluster: CommandLi
         lambda states: states[leader] == "running",
     )
 
-    # Three replicas on three brokers: no other broker is left.
+    # Three replicas on three brokers: no other broker can take a replica.
     assert "cannot end" in warned
     assert f"{topic}-0" in warned
     assert [(each["broker"], f"{topic}-0" in each["immovable"]) for each in health["drains"]] == [
@@ -160,7 +160,7 @@ def test_a_drained_broker_leads_nothing_until_it_is_undrained(cluster: CommandLi
 
 
 def test_a_partition_moves_and_a_move_is_refused(cluster: CommandLine) -> None:
-    """A partition moves from two brokers to one other; an impossible move has the exit code of a refusal."""
+    """A partition moves from two brokers to a third one, and an impossible move ends with the code of a refusal."""
     numbers = [broker["id"] for broker in rows(cluster, "broker", "list")]
     cluster("topic", "create", "moving", "-p", "1", "-r", "2")
     cluster("produce", "moving", typed=b"one\ntwo\n")
@@ -186,7 +186,7 @@ def test_a_partition_moves_and_a_move_is_refused(cluster: CommandLine) -> None:
 
 
 def test_the_preferred_leader_is_elected(cluster: CommandLine, topic: str) -> None:
-    """After a drain the preferred leader leads again on request; no election happens without need."""
+    """A preferred leader leads again on request after a drain, and an unnecessary election does not happen."""
     preferred = partition(cluster, topic)["replicas"][0]
     cluster("broker", "drain", str(preferred))
     until(lambda: partition(cluster, topic)["leader"], lambda leader: leader not in (None, preferred))
@@ -206,7 +206,7 @@ def test_the_preferred_leader_is_elected(cluster: CommandLine, topic: str) -> No
 
 
 def test_one_broker_at_a_time_may_be_restarted(cluster: CommandLine, topic: str) -> None:
-    """The restart permit is the only one of the cluster; a running broker cannot be forgotten."""
+    """A cluster has one restart permit, and a running broker cannot be forgotten."""
     until(lambda: partition(cluster, topic)["isr"], lambda isr: len(isr) == 3)
     first, second, *_ = [str(broker["id"]) for broker in rows(cluster, "broker", "list")]
     granted = cluster("broker", "request-restart", first)
@@ -222,7 +222,7 @@ def test_one_broker_at_a_time_may_be_restarted(cluster: CommandLine, topic: str)
 
 
 def test_a_healthy_cluster_is_reported(cluster: CommandLine, topic: str) -> None:
-    """A healthy cluster ends the command with 0, and its numbers are printed."""
+    """A healthy cluster ends the command with exit code 0, and its counts are printed."""
     health = until(lambda: rows(cluster, "cluster", "health"), lambda now: now["healthy"])
     table = cluster("cluster", "health")
     info = rows(cluster, "cluster", "info")
@@ -236,7 +236,7 @@ def test_a_healthy_cluster_is_reported(cluster: CommandLine, topic: str) -> None
 
 
 async def test_an_unhealthy_cluster_ends_with_one(tmp_path: Path, shell_environment: dict[str, str]) -> None:
-    """An unhealthy cluster ends the command with 1 and the names of its partitions, until it is whole again."""
+    """An unhealthy cluster ends the command with exit code 1 and the names of its partitions until it is healthy."""
     cluster = await Cluster.open(tmp_path)
     try:
         await cluster.start(1, 2, 3)
@@ -269,7 +269,7 @@ async def test_an_unhealthy_cluster_ends_with_one(tmp_path: Path, shell_environm
 
 
 def test_topics_are_described_with_leader_isr_and_epoch(cluster: CommandLine, topic: str) -> None:
-    """A described topic shows leader, in-sync replicas and epoch of each partition."""
+    """A topic is described with leader, in-sync replicas and leader epoch of each partition."""
     described = partition(cluster, topic)
     table = cluster("topic", "describe", topic)
 

@@ -1,4 +1,4 @@
-"""The how-to of clusters: the commands of each of its three ways to have a cluster run as printed."""
+"""The how-to of clusters: the commands for each of its three kinds of cluster work as printed."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ async def read_until(process: Process, text: str) -> str:
 
 
 async def end(process: Process, number: signal.Signals = signal.SIGTERM) -> None:
-    """Send a signal, as a terminal or another program would, and wait for the end."""
+    """Send a signal, as a terminal or another program does, and wait for the end of the process."""
     os.killpg(process.pid, number)
     async with asyncio.timeout(READY_SECONDS_MAX):
         await process.communicate()
 
 
 def free_port(*distances: int) -> int:
-    """Return a free port; the ports at these distances above it are free too."""
+    """Return a free port whose neighbours at the same distances as those of the cluster are free too."""
     found = set[int]()
     for port in free_ports():
         found.add(port)
@@ -67,7 +67,7 @@ def free_port(*distances: int) -> int:
 
 
 async def test_a_cluster_in_one_process(tmp_path: Path) -> None:
-    """The line names three brokers whose ports are ten apart, and an unknown topic gets three replicas."""
+    """A cluster in one process prints three brokers with ports ten apart and creates topics with three replicas."""
     [command] = commands(IN_ONE_PROCESS)
     port = free_port(10, 20)
     shell = PageShell(tmp_path, {"FAIRLEAD_BOOTSTRAP": f"http://127.0.0.1:{port}"})
@@ -85,11 +85,11 @@ async def test_a_cluster_in_one_process(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 async def test_a_cluster_of_processes_survives_a_kill(tmp_path: Path) -> None:
-    """`make cluster` prints the killed broker and how to restart it; the page's commands show it as gone."""
+    """A cluster of processes prints how to restart a killed broker, and the page's commands show it as missing."""
     make, look = commands(AS_PROCESSES)
     [setting] = commands(SETTINGS)
     port, etcd_port = free_port(1, 2, 10, 11, 12, 20, 21, 22), free_port(1)
-    # The packages of the target are installed already, or no test would run.
+    # The packages of the target are already installed, because the tests use them.
     command = make.replace("make", "make --assume-old=setup")
     command += f' CLUSTER="--port {port} --etcd-port {etcd_port} --data {tmp_path / "cluster"}"'
     shell = PageShell(tmp_path, {"FAIRLEAD_BOOTSTRAP": f"http://127.0.0.1:{port}"})
@@ -120,7 +120,7 @@ async def test_a_cluster_of_processes_survives_a_kill(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 async def test_one_broker_becomes_three_on_several_machines(tmp_path: Path) -> None:
-    """Topics and records of one broker move with it to an etcd with TLS; later it starts only with etcd."""
+    """Topics and records of a single broker move with it to an etcd with TLS, without which it no longer starts."""
     [start], [move] = commands(ON_MACHINES), commands(FROM_ONE)
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))

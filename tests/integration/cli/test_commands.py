@@ -1,4 +1,4 @@
-"""Every command of the line against a real broker: its output and its exit code."""
+"""Every command of the command line against a real broker: output and exit code."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from command_line_kit import CommandLine
 
 @pytest.fixture
 def topic(fairlead: CommandLine, request: pytest.FixtureRequest) -> str:
-    """A topic of the test's own with two partitions."""
+    """Return a topic with two partitions that only this test uses."""
     name = request.node.name.replace("[", ".").replace("]", "")[:200]
     fairlead("topic", "create", name, "-p", "2")
     return name
 
 
 def test_a_bare_call_prints_usage_and_ends_with_two(fairlead: CommandLine) -> None:
-    """Without an argument the command prints its usage."""
+    """The command line prints its usage and ends with exit code 2 when called without arguments."""
     text = fairlead(code=2) + fairlead.errors
 
     assert "Usage: fairlead" in text
@@ -30,7 +30,7 @@ def test_a_bare_call_prints_usage_and_ends_with_two(fairlead: CommandLine) -> No
 
 
 def test_topics_are_created_listed_described_and_deleted(fairlead: CommandLine) -> None:
-    """The life of a topic, in all three kinds of output."""
+    """A topic is created, listed, described and deleted, in each of the three output formats."""
     created = fairlead(
         "topic", "create", "life", "-p", "3", "-c", "segment.bytes=1048576", "--output", "json"
     )
@@ -76,7 +76,7 @@ def test_topics_are_created_listed_described_and_deleted(fairlead: CommandLine) 
 def test_wrong_calls_are_named_and_have_exit_codes(
     fairlead: CommandLine, arguments: tuple[str, ...], code: int, named: str
 ) -> None:
-    """2 usage, 3 not found, 4 refused, 5 unreachable; the message on stderr names the thing."""
+    """Failures end with exit code 2 for usage, 3 not found, 4 refused, 5 unreachable, and stderr names the subject."""
     out = fairlead(*arguments, code=code)
 
     assert named in fairlead.errors
@@ -84,7 +84,7 @@ def test_wrong_calls_are_named_and_have_exit_codes(
 
 
 def test_lines_are_keyed_and_read_back_whole(fairlead: CommandLine, topic: str) -> None:
-    """Keys, headers, partition and encoding of a line are read back as they were given."""
+    """Records that were typed as lines are read back with the same keys, headers, partition and encoding."""
     fairlead(
         "produce", topic, "--key-separator", ":", "-H", "a:1", "--partition", "1", typed=b"k1:v1\nk2:v2\n"
     )
@@ -104,7 +104,7 @@ def test_lines_are_keyed_and_read_back_whole(fairlead: CommandLine, topic: str) 
 
 
 def test_offsets_outside_the_log_are_named(fairlead: CommandLine, topic: str) -> None:
-    """An offset beyond the end, or below the log start, is named on stderr; the nearest one is used."""
+    """An offset outside the log is named on stderr, and the nearest valid offset is used."""
     fairlead("produce", topic, "--partition", "0", typed=b"a\nb\nc\n")
 
     beyond = fairlead("consume", topic, "--partition", "0", "-o", "99", "-e")
@@ -118,7 +118,7 @@ def test_offsets_outside_the_log_are_named(fairlead: CommandLine, topic: str) ->
 
 
 def test_a_pipe_gets_the_whole_id_of_the_longest_name(fairlead: CommandLine) -> None:
-    """Cells are never cut in a pipe, so that another program can use them."""
+    """Ids are printed in full in a pipe, also for the longest topic name, so that programs can use them."""
     name = "n" * 249
     created = json.loads(fairlead("topic", "create", name, "--output", "json"))
 
@@ -128,7 +128,7 @@ def test_a_pipe_gets_the_whole_id_of_the_longest_name(fairlead: CommandLine) -> 
 
 
 def test_topics_are_altered_and_trimmed(fairlead: CommandLine, topic: str) -> None:
-    """Alter and trim print the new state, as text and as JSON; a refusal has its exit code."""
+    """A topic is altered and trimmed, its new state is printed as text or JSON, and a refusal has its exit code."""
     fairlead("produce", topic, "--partition", "0", typed=b"a\nb\nc\n")
 
     altered = json.loads(fairlead("topic", "alter", topic, "-c", "retention.ms=86400000", "--output", "json"))
@@ -151,7 +151,7 @@ def test_topics_are_altered_and_trimmed(fairlead: CommandLine, topic: str) -> No
 
 
 def test_the_cluster_is_configured(fairlead: CommandLine) -> None:
-    """A setting of the cluster is set, seen with its source, and unset."""
+    """A cluster setting is set, listed with its source, and unset."""
     setting = "log.retention.check.interval.ms"
     before = json.loads(fairlead("cluster", "config", "--output", "json"))[setting]
     changed = json.loads(fairlead("cluster", "config", "-c", f"{setting}=60000", "--output", "json"))[setting]
@@ -174,7 +174,7 @@ def test_the_cluster_is_configured(fairlead: CommandLine) -> None:
     ],
 )
 def test_the_help_shows_an_example(fairlead: CommandLine, command: tuple[str, ...]) -> None:
-    """The help of a command shows an example, also for commands of extras."""
+    """The help of a command shows an example, also for commands of optional packages."""
     text = fairlead(*command, "--help")
 
     assert f"Usage: fairlead {' '.join(command)} [OPTIONS]" in text
@@ -182,7 +182,7 @@ def test_the_help_shows_an_example(fairlead: CommandLine, command: tuple[str, ..
 
 
 def test_verbose_prints_partition_and_offsets(fairlead: CommandLine, topic: str) -> None:
-    """-v prints partition and offsets; without it nothing is printed."""
+    """Partition and offsets of sent records are printed with -v only."""
     quiet = fairlead("produce", topic, "--partition", "0", typed=b"a\n")
     told = fairlead("produce", topic, "--partition", "0", "-v", typed=b"b\nc\n")
     unacknowledged = fairlead("produce", topic, "--partition", "0", "-v", "--acks", "0", typed=b"d\ne\n")
@@ -193,7 +193,7 @@ def test_verbose_prints_partition_and_offsets(fairlead: CommandLine, topic: str)
 
 
 def test_the_forms_of_a_start_choose_the_records(fairlead: CommandLine, topic: str) -> None:
-    """An offset, the last N, a time before and a time after all records."""
+    """Records to read are chosen by an offset, the last N, or a time before or after all records."""
     fairlead("produce", topic, "--partition", "0", typed=b"".join(b"%d\n" % number for number in range(10)))
 
     def read(*position: str) -> list[str]:
@@ -210,7 +210,7 @@ def test_the_forms_of_a_start_choose_the_records(fairlead: CommandLine, topic: s
 def test_a_table_file_is_loaded_keyed_by_its_column(
     fairlead: CommandLine, topic: str, tmp_path: Path
 ) -> None:
-    """Each row of the CSV is a JSON object whose key is the column; no bar is drawn without a terminal."""
+    """Rows of a CSV file become JSON records keyed by a column, and no progress bar is drawn without a terminal."""
     path = tmp_path / "rows.csv"
     path.write_text("id,n\na,1\nb,2\na,3\n", encoding="utf-8")
 
@@ -223,7 +223,7 @@ def test_a_table_file_is_loaded_keyed_by_its_column(
 
 
 def test_the_cluster_shows_its_one_broker(fairlead: CommandLine, dev_broker: str) -> None:
-    """The cluster shows id, controller and its broker with the address that clients use."""
+    """A cluster of one broker is shown with its id, its controller and the address that clients use."""
     document = json.loads(fairlead("cluster", "info", "--output", "json"))
 
     assert [broker["address"] for broker in document["brokers"]] == [dev_broker]
@@ -231,7 +231,7 @@ def test_the_cluster_shows_its_one_broker(fairlead: CommandLine, dev_broker: str
 
 
 def test_json_documents_are_printed_as_they_are(fairlead: CommandLine, topic: str) -> None:
-    """Each document is one line that any parser reads: numbers keep their digits, other bytes are base64."""
+    """Records with JSON values are printed one a line for any parser: numbers keep their digits, bytes are base64."""
     deep = "[" * 10**5 + "]" * 10**5
     stored = ['{"a": 1.10, "b": 12345678901234567890.5}', "NaN", "1e999", '"\\ud800"', deep, "null", '"é"']
     fairlead("produce", topic, "--partition", "0", typed="".join(f"{text}\n" for text in stored).encode())
@@ -252,7 +252,7 @@ def test_json_documents_are_printed_as_they_are(fairlead: CommandLine, topic: st
 def test_output_that_is_lost_is_no_success(
     dev_broker: str, shell_environment: dict[str, str], arguments: tuple[str, ...]
 ) -> None:
-    """A full disk behind standard output is reported in one line, and by the exit code."""
+    """A full disk behind standard output is reported in one line and by the exit code."""
     assert shell_environment["FAIRLEAD_BOOTSTRAP"] == dev_broker
     with Path("/dev/full").open("wb") as full:
         ended = subprocess.run(
@@ -270,7 +270,7 @@ def test_output_that_is_lost_is_no_success(
 def test_closed_streams_disturb_no_command(
     dev_broker: str, shell_environment: dict[str, str], topic: str, closed: str
 ) -> None:
-    """A command that uses no stream that is closed ends as usual."""
+    """A command that does not use a closed stream ends as usual."""
     assert shell_environment["FAIRLEAD_BOOTSTRAP"] == dev_broker
     command = f"fairlead produce {topic} -v {closed} && fairlead topic describe {topic} {closed}"
     ended = subprocess.run(

@@ -1,4 +1,4 @@
-"""Completion as a person uses it: the script is where the help says, and Tab is pressed in the shell."""
+"""Shell completion as a user has it: the script is installed as the help says, and Tab is pressed in the shell."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tmux_terminal import TmuxTerminal, tmux_terminals
 
 SHELLS = {
     "bash": "",
-    # Without this zsh completes nothing; the file of a new zsh user has it.
+    # zsh completes nothing without this line, which the start file of a new zsh user contains.
     "zsh": "autoload -Uz compinit && compinit\n",
 }
 """The content of the shell's start file before the script is installed."""
@@ -21,13 +21,13 @@ SHELLS = {
 
 @pytest.fixture
 def home(shell_environment: dict[str, str], tmp_path: Path) -> dict[str, str]:
-    """The environment of a user with a new home, in which no shell has run yet."""
+    """Return the environment of a user with a new home directory, in which no shell has run yet."""
     (tmp_path / ".config/fish/completions").mkdir(parents=True)
     return {"PATH": shell_environment["PATH"], "HOME": str(tmp_path), "LC_ALL": "C.UTF-8"}
 
 
 def test_the_script_of_each_shell_and_of_no_other(fairlead: CommandLine) -> None:
-    """The script of each supported shell is printed; another shell is refused."""
+    """A completion script is printed for each supported shell, and another shell is refused."""
     for shell in ("bash", "zsh", "fish"):
         assert "_FAIRLEAD_COMPLETE" in fairlead("completion", shell)
     fairlead("completion", "csh", code=2)
@@ -36,7 +36,7 @@ def test_the_script_of_each_shell_and_of_no_other(fairlead: CommandLine) -> None
 @pytest.mark.slow
 @pytest.mark.parametrize("shell", SHELLS)
 def test_tab_completes(fairlead: CommandLine, home: dict[str, str], tmp_path: Path, shell: str) -> None:
-    """Tab completes verbs, options and values, also of an extra's verbs."""
+    """Tab completes commands, options and values, also those of optional packages."""
     (tmp_path / f".{shell}rc").write_text(SHELLS[shell], encoding="utf-8")
     with tmux_terminals(tmp_path, home, "user") as [user]:
         installed = user.run(way_to_install(fairlead, shell))
@@ -50,7 +50,7 @@ def test_tab_completes(fairlead: CommandLine, home: dict[str, str], tmp_path: Pa
 
 @pytest.mark.slow
 def test_fish_completes(fairlead: CommandLine, home: dict[str, str]) -> None:
-    """Completion in fish finds the script by itself, and offers the same words as Tab, with their help."""
+    """The shell fish finds the completion script by itself and offers the same words as Tab, with their help."""
     asked = ["fairlead topic des", "fairlead broker start --rac", "fairlead produce orders --compression zs"]
     lines = [way_to_install(fairlead, "fish"), *(f"complete -C '{line}'" for line in asked)]
     done = subprocess.run(
@@ -69,7 +69,7 @@ def way_to_install(fairlead: CommandLine, shell: str) -> str:
 
 
 def tab_makes(user: TmuxTerminal, typed: str, expected: str) -> None:
-    """Type on an empty screen, press Tab, and wait for what is expected; the line is not run."""
+    """Type a line on an empty screen, press Tab and wait for the expected line, without running it."""
     _empty_screen(user)
     user.press(typed)
     user.wait_for(typed, timeout_seconds=20)
@@ -79,6 +79,6 @@ def tab_makes(user: TmuxTerminal, typed: str, expected: str) -> None:
 
 
 def _empty_screen(user: TmuxTerminal) -> None:
-    # In two parts, so that only printed output has the whole word.
+    # The word is split, so that only printed output contains the whole word.
     user.press("clear; echo re''ady", "Enter")
     user.wait_for("ready")

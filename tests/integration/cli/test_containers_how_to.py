@@ -1,4 +1,4 @@
-"""The how-to of containers, run without a container: its variables and arguments start a broker for its client."""
+"""The how-to of containers, run without a container: its variables and arguments start a broker for clients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ IMAGE = "localhost/fairlead:dev"
 
 
 async def test_the_broker_of_the_page(tmp_path: Path) -> None:
-    """The broker serves on the ports that the page publishes, and gives clients the address of the page."""
+    """A broker with the settings of the page listens on the published ports and advertises the page's address."""
     asked = dict(value.split("=", 1) for option, value in pairwise(RUN) if option == "--env")
     [volume] = [value.partition(":")[2] for option, value in pairwise(RUN) if option == "--volume"]
     ports = free_ports()
@@ -28,7 +28,7 @@ async def test_the_broker_of_the_page(tmp_path: Path) -> None:
     variables = {name: value.replace("9520", data).replace("9522", ops) for name, value in asked.items()}
     variables["FAIRLEAD_DATA"] = f"{tmp_path}{volume}"
     (tmp_path / volume.lstrip("/")).mkdir(parents=True)
-    # The image has a network of its own.
+    # A container has a network of its own, where the default port is free.
     variables["FAIRLEAD_PEER_LISTEN"] = "127.0.0.1:0"
     client = PageShell(tmp_path, {"FAIRLEAD_BOOTSTRAP": f"http://127.0.0.1:{data}"})
     command = shlex.join(["fairlead", *RUN[RUN.index(IMAGE) + 1 :]])

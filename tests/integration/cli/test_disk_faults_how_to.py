@@ -1,4 +1,4 @@
-"""The how-to of disk failures: its commands accept damage and compare copies, as they are printed."""
+"""The how-to of disk failures: its commands accept damage and compare replicas as printed."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 SECTION = sections("how-to/disk-faults.md")["Damage"]
 TOPIC = "readings"
-# The range that the page accepts is one batch of the three.
+# The range of the page's command is one batch of the three.
 BATCHES = (1200, 60, 740)
 
 
 def examples() -> tuple[Block, Block]:
-    """Return the two commands of the page: accept damage, and compare copies."""
+    """Return the two commands of the page: accept damage, and compare replicas."""
     accept, compare = blocks(SECTION)
     return accept, compare
 
 
 def batch(number: int, count: int) -> bytes:
-    """Make a batch of readings."""
+    """Return a batch of readings."""
     return sequenced(sum(BATCHES[:number]), [b"reading %d" % each for each in range(count)])
 
 
@@ -41,7 +41,7 @@ def change_a_byte(data: Path, at: int) -> None:
 
 @pytest.mark.slow
 async def test_damage_is_accepted_as_the_page_says(tmp_path: Path) -> None:
-    """A read is refused with the range of the page's command; after the command readers skip the range."""
+    """Damage refuses reads with the range that the page's command accepts, after which consumers skip the range."""
     made = [batch(number, count) for number, count in enumerate(BATCHES)]
     path = f"/v1/topics/{TOPIC}/partitions/0/records?offset=1200"
     broker = BrokerProgram(tmp_path / "data")
@@ -78,7 +78,7 @@ async def test_damage_is_accepted_as_the_page_says(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_copies_are_compared_as_the_page_says(cluster: Cluster, tmp_path: Path) -> None:
-    """Equal copies are reported as equal; a copy with a changed byte is named with its offset and exit code 1."""
+    """Equal replicas are reported as equal; a replica with a changed byte is named with its offset and exit code 1."""
     topic_id = await cluster.topic(TOPIC)
     readings = await cluster.led(TOPIC, topic_id)
     for number in range(20):

@@ -1,4 +1,4 @@
-"""Every command in a real terminal: typed in tmux as by a person, with the output on the screen."""
+"""Every command in a real terminal: typed into tmux, with its output on the screen."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ COMMANDS = [
     ("operator start", "the address of the API server cannot be read"),
     ("topic delete orders --yes", "deleted topic orders"),
 ]
-"""The words after `fairlead`, in this order, and the expected output."""
+"""Words after `fairlead`, in the order in which they are typed, and the expected output."""
 INTERACTIVE = {"dev up", "top", "broker start"}
-"""Commands that run until Ctrl-C, which the test below names."""
+"""Commands that run until Ctrl-C."""
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def every_command() -> set[str]:
 
 
 def imported_or_own(root: Command, name: str) -> Command:
-    """Return a command with its subcommands: most are imported when they are called."""
+    """Return a command with its subcommands, most of which are imported at their first call."""
     try:
         return imported(name)
     except ModuleNotFoundError:
@@ -106,7 +106,7 @@ def _below(path: str, command: Command) -> set[str]:
 
 
 def test_every_command_is_typed_here() -> None:
-    """A new command needs a line above."""
+    """Every command of the program is listed above, so that a new command needs a new line."""
     words = [line.rpartition("fairlead ")[2] for line, _ in COMMANDS]
     missing = {
         name for name in every_command() - INTERACTIVE if not any(each.startswith(name) for each in words)
@@ -118,7 +118,7 @@ def test_every_command_is_typed_here() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_every_command_in_a_terminal(home: dict[str, str], tmp_path: Path) -> None:
-    """Three brokers in one window, every command in the other; no command shows a traceback."""
+    """Every command prints its expected output in a terminal and no traceback, against three brokers."""
     with tmux_terminals(tmp_path, home, "cluster", "user") as (cluster, user):
         cluster.begin(f"fairlead dev up --brokers 3 --listen 127.0.0.1:0 --data {tmp_path}/brokers")
         ready = cluster.wait_for("broker 2: data")

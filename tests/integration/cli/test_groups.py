@@ -1,4 +1,4 @@
-"""Consumer groups from the command line: output, commits and exit codes."""
+"""Consumer groups on the command line: output, commits and exit codes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VALUES = [f"v{number}" for number in range(12)]
 
 @pytest.fixture
 def topic(fairlead: CommandLine, request: pytest.FixtureRequest) -> str:
-    """A topic of the test's own: two partitions of six records."""
+    """Return a topic with two partitions of six records each that only this test uses."""
     name = request.node.name.translate(str.maketrans("[]", "--"))[:200]
     fairlead("topic", "create", name, "-p", "2")
     for partition in (0, 1):
@@ -29,7 +29,7 @@ def topic(fairlead: CommandLine, request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def live_group(dev_broker: str, topic: str) -> Iterator[str]:
-    """A group with one member, which joined by hand and owns both partitions."""
+    """Yield a group with one member, which joined by plain HTTP requests and owns both partitions."""
     group = f"live-{topic}"[:200]
     url = f"{dev_broker}/v1/groups/{group}/members/by-hand"
     body = json.dumps({"member_epoch": 0, "topics": [topic], "session_timeout_ms": 120_000}).encode()
@@ -48,7 +48,7 @@ def documents(text: str) -> dict[str, object]:
 
 
 def test_a_group_continues_where_it_stopped(fairlead: CommandLine, topic: str) -> None:
-    """-n ends in the middle of a batch, and the printed records are committed: none repeats, none is left out."""
+    """A group repeats and skips no record after `-n` ended inside a batch, because printed records are committed."""
     first = fairlead("consume", topic, "-g", "reader", "--from-beginning", "-n", "4").split()
     rest = fairlead("consume", topic, "-g", "reader", "--from-beginning", "-e").split()
     nothing = fairlead("consume", topic, "-g", "reader", "--from-beginning", "-e")
@@ -61,7 +61,7 @@ def test_a_group_continues_where_it_stopped(fairlead: CommandLine, topic: str) -
 
 
 def test_a_group_that_begins_at_the_end_commits_its_position(fairlead: CommandLine, topic: str) -> None:
-    """Records written between two calls are read, though the first call printed nothing."""
+    """A group that begins at the end reads records written between two calls, although the first printed nothing."""
     assert fairlead("consume", topic, "-g", "late", "-e") == ""
     fairlead("produce", topic, "--partition", "1", typed=b"new\n")
 
@@ -69,7 +69,7 @@ def test_a_group_that_begins_at_the_end_commits_its_position(fairlead: CommandLi
 
 
 def test_a_group_gets_positions_before_its_first_start(fairlead: CommandLine, topic: str) -> None:
-    """A reset with the topics named creates the group; without them an unknown group is not found."""
+    """A reset with named topics creates the group; without them an unknown group is not found."""
     fairlead("group", "reset", "coming", "--to", "latest", code=3)
     fairlead("group", "reset", "coming", "--to", "latest", "--topic", topic, "--dry-run")
     fairlead("group", "describe", "coming", code=3)
@@ -79,7 +79,7 @@ def test_a_group_gets_positions_before_its_first_start(fairlead: CommandLine, to
 
 
 def test_an_idle_group_is_moved_and_deleted(fairlead: CommandLine, topic: str) -> None:
-    """A dry run changes nothing; positions and partitions are as requested; then the group is deleted."""
+    """An idle group is reset to the requested offsets and deleted, and a dry run changes nothing."""
     fairlead("consume", topic, "-g", "moved", "--from-beginning", "-e")
 
     def reset(to: str, *more: str) -> list[list[str]]:
@@ -103,7 +103,7 @@ def test_an_idle_group_is_moved_and_deleted(fairlead: CommandLine, topic: str) -
 def test_a_live_group_is_shown_and_refuses_to_be_moved(
     fairlead: CommandLine, topic: str, live_group: str
 ) -> None:
-    """List, describe and lag show a live group; reset and delete end with the code of a refusal."""
+    """A live group is listed and described with its lag; its reset and deletion are refused."""
     listed = yaml.safe_load(fairlead("group", "list", "--output", "yaml"))
     described = fairlead("group", "describe", live_group)
     lag = fairlead("group", "lag", live_group).splitlines()
@@ -140,13 +140,13 @@ def test_a_live_group_is_shown_and_refuses_to_be_moved(
 def test_wrong_calls_are_named_and_have_exit_codes(
     fairlead: CommandLine, arguments: tuple[str, ...], code: int, named: str
 ) -> None:
-    """2 usage, 3 not found, 4 refused; the message on stderr names the thing."""
+    """Failures end with exit code 2 for usage, 3 not found, 4 refused, and the message on stderr names the subject."""
     assert fairlead(*arguments, code=code) == ""
     assert named in fairlead.errors
 
 
 def test_a_misspelt_topic_leaves_no_group(fairlead: CommandLine) -> None:
-    """The topic's name is checked before a member joins."""
+    """A misspelt topic is refused before a member joins, so that no group is created."""
     fairlead("consume", "misspelt", "-g", "never-joined", code=3)
 
     assert "never-joined" not in fairlead("group", "list")
@@ -154,7 +154,7 @@ def test_a_misspelt_topic_leaves_no_group(fairlead: CommandLine) -> None:
 
 @pytest.mark.parametrize("verb", ["list", "describe", "lag", "reset", "delete"])
 def test_the_help_of_groups_shows_an_example(fairlead: CommandLine, verb: str) -> None:
-    """Every verb shows how it is used."""
+    """Every group command shows an example in its help."""
     assert f"Example: fairlead group {verb}" in fairlead("group", verb, "--help")
 
 
@@ -162,7 +162,7 @@ def test_the_help_of_groups_shows_an_example(fairlead: CommandLine, verb: str) -
 def test_a_stopped_member_commits_the_printed_records(
     fairlead: CommandLine, topic: str, shell_environment: dict[str, str], number: signal.Signals
 ) -> None:
-    """An interrupted member leaves, and the next one continues after the printed records."""
+    """A member commits its printed records when interrupted, and the next member continues after them."""
     group = f"stopped-{number.name}"
     command = ["fairlead", "consume", topic, "-g", group, "--from-beginning"]
     with subprocess.Popen(command, env=shell_environment, stdout=subprocess.PIPE, text=True) as process:

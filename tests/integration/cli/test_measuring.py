@@ -19,7 +19,7 @@ from tmux_terminal import tmux_terminals
 
 
 def test_bench_produces_and_consumes(fairlead: CommandLine) -> None:
-    """The requested records are counted, with rates and latencies, and stored in the topic."""
+    """Records of `bench` are counted with rates and latencies, and are stored in the topic."""
     fairlead("topic", "create", "load", "-p", "2")
     produced = json.loads(
         fairlead("bench", "produce", "load", "-n", "5000", "-s", "50", "-b", "700", "--output", "json")
@@ -31,14 +31,14 @@ def test_bench_produces_and_consumes(fairlead: CommandLine) -> None:
     assert (produced["records"], produced["bytes"]) == (5000, 250_000)
     assert 0 < produced["p50_ms"] <= produced["p99_ms"] <= produced["max_ms"]
     assert produced["records_per_second"] > 0
-    # One more: the topic is tried before the measurement starts.
+    # One record more: the topic is tried before the measurement starts.
     assert consumed["records"] == sum(row["records"] for row in rows) >= 5000
     assert 10 <= fewer["records"] <= consumed["records"]
     assert "RECORDS PER SECOND" in fairlead("bench", "consume", "load")
 
 
 def test_bench_latency_measures_each_record(fairlead: CommandLine) -> None:
-    """Latencies are measured from sending to reading, at the requested rate."""
+    """Latencies of `bench` are measured from sending to reading, at the requested rate."""
     fairlead("topic", "create", "latency")
     found = json.loads(fairlead("bench", "latency", "latency", "-n", "50", "-r", "200", "--output", "json"))
 
@@ -49,7 +49,7 @@ def test_bench_latency_measures_each_record(fairlead: CommandLine) -> None:
 
 @pytest.mark.slow
 def test_bench_shows_its_progress(fairlead: CommandLine, shell_environment: dict[str, str]) -> None:
-    """Live figures on a terminal, and a table at the end."""
+    """Progress of `bench` is shown on a terminal while it runs, and a table at the end."""
     fairlead("topic", "create", "shown")
     with terminal_window(
         shell_environment, "bench", "produce", "shown", "-n", "3000", "-b", "100", "-r", "2000"
@@ -66,7 +66,7 @@ LIVE = re.compile(r"[\d,]+ records, [\d,]+ records/s, [\d.]+ MB/s(, p99 [\d.]+ m
 
 
 def test_bench_consume_shows_its_progress(fairlead: CommandLine, shell_environment: dict[str, str]) -> None:
-    """Figures grow while records are read, without latencies, which a reader does not have; then the table."""
+    """Progress of `bench consume` is shown without latencies, which consumers do not have, and a table at the end."""
     fairlead("topic", "create", "read", "-p", "2")
     fairlead("bench", "produce", "read", "-n", "400000", "-s", "50")
     with terminal_window(shell_environment, "bench", "consume", "read") as window:
@@ -82,7 +82,7 @@ def test_bench_consume_shows_its_progress(fairlead: CommandLine, shell_environme
 
 @pytest.mark.slow
 def test_bench_latency_shows_its_progress(fairlead: CommandLine, shell_environment: dict[str, str]) -> None:
-    """Figures with a latency are printed again and again while it measures; then the table."""
+    """Progress of `bench latency` is shown repeatedly with latencies, and a table at the end."""
     fairlead("topic", "create", "slow")
     with terminal_window(shell_environment, "bench", "latency", "slow", "-n", "150", "-r", "100") as window:
         code = window.exit_code()
@@ -100,7 +100,7 @@ def test_bench_latency_shows_its_progress(fairlead: CommandLine, shell_environme
 
 @pytest.mark.parametrize("command", ["produce", "consume", "latency"])
 def test_bench_of_a_topic_that_is_not_there(fairlead: CommandLine, command: str) -> None:
-    """A bench of a missing topic is refused, because the broker creates none for readers."""
+    """A missing topic is refused by `bench consume`, because a fetch creates no topic."""
     if command == "consume":
         fairlead("bench", command, "nothing-there", code=3)
         assert "nothing-there" in fairlead.errors
@@ -108,7 +108,7 @@ def test_bench_of_a_topic_that_is_not_there(fairlead: CommandLine, command: str)
 
 
 def test_offsets_at_a_time(fairlead: CommandLine) -> None:
-    """The first offset at or after the time, or none; a value that is no time is refused."""
+    """Offsets at a time are those of the first record at or after it, or none; an invalid time is refused."""
     fairlead("topic", "create", "times")
     fairlead("produce", "times", typed=b"a\nb\n")
     table = fairlead("topic", "offsets", "times", "--at", "2001-01-01T00:00:00Z")
@@ -122,7 +122,7 @@ def test_offsets_at_a_time(fairlead: CommandLine) -> None:
 
 
 def test_top_shows_rates_and_lag(fairlead: CommandLine, shell_environment: dict[str, str]) -> None:
-    """Once in a pipe, again and again on a terminal until Ctrl-C."""
+    """Rates and lag are shown once in a pipe, and repeatedly until Ctrl-C on a terminal."""
     fairlead("topic", "create", "busy")
     fairlead("produce", "busy", typed=b"a\n" * 10)
     fairlead("consume", "busy", "-g", "readers", "-n", "4", "--from-beginning")
@@ -143,17 +143,17 @@ def test_top_shows_rates_and_lag(fairlead: CommandLine, shell_environment: dict[
 
 
 class DeletingAdmin(Admin):
-    """An admin client for which a topic is deleted between the list of topics and the next request."""
+    """Admin client for which a topic is deleted between the list of topics and the next request."""
 
     async def metadata(self, topics: object = None) -> Metadata:
-        """Return the metadata of a moment ago."""
+        """Return the metadata from before the deletion."""
         answer = await super().metadata()
         await self.delete_topic("short-lived")
         return answer
 
 
 async def test_top_continues_when_a_topic_is_deleted(dev_broker: str) -> None:
-    """The remaining topics are shown."""
+    """Topics that remain are shown by `top` after a deletion."""
     async with Admin(dev_broker) as admin, DeletingAdmin(dev_broker) as looker:
         await admin.create_topic("stays")
         await admin.create_topic("short-lived", partitions=2)
@@ -166,7 +166,7 @@ async def test_top_continues_when_a_topic_is_deleted(dev_broker: str) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_top_waits_for_brokers_that_come_back(tmp_path: Path) -> None:
-    """On a terminal the failure is shown below the last figures, and rates again after the recovery."""
+    """An unreachable cluster is reported by `top` below the last figures, and new rates follow the recovery."""
     programs = str(Path(sys.executable).parent)
     home = {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "HOME": str(tmp_path), "LC_ALL": "C.UTF-8"}
     with socket.create_server(("127.0.0.1", 0)) as free:

@@ -23,32 +23,32 @@ SECTIONS = sections("how-to/operations.md")
 MODULE = Path(__file__).with_name("etcdutl_go")
 PACKAGE = "go.etcd.io/etcd/etcdutl/v3"
 LEASE_SECONDS = 15
-"""Long enough for three commands while a broker is paused."""
+"""Seconds of a lease, enough for three commands while a broker is paused."""
 READY_SECONDS_MAX = 120.0
 
 
 def etcdutl() -> Path:
-    """Return etcd's program for its files, built if it is missing."""
+    """Return the path of `etcdutl`, built if it is missing."""
     return etcd_build.built("etcdutl", MODULE, {"etcdutl": PACKAGE}) / "etcdutl"
 
 
 @dataclass(slots=True)
 class Site:
-    """Brokers 1 to 4, their etcd, and the shell of their operator."""
+    """Brokers 1 to 4, their etcd, and the shell of the person who operates them."""
 
     etcd: EtcdCluster
     shell: PageShell
     brokers: dict[int, BrokerProcess] = field(default_factory=dict)
 
     async def start(self, *numbers: int) -> None:
-        """Start brokers side by side."""
+        """Start brokers concurrently."""
         async with asyncio.TaskGroup() as group:
             for number in numbers:
                 group.create_task(asyncio.to_thread(self.brokers[number].start))
         self.know()
 
     async def stop(self, *numbers: int) -> None:
-        """Stop brokers by SIGTERM, side by side."""
+        """Stop brokers concurrently by SIGTERM."""
         await asyncio.gather(*(asyncio.to_thread(self.brokers[number].stop, 60) for number in numbers))
         self.know()
 
@@ -60,7 +60,7 @@ class Site:
         self.know()
 
     def know(self) -> None:
-        """Address commands to the running brokers."""
+        """Set the bootstrap address of the shell to the running brokers."""
         urls = [broker.url for broker in self.brokers.values() if broker.running]
         self.shell.variables["FAIRLEAD_BOOTSTRAP"] = ",".join(urls)
 
@@ -70,13 +70,13 @@ class Site:
         return [await self.shell.run(command) for command in commands]
 
     async def replicas(self) -> tuple[str, list[str], list[str]]:
-        """Return the leader of the partition, its replicas, and the in-sync ones."""
+        """Return the leader of the partition, its replicas and its in-sync replicas."""
         described = words(await self.shell.run("fairlead topic describe orders"))
         leader, _, replicas, isr = next(line[1:5] for line in described if line[0] == "0")
         return leader, replicas.split(","), sorted(isr.split(","))
 
     async def settled(self, replicas: list[str]) -> None:
-        """Wait until these brokers keep the partition, in any order and all in sync."""
+        """Wait until exactly these brokers have a replica of the partition, in any order, and all are in sync."""
         async with asyncio.timeout(READY_SECONDS_MAX):
             while [sorted(each) for each in (await self.replicas())[1:]] != [replicas, replicas]:
                 continue
@@ -98,7 +98,7 @@ class Site:
 
 @pytest.fixture
 async def site(tmp_path: Path) -> AsyncIterator[Site]:
-    """Yield four brokers, and a topic of one partition with a thousand records on the first three."""
+    """Yield four brokers and a topic of one partition with a thousand records on the first three brokers."""
     ports = free_ports()
     async with etcd_cluster(tmp_path / "etcd") as etcd:
         site = Site(etcd, PageShell(tmp_path))
@@ -109,7 +109,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
                 tmp_path / f"broker-{number}", arguments=arguments, listeners=listeners
             )
         try:
-            # The first is the controller, which no test pauses: no other broker could answer for it.
+            # Broker 1 becomes the controller, and no test pauses it, because no other broker could answer for it.
             await site.start(1)
             await site.start(2, 3, 4)
             await site.shell.run(
@@ -124,7 +124,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
 
 
 async def test_a_partition_moves_and_brokers_change(site: Site) -> None:
-    """A partition is described, moved and led by its preferred leader; a broker is drained or restarted by permit."""
+    """A partition is moved and led by its preferred leader, and a broker is drained or restarted by permit."""
     health, brokers, topic, moves = await site.type("See how it is")
     assert ["under", "min", "isr", "0"] in words(health)
     assert [line[3] for line in words(brokers)[1:]] == ["running"] * 4
@@ -166,7 +166,7 @@ async def test_a_partition_moves_and_brokers_change(site: Site) -> None:
 
 @pytest.mark.scenario
 async def test_lost_disks_and_a_restored_store(site: Site) -> None:
-    """A replica that had fallen behind leads on demand; an etcd from a backup loses no record of the brokers."""
+    """A replica that lags leads on demand, and an etcd restored from a backup loses no record of the brokers."""
     await site.stop(1)
     await site.shell.run("seq 500 | fairlead produce orders")
     await site.lose(2, 3)

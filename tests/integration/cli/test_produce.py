@@ -1,4 +1,4 @@
-"""`fairlead produce` with a failure: no record is lost silently, and no input is read in vain."""
+"""`fairlead produce` when something fails: records are neither lost silently nor read in vain."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ MIB = 1024 * 1024
 
 @pytest.fixture
 def no_auto_creation(fairlead: CommandLine) -> Iterator[None]:
-    """A cluster that creates topics only on request."""
+    """Yield a cluster that creates topics only on request."""
     fairlead("cluster", "config", "--broker", "0", "-c", "auto.create.topics.enable=false")
     yield
     fairlead("cluster", "config", "--broker", "0", "--unset", "auto.create.topics.enable")
 
 
 def stored(fairlead: CommandLine, topic: str) -> int:
-    """Records of a topic with one partition."""
+    """Return the number of records in a topic with one partition."""
     last = fairlead("consume", topic, "-o", "-1", "-e", "-f", r"%o\n")
     return int(last) + 1 if last else 0
 
 
 def test_the_lines_before_a_bad_one_are_stored(fairlead: CommandLine) -> None:
-    """All lines before the bad one are acknowledged, and the message has its number and the stored count."""
+    """Records of all lines before a bad line are acknowledged, and the message has its number and the stored count."""
     fairlead("topic", "create", "lines")
 
     fairlead(
@@ -56,7 +56,7 @@ def test_the_lines_before_a_bad_one_are_stored(fairlead: CommandLine) -> None:
 def test_an_interrupted_input_is_not_done(
     fairlead: CommandLine, shell_environment: dict[str, str], number: signal.Signals
 ) -> None:
-    """The lines read are stored and counted, and the exit code reports the interruption."""
+    """Records of an interrupted input are stored and counted, and the exit code reports the interruption."""
     topic = f"interrupted-{number.name}"
     fairlead("topic", "create", topic)
     command = ["fairlead", "produce", topic, "-v"]
@@ -80,7 +80,7 @@ def test_an_interrupted_input_is_not_done(
 
 
 def test_programs_get_the_offsets_of_records(fairlead: CommandLine) -> None:
-    """Each batch is printed as a line of JSON; without acknowledgements its offsets are unknown."""
+    """Offsets of each batch are printed as one line of JSON, and are unknown without acknowledgements."""
     fairlead("topic", "create", "told")
     as_json = ("--output", "json")
     told = [
@@ -108,7 +108,7 @@ def test_programs_get_the_offsets_of_records(fairlead: CommandLine) -> None:
 def test_the_rows_before_a_bad_one_are_stored(
     fairlead: CommandLine, tmp_path: Path, name: str, content: bytes, named: str
 ) -> None:
-    """A file is loaded up to its first wrong row, and the message names the row."""
+    """Records of a file are stored up to its first wrong row, which the message names."""
     path = tmp_path / name
     path.write_bytes(content)
     fairlead("topic", "create", name)
@@ -121,7 +121,7 @@ def test_the_rows_before_a_bad_one_are_stored(
 
 
 def test_a_file_of_records_is_read_back(fairlead: CommandLine, tmp_path: Path) -> None:
-    """Bytes, keys and headers of a Parquet file with a column `value` are those of the records."""
+    """Records of a Parquet file with a column `value` are read back with the same bytes, keys and headers."""
     path = tmp_path / "records.parquet"
     headers = pa.list_(pa.struct([pa.field("key", pa.string(), nullable=False), ("value", pa.binary())]))
     table = pa.table(
@@ -148,7 +148,7 @@ def test_a_file_of_records_is_read_back(fairlead: CommandLine, tmp_path: Path) -
 def test_a_refusal_in_the_middle_reports_the_stored_lines(
     fairlead: CommandLine, shell_environment: dict[str, str]
 ) -> None:
-    """The topic is deleted after the first line: that line is counted as stored, the second is not."""
+    """A topic that is deleted after the first line leaves a refusal that counts only the first record as stored."""
     fairlead("topic", "create", "short-lived")
     producer = subprocess.Popen(
         ["fairlead", "produce", "short-lived", "-v"],
@@ -174,7 +174,7 @@ def test_a_refusal_in_the_middle_reports_the_stored_lines(
 
 
 def test_a_line_larger_than_a_batch_is_named(fairlead: CommandLine) -> None:
-    """The limit is the topic's; the lines before the large one are stored."""
+    """A record beyond the topic's limit is named, and the records of the lines before it are stored."""
     fairlead("topic", "create", "long", "-c", f"max.message.bytes={MIB}")
 
     fairlead("produce", "long", typed=b"short\n" + b"x" * (3 * MIB) + b"\nshort\n", code=2)
@@ -186,7 +186,7 @@ def test_a_line_larger_than_a_batch_is_named(fairlead: CommandLine) -> None:
 
 
 def test_a_topic_is_created_where_the_cluster_allows_it(fairlead: CommandLine) -> None:
-    """`fairlead dev up` creates topics that are produced to, so the first line needs no other command."""
+    """A topic is created by the first record in `fairlead dev up`, without another command."""
     fairlead("produce", "brand-new", typed=b"hello\n")
 
     assert fairlead("consume", "brand-new", "--from-beginning", "-e") == "hello\n"
@@ -196,7 +196,7 @@ def test_a_topic_is_created_where_the_cluster_allows_it(fairlead: CommandLine) -
 def test_an_unknown_topic_is_refused_before_any_input_is_read(
     fairlead: CommandLine, shell_environment: dict[str, str]
 ) -> None:
-    """The command ends while its standard input is still open and empty."""
+    """An unknown topic is refused while standard input is still open and empty."""
     producer = subprocess.Popen(
         ["fairlead", "produce", "nowhere"],
         env=shell_environment,
@@ -215,7 +215,7 @@ def test_an_unknown_topic_is_refused_before_any_input_is_read(
 
 
 def test_a_missing_partition_is_refused_before_any_input_is_read(fairlead: CommandLine) -> None:
-    """A missing partition is named by its number."""
+    """A missing partition is named by its number before any input is read."""
     fairlead("topic", "create", "narrow")
 
     fairlead("produce", "narrow", "--partition", "7", typed=b"lost?\n", code=3)

@@ -1,4 +1,4 @@
-"""Profiles: names for clusters."""
+"""Profiles: names for clusters on the command line."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from command_line_kit import CommandLine
 
 @pytest.fixture
 def elsewhere(shell_environment: dict[str, str], tmp_path: Path) -> dict[str, str]:
-    """A user with a configuration folder, and no cluster in the environment."""
+    """Return the environment of a user with a configuration folder and no cluster."""
     kept = {name: value for name, value in shell_environment.items() if name != "FAIRLEAD_BOOTSTRAP"}
     return {**kept, "XDG_CONFIG_HOME": str(tmp_path)}
 
 
 @pytest.mark.slow
 def test_a_profile_names_the_cluster(dev_broker: str, elsewhere: dict[str, str], tmp_path: Path) -> None:
-    """The first profile is used, another one by its name; a flag and the variable override it."""
+    """The first profile names the cluster by default; another profile, a flag or the variable overrides it."""
     fairlead = CommandLine(elsewhere)
     assert fairlead("profile", "list") == "\tPROFILE\tBOOTSTRAP\n"
     assert "and is used" in fairlead("profile", "create", "here", "--bootstrap", dev_broker)
@@ -43,7 +43,7 @@ def test_a_profile_names_the_cluster(dev_broker: str, elsewhere: dict[str, str],
 
 
 def test_a_profile_is_forgotten(elsewhere: dict[str, str]) -> None:
-    """Only its name is forgotten; without the profile in use commands address this machine again."""
+    """A cluster of a deleted profile is unaffected, and without a profile commands address this machine."""
     fairlead = CommandLine(elsewhere)
     fairlead("profile", "create", "near", "--bootstrap", "http://127.0.0.1:1")
     created = fairlead("profile", "create", "a far one", "--bootstrap", "http://127.0.0.1:2")
@@ -60,7 +60,7 @@ def test_a_profile_is_forgotten(elsewhere: dict[str, str]) -> None:
 
 
 def test_changes_of_profiles_are_printed_for_programs(elsewhere: dict[str, str]) -> None:
-    """A change is printed in the form of the list."""
+    """A change of profiles is printed for programs in the format of the list."""
     fairlead = CommandLine(elsewhere)
     as_json = ("--output", "json")
     near, far = "http://127.0.0.1:1", "http://127.0.0.1:2"
@@ -80,7 +80,7 @@ def test_changes_of_profiles_are_printed_for_programs(elsewhere: dict[str, str])
 
 
 def test_profiles_that_are_not_there_or_cannot_be_read(elsewhere: dict[str, str], tmp_path: Path) -> None:
-    """Missing profiles are named, with the allowed ones; a broken file is left unchanged."""
+    """A missing profile is named with the existing ones, and an unreadable profile file stays unchanged."""
     fairlead = CommandLine(elsewhere)
     fairlead("profile", "create", 'qu"ote', "--bootstrap", "http://127.0.0.1:1")
     fairlead("profile", "use", "none", code=3)
@@ -107,7 +107,7 @@ def test_profiles_that_are_not_there_or_cannot_be_read(elsewhere: dict[str, str]
 
 @pytest.mark.parametrize("name", ["\U0001f680", "größe", 'qu"ote\\'])
 def test_a_profile_may_have_any_name_that_can_be_read(elsewhere: dict[str, str], name: str) -> None:
-    """Every later command reads the name that `create` wrote."""
+    """A profile that `create` accepts is read by every later command."""
     fairlead = CommandLine(elsewhere)
     fairlead("profile", "create", name, "--bootstrap", "http://127.0.0.1:1")
     listed = json.loads(fairlead("profile", "list", "--output", "json"))
@@ -120,7 +120,7 @@ def test_a_profile_may_have_any_name_that_can_be_read(elsewhere: dict[str, str],
 def test_only_commands_that_use_a_profile_need_it(
     dev_broker: str, elsewhere: dict[str, str], tmp_path: Path
 ) -> None:
-    """Neither the help nor a broker reads the profile, nor does a command with an address."""
+    """A profile is not read by the help, by a broker or by a command with an address."""
     path = tmp_path / "fairlead" / "profiles.toml"
     path.parent.mkdir()
     path.write_text("profiles = 3")
@@ -139,7 +139,7 @@ def test_only_commands_that_use_a_profile_need_it(
 
 
 def test_a_home_is_optional(elsewhere: dict[str, str]) -> None:
-    """A user id without a name, as in containers, has no home; a requested profile is then not found."""
+    """A user without a home directory, as in containers, needs no profile, and a requested one is not found."""
     unshare = ["unshare", "--user", "--map-user=12345"]
     if shutil.which("unshare") is None or subprocess.run([*unshare, "true"], check=False).returncode:
         pytest.skip("no user without a name can be made here")

@@ -17,7 +17,7 @@ NOT_HERE = ("make setup", "source ", "fairlead dev up")
 def test_the_quick_start_works_word_for_word(
     dev_broker: str, dev_ops: str, shell_environment: dict[str, str], tmp_path: Path
 ) -> None:
-    """Every command of the page succeeds, and where the page shows output it is that output."""
+    """Every command of the page succeeds and prints the output that the page shows."""
     page = PAGE.read_text(encoding="utf-8")
     page = page.replace("http://127.0.0.1:9520", dev_broker).replace("http://127.0.0.1:9522", dev_ops)
     answers: list[str] = []
@@ -55,7 +55,7 @@ def test_the_quick_start_works_word_for_word(
 
 
 def test_curl_reads_back_its_record(dev_broker: str, shell_environment: dict[str, str]) -> None:
-    """A record written through JSON is read back through JSON."""
+    """A record that curl wrote as JSON is read back as JSON."""
     script = f"""
     fairlead topic create greetings
     curl -sf -H 'Content-Type: application/json' -d '{{"records": [{{"value": "from curl"}}]}}' \\

@@ -1,4 +1,4 @@
-"""The command line in a real terminal, as a person sees it."""
+"""The command line in a real terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROWS = 400_000
 def test_a_file_shows_its_progress(
     fairlead: CommandLine, shell_environment: dict[str, str], tmp_path: Path, suffix: str
 ) -> None:
-    """A bar has the file's name and size, and ends full; in a pipe standard output has no bar."""
+    """Progress of a file is a bar with its name and size that ends full; in a pipe standard output has no bar."""
     path = written(tmp_path / f"rows{suffix}")
     topic = f"bar{suffix}"
     fairlead("topic", "create", topic)
@@ -37,7 +37,7 @@ def test_a_file_shows_its_progress(
 
 
 def written(path: Path) -> Path:
-    """Write enough rows for a visible bar, in the format of the file's name."""
+    """Write enough rows for a visible progress bar, in the format of the file's name."""
     table = pa.table({"id": pa.array(range(ROWS)), "text": pa.array(["some text"]).take([0] * ROWS)})
     match path.suffix:
         case ".csv":
@@ -54,7 +54,7 @@ def written(path: Path) -> Path:
 
 
 def test_deleting_a_topic_asks(fairlead: CommandLine, shell_environment: dict[str, str]) -> None:
-    """A refused deletion keeps the topic and ends with 1; a confirmed one deletes it."""
+    """A topic is kept, with exit code 1, when its deletion is not confirmed, and deleted otherwise."""
     fairlead("topic", "create", "precious")
 
     with terminal_window(shell_environment, "topic", "delete", "precious") as window:
@@ -74,7 +74,7 @@ def test_deleting_a_topic_asks(fairlead: CommandLine, shell_environment: dict[st
 def test_typed_lines_are_sent_one_by_one_until_ctrl_d(
     fairlead: CommandLine, shell_environment: dict[str, str]
 ) -> None:
-    """A line is stored when Enter is pressed, not when the program ends."""
+    """A record is stored when Enter is pressed, before the program ends."""
     fairlead("topic", "create", "typed")
 
     with terminal_window(shell_environment, "produce", "typed", "-v") as window:
@@ -90,7 +90,7 @@ def test_typed_lines_are_sent_one_by_one_until_ctrl_d(
 
 
 def test_ctrl_c_ends_a_waiting_command(fairlead: CommandLine, shell_environment: dict[str, str]) -> None:
-    """Neither a producer that waits for a line nor a consumer that waits for records holds the terminal."""
+    """A producer that waits for a line and a consumer that waits for records end at Ctrl-C."""
     fairlead("topic", "create", "waiting")
 
     with terminal_window(shell_environment, "produce", "waiting", "-v") as window:

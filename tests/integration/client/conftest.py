@@ -1,4 +1,4 @@
-"""A real broker, in this process or in one of its own, and the address the SDK is given."""
+"""Fixtures of a real broker, in this process or in a process of its own, and the address for the SDK."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ANY_PORT = Endpoint("127.0.0.1", 0)
 
 @pytest.fixture
 async def bootstrap(tmp_path: Path) -> AsyncIterator[str]:
-    """The address of a broker in this process on a fresh data directory."""
+    """Yield the address of a broker in this process with an empty data directory."""
     settings = BrokerSettings(
         data=tmp_path / "data",
         listen=ANY_PORT,
@@ -39,13 +39,13 @@ async def bootstrap(tmp_path: Path) -> AsyncIterator[str]:
 
 @pytest.fixture
 async def admin(bootstrap: str) -> AsyncIterator[Admin]:
-    """An admin client of that broker."""
+    """Yield an admin client of the broker."""
     async with Admin(bootstrap) as admin:
         yield admin
 
 
 class BrokerProcess:
-    """A broker in a process of its own, which a test may kill and start again on the same address."""
+    """A broker in a process of its own, which a test can kill and start again at the same address."""
 
     def __init__(self, data: Path) -> None:
         self._data = data
@@ -54,7 +54,7 @@ class BrokerProcess:
         self.url = ""
 
     async def start(self) -> None:
-        """Start the process and return when it serves."""
+        """Start the process and return when the broker is ready."""
         self._process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "fairlead_broker", "--data", str(self._data), "--listen", self._listen,
             "--peer-listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", "--output", "json",
@@ -71,7 +71,7 @@ class BrokerProcess:
         await self._end(signal.SIGKILL)
 
     async def stop(self) -> None:
-        """Stop the process in order."""
+        """Stop the process gracefully."""
         await self._end(signal.SIGTERM)
 
     async def _end(self, number: signal.Signals) -> None:
@@ -83,7 +83,7 @@ class BrokerProcess:
 
 @pytest.fixture
 async def process(tmp_path: Path) -> AsyncIterator[BrokerProcess]:
-    """A broker process that serves."""
+    """Yield a broker process that is ready."""
     broker = BrokerProcess(tmp_path / "data")
     await broker.start()
     try:

@@ -1,4 +1,4 @@
-"""Administration of a real broker."""
+"""The admin client against a real broker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fairlead.errors import (
 
 
 async def test_a_created_topic_can_be_written_at_once(bootstrap: str, admin: Admin) -> None:
-    """Creation returns when every partition has a leader."""
+    """A new topic has a leader for every partition when its creation returns."""
     created = await admin.create_topic("flights", partitions=12, config={"segment.bytes": 1 << 20})
     metadata = await admin.metadata(["flights"])
 
@@ -44,7 +44,7 @@ async def test_a_topic_tells_all_its_partitions_while_it_is_created(bootstrap: s
 
 
 async def test_the_same_topic_again_is_accepted(admin: Admin) -> None:
-    """The same specification is accepted, and another one is refused."""
+    """A topic that exists is accepted with the same specification and refused with another."""
     first = await admin.create_topic("flights", partitions=2)
     again = await admin.create_topic("flights", partitions=2)
 
@@ -54,7 +54,7 @@ async def test_the_same_topic_again_is_accepted(admin: Admin) -> None:
 
 
 async def test_a_dry_run_creates_nothing(admin: Admin) -> None:
-    """A dry run only checks the request."""
+    """A dry run checks the request and creates no topic."""
     await admin.create_topic("flights", dry_run=True)
 
     assert await admin.list_topics() == []
@@ -63,7 +63,7 @@ async def test_a_dry_run_creates_nothing(admin: Admin) -> None:
 
 
 async def test_topics_are_listed_over_pages(admin: Admin) -> None:
-    """A list has all topics in order of names, over any number of pages."""
+    """Topics are listed completely and in order of their names, over any number of pages."""
     names = [f"topic-{index:03}" for index in range(120)]
     for name in names:
         await admin.create_topic(name, wait=False)
@@ -72,7 +72,7 @@ async def test_topics_are_listed_over_pages(admin: Admin) -> None:
 
 
 async def test_topics_are_changed_and_deleted(admin: Admin) -> None:
-    """Configuration, growth, reset by None, deletion."""
+    """A topic's configuration is changed and reset by None, its partitions grow, and the topic is deleted."""
     await admin.create_topic("flights")
     altered = await admin.alter_topic("flights", partitions=3, config={"max.message.bytes": 5000})
     assert (altered.partitions, altered.config["max.message.bytes"].value) == (3, "5000")
@@ -89,7 +89,7 @@ async def test_topics_are_changed_and_deleted(admin: Admin) -> None:
 
 
 async def test_another_topic_of_the_name_is_left_alone(admin: Admin) -> None:
-    """A topic id beside the name keeps a change from a later topic of the name."""
+    """A topic id in addition to the name protects a later topic of the same name from the change."""
     first = await admin.create_topic("flights")
     await admin.delete_topic("flights", topic_id=first.topic_id)
     second = await admin.create_topic("flights")
@@ -102,13 +102,13 @@ async def test_another_topic_of_the_name_is_left_alone(admin: Admin) -> None:
 
 
 async def test_unsupported_configuration_is_refused(admin: Admin) -> None:
-    """A configuration without effect is never accepted."""
+    """A topic setting without effect is refused."""
     with pytest.raises(InvalidConfigError, match="not supported yet"):
         await admin.create_topic("flights", config={"cleanup.policy": "compact"})
 
 
 async def test_the_cluster_is_described(bootstrap: str, admin: Admin) -> None:
-    """The description has ids, brokers and versions."""
+    """A cluster is described with ids, brokers and versions."""
     cluster = await admin.cluster()
     versions = await admin.versions()
     [broker] = await admin.brokers()
@@ -120,7 +120,7 @@ async def test_the_cluster_is_described(bootstrap: str, admin: Admin) -> None:
 
 
 async def test_offsets_of_a_partition(bootstrap: str, admin: Admin) -> None:
-    """The earliest and latest offset of a partition, and the offset at a time."""
+    """Offsets of a partition are returned for earliest, latest and a time."""
     await admin.create_topic("flights", partitions=2)
     async with Producer(bootstrap) as producer:
         for _ in range(3):
@@ -140,7 +140,7 @@ async def test_offsets_of_a_partition(bootstrap: str, admin: Admin) -> None:
 
 
 async def test_names_are_checked_before_any_call(admin: Admin) -> None:
-    """A name that cannot exist never becomes part of a path."""
+    """A topic name that cannot exist is refused before it becomes part of a path."""
     for name in ("", ".", "..", "a/b", "a" * 250, "\u00e9t\u00e9"):
         with pytest.raises(InvalidTopicNameError):
             await admin.create_topic(name)
@@ -149,7 +149,7 @@ async def test_names_are_checked_before_any_call(admin: Admin) -> None:
 
 
 async def test_an_unreachable_cluster_is_refused_in_time() -> None:
-    """The time allowed for retries bounds the call."""
+    """An unreachable cluster fails the call within the time allowed for retries."""
     async with Admin("http://127.0.0.1:1", retry_timeout="100ms") as admin:
         with pytest.raises(UnreachableError, match=r"http://127\.0\.0\.1:1"):
             await admin.versions()

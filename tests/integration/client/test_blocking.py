@@ -19,7 +19,7 @@ Apart = Callable[[Callable[[str], None]], Awaitable[None]]
 
 @pytest.fixture
 async def apart(bootstrap: str) -> Apart:
-    """Run a scenario in a thread with the broker's address: the broker lives on this test's loop."""
+    """Return a function that runs a scenario in a thread, because the broker runs on the test's event loop."""
 
     def run(scenario: Callable[[str], None]) -> Awaitable[None]:
         return asyncio.to_thread(scenario, bootstrap)
@@ -28,7 +28,7 @@ async def apart(bootstrap: str) -> Apart:
 
 
 def ten_records(bootstrap: str) -> None:
-    """Fill a topic of one partition, with one batch."""
+    """Create a topic of one partition with one batch of ten records."""
     with Admin(bootstrap) as admin:
         admin.create_topic("flights", partitions=1)
     with Producer(bootstrap, linger_ms=60_000) as producer:
@@ -37,7 +37,7 @@ def ten_records(bootstrap: str) -> None:
 
 
 async def test_records_there_and_back(apart: Apart) -> None:
-    """Sent one by one, in order of a key, and read by a for loop; deliveries know their offsets."""
+    """Records of one key are sent one by one and read in order by a for loop, and deliveries have their offsets."""
 
     def scenario(bootstrap: str) -> None:
         with Admin(bootstrap) as admin:
@@ -57,7 +57,7 @@ async def test_records_there_and_back(apart: Apart) -> None:
 
 
 async def test_several_threads_share_a_producer(apart: Apart) -> None:
-    """Each thread's records stay in its order, and leaving the block waits for all of them."""
+    """Records of several threads keep the order of each thread, and leaving the block waits for all of them."""
 
     def scenario(bootstrap: str) -> None:
         with Admin(bootstrap) as admin:
@@ -84,7 +84,7 @@ async def test_several_threads_share_a_producer(apart: Apart) -> None:
 
 
 async def test_headers_are_those_of_the_call(apart: Apart) -> None:
-    """A header list may be reused for the next record before the loop has handled the previous one."""
+    """Headers of a record stay as given, although the list is reused before the loop has handled the record."""
 
     def scenario(bootstrap: str) -> None:
         with Admin(bootstrap) as admin:
@@ -103,7 +103,7 @@ async def test_headers_are_those_of_the_call(apart: Apart) -> None:
 
 
 async def test_tables_and_batches(apart: Apart) -> None:
-    """A table is sent as it is and read back as Arrow."""
+    """A table is sent as one batch and read back as Arrow."""
 
     def scenario(bootstrap: str) -> None:
         with Admin(bootstrap) as admin:
@@ -133,7 +133,7 @@ async def test_tables_and_batches(apart: Apart) -> None:
 
 
 async def test_a_group_with_callbacks_that_call_the_consumer(apart: Apart) -> None:
-    """Callbacks run in a thread of their own; leaving commits the processed records."""
+    """A consumer runs its callbacks in a separate thread and commits the processed records on leaving the block."""
 
     def scenario(bootstrap: str) -> None:
         ten_records(bootstrap)
@@ -157,7 +157,7 @@ async def test_a_group_with_callbacks_that_call_the_consumer(apart: Apart) -> No
 
 
 async def test_a_plain_callback_may_return_an_awaitable(apart: Apart) -> None:
-    """A coroutine from a lambda is awaited."""
+    """A coroutine that a plain callback returns is awaited."""
 
     def scenario(bootstrap: str) -> None:
         told: list[frozenset[TopicPartition]] = []
@@ -177,7 +177,7 @@ async def test_a_plain_callback_may_return_an_awaitable(apart: Apart) -> None:
 
 
 async def test_a_callback_may_close_a_closing_consumer(apart: Apart) -> None:
-    """The call in the callback returns at once, also in another thread; the first close commits and leaves."""
+    """A consumer's close in a callback returns at once during another close, which commits and leaves the group."""
 
     def scenario(bootstrap: str) -> None:
         ten_records(bootstrap)
@@ -206,7 +206,7 @@ async def test_a_callback_may_close_a_closing_consumer(apart: Apart) -> None:
 
 
 async def test_a_callback_cannot_close_its_consumer(apart: Apart) -> None:
-    """A close inside a callback would wait for itself: the reader gets the error, and the consumer goes on."""
+    """A consumer cannot be closed in its own callback: the reader gets an error, and the consumer continues."""
 
     def scenario(bootstrap: str) -> None:
         ten_records(bootstrap)
@@ -234,7 +234,7 @@ async def test_a_callback_cannot_close_its_consumer(apart: Apart) -> None:
 
 
 def ends(call: Callable[[], None]) -> bool:
-    """Return whether a call ends in a thread, which a call that waits for itself never does."""
+    """Return whether a call in a thread returns, which a call that waits for itself never does."""
     thread = threading.Thread(target=call, daemon=True)
     thread.start()
     thread.join(30)
@@ -242,7 +242,7 @@ def ends(call: Callable[[], None]) -> bool:
 
 
 async def test_a_seek_leaves_the_batch_whose_records_are_taken(apart: Apart) -> None:
-    """After a seek the next record is the sought one, not the rest of the batch."""
+    """A seek within a batch makes the sought record the next one."""
 
     def scenario(bootstrap: str) -> None:
         ten_records(bootstrap)
@@ -263,7 +263,7 @@ async def test_a_seek_leaves_the_batch_whose_records_are_taken(apart: Apart) -> 
 
 
 async def test_a_pause_keeps_the_rest_of_the_batch_whose_records_are_taken(apart: Apart) -> None:
-    """The rest of the batch is delivered after `resume`."""
+    """The remaining records of a batch are delivered after a pause and `resume`."""
 
     def scenario(bootstrap: str) -> None:
         ten_records(bootstrap)
@@ -283,7 +283,7 @@ async def test_a_pause_keeps_the_rest_of_the_batch_whose_records_are_taken(apart
 
 
 async def test_an_aborted_producer_sends_nothing_more(apart: Apart) -> None:
-    """Lingering records are not sent, later sends are refused, and leaving the block does nothing more."""
+    """An aborted producer drops its lingering records, refuses later sends and ends its block without a flush."""
 
     def scenario(bootstrap: str) -> None:
         with Admin(bootstrap) as admin:
@@ -306,7 +306,7 @@ async def test_an_aborted_producer_sends_nothing_more(apart: Apart) -> None:
 
 
 async def test_a_record_of_a_wrong_type_is_not_lost_in_silence(apart: Apart) -> None:
-    """A failure after the queue is raised by its delivery and by a flush; the other records are sent."""
+    """A record of a wrong type fails its delivery and the flush, and all other records are sent."""
 
     def scenario(bootstrap: str) -> None:
         with Admin(bootstrap) as admin:
@@ -325,7 +325,7 @@ async def test_a_record_of_a_wrong_type_is_not_lost_in_silence(apart: Apart) -> 
 
 
 async def test_failures_are_raised_where_they_are_waited_for(apart: Apart) -> None:
-    """Failures are raised by the call, by `result`, or by `flush` and the end of the block; never lost, never twice."""
+    """Failures of a producer are raised exactly once: by the call, by `result`, by `flush` or at the block's end."""
 
     def scenario(bootstrap: str) -> None:
         with Admin(bootstrap) as admin:
@@ -355,7 +355,7 @@ async def test_failures_are_raised_where_they_are_waited_for(apart: Apart) -> No
 
 
 def test_an_unreachable_cluster_ends_the_start_and_its_thread() -> None:
-    """The start fails in time, with the error of the async client, and no thread is left."""
+    """An unreachable cluster fails the start in time, with the async client's error, and leaves no thread."""
     before = threading.active_count()
     with (
         pytest.raises(errors.UnreachableError),
@@ -371,7 +371,7 @@ def test_an_unreachable_cluster_ends_the_start_and_its_thread() -> None:
     [(Admin, fairlead.Admin), (Producer, fairlead.Producer), (Consumer, fairlead.Consumer)],
 )
 def test_nothing_public_is_missing(blocking: type, client: type) -> None:
-    """Every public name of the async client exists, with its arguments and its documentation."""
+    """Every public name of the async client exists in the blocking client with its arguments and documentation."""
 
     def public(of: type) -> Iterator[str]:
         return (name for name in dir(of) if not name.startswith("_"))

@@ -1,4 +1,4 @@
-"""The SDK against three brokers: changes of leaders and brokers, and calls that any broker forwards."""
+"""The SDK against three brokers: changes of leaders and brokers, and requests that any broker forwards."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def url(cluster: Cluster, broker: int) -> str:
 
 
 async def read_to_the_end(bootstrap: str | list[str], topic: str = "flights") -> dict[int, list[int]]:
-    """Return the numbers in each partition, in order."""
+    """Return the numbers stored in each partition, in order."""
     found: dict[int, list[int]] = defaultdict(list)
     async with Consumer(bootstrap) as consumer:
         await consumer.assign(topic=topic)
@@ -42,7 +42,7 @@ async def read_to_the_end(bootstrap: str | list[str], topic: str = "flights") ->
 
 
 async def test_a_topic_is_created_through_any_broker(cluster: Cluster) -> None:
-    """A broker does not know the settings of another: the SDK asks the one with the setting."""
+    """A topic is created by its first record through any broker that has the setting."""
     for broker in list(cluster.brokers):
         await cluster.stop(broker)
     await cluster.start(*range(3), config_values={"auto.create.topics.enable": True})
@@ -53,7 +53,7 @@ async def test_a_topic_is_created_through_any_broker(cluster: Cluster) -> None:
 
 
 async def test_leader_changes_neither_lose_nor_repeat_nor_reorder(cluster: Cluster) -> None:
-    """Brokers stop, come back and lose their leases while a producer writes and a consumer reads along."""
+    """Records are neither lost, repeated nor reordered while brokers stop, return and lose their leases."""
     topic_id = await cluster.topic("flights", partitions=PARTITIONS)
     bootstrap = [url(cluster, broker) for broker in cluster.brokers]
     seen: dict[int, list[int]] = defaultdict(list)
@@ -68,7 +68,7 @@ async def test_leader_changes_neither_lose_nor_repeat_nor_reorder(cluster: Clust
                     return
 
     async def change(row: int) -> None:
-        """Take the leadership of partition 0 from its leader, in order or without warning."""
+        """Take the leadership of partition 0 from its leader, by a graceful stop or without warning."""
         leader = cluster.leader(topic_id)
         assert leader is not None
         epoch = cluster.record(topic_id).leader_epoch
@@ -99,7 +99,7 @@ async def test_leader_changes_neither_lose_nor_repeat_nor_reorder(cluster: Clust
 
 
 async def test_one_broker_is_enough_to_find_the_others(cluster: Cluster) -> None:
-    """Each broker leads to the others, and may then go away."""
+    """A broker of the bootstrap list leads to all other brokers, and may stop afterwards."""
     await cluster.topic("flights", partitions=PARTITIONS)
     for broker in (1, 2, 3):
         async with Producer(url(cluster, broker)) as producer:
@@ -119,7 +119,7 @@ async def test_one_broker_is_enough_to_find_the_others(cluster: Cluster) -> None
 
 
 async def test_any_broker_takes_admin_calls(cluster: Cluster) -> None:
-    """A change through any broker shows at every other at once, whichever is the controller."""
+    """A change through any broker is visible at every other broker at once."""
     for broker in cluster.brokers:
         async with Admin(url(cluster, broker)) as admin:
             name = f"by-{broker}"
@@ -146,7 +146,7 @@ async def test_any_broker_takes_admin_calls(cluster: Cluster) -> None:
 
 
 async def test_unchanged_metadata_is_not_sent_again(cluster: Cluster) -> None:
-    """The tag of one broker is valid at another; a change is present after the next refresh."""
+    """Unchanged metadata is not sent again, because every broker knows the tag; a refresh returns a change."""
     await cluster.topic("flights", partitions=PARTITIONS)
     addresses = tuple(url(cluster, broker) for broker in cluster.brokers)
     async with Transport(ConnectionSettings(bootstrap=addresses)) as transport:
@@ -173,9 +173,9 @@ async def test_unchanged_metadata_is_not_sent_again(cluster: Cluster) -> None:
 
 
 async def test_a_reader_learns_of_records_lost_by_an_unclean_election(cluster: Cluster) -> None:
-    """The error has the next offset: the reader neither skips nor repeats anything by itself.
+    """A consumer gets an error with the next offset after an unclean election and skips nothing by itself.
 
-    The producer gets an error too, for its first batch after the lost ones.
+    The producer gets an error too, for its first batch after the lost records.
     """
     await cluster.controller.alter_cluster_config({"unclean.leader.election.delay.ms": 500})
     topic_id = await cluster.topic("flights", min_insync_replicas=1, unclean_leader_election_enable=True)
@@ -214,7 +214,7 @@ async def test_a_reader_learns_of_records_lost_by_an_unclean_election(cluster: C
 
 
 async def test_records_wait_for_replicas_that_come_back(cluster: Cluster) -> None:
-    """Sends with too few in-sync replicas are retried until the delivery timeout, whose error has the cause."""
+    """Records with too few in-sync replicas are retried until the delivery timeout, whose error has the cause."""
     topic_id = await cluster.topic("flights", min_insync_replicas=3)
     addresses = [url(cluster, broker) for broker in cluster.brokers]
     async with Producer(addresses) as producer, Producer(addresses, delivery_timeout="1s") as hasty:

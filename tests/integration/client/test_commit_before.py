@@ -1,4 +1,4 @@
-"""`commit="before"`: a batch that is committed and not delivered yet, and the events in between."""
+"""`commit="before"`: events between the commit of a batch and its delivery."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PLACE, OTHER = TopicPartition("flights", 0), TopicPartition("flights", 1)
 
 
 async def fill(bootstrap: str, place: TopicPartition, count: int) -> None:
-    """Store so many numbers, ten a batch."""
+    """Store `count` numbers, ten a batch."""
     async with Producer(bootstrap) as producer:
         for base in range(0, count, 10):
             values = [b"%d" % number for number in range(base, base + 10)]
@@ -40,12 +40,12 @@ async def committed(admin: Admin) -> int | None:
 async def taking_while(
     consumer: Consumer, act: Callable[[asyncio.Task[ConsumerBatch]], object]
 ) -> asyncio.Task[ConsumerBatch]:
-    """Begin a take, and act in the turn of the loop in which its batch begins to be committed."""
+    """Begin a take, and call `act` in the turn of the event loop in which the commit of its batch begins."""
     loop = asyncio.get_running_loop()
     taking, acted = loop.create_task(take(consumer)), asyncio.Event()
 
     def act_in_time() -> None:
-        """Look again in the next turn until there is a batch that waits for its commit."""
+        """Check in each turn of the event loop whether a batch waits for its commit."""
         before = consumer._commit_before
         assert before is not None
         if before.held is None:
@@ -68,14 +68,14 @@ async def topic(admin: Admin, bootstrap: str) -> None:
 
 @pytest.fixture
 def member(bootstrap: str) -> Callable[[], Consumer]:
-    """Makes consumers of the group."""
+    """Return a factory of consumers of the group."""
     return lambda: Consumer(bootstrap, group="g", topics="flights", commit="before", session_timeout="3s")
 
 
 async def test_a_batch_whose_partition_is_paused_is_kept_until_it_is_resumed(
     member: Callable[[], Consumer], admin: Admin, bootstrap: str
 ) -> None:
-    """Other partitions continue; the commit of the batch is taken back, as it was not delivered."""
+    """A batch of a paused partition is kept and its commit reverted, while other partitions continue."""
     async with member() as consumer:
         taking = await taking_while(consumer, lambda _: consumer.pause(PLACE))
         await fill(bootstrap, OTHER, 10)
@@ -92,10 +92,10 @@ async def test_a_batch_whose_partition_is_paused_is_kept_until_it_is_resumed(
 async def test_a_reader_that_gave_up_and_paused_gets_the_batch_after_resuming(
     member: Callable[[], Consumer],
 ) -> None:
-    """The batch is delivered once, before the following ones."""
+    """A batch is delivered once, before later batches, after a cancelled take, a pause and `resume`."""
 
     def give_up(taking: asyncio.Task[ConsumerBatch]) -> None:
-        """Cancel the take, and pause the partition."""
+        """Cancel the take and pause the partition."""
         taking.cancel()
         consumer.pause(PLACE)
 
@@ -111,7 +111,7 @@ async def test_a_reader_that_gave_up_and_paused_gets_the_batch_after_resuming(
 
 
 async def test_a_seek_of_a_paused_partition_counts(member: Callable[[], Consumer]) -> None:
-    """The kept part of a paused partition is not delivered after a seek."""
+    """A batch that was kept for a paused partition is not delivered after a seek."""
     async with member() as consumer:
         taking = await taking_while(consumer, lambda _: consumer.pause(PLACE))
         await consumer.seek(PLACE, 20)
@@ -125,7 +125,7 @@ async def test_a_seek_of_a_paused_partition_counts(member: Callable[[], Consumer
 async def test_an_undelivered_batch_moves_with_its_paused_partition(
     member: Callable[[], Consumer], admin: Admin
 ) -> None:
-    """The next owner of the partition begins with that batch."""
+    """A batch that was not delivered is the first one for the next owner of its paused partition."""
     async with member() as consumer:
         taking = await taking_while(consumer, lambda _: consumer.pause(PLACE))
         async with member() as other:
@@ -143,7 +143,7 @@ async def test_an_undelivered_batch_moves_with_its_paused_partition(
 async def test_the_rest_of_an_interrupted_batch_is_not_skipped(
     member: Callable[[], Consumer], admin: Admin, way: str
 ) -> None:
-    """A reader left inside a batch: the next one begins after the last record that was taken."""
+    """The next member begins after the last delivered record of a batch that its consumer left inside."""
     with suppress(RuntimeError):
         async with member() as consumer:
             async for record in consumer.records():
@@ -158,14 +158,14 @@ async def test_the_rest_of_an_interrupted_batch_is_not_skipped(
     assert await committed(admin) == 14
     async with member() as consumer:
         assert (await take(consumer)).base_offset == 14
-        # Only undelivered records: a later commit of the program stays.
+        # Only undelivered records are reverted: a later commit of the program stays.
         await consumer.seek(PLACE, 3)
     assert await committed(admin) == 20
 
 
 @pytest.mark.parametrize("commit", ["after", "before", "manual"])
 async def test_two_takes_at_once_are_refused_and_lose_nothing(bootstrap: str, commit: str) -> None:
-    """The first take goes on, and gets every batch."""
+    """A second take at the same time is refused, and the first one receives every batch."""
     offsets: list[int] = []
 
     async def read(consumer: Consumer) -> None:
@@ -186,7 +186,7 @@ async def test_two_takes_at_once_are_refused_and_lose_nothing(bootstrap: str, co
 async def test_a_member_unknown_to_the_group_joins_again(
     member: Callable[[], Consumer], admin: Admin
 ) -> None:
-    """After its session ended, the reader waits for the partitions, and misses no batch."""
+    """A member that is unknown to its group after its session joins again and misses no batch."""
     async with member() as consumer:
         assert (await take(consumer)).base_offset == 0
         assert consumer._session is not None

@@ -1,4 +1,4 @@
-"""Consuming from a real broker."""
+"""The consumer against a real broker."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ START = datetime(2013, 1, 1, tzinfo=UTC)
 
 
 def at(partition: int, topic: str = "flights") -> TopicPartition:
-    """Return a partition of the topic that these tests read."""
+    """Return a partition of the topic that these tests use."""
     return TopicPartition(topic, partition)
 
 
@@ -40,19 +40,19 @@ async def fill(bootstrap: str, count: int, partition: int = 0, first: int = 0) -
 
 
 async def read(consumer: Consumer) -> list[int]:
-    """Return the values between the positions and the ends, as numbers."""
+    """Return the values between the positions and the end offsets, as numbers."""
     until = await consumer.end_offsets()
     return [int(record.value or b"") async for record in consumer.records(until=until)]
 
 
 @pytest.fixture(autouse=True)
 async def topic(admin: Admin) -> None:
-    """The topic `flights` with two partitions."""
+    """Create the topic `flights` with two partitions."""
     await admin.create_topic("flights", partitions=2)
 
 
 async def test_a_reader_without_partitions_is_refused(bootstrap: str) -> None:
-    """It would wait for ever; a name in the place of partitions is refused too, and an empty list may be assigned."""
+    """A consumer without partitions is refused instead of waiting for ever, and so is a topic name as partitions."""
     async with Consumer(bootstrap) as consumer:
         with pytest.raises(SettingError) as empty:
             await consumer.next_batch()
@@ -67,7 +67,7 @@ async def test_a_reader_without_partitions_is_refused(bootstrap: str) -> None:
 
 
 async def test_a_topic_is_read_from_its_beginning(bootstrap: str) -> None:
-    """All partitions, each in order."""
+    """Records of all partitions of a topic are read from the beginning, in order within each partition."""
     await fill(bootstrap, 50, partition=0)
     await fill(bootstrap, 30, partition=1, first=100)
     async with Consumer(bootstrap) as consumer:
@@ -79,7 +79,7 @@ async def test_a_topic_is_read_from_its_beginning(bootstrap: str) -> None:
 
 
 async def test_arrow_batches_have_their_offsets(bootstrap: str) -> None:
-    """Arrow batches are the stored ones, with offset, key, value, timestamp and headers."""
+    """Arrow batches are the stored batches, with offset, key, value, timestamp and headers."""
     await fill(bootstrap, 25)
     async with Consumer(bootstrap) as consumer:
         await consumer.assign([at(0)])
@@ -97,7 +97,7 @@ async def test_arrow_batches_have_their_offsets(bootstrap: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("offset", [0, 3, 10, 19, 20, 24, 25])
 async def test_reading_begins_exactly_at_the_offset(bootstrap: str, offset: int) -> None:
-    """In the middle of a batch, records below the offset are not delivered."""
+    """Records below the offset at which reading begins are not delivered, also inside a batch."""
     await fill(bootstrap, 25)
     async with Consumer(bootstrap) as consumer:
         await consumer.assign([at(0)])
@@ -108,7 +108,7 @@ async def test_reading_begins_exactly_at_the_offset(bootstrap: str, offset: int)
 
 
 async def test_seeking_by_time_finds_the_first_record_at_or_after_it(bootstrap: str) -> None:
-    """To the microsecond; a time after the last record means the end."""
+    """A seek by time finds the first record at or after it to the microsecond, or the end after the last record."""
     await fill(bootstrap, 25)
     async with Consumer(bootstrap) as consumer:
         await consumer.assign([at(0)])
@@ -124,7 +124,7 @@ async def test_seeking_by_time_finds_the_first_record_at_or_after_it(bootstrap: 
 
 
 async def test_seeking_to_the_ends(bootstrap: str) -> None:
-    """Seeking to earliest and latest works, also back and forth during a prefetch."""
+    """A seek to earliest or latest works in both directions during a prefetch."""
     await fill(bootstrap, 100)
     async with Consumer(bootstrap) as consumer:
         await consumer.assign([at(0)])
@@ -140,7 +140,7 @@ async def test_seeking_to_the_ends(bootstrap: str) -> None:
 
 
 async def test_reading_stops_at_the_end_of_its_start(bootstrap: str) -> None:
-    """Later records are left for the next read, and the position is the next offset."""
+    """Records that are stored after the read began are left for the next read, and the position is the next offset."""
     await fill(bootstrap, 20)
     async with Consumer(bootstrap) as consumer:
         await consumer.assign(topic="flights")
@@ -153,7 +153,7 @@ async def test_reading_stops_at_the_end_of_its_start(bootstrap: str) -> None:
 
 
 async def test_reading_stops_in_the_middle_of_a_batch(bootstrap: str) -> None:
-    """An end between two records of one batch is kept exactly."""
+    """An end offset between two records of one batch is exact."""
     await fill(bootstrap, 30)
     async with Consumer(bootstrap) as consumer:
         await consumer.assign([at(0)])
@@ -164,7 +164,7 @@ async def test_reading_stops_in_the_middle_of_a_batch(bootstrap: str) -> None:
 
 
 async def test_new_records_wake_a_waiting_reader(bootstrap: str) -> None:
-    """A long poll ends when a record is stored, long before its wait is over."""
+    """A long poll ends when a record is stored, long before its timeout."""
     async with Consumer(bootstrap, fetch_wait_max="60s") as consumer:
         await consumer.assign(topic="flights", start="latest")
         async with asyncio.TaskGroup() as tasks, asyncio.timeout(10):
@@ -177,7 +177,7 @@ async def test_new_records_wake_a_waiting_reader(bootstrap: str) -> None:
 
 
 async def test_a_quiet_partition_does_not_delay_a_busy_one(bootstrap: str) -> None:
-    """A waiting poll of one partition delays no other: records of another are delivered at once."""
+    """A long poll of a quiet partition does not delay records of other partitions."""
     await fill(bootstrap, 2_000, partition=0)
     async with Consumer(bootstrap, fetch_wait_max="60s", partition_fetch_bytes_max=20_000) as consumer:
         await consumer.assign(topic="flights")
@@ -186,7 +186,7 @@ async def test_a_quiet_partition_does_not_delay_a_busy_one(bootstrap: str) -> No
 
 
 async def test_a_small_prefetch_still_reads_everything(bootstrap: str) -> None:
-    """The bound is on memory, not on the readable records."""
+    """A small prefetch limit bounds memory and not the records that are read."""
     await fill(bootstrap, 500, partition=0)
     await fill(bootstrap, 500, partition=1, first=500)
     async with Consumer(
@@ -199,7 +199,7 @@ async def test_a_small_prefetch_still_reads_everything(bootstrap: str) -> None:
 
 @pytest.mark.parametrize("way", ["pause", "until"])
 async def test_fetched_records_of_other_partitions_do_not_block_a_partition(bootstrap: str, way: str) -> None:
-    """Records of a paused or unread partition fill the prefetch, and the others are read all the same."""
+    """Prefetched records of a paused or unread partition do not block other partitions."""
     for partition in range(2):
         await fill(bootstrap, 100, partition, first=100 * partition)
     async with Consumer(bootstrap, prefetch_bytes=1, partition_fetch_bytes_max=2_000) as consumer:
@@ -215,21 +215,21 @@ async def test_fetched_records_of_other_partitions_do_not_block_a_partition(boot
 
 
 async def filled(consumer: Consumer) -> None:
-    """Wait until records of both partitions were prefetched."""
+    """Wait until records of both partitions are prefetched."""
     async with asyncio.timeout(30):
         while not all(cursor.buffered_bytes for cursor in consumer._prefetch.cursors.values()):
             await consumer.end_offsets()
 
 
 async def test_pausing_takes_effect_at_the_next_record(bootstrap: str) -> None:
-    """The rest of the batch is delivered after `resume`, once and in order."""
+    """A pause takes effect at the next record, and the rest of the batch is delivered later, once and in order."""
     await fill(bootstrap, 20)
     async with Consumer(bootstrap) as consumer:
         await consumer.assign([at(0)])
         got: list[int] = []
 
         async def take_records() -> None:
-            """Take records, and pause at the fourth one."""
+            """Take records, and pause at the fourth record."""
             async for record in consumer.records():
                 got.append(record.offset)
                 if record.offset == 3:
@@ -248,7 +248,7 @@ async def test_pausing_takes_effect_at_the_next_record(bootstrap: str) -> None:
 
 
 async def test_an_empty_take_is_a_timeout(bootstrap: str) -> None:
-    """`next_batch` with a timeout returns None, and the consumer goes on."""
+    """A consumer returns None from `next_batch` after its timeout and continues."""
     async with Consumer(bootstrap) as consumer:
         await consumer.assign(topic="flights")
         assert await consumer.next_batch(timeout="50ms") is None
@@ -259,7 +259,7 @@ async def test_an_empty_take_is_a_timeout(bootstrap: str) -> None:
 
 
 async def test_an_offset_outside_the_log_is_an_error_by_default(bootstrap: str) -> None:
-    """No record is skipped silently: the error names the remedy, and a seek works."""
+    """An offset outside the log is an error that names the remedy, and a seek works afterwards."""
     await fill(bootstrap, 5)
     async with Consumer(bootstrap) as consumer:
         await consumer.assign([at(0)], start=99)
@@ -275,7 +275,7 @@ async def test_an_offset_outside_the_log_is_an_error_by_default(bootstrap: str) 
 async def test_an_offset_outside_the_log_follows_the_policy(
     bootstrap: str, policy: str, expected: list[int]
 ) -> None:
-    """Earliest begins at the log start, latest waits for new records."""
+    """An offset outside the log is reset by the policy: earliest to the log start, latest to new records."""
     await fill(bootstrap, 5)
     async with Consumer(bootstrap, offset_policy=policy) as consumer:
         await consumer.assign([at(0)], start=99)
@@ -295,7 +295,7 @@ async def test_an_offset_outside_the_log_follows_the_policy(
 
 
 async def test_a_failing_partition_is_reported_once_and_the_others_continue(bootstrap: str) -> None:
-    """One partition out of range does not stop the reading of the other."""
+    """A partition whose offset is out of range is reported once and does not stop another partition."""
     await fill(bootstrap, 10, partition=1)
     async with Consumer(bootstrap) as consumer:
         await consumer.assign(topic="flights")
@@ -331,7 +331,7 @@ async def test_a_new_assignment_replaces_the_old_one(bootstrap: str) -> None:
 
 
 async def test_partitions_that_a_topic_has_just_grown_are_found(bootstrap: str, admin: Admin) -> None:
-    """New partitions of a topic can be assigned and asked for offsets, although the metadata is older."""
+    """New partitions of a topic can be assigned and asked for offsets before the metadata is refreshed."""
     async with Consumer(bootstrap) as consumer:
         await consumer.assign(topic="flights")
         await admin.alter_topic("flights", partitions=3)
@@ -345,7 +345,7 @@ async def test_partitions_that_a_topic_has_just_grown_are_found(bootstrap: str, 
 
 
 async def test_wrong_assignments_are_refused_by_name(bootstrap: str) -> None:
-    """Unknown topics and partitions, and invalid positions, are refused by name."""
+    """An unknown topic, an unknown partition or an invalid position is refused by name."""
     async with Consumer(bootstrap) as consumer:
         with pytest.raises(TopicNotFoundError, match="trains"):
             await consumer.assign(topic="trains")
@@ -361,7 +361,7 @@ async def test_wrong_assignments_are_refused_by_name(bootstrap: str) -> None:
 
 
 async def test_a_deleted_topic_is_an_error_for_its_reader(bootstrap: str, admin: Admin) -> None:
-    """The error replaces an endless wait."""
+    """A deleted topic fails the read instead of an endless wait."""
     async with Consumer(bootstrap) as consumer:
         await consumer.assign(topic="flights")
         await consumer.next_batch(timeout="50ms")
@@ -371,7 +371,7 @@ async def test_a_deleted_topic_is_an_error_for_its_reader(bootstrap: str, admin:
 
 
 async def test_a_consumer_that_is_started_again_continues_at_its_position(bootstrap: str) -> None:
-    """It continues after the record in hand; requests of the closed consumer delay nothing."""
+    """A consumer that is started again continues after the last delivered record, undelayed by its old requests."""
     await fill(bootstrap, 20)
     consumer = Consumer(bootstrap)
     async with consumer:
@@ -381,7 +381,7 @@ async def test_a_consumer_that_is_started_again_continues_at_its_position(bootst
                 break
     async with consumer:
         assert await read(consumer) == list(range(4, 20))
-        # Its long poll is under way when the consumer is closed.
+        # A long poll is under way when the consumer is closed.
         assert await consumer.next_batch(timeout="100ms") is None
     async with consumer:
         await fill(bootstrap, 10, first=20)
@@ -392,7 +392,7 @@ async def test_a_consumer_that_is_started_again_continues_at_its_position(bootst
 
 
 async def test_a_consumer_is_started_once(bootstrap: str) -> None:
-    """A second start is refused, because it would leave the first member's partitions unread; the consumer goes on."""
+    """A second start of a consumer is refused, and the consumer continues with the partitions of the first start."""
     await fill(bootstrap, 10)
     consumer = await Consumer(bootstrap, group="g", topics="flights").start()
     try:
@@ -405,7 +405,7 @@ async def test_a_consumer_is_started_once(bootstrap: str) -> None:
 
 
 async def test_one_take_at_a_time(bootstrap: str) -> None:
-    """A second take of any kind is refused; the first one goes on and gets the batch."""
+    """A second take at the same time is refused, and the first take gets the batch."""
     async with Consumer(bootstrap) as consumer:
         await consumer.assign(topic="flights")
         async with asyncio.TaskGroup() as tasks:
@@ -424,7 +424,7 @@ async def test_one_take_at_a_time(bootstrap: str) -> None:
 
 
 async def test_closing_ends_the_iteration(bootstrap: str) -> None:
-    """A reader that iterates while the consumer is closed gets an error and does not wait for ever."""
+    """A closed consumer fails its iteration with an error instead of an endless wait."""
     async with Consumer(bootstrap) as consumer:
         await consumer.assign(topic="flights")
         async with asyncio.TaskGroup() as tasks:

@@ -1,4 +1,4 @@
-"""Members of a group on three brokers: their coordinator stops, and no member loses a partition."""
+"""Members of a group on three brokers keep their partitions when the coordinator stops."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PARTITIONS = 4
 
 
 async def test_a_coordinator_that_stops_moves_no_partition(cluster: Cluster) -> None:
-    """Another broker takes the stored group over: same members, same epochs, and commits continue."""
+    """A group keeps its members, epochs and commits at the next coordinator."""
     await cluster.topic("flights", partitions=PARTITIONS)
     bootstrap = [f"http://{broker.addresses.data}" for broker in cluster.brokers.values()]
     revoked: list[frozenset[TopicPartition]] = []

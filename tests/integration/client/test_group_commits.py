@@ -1,4 +1,4 @@
-"""When a member of a group commits, and how a crash between two steps affects the batch in hand."""
+"""Commits of group members, and crashes between two steps of the batch in hand."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ SECOND = 1_000_000
 
 
 class CrashError(Exception):
-    """The program fails between two steps."""
+    """Failure of the program between two steps."""
 
 
 async def fill(bootstrap: str, count: int, first: int = 0) -> None:
-    """Store so many numbers from `first` on, ten a batch, one a second from an hour ago on."""
+    """Store `count` numbers from `first` on, ten a batch, with timestamps a second apart from an hour ago on."""
     hour_ago = now_us() - 3600 * SECOND
     async with Producer(bootstrap) as producer:
         for base in range(first, first + count, 10):
@@ -39,7 +39,7 @@ async def fill(bootstrap: str, count: int, first: int = 0) -> None:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition that other tasks cause."""
+    """Wait until other tasks fulfil a condition."""
     async with asyncio.timeout(30):
         while not condition():
             await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=0.01)
@@ -67,13 +67,13 @@ async def committed(admin: Admin) -> int | None:
 
 @pytest.fixture(autouse=True)
 async def topic(admin: Admin, bootstrap: str) -> None:
-    """The topic `flights` with three batches of ten."""
+    """Create the topic `flights` with three batches of ten."""
     await admin.create_topic("flights", partitions=1)
     await fill(bootstrap, 30)
 
 
 async def test_a_batch_counts_as_processed_when_the_next_one_is_taken(bootstrap: str, admin: Admin) -> None:
-    """At least once: a program that fails while it processes a batch gets the batch again."""
+    """A batch is committed when the next batch is taken, so that a failed program gets it again (at least once)."""
     with suppress(CrashError):
         async with consumer_of(bootstrap) as consumer:
             assert await take(consumer) == list(range(10))
@@ -86,7 +86,7 @@ async def test_a_batch_counts_as_processed_when_the_next_one_is_taken(bootstrap:
 
 
 async def test_records_taken_one_by_one_count_one_by_one(bootstrap: str, admin: Admin) -> None:
-    """A loop that is left inside a batch, by `break` or by an exception, loses no record of the batch."""
+    """Records of a batch that a loop leaves by `break` or an exception are not lost."""
     async with consumer_of(bootstrap) as consumer:
         async for record in consumer.records():
             if record.offset == 13:
@@ -110,7 +110,7 @@ async def test_records_taken_one_by_one_count_one_by_one(bootstrap: str, admin: 
 
 
 async def test_a_reader_of_single_records_is_not_overdue(bootstrap: str) -> None:
-    """The time counts for each record, not for the whole batch."""
+    """The processing time of a member counts for each record, not for the whole batch."""
     async with consumer_of(bootstrap, processing_timeout="400ms") as consumer:
         got = []
         async for record in consumer.records():
@@ -123,7 +123,7 @@ async def test_a_reader_of_single_records_is_not_overdue(bootstrap: str) -> None
 
 
 async def test_before_commits_the_batch_that_is_about_to_be_delivered(bootstrap: str, admin: Admin) -> None:
-    """At most once: the batch of a program that failed is not delivered again."""
+    """A batch is committed before its delivery, so that a failed program does not get it again (at most once)."""
     with suppress(CrashError):
         async with consumer_of(bootstrap, commit="before") as consumer:
             assert await take(consumer) == list(range(10))
@@ -135,7 +135,7 @@ async def test_before_commits_the_batch_that_is_about_to_be_delivered(bootstrap:
 
 
 async def test_a_cancelled_take_loses_nothing(bootstrap: str) -> None:
-    """A batch whose commit was under way when the wait ended is returned by the next take."""
+    """A batch whose commit was under way when its take was cancelled is returned by the next take."""
     got: list[int] = []
     async with consumer_of(bootstrap, commit="before") as consumer, asyncio.timeout(30):
         while len(got) < 30:
@@ -146,14 +146,14 @@ async def test_a_cancelled_take_loses_nothing(bootstrap: str) -> None:
 
 
 async def test_an_undelivered_batch_is_not_skipped_after_a_close(bootstrap: str, admin: Admin) -> None:
-    """Its reader gave up during the commit, and the consumer was closed: the next one begins with it."""
+    """A batch that was not delivered because of a cancelled take and a close is the next member's first batch."""
     loop = asyncio.get_running_loop()
     async with consumer_of(bootstrap, commit="before") as consumer:
         assert await take(consumer) == list(range(10))
         taking = loop.create_task(consumer.next_batch())
 
         def give_up() -> None:
-            """Cancel the take in the turn of the loop in which its batch begins to be committed."""
+            """Cancel the take in the turn of the event loop in which the commit of its batch begins."""
             before = consumer._commit_before
             assert before is not None
             if before.held is None:
@@ -173,7 +173,7 @@ async def test_an_undelivered_batch_is_not_skipped_after_a_close(bootstrap: str,
 
 
 async def test_processed_batches_are_committed_from_time_to_time(bootstrap: str, admin: Admin) -> None:
-    """Batches are committed while the loop runs: a crash repeats one interval."""
+    """Processed batches are committed periodically, so that a crash repeats at most one interval."""
     async with consumer_of(bootstrap, auto_commit_interval="50ms") as consumer:
         await take(consumer)
         await take(consumer)
@@ -183,7 +183,7 @@ async def test_processed_batches_are_committed_from_time_to_time(bootstrap: str,
 
 
 async def test_a_commit_of_the_program_is_not_taken_back(bootstrap: str, admin: Admin) -> None:
-    """A commit of the batch in hand stays, through periodic commits and the last one."""
+    """A commit of the program stays after periodic commits and the last commit."""
     with suppress(CrashError):
         async with consumer_of(bootstrap) as consumer:
             await take(consumer)
@@ -209,13 +209,13 @@ async def test_a_commit_of_the_program_is_not_taken_back(bootstrap: str, admin: 
 
 
 async def another_commit(consumer: Consumer) -> None:
-    """Run the periodic commit now."""
+    """Run the periodic commit at once."""
     assert consumer._session is not None
     await consumer._session.committer.commit_processed()
 
 
 async def test_manual_commits_are_exact_and_may_go_back(bootstrap: str, admin: Admin) -> None:
-    """Manual commits work to the record, in the middle of a batch; no commit happens by itself."""
+    """Manual commits are exact to the record, may go back, and are the only commits."""
     async with consumer_of(bootstrap, commit="manual") as consumer:
         await take(consumer)
         await take(consumer)
@@ -240,7 +240,7 @@ async def test_manual_commits_are_exact_and_may_go_back(bootstrap: str, admin: A
 async def test_a_partition_is_released_after_its_batch_its_callback_and_its_commit(
     bootstrap: str, admin: Admin
 ) -> None:
-    """The next member gets the partition only after these steps, in this order."""
+    """A partition is revoked after its batch, its callback and its commit, in this order."""
     steps: list[str] = []
 
     async def revoked(_: frozenset[TopicPartition]) -> None:
@@ -253,7 +253,7 @@ async def test_a_partition_is_released_after_its_batch_its_callback_and_its_comm
         assert await take(consumer) == list(range(10))
         await admin.create_topic("trains", partitions=1)
         async with Consumer(bootstrap, group="g", topics=["flights"], session_timeout="3s") as other:
-            # The assignor places the one partition: its owner gives it to the other member.
+            # The assignor moves the only partition from its owner to the second member.
             reading = asyncio.get_running_loop().create_task(other.next_batch(timeout="30s"))
             await consumer.close()
             batch = await reading
@@ -264,12 +264,12 @@ async def test_a_partition_is_released_after_its_batch_its_callback_and_its_comm
 
 
 async def test_a_stale_commit_is_made_again_after_a_heartbeat(bootstrap: str, admin: Admin) -> None:
-    """The group moved on while the commit was on its way, and the commit is repeated."""
+    """A commit with a stale member epoch is repeated after a heartbeat."""
     async with consumer_of(bootstrap, commit="manual") as consumer:
         await take(consumer)
         session = consumer._session
         assert session is not None
-        # The previous epoch: it is 0 in the first epoch, and 0 is no member at all.
+        # The previous epoch; it is 0 in the first epoch, and 0 is invalid for a member.
         heard, known = session._member.heartbeats_answered, session._member.epoch
         async with consumer_of(bootstrap) as other:
             await until(lambda: session._member.epoch > known)
@@ -283,7 +283,7 @@ async def test_a_stale_commit_is_made_again_after_a_heartbeat(bootstrap: str, ad
 
 
 async def test_a_batch_that_takes_too_long_costs_the_membership(bootstrap: str, admin: Admin) -> None:
-    """The error names the remedy, and further iteration joins again and reads the uncommitted records."""
+    """A member that processes a batch for too long loses its membership, and joins again with the next read."""
     dropped: list[frozenset[TopicPartition]] = []
     async with consumer_of(bootstrap, processing_timeout="300ms", on_revoked=dropped.append) as consumer:
         await take(consumer)
@@ -300,7 +300,7 @@ async def test_a_batch_that_takes_too_long_costs_the_membership(bootstrap: str, 
 
 
 async def test_the_first_read_begins_at_start(bootstrap: str, admin: Admin) -> None:
-    """Earliest, latest or by duration without a commit; after that the commit counts."""
+    """A group without a commit starts at earliest, latest or a duration, and later at its commit."""
     for group, start, first in [("a", "earliest", 0), ("b", timedelta(minutes=60), 0), ("c", "latest", 30)]:
         async with Consumer(bootstrap, group=group, topics="flights", start=start) as consumer:
             await until(lambda consumer=consumer: consumer.assignment == {PLACE})  # type: ignore[misc]
@@ -312,7 +312,7 @@ async def test_the_first_read_begins_at_start(bootstrap: str, admin: Admin) -> N
 
 
 async def test_a_duration_begins_at_the_first_younger_record(bootstrap: str) -> None:
-    """Numbers a second apart, a duration of zero, and a duration beyond any time that can be written."""
+    """A start by duration begins at the first younger record, for zero at the end, for a very long one at the start."""
     begins = []
     starts: list[tuple[str, timedelta | str]]
     starts = [("a", timedelta(minutes=59, seconds=50)), ("b", "0s"), ("c", "20000000h")]
@@ -327,7 +327,7 @@ async def test_a_duration_begins_at_the_first_younger_record(bootstrap: str) -> 
 
 
 async def test_no_start_is_an_error_until_a_seek(bootstrap: str) -> None:
-    """A callback may seek: offsets may be kept in a database of the program."""
+    """A group without a start policy fails its read until a callback seeks, as with offsets in a database."""
     async with consumer_of(bootstrap, start="none") as consumer:
         with pytest.raises(NoCommittedOffsetError) as missing:
             await consumer.next_batch(timeout="30s")
@@ -352,7 +352,7 @@ async def test_no_start_is_an_error_until_a_seek(bootstrap: str) -> None:
 async def test_a_committed_offset_that_is_gone_follows_the_policy(
     bootstrap: str, admin: Admin, policy: str, first: int | None
 ) -> None:
-    """Retention overtook the group: records are skipped only under a policy that allows it."""
+    """A committed offset that retention deleted is skipped only under a policy that allows it."""
     await admin.commit_group_offsets("g", {PLACE: 5})
     await admin.delete_records("flights", 0, before=20)
     async with consumer_of(bootstrap, offset_policy=policy) as consumer:
@@ -368,13 +368,13 @@ async def test_a_committed_offset_that_is_gone_follows_the_policy(
 
 
 async def test_a_member_that_has_not_joined_has_no_commits(bootstrap: str) -> None:
-    """A request for committed offsets before the join is answered."""
+    """A member that has not joined yet gets no committed offsets."""
     async with consumer_of(bootstrap) as consumer:
         assert await consumer.committed([PLACE]) == {PLACE: None}
 
 
 async def test_reading_to_an_end_does_not_wait_for_a_revoked_partition(bootstrap: str) -> None:
-    """The partition may be revoked during a wait for a batch or between two."""
+    """A read up to an end offset returns when the partition is revoked, before or during the wait for a batch."""
     gone, offsets = asyncio.Event(), []
     async with consumer_of(bootstrap, on_revoked=lambda _: gone.set()) as consumer:
         await until(lambda: PLACE in consumer.assignment)
@@ -391,7 +391,7 @@ async def test_reading_to_an_end_does_not_wait_for_a_revoked_partition(bootstrap
 
 
 async def test_a_member_that_is_started_again_is_a_new_one(bootstrap: str) -> None:
-    """The new member continues at the group's commit, whatever batch the failed reader had in hand."""
+    """A member that is started again continues at the group's commit, without the batch of the failed run."""
     consumer = consumer_of(bootstrap)
     with suppress(CrashError):
         async with consumer:
@@ -404,7 +404,7 @@ async def test_a_member_that_is_started_again_is_a_new_one(bootstrap: str) -> No
 
 
 async def test_paused_partitions_continue_at_their_position(bootstrap: str) -> None:
-    """Prefetched records are not delivered during the pause."""
+    """Records that were prefetched are not delivered while their partition is paused."""
     async with consumer_of(bootstrap) as consumer:
         assert await take(consumer) == list(range(10))
         consumer.pause(PLACE)
@@ -415,10 +415,10 @@ async def test_paused_partitions_continue_at_their_position(bootstrap: str) -> N
 
 
 async def test_an_error_of_a_callback_is_raised_to_the_reader(bootstrap: str) -> None:
-    """The reader is the only caller that can receive it."""
+    """An error of a callback is raised to the reading call, the only call that can receive it."""
 
     def assigned(_: frozenset[TopicPartition]) -> None:
-        """Fail."""
+        """Raise an error."""
         raise CrashError
 
     async with consumer_of(bootstrap, on_assigned=assigned) as consumer:
@@ -428,12 +428,12 @@ async def test_an_error_of_a_callback_is_raised_to_the_reader(bootstrap: str) ->
 
 
 async def test_a_callback_cannot_close_its_consumer(bootstrap: str) -> None:
-    """A close inside a callback would wait for itself; a consumer that is closed before it has joined just ends."""
+    """A consumer cannot be closed in its own callback, and a consumer that has not joined yet closes at once."""
     async with consumer_of(bootstrap):
         pass
 
     async def assigned(_: frozenset[TopicPartition]) -> None:
-        """Close the consumer that waits for this callback."""
+        """Close the consumer, which waits for this callback."""
         await consumer.close()
 
     consumer = consumer_of(bootstrap, on_assigned=assigned)
@@ -445,7 +445,7 @@ async def test_a_callback_cannot_close_its_consumer(bootstrap: str) -> None:
 
 
 async def test_groups_are_administered(bootstrap: str, admin: Admin) -> None:
-    """List, describe, lag, reset and delete work by the admin client."""
+    """Groups are listed, described, reset and deleted by the admin client, with their lag."""
     async with consumer_of(bootstrap) as consumer:
         await take(consumer)
         described = await admin.describe_group("g")
@@ -458,7 +458,7 @@ async def test_groups_are_administered(bootstrap: str, admin: Admin) -> None:
     assert await committed(admin) == 10
     await admin.reset_group_offsets("g", "latest", topics=[PLACE])
     assert await committed(admin) == 30
-    # One topic is a name, as for a consumer.
+    # A topic is named by a string, as for a consumer.
     await admin.reset_group_offsets("g", "earliest", "flights")
     assert (await admin.group_offsets("g", "flights"))[PLACE].offset == 0
     assert list(await admin.delete_group_offsets("g", "flights")) == [PLACE]

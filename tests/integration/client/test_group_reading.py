@@ -1,4 +1,4 @@
-"""`fairlead consume -g` as a member that the group may remove."""
+"""`fairlead consume -g` as a member that its group may remove."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from fairlead.cli.verbs.group_reading import GroupReading
 
 @pytest.mark.slow
 async def test_a_removed_member_continues_printing(bootstrap: str, admin: Admin) -> None:
-    """After a sleep of the machine its commit is refused before a heartbeat is, and it joins again."""
+    """A removed member, whose commit is refused before a heartbeat, joins again and continues printing."""
     await admin.create_topic("flights", partitions=1)
     printed: list[bytes | None] = []
     came = asyncio.Event()
 
     def print_batch(batch: ConsumerBatch, left: int | None) -> int:
-        """Record the values."""
+        """Record the values of the batch."""
         records = list(islice(batch, left))
         printed.extend(record.value for record in records)
         came.set()

@@ -1,4 +1,4 @@
-"""The warnings of a member whose topics do not exist, against a real broker."""
+"""Warnings of a group member whose topics do not exist, against a real broker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MISSING = "do not exist"
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition that other tasks cause."""
+    """Wait until other tasks fulfil a condition."""
     async with asyncio.timeout(30):
         while not condition():
             await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=0.01)
@@ -33,7 +33,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
 async def test_missing_topics_are_named(
     bootstrap: str, admin: Admin, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One warning names the group and all missing topics, and no existing one."""
+    """Missing topics are named in one warning with the group, without existing topics."""
     await admin.create_topic("flights", partitions=1)
     async with Consumer(bootstrap, group="z2", topics=["nope-y", "flights", "nope-x"]):
         await until(lambda: bool(told(caplog)))
@@ -44,7 +44,7 @@ async def test_missing_topics_are_named(
 async def test_a_missing_topic_is_named_once_and_read_once_it_exists(
     bootstrap: str, admin: Admin, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Another join of the group repeats no warning while the topic is missing; its creation causes none."""
+    """A missing topic is warned about once, also over further joins, and read after its creation."""
     async with Consumer(
         bootstrap, group="z2", topics=["nope-x", "late"], processing_timeout="50ms"
     ) as consumer:
@@ -67,7 +67,7 @@ async def test_a_missing_topic_is_named_once_and_read_once_it_exists(
 async def test_a_member_without_a_partition_warns_of_no_existing_topic(
     bootstrap: str, admin: Admin, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A second member for a single partition; a missing name beside it shows that it has looked."""
+    """A member without a partition is not warned about an existing topic, only about a missing one."""
     await admin.create_topic("flights", partitions=1)
     async with Consumer(bootstrap, group="z2", topics="flights") as first:
         await until(lambda: bool(first.assignment))

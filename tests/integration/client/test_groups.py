@@ -1,4 +1,4 @@
-"""Members of groups against a real broker: how they share partitions, and which move when members join and leave."""
+"""Members of groups against a real broker: partitions are shared, and move when members join and leave."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SESSION = "6s"
 
 
 def at(partition: int, topic: str = "flights") -> TopicPartition:
-    """Return a partition of the topic that these tests read."""
+    """Return a partition of the topic that these tests use."""
     return TopicPartition(topic, partition)
 
 
@@ -30,14 +30,14 @@ async def fill(bootstrap: str, numbers: Iterable[int], topic: str = "flights") -
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition that other tasks cause."""
+    """Wait until other tasks fulfil a condition."""
     async with asyncio.timeout(30):
         while not condition():
             await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=0.01)
 
 
 def tasks_of_the_sdk() -> list[str]:
-    """Return the names of the tasks that run code of the SDK; the broker has its own on the same loop."""
+    """Return the names of tasks that run code of the SDK; the broker has tasks on the same event loop."""
     home = Path(fairlead.__file__).parent
     return [
         task.get_name()
@@ -47,7 +47,7 @@ def tasks_of_the_sdk() -> list[str]:
 
 
 class Member:
-    """A consumer of a group that reads in a task of its own, with its records and errors."""
+    """Consumer of a group that reads in a task of its own and stores its records and errors."""
 
     def __init__(self, consumer: Consumer, moves: list[tuple[str, frozenset[TopicPartition]]]) -> None:
         self.consumer = consumer
@@ -68,7 +68,7 @@ class Member:
             return
 
     def die(self) -> None:
-        """End without leaving, as a killed process does."""
+        """End without leaving the group, as a killed process does."""
         session = self.consumer._session
         assert session is not None
         session._task.cancel()
@@ -79,7 +79,7 @@ class Member:
 
 @asynccontextmanager
 async def member(bootstrap: str, *, group: str = "g", **settings: object) -> AsyncIterator[Member]:
-    """A member that reads while the block lasts, then commits and leaves."""
+    """Run a member that reads within the block, and commits and leaves at its end."""
     moves: list[tuple[str, frozenset[TopicPartition]]] = []
     arguments = {"topics": "flights", "session_timeout": SESSION, **settings}
     consumer = Consumer(
@@ -98,13 +98,13 @@ async def member(bootstrap: str, *, group: str = "g", **settings: object) -> Asy
 
 @pytest.fixture(autouse=True)
 async def topic(admin: Admin) -> None:
-    """The topic `flights`."""
+    """Create the topic `flights`."""
     await admin.create_topic("flights", partitions=PARTITIONS)
 
 
 @pytest.mark.slow
 async def test_members_split_the_partitions_and_only_what_moves_pauses(bootstrap: str) -> None:
-    """Three members join in turn, and each record is read once: a batch is committed before its partition moves."""
+    """Members share the partitions, and each record is read once: a batch is committed before its partition moves."""
     async with member(bootstrap) as first:
         await until(lambda: first.partitions == set(range(6)))
         await fill(bootstrap, range(120))
@@ -129,7 +129,7 @@ async def test_members_split_the_partitions_and_only_what_moves_pauses(bootstrap
 
 @pytest.mark.slow
 async def test_the_partitions_of_a_dead_member_are_read_from_its_last_commit(bootstrap: str) -> None:
-    """After its session the others read again only what it had not committed, and no record is lost."""
+    """Partitions of a dead member are read from its last commit after its session, without losing a record."""
     await fill(bootstrap, range(60))
     silent = Consumer(bootstrap, group="g", topics="flights", session_timeout="2s", auto_commit_interval="1h")
     async with member(bootstrap, auto_commit_interval="50ms") as second:
@@ -160,7 +160,7 @@ async def test_members_without_a_partition_wait_for_one(bootstrap: str, admin: A
 
 
 async def test_groups_are_independent(bootstrap: str) -> None:
-    """Each of two groups reads everything."""
+    """Each of two groups reads all records."""
     await fill(bootstrap, range(60))
     async with member(bootstrap) as one, member(bootstrap, group="other") as other:
         await until(lambda: len(one.got) >= 60 and len(other.got) >= 60)
@@ -170,7 +170,7 @@ async def test_groups_are_independent(bootstrap: str) -> None:
 
 @pytest.mark.slow
 async def test_a_static_member_comes_back_to_its_partitions(bootstrap: str) -> None:
-    """No partition moves within its session; a second member of the same id is refused while the first lives."""
+    """A static member keeps its partitions within its session, and a second live member of its id is refused."""
     async with member(bootstrap) as other:
         async with member(bootstrap, instance_id="one") as before:
             await until(lambda: len(before.partitions) == len(other.partitions) == 3)
@@ -188,7 +188,7 @@ async def test_a_static_member_comes_back_to_its_partitions(bootstrap: str) -> N
 
 @pytest.mark.slow
 async def test_new_topics_and_partitions_are_assigned_by_heartbeat(bootstrap: str, admin: Admin) -> None:
-    """A newly matching topic, and new partitions, are read from their beginning."""
+    """New topics that match, and new partitions, are assigned by heartbeat and read from their beginning."""
     async with member(bootstrap, topics=None, pattern="fl.*|trains", start="latest") as reading:
         await until(lambda: len(reading.partitions) == PARTITIONS)
         await admin.alter_topic("flights", partitions=PARTITIONS + 1)
@@ -204,7 +204,7 @@ async def test_new_topics_and_partitions_are_assigned_by_heartbeat(bootstrap: st
 
 
 async def test_an_invalid_pattern_is_an_error_for_the_reader(bootstrap: str) -> None:
-    """Every take raises the error, because no topic can match."""
+    """A consumer with an invalid pattern gets an error from every take, because no topic can match."""
     async with Consumer(bootstrap, group="g", pattern="fl(") as consumer:
         for _ in range(2):
             with pytest.raises(InvalidPatternError, match="fl"):
@@ -215,7 +215,7 @@ async def test_an_invalid_pattern_is_an_error_for_the_reader(bootstrap: str) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("milliseconds", [0, 1, 5, 20, 60, 150, 400])
 async def test_a_cancelled_member_leaves_no_task_behind(bootstrap: str, milliseconds: int) -> None:
-    """A member that is cancelled while joining, starting, reading or leaving leaves no task behind."""
+    """A member that is cancelled while joining, starting, reading or leaving leaves no task."""
     await fill(bootstrap, range(12))
 
     async def consume() -> None:

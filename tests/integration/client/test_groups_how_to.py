@@ -1,4 +1,4 @@
-"""The how-to of consumer groups: every command and every program of the page runs, with the page's output."""
+"""The how-to of consumer groups: every command and every program of the page runs with the page's output."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ STARTS_A_BROKER = ("sh", "fairlead dev up\n")
 
 @pytest.mark.slow
 async def test_every_example_of_the_page(bootstrap: str, tmp_path: Path) -> None:
-    """In order, against one broker; ids of topics differ from run to run, and tables are compared by their words."""
+    """Every example of the page runs in order against one broker and prints the page's output.
+
+    Topic ids differ between runs, and tables are compared word by word.
+    """
     blocks = BLOCK.findall(PAGE.read_text(encoding="utf-8"))
     blocks.remove(STARTS_A_BROKER)
     names: dict[str, object] = {}
@@ -48,17 +51,17 @@ async def test_every_example_of_the_page(bootstrap: str, tmp_path: Path) -> None
 
 
 def without_ids(text: str) -> str:
-    """Return a text with one id in place of all topic ids."""
+    """Return a text with the same id in place of all topic ids."""
     return TOPIC_ID.sub("id", text)
 
 
 def words(text: str) -> list[list[str]]:
-    """Return the words of a table, line by line, as a person reads them."""
+    """Return the words of a table, line by line."""
     return [line.split() for line in text.splitlines() if line.strip()]
 
 
 async def in_python(code: str, names: dict[str, object], bootstrap: str, folder: Path) -> str:
-    """Return a program's output: a file by itself, or lines in asyncio that continue the previous ones."""
+    """Return a program's output: of a whole file, or of asyncio lines that continue the previous lines."""
     if "async with" not in code:
         (folder / "board.py").write_text(code, encoding="utf-8")
         return await in_shell(f"python {folder}/board.py", bootstrap)
@@ -71,7 +74,7 @@ async def in_python(code: str, names: dict[str, object], bootstrap: str, folder:
 
 
 async def in_shell(command: str, bootstrap: str) -> str:
-    """Return a command's output, with the test's broker as the default one."""
+    """Return a command's output, with the test's broker as the default broker."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     shell = await asyncio.create_subprocess_exec(
         "bash", "-euo", "pipefail", "-c", command,

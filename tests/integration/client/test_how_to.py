@@ -1,4 +1,4 @@
-"""The how-to page of the SDK, run."""
+"""The how-to page of the SDK: every example runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXAMPLE = re.compile(r"```python\n(?P<code>.*?)```(?:\n\n```text\n(?P<output>.*?
 
 
 async def test_every_example_of_the_how_to_runs_and_prints_what_the_page_says(bootstrap: str) -> None:
-    """The examples run in their order, in one namespace, as a reader would type them."""
+    """Every example of the page runs in order in one namespace and prints the page's output."""
     names: dict[str, object] = {}
     examples = list(EXAMPLE.finditer(PAGE.read_text()))
     assert len(examples) >= 8
@@ -27,7 +27,7 @@ async def test_every_example_of_the_how_to_runs_and_prints_what_the_page_says(bo
             if compiled.co_flags & inspect.CO_COROUTINE:
                 await eval(compiled, names)
             else:
-                # A blocking wait must not hold the broker's loop, which is this one.
+                # A blocking wait must not block the event loop of the broker, which is the test's loop.
                 await asyncio.to_thread(exec, compiled, names)
 
         assert printed.getvalue() == (example["output"] or ""), code

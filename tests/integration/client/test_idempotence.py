@@ -1,4 +1,4 @@
-"""Each record once and in order: lost and late answers, killed brokers, many tasks and threads."""
+"""Idempotence over lost and late answers, killed brokers, many tasks and threads: each record once and in order."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ CHUNK_BYTES: Final = 64 * 1024
 
 
 class UnreliableNetwork:
-    """Relays connections to a broker, and loses or delays one in ten of the parts of answers.
+    """A relay to a broker that loses or delays one in ten of the parts of answers.
 
-    Losing a part of a TCP stream is losing the connection: every answer under way on it is gone, while the requests
-    are done.
+    The loss of a part of a TCP stream is the loss of the connection: every answer under way on the connection is lost,
+    while the requests are done.
     """
 
     def __init__(self, seed: int) -> None:
@@ -46,7 +46,7 @@ class UnreliableNetwork:
         self._server.close()
 
     def lead_to(self, target: Endpoint) -> None:
-        """Relay to this broker."""
+        """Relay connections to this broker."""
         self._target = target
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -80,7 +80,7 @@ class UnreliableNetwork:
 
 @pytest.fixture
 async def network(tmp_path: Path) -> AsyncIterator[UnreliableNetwork]:
-    """Yield a bad network before a broker that sends its clients through it."""
+    """Yield an unreliable network in front of a broker whose clients connect through it."""
     async with UnreliableNetwork(seed=11) as network:
         settings = BrokerSettings(
             data=tmp_path / "data", listen=ANY_PORT, peer_listen=ANY_PORT, ops_listen=ANY_PORT,
@@ -109,7 +109,7 @@ async def stored(url: str, topic: str = "flights") -> list[list[tuple[int, bytes
 
 @pytest.mark.slow
 async def test_lost_and_late_answers_neither_repeat_nor_lose_nor_reorder(network: UnreliableNetwork) -> None:
-    """Five requests a partition under way while one answer in ten is lost or late."""
+    """Records are stored once and in order, with five requests a partition under way and one answer in ten lost."""
     url = f"http://{network.endpoint}"
     async with Admin(url) as admin:
         await admin.create_topic("flights", partitions=2)
@@ -128,7 +128,7 @@ async def test_lost_and_late_answers_neither_repeat_nor_lose_nor_reorder(network
 
 
 async def test_batches_that_are_too_large_arrive_once_over_a_bad_network(network: UnreliableNetwork) -> None:
-    """The refusal of a large batch may be lost: the cut batches are stored once, although the sender is in doubt."""
+    """Batches that are too large are split and stored once, although the refusal itself may be lost."""
     url = f"http://{network.endpoint}"
     async with Admin(url) as admin:
         await admin.create_topic("flights", config={"max.message.bytes": 2000})
@@ -138,7 +138,7 @@ async def test_batches_that_are_too_large_arrive_once_over_a_bad_network(network
         while len(deliveries) < 3000 or network.lost < 5:
             deliveries.append(await producer.send("flights", b"%050d" % len(deliveries)))
             if len(deliveries) % 100 == 0:
-                # The topic forgets its limit.
+                # The producer forgets the limit of the topic.
                 await producer.refresh_metadata()
         offsets = [(await delivery).offset for delivery in deliveries]
     network.reliable = True
@@ -150,7 +150,7 @@ async def test_batches_that_are_too_large_arrive_once_over_a_bad_network(network
 
 
 async def test_tables_arrive_once_over_a_bad_network(network: UnreliableNetwork) -> None:
-    """Rows of a partition are those of the table, in its order, over a bad network too."""
+    """Rows of a table are stored once and in order in their partition over an unreliable network."""
     url = f"http://{network.endpoint}"
     async with Admin(url) as admin:
         await admin.create_topic("flights", partitions=3)
@@ -168,7 +168,7 @@ async def test_tables_arrive_once_over_a_bad_network(network: UnreliableNetwork)
 
 @pytest.mark.slow
 async def test_a_killed_broker_stores_each_record_once(process: BrokerProcess) -> None:
-    """Killed three times under load: acknowledged records are stored, and repeats are stored once."""
+    """Records that were acknowledged are stored once after three kills of the broker under load."""
     async with Admin(process.url) as admin:
         await admin.create_topic("flights", partitions=2)
     deliveries: list[Delivery] = []
@@ -176,7 +176,7 @@ async def test_a_killed_broker_stores_each_record_once(process: BrokerProcess) -
 
     async def load(producer: Producer) -> None:
         for row in range(12_000):
-            # One by one: the test reads the progress.
+            # Sends are sequential, because the test reads the progress.
             deliveries.append(await producer.send("flights", b"%d" % row, partition=row % 2))  # noqa: PERF401
 
     async with asyncio.timeout(100), Producer(process.url, batch_bytes=300, linger_ms=0) as producer:
@@ -199,7 +199,7 @@ async def test_a_killed_broker_stores_each_record_once(process: BrokerProcess) -
 
 
 async def test_many_tasks_share_a_producer(bootstrap: str, admin: Admin) -> None:
-    """Fifty tasks send through one producer: each finds its own records in its own order, once."""
+    """Records of fifty tasks with one producer are stored once and in the order of each task."""
     await admin.create_topic("flights", partitions=3)
     async with Producer(bootstrap, batch_bytes=500, linger_ms=0) as producer:
 
@@ -224,7 +224,7 @@ async def test_many_tasks_share_a_producer(bootstrap: str, admin: Admin) -> None
 
 @pytest.mark.slow
 async def test_a_producer_in_each_of_many_threads(process: BrokerProcess) -> None:
-    """Eight threads with a loop and a producer each write to the same partition."""
+    """Records of eight threads, each with an event loop and a producer, are stored once in the same partition."""
     async with Admin(process.url) as admin:
         await admin.create_topic("flights")
 

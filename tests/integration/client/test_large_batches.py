@@ -1,4 +1,4 @@
-"""Batches that are too large for their topic: cut until they fit, each record once and in order."""
+"""Batches beyond their topic's limit: they are split until they fit, and each record is stored once and in order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GIANT: Final = b"x" * (LIMIT + 1)
 
 
 async def stored(bootstrap: str, count: int) -> list[bytes | None]:
-    """Return the first so many values of partition 0, which may still be on their way, and all later ones."""
+    """Wait for `count` values in partition 0 and return them with all later values."""
     async with Consumer(bootstrap) as consumer, Producer(bootstrap) as producer:
         await consumer.assign(topic="flights")
         values = await _read(consumer, [], count)
@@ -41,13 +41,13 @@ async def _read(consumer: Consumer, values: list[bytes | None], count: int) -> l
 
 
 async def limit(admin: Admin, bytes_max: int) -> None:
-    """Limit the batches of the topic to so many bytes."""
+    """Limit the batches of the topic to `bytes_max`."""
     await admin.alter_topic("flights", config={"max.message.bytes": bytes_max})
 
 
 @pytest.fixture(params=["idempotent", "named", "plain", "unacknowledged"])
 def kind(request: pytest.FixtureRequest) -> dict[str, object]:
-    """Return a factory of producers of this kind."""
+    """Return the settings of a kind of producer."""
     kinds: dict[str, dict[str, object]] = {
         "idempotent": {},
         "named": {"name": "loader"},
@@ -61,7 +61,7 @@ def kind(request: pytest.FixtureRequest) -> dict[str, object]:
 async def test_records_of_a_large_batch_are_stored_in_smaller_ones(
     bootstrap: str, admin: Admin, kind: dict[str, object], compression: str
 ) -> None:
-    """With several batches under way, every delivery has the offset of its own record."""
+    """Records of a batch that is split have their own offsets, with several batches under way."""
     await admin.create_topic(
         "flights", config={"max.message.bytes": LIMIT if compression == "none" else 4000}
     )
@@ -76,7 +76,7 @@ async def test_records_of_a_large_batch_are_stored_in_smaller_ones(
 async def test_a_table_is_stored_in_smaller_batches_too(
     bootstrap: str, admin: Admin, kind: dict[str, object]
 ) -> None:
-    """A piece keeps its one delivery, which has the offsets of all its parts."""
+    """A table that is split has one delivery with the offsets of all its batches."""
     await admin.create_topic("flights", config={"max.message.bytes": LIMIT})
     async with Producer(bootstrap, columnar_batch_bytes=100_000, **kind) as producer:
         deliveries = await producer.send_batch("flights", pa.table({"value": TEXTS}))
@@ -94,7 +94,7 @@ async def test_a_table_is_stored_in_smaller_batches_too(
 async def test_a_record_that_is_too_large_by_itself_fails_alone(
     bootstrap: str, admin: Admin, kind: dict[str, object]
 ) -> None:
-    """The error has topic, size and limit; all other records are stored, and the producer goes on."""
+    """A record beyond the limit fails alone with topic, size and limit, and the producer stores all other records."""
     await admin.create_topic("flights", config={"max.message.bytes": LIMIT})
     giants = (10, 11, 700, 2999)
     async with Producer(bootstrap, batch_bytes=50_000, **kind) as producer:
@@ -115,7 +115,7 @@ async def test_a_record_that_is_too_large_by_itself_fails_alone(
 
 
 async def test_a_table_with_a_large_row_reports_its_other_rows(bootstrap: str, admin: Admin) -> None:
-    """The piece fails, and its error says that the other rows are stored: sent again, they would be stored twice."""
+    """A table with a large row fails with an error that reports its other rows as stored, against a second send."""
     await admin.create_topic("flights", config={"max.message.bytes": LIMIT})
     async with Producer(bootstrap) as producer:
         [delivery] = await producer.send_batch(
@@ -132,7 +132,7 @@ async def test_a_table_with_a_large_row_reports_its_other_rows(bootstrap: str, a
 async def test_a_limit_that_is_lowered_under_way_loses_and_repeats_nothing(
     bootstrap: str, admin: Admin, kind: dict[str, object]
 ) -> None:
-    """The limit is lowered step by step, with batches of all sizes under way; records do not wait for a refused one."""
+    """Records are stored once while the limit falls in steps, and do not wait for a refused batch."""
     await admin.create_topic("flights")
     async with Producer(bootstrap, batch_bytes=50_000, linger_ms=1, **kind) as producer:
         sending = asyncio.create_task(_send_all(producer))
@@ -152,7 +152,7 @@ async def _send_all(producer: Producer) -> None:
 
 
 async def test_a_topic_that_takes_nothing_refuses_a_batch_as_a_whole(bootstrap: str, admin: Admin) -> None:
-    """Every batch exceeds the limit: the records are not tried one by one."""
+    """A topic whose limit every batch exceeds refuses the batch without trying its records one by one."""
     await admin.create_topic("flights", config={"max.message.bytes": 100})
     async with Producer(bootstrap) as producer:
         deliveries = [await producer.send("flights", text) for text in TEXTS[:100]]
@@ -166,7 +166,7 @@ async def test_a_topic_that_takes_nothing_refuses_a_batch_as_a_whole(bootstrap: 
 
 
 async def test_requests_are_split_too(tmp_path: Path) -> None:
-    """A broker may read less into memory than a producer puts into a request, or than one batch has."""
+    """Requests beyond the broker's limit of memory are split, also when a single batch is too large."""
     anywhere = Endpoint("127.0.0.1", 0)
     settings = BrokerSettings(
         data=tmp_path, listen=anywhere, peer_listen=anywhere, ops_listen=anywhere,
@@ -196,11 +196,11 @@ async def test_requests_are_split_too(tmp_path: Path) -> None:
 
 
 async def test_a_blocking_producer_cuts_batches_too(bootstrap: str, admin: Admin) -> None:
-    """Each delivery of a blocking producer has its own outcome."""
+    """A batch of a blocking producer is split too, and each delivery has its own outcome."""
     await admin.create_topic("flights", config={"max.message.bytes": LIMIT})
 
     def send() -> list[int]:
-        """Send all records, the last one too large."""
+        """Send all records, of which the last one is too large."""
         with blocking.Producer(bootstrap, batch_bytes=50_000) as producer:
             deliveries = [producer.send("flights", text) for text in [*TEXTS, GIANT]]
             with pytest.raises(BatchTooLargeError):

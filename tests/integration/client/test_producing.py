@@ -1,4 +1,4 @@
-"""Producing to a real broker."""
+"""The producer against a real broker."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def read_all(bootstrap: str, topic: str) -> list[Record]:
 async def test_records_come_back_as_they_were_sent(
     bootstrap: str, admin: Admin, compression: str, acks: str | int
 ) -> None:
-    """Keys, values, headers and times, null and empty ones too, byte for byte and in order."""
+    """Records are read back byte for byte and in order, also with null or empty keys, values and headers."""
     await admin.create_topic("flights")
     moment = datetime(2013, 1, 1, 5, 15, 0, 250_001, tzinfo=UTC)
     sent: list[tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]] = [
@@ -65,7 +65,7 @@ async def test_records_come_back_as_they_were_sent(
 
 
 async def test_keys_decide_the_partition_alike_for_records_and_tables(bootstrap: str, admin: Admin) -> None:
-    """Records and rows with the same key get the same partition, in the order of sending."""
+    """Keys of records and of table rows get the same partition, in the order of sending."""
     await admin.create_topic("flights", partitions=5)
     keys = [f"carrier {row % 17}".encode() for row in range(500)]
     values = [str(row).encode() for row in range(500)]
@@ -82,7 +82,7 @@ async def test_keys_decide_the_partition_alike_for_records_and_tables(bootstrap:
 
 
 async def test_records_without_a_key_are_spread_evenly(bootstrap: str, admin: Admin) -> None:
-    """Batches without keys go around the partitions."""
+    """Batches without keys rotate over the partitions."""
     await admin.create_topic("flights", partitions=4)
     async with Producer(bootstrap, batch_bytes=2_000) as producer:
         for row in range(2_000):
@@ -107,7 +107,7 @@ async def test_a_large_table_arrives_whole(bootstrap: str, admin: Admin) -> None
 
 
 async def test_without_acks_the_records_are_stored(bootstrap: str, admin: Admin) -> None:
-    """acks=0 returns no offset, and loses no record without a failure."""
+    """Records with acks=0 get no offset, and are stored when no failure happens."""
     await admin.create_topic("flights")
     async with Producer(bootstrap, acks=0) as producer:
         metadata = await producer.send_and_wait("flights", b"fire")
@@ -125,7 +125,7 @@ async def test_without_acks_the_records_are_stored(bootstrap: str, admin: Admin)
 
 
 async def test_the_broker_refuses_invalid_batches(bootstrap: str, admin: Admin) -> None:
-    """A batch beyond the topic's limit and a time too far ahead: typed errors, and nothing stored."""
+    """A batch beyond the topic's limit and a record too far in the future fail with typed errors and store nothing."""
     await admin.create_topic("flights", config={"max.message.bytes": 10_000})
     async with Producer(bootstrap) as producer:
         with pytest.raises(BatchTooLargeError, match="flights-0"):
@@ -138,7 +138,7 @@ async def test_the_broker_refuses_invalid_batches(bootstrap: str, admin: Admin) 
 
 
 async def test_an_unknown_topic_is_refused_at_once(bootstrap: str, admin: Admin) -> None:
-    """A cluster without automatic creation refuses the topic, and nothing is created."""
+    """An unknown topic is refused at once, and nothing is created, in a cluster without automatic creation."""
     async with Producer(bootstrap) as producer:
         with pytest.raises(TopicNotFoundError, match="trains"):
             await producer.send("trains", b"x")
@@ -147,7 +147,7 @@ async def test_an_unknown_topic_is_refused_at_once(bootstrap: str, admin: Admin)
 
 
 async def test_unknown_topics_are_created_by_setting(tmp_path: Path) -> None:
-    """`auto.create.topics.enable`: the first produce succeeds."""
+    """An unknown topic is created by its first record with `auto.create.topics.enable`."""
     anywhere = Endpoint("127.0.0.1", 0)
     settings = BrokerSettings(
         data=tmp_path, listen=anywhere, peer_listen=anywhere, ops_listen=anywhere,
@@ -162,7 +162,7 @@ async def test_unknown_topics_are_created_by_setting(tmp_path: Path) -> None:
 
 
 async def test_grown_partitions_are_used(bootstrap: str, admin: Admin) -> None:
-    """A producer finds new partitions at its next refresh, without a restart."""
+    """New partitions of a topic are used after the next refresh of metadata, without a restart."""
     await admin.create_topic("flights", partitions=1)
     async with Producer(bootstrap) as producer:
         await producer.send_and_wait("flights", b"x")
@@ -174,7 +174,7 @@ async def test_grown_partitions_are_used(bootstrap: str, admin: Admin) -> None:
 
 
 async def test_a_recreated_topic_is_another_one(bootstrap: str, admin: Admin) -> None:
-    """The producer finds the new topic of the name and continues there."""
+    """A topic that was deleted and created again is found by the producer, which continues there."""
     await admin.create_topic("flights")
     async with Producer(bootstrap) as producer:
         await producer.send_and_wait("flights", b"old")
@@ -189,7 +189,7 @@ async def test_a_recreated_topic_is_another_one(bootstrap: str, admin: Admin) ->
 async def test_a_topic_that_is_recreated_with_fewer_partitions_has_no_others(
     bootstrap: str, admin: Admin
 ) -> None:
-    """Records that wait for a removed partition fail at once; keys are spread over the partitions of the new topic."""
+    """Records for a removed partition fail at once, and keys are spread over the partitions of the new topic."""
     keys = [b"%d" % number for number in range(20)]
     await admin.create_topic("flights", partitions=6)
     async with asyncio.timeout(30), Producer(bootstrap) as producer:
@@ -210,25 +210,25 @@ async def test_a_topic_that_is_recreated_with_fewer_partitions_has_no_others(
 
 
 class BrokenSampler(Sampler):
-    """A sampler of the program that fails for requests."""
+    """Sampler of a program that raises for requests."""
 
     def should_sample(
         self, parent_context: Context | None, trace_id: int, name: str, *args: object, **more: object
     ) -> SamplingResult:
-        """Fail for requests."""
+        """Raise for requests."""
         if name.startswith("send"):
             raise LookupError(name)
         return SamplingResult(Decision.RECORD_AND_SAMPLE)
 
     def get_description(self) -> str:
-        """Return its name."""
+        """Return the name of the sampler."""
         return "broken"
 
 
 async def test_a_failed_sender_fails_all_deliveries(
     monkeypatch: pytest.MonkeyPatch, bootstrap: str, admin: Admin
 ) -> None:
-    """Unsent records fail, later sends are refused, and both errors have the cause."""
+    """A producer whose sender failed fails unsent records and later sends with the cause."""
     await admin.create_topic("flights")
     provider = TracerProvider(sampler=BrokenSampler())
     monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)

@@ -1,4 +1,4 @@
-"""Producers and consumers over stops and kills of the broker's process."""
+"""Producers and consumers while the broker's process is stopped and killed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RECORDS = 3_000
 
 @pytest.mark.slow
 async def test_producing_and_consuming_survive_a_killed_broker(process: BrokerProcess) -> None:
-    """No record is lost, none is stored twice, and order holds."""
+    """Records are neither lost, stored twice nor reordered when their broker is killed."""
     async with Admin(process.url) as admin:
         await admin.create_topic("flights", partitions=3)
     read: list[tuple[int, int]] = []
@@ -55,7 +55,7 @@ async def test_producing_and_consuming_survive_a_killed_broker(process: BrokerPr
 
 @pytest.mark.slow
 async def test_a_graceful_restart_repeats_nothing(process: BrokerProcess) -> None:
-    """A broker that stops answers every request first: no batch is in doubt."""
+    """A broker that stops answers every request first, so that no batch is in doubt."""
     async with Admin(process.url) as admin:
         await admin.create_topic("flights")
     async with asyncio.timeout(60), Producer(process.url, batch_bytes=2_000) as producer:
@@ -72,7 +72,7 @@ async def test_a_graceful_restart_repeats_nothing(process: BrokerProcess) -> Non
 
 
 async def test_a_broker_that_stays_away_fails_the_records_in_time(process: BrokerProcess) -> None:
-    """The delivery timeout ends the wait; the error has the cause and the records in doubt."""
+    """Records fail with their cause after the delivery timeout when the broker does not return."""
     async with Admin(process.url) as admin:
         await admin.create_topic("flights")
     async with Producer(process.url, delivery_timeout="500ms", retry_timeout="200ms") as producer:

@@ -1,4 +1,4 @@
-"""The page on security, `how-to/security.md`: its proxy that ends TLS works as described."""
+"""The page on security, `how-to/security.md`: its proxy that terminates TLS works as described."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Pass bytes on until the stream ends."""
+    """Forward bytes until the stream ends."""
     while some := await reader.read(65_536):
         writer.write(some)
         await writer.drain()
@@ -28,7 +28,7 @@ async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 @asynccontextmanager
 async def proxy(behind: str, authority: trustme.CA) -> AsyncIterator[str]:
-    """Run a proxy on a port of its own that ends TLS and forwards all bytes; yield its address."""
+    """Run a proxy that terminates TLS and forwards all bytes; yield its address."""
     address = urlsplit(behind)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.set_alpn_protocols(["h2", "http/1.1"])
@@ -44,7 +44,7 @@ async def proxy(behind: str, authority: trustme.CA) -> AsyncIterator[str]:
 
 @pytest.mark.slow
 async def test_a_proxy_that_ends_tls(bootstrap: str, tmp_path: Path) -> None:
-    """Calls succeed where the proxy's authority is trusted, and metadata keeps the brokers' addresses."""
+    """A client that trusts the proxy's authority reaches the brokers, whose addresses stay those of metadata."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     async with proxy(bootstrap, authority) as url:

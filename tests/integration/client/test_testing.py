@@ -13,7 +13,7 @@ from fairlead import Admin, Consumer, Producer, blocking, errors, testing
 
 
 async def test_three_brokers_replicate() -> None:
-    """A topic has three replicas, and every yielded address answers."""
+    """A topic on three brokers has three replicas, and every yielded address answers."""
     async with testing.cluster(brokers=3) as bootstrap:
         async with Producer(bootstrap) as producer:
             await producer.send_and_wait("flights", b"UA1545")
@@ -29,7 +29,7 @@ async def test_three_brokers_replicate() -> None:
 
 
 async def test_a_kept_directory_and_configuration(tmp_path: Path) -> None:
-    """Stored records are present in the next cluster on the directory; the brokers' own values hold."""
+    """Records and configuration of a kept directory are present in the next cluster on the directory."""
     config = {"auto.create.topics.enable": False, "retention.ms": 3_600_000}
     async with testing.cluster(data=tmp_path / "data", config=config) as bootstrap, Admin(bootstrap) as admin:
         described = await admin.create_topic("flights")
@@ -47,7 +47,7 @@ async def test_a_kept_directory_and_configuration(tmp_path: Path) -> None:
 
 
 def test_without_an_event_loop() -> None:
-    """Brokers run in a thread that ends with the block, also when the test inside fails."""
+    """Brokers run in a thread that stops with the block, also when the test inside fails."""
 
     def fail_with_a_broker() -> None:
         with testing.running_cluster() as bootstrap, blocking.Producer(bootstrap) as producer:
@@ -61,7 +61,7 @@ def test_without_an_event_loop() -> None:
 
 
 def test_without_the_broker_the_package_is_named() -> None:
-    """A process that has the SDK alone gets the name of the missing extra."""
+    """A process with the SDK alone gets the name of the missing package."""
     program = (
         "import importlib.metadata as m; m.entry_points = lambda **_: ()\n"
         "from fairlead import testing\n"

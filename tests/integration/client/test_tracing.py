@@ -1,4 +1,4 @@
-"""Traces from a producer over the broker to a consumer, collected by OpenTelemetry's own SDK."""
+"""Traces from a producer through the broker to a consumer, collected by OpenTelemetry's SDK."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ print([name for name in sys.modules if name.startswith("opentelemetry")])
 
 @pytest.fixture
 def collected(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
-    """Yield the collected spans; this runs before the broker, which looks for a provider as clients do."""
+    """Yield the collected spans; the fixture must run before the broker, which looks for a provider at its start."""
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    # A program may set its provider once only; every test here has one of its own.
+    # A program may set its provider only once; every test here has its own provider.
     monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
     yield exporter
     provider.shutdown()
@@ -45,7 +45,7 @@ def collected(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]
 
 @pytest.fixture
 async def traced(collected: InMemorySpanExporter, bootstrap: str) -> str:
-    """A broker that was started where traces are collected, with a topic of one partition."""
+    """Return the address of a broker that exports spans, with a topic of one partition."""
     del collected
     async with Admin(bootstrap) as admin:
         await admin.create_topic(TOPIC, partitions=1)
@@ -53,7 +53,7 @@ async def traced(collected: InMemorySpanExporter, bootstrap: str) -> str:
 
 
 def one(collected: InMemorySpanExporter, name: str) -> ReadableSpan:
-    """The one span of a name."""
+    """Return the only span of a name."""
     [span] = [span for span in collected.get_finished_spans() if span.name == name]
     return span
 
@@ -61,7 +61,7 @@ def one(collected: InMemorySpanExporter, name: str) -> ReadableSpan:
 async def test_a_traced_record_is_followed_to_its_consumer(
     collected: InMemorySpanExporter, traced: str
 ) -> None:
-    """Created below the active span, sent and appended with a link to it, and processed with a link to it."""
+    """A record's span is a child of the active span, and the spans of request, append and processing link to it."""
     tracer = trace.get_tracer("test")
     async with Producer(traced) as producer:
         with tracer.start_as_current_span("checkout") as active:
@@ -100,7 +100,7 @@ async def test_a_traced_record_is_followed_to_its_consumer(
 async def test_without_an_active_span_no_header_is_added(
     collected: InMemorySpanExporter, traced: str
 ) -> None:
-    """Configured tracing adds no header and no span to records without an active span."""
+    """Records without an active span get no header and no span from configured tracing."""
     async with Producer(traced) as producer:
         await producer.send_and_wait(TOPIC, b"order 1", partition=0)
     async with Consumer(traced, group="billing", topics=[TOPIC]) as consumer:
@@ -111,7 +111,7 @@ async def test_without_an_active_span_no_header_is_added(
 
 
 async def test_headers_of_the_caller_are_kept(collected: InMemorySpanExporter, traced: str) -> None:
-    """A context that is already in the headers, of a bridge for example, is kept."""
+    """Headers with a trace context, for example those of a bridge, are kept."""
     given = ("traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
     async with Producer(traced) as producer:
         with trace.get_tracer("test").start_as_current_span("bridge"):
@@ -123,7 +123,7 @@ async def test_headers_of_the_caller_are_kept(collected: InMemorySpanExporter, t
 
 
 async def test_a_refused_request_has_a_span(collected: InMemorySpanExporter, bootstrap: str) -> None:
-    """A fetch over HTTP of a traced caller has a span with the code and the status of its problem."""
+    """A refused fetch over HTTP of a traced caller has a span with code and status of its problem."""
     command = ["curl", "-s", f"{bootstrap}/v1/topics/no-such-topic/partitions/0/records", "-H"]
     parent = "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     process = await asyncio.create_subprocess_exec(*command, parent, stdout=subprocess.PIPE)
@@ -139,7 +139,7 @@ async def test_a_refused_request_has_a_span(collected: InMemorySpanExporter, boo
 
 @pytest.mark.slow
 def test_programs_without_tracing_do_not_load_it() -> None:
-    """Producer and `process` do not import OpenTelemetry, although it is installed."""
+    """The producer and `process` do not import OpenTelemetry, although it is installed."""
     done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=False)
 
     assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr
@@ -148,7 +148,7 @@ def test_programs_without_tracing_do_not_load_it() -> None:
 def test_the_producer_without_a_loop_takes_the_callers_span(
     collected: InMemorySpanExporter,
 ) -> None:
-    """The span that is active where `send` is called is the parent, not one of the loop's thread."""
+    """A blocking producer uses the span that is active where `send` is called, not a span of the loop's thread."""
     tracer = trace.get_tracer("test")
     with running_cluster() as bootstrap, facade.Producer(bootstrap) as producer:
         producer.send(TOPIC, b"first").result()

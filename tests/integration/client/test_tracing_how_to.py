@@ -1,4 +1,4 @@
-"""The how-to of traces, run: sends and processed records become spans, linked as the page says."""
+"""The how-to of traces: sends and processed records become spans, linked as the page says."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     import pytest
 
 PRODUCE, CONSUME = (block.text for block in blocks(sections("how-to/observability.md")["Traces"], "python"))
-# The page's consumer runs for ever; this one has read its batch.
+# The program of the page runs for ever; this copy stops after one batch.
 ENDING = CONSUME.replace("            ...\n", "            break\n")
 
 
 async def typed(code: str, bootstrap: str, names: dict[str, object]) -> None:
-    """Run a program of the page as if it was typed after the previous ones."""
+    """Run a program of the page in the namespace of the previous programs."""
     text = code.replace("http://127.0.0.1:9520", bootstrap)
     await eval(compile(text, "observability.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
 
 
 async def test_spans_of_the_page(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The record's span is below the active span; the spans of request and consumer are linked to it."""
+    """A record's span is a child of the active span, and the spans of request and consumer link to it."""
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    # A program may set its provider once only.
+    # A program may set its provider only once.
     monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
     monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
     async with Admin(bootstrap) as admin:

@@ -1,4 +1,4 @@
-"""A change of configuration through one broker holds at all brokers."""
+"""Changes of configuration through one broker apply at all brokers."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ HOLDS_WITHIN_SECONDS = 5.0
 
 
 async def holds_everywhere(cluster: Cluster, holds: Callable[[Broker], bool]) -> None:
-    """Wait until a change holds at every broker, within the time allowed for it."""
+    """Wait until a change applies at every broker, within the time allowed for it."""
     async with asyncio.timeout(HOLDS_WITHIN_SECONDS):
         while not all(holds(each.broker) for each in cluster.brokers.values()):
             await asyncio.get_running_loop().run_in_executor(None, lambda: None)
 
 
 async def test_a_topics_change_at_one_broker_holds_at_the_others(cluster: Cluster) -> None:
-    """Each broker reads the new values from then on."""
+    """A topic's change through one broker applies at every other broker."""
     topic_id = await cluster.topic("flights")
     await cluster.led("flights", topic_id)
     await cluster.controller.alter_topic(
@@ -38,7 +38,7 @@ async def test_a_topics_change_at_one_broker_holds_at_the_others(cluster: Cluste
 
 
 async def test_the_clusters_change_at_one_broker_holds_at_the_others(cluster: Cluster) -> None:
-    """A key of the brokers and a default of topics hold everywhere; after a reset the defaults hold."""
+    """A cluster's change of a broker key or a topic default applies at every broker, as does its reset."""
     topic_id = await cluster.topic("flights")
     await cluster.led("flights", topic_id)
     first, *_ = cluster.brokers.values()
@@ -62,7 +62,7 @@ async def test_the_clusters_change_at_one_broker_holds_at_the_others(cluster: Cl
 
 
 async def test_a_brokers_change_at_another_broker_is_known_to_all(cluster: Cluster) -> None:
-    """Every broker shows the change, and it holds for that broker alone."""
+    """A broker's change through another broker is shown by every broker and applies to that broker alone."""
     await cluster.broker(1).alter_broker_config(BrokerId(2), {"replica.lag.time.max.ms": 7000})
 
     def told(runtime: Broker) -> list[str | None]:
@@ -72,7 +72,7 @@ async def test_a_brokers_change_at_another_broker_is_known_to_all(cluster: Clust
 
 
 async def test_minimum_in_sync_replicas_of_the_cluster_reach_the_partitions(cluster: Cluster) -> None:
-    """The partitions' records follow, whichever broker took the change."""
+    """A cluster's `min.insync.replicas` reaches the partition records through any broker."""
     topic_id = await cluster.topic("flights")
     await cluster.led("flights", topic_id)
     other = next(each for each in cluster.brokers if each != cluster.any.peer_side.controller)

@@ -1,4 +1,4 @@
-"""A damaged copy is given up where other copies are whole, and kept where they are not."""
+"""Damaged replicas are dropped when other replicas are complete, and kept otherwise."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def flip(folder: Path, share: float) -> None:
 
 
 async def damaged_after_a_kill(cluster: Cluster, broker: int, topic_id: TopicId) -> None:
-    """Stop a broker, and start it with a flipped bit in its synced data and without its clean marker."""
+    """Stop a broker, and start it with a flipped bit in its synced data and without its clean-shutdown marker."""
     await cluster.stop(broker)
     data = cluster.path / str(broker)
     flip(data / topic_id / "0", 0.5)
@@ -27,7 +27,7 @@ async def damaged_after_a_kill(cluster: Cluster, broker: int, topic_id: TopicId)
 
 
 async def test_a_damaged_follower_is_fetched_again(cluster: Cluster) -> None:
-    """It leaves the in-sync replicas, in another generation, drops the damage, and joins again with the same bytes."""
+    """A damaged follower leaves the in-sync replicas, drops the damage, and joins again with the same bytes."""
     topic_id = await cluster.topic("flights")
     flights = await cluster.led("flights", topic_id)
     for number in range(30):
@@ -50,7 +50,7 @@ async def test_a_damaged_follower_is_fetched_again(cluster: Cluster) -> None:
 
 
 async def test_a_start_that_cut_off_records_is_reported(cluster: Cluster) -> None:
-    """With `replicated` a start cuts at a bad batch; the controller learns of it before the replica is counted on."""
+    """A start with `replicated` that truncates at a bad batch reports it before the replica is counted as in sync."""
     topic_id = await cluster.topic("flights", durability="replicated")
     flights = await cluster.led("flights", topic_id)
     for number in range(30):
@@ -72,7 +72,7 @@ async def test_a_start_that_cut_off_records_is_reported(cluster: Cluster) -> Non
 
 
 async def test_a_leader_with_damage_hands_over(cluster: Cluster) -> None:
-    """Another replica leads the range that the leader cannot read; clients read all of it there."""
+    """A leader with damage hands over to another replica, from which clients read the whole range."""
     topic_id = await cluster.topic("flights")
     flights = await cluster.led("flights", topic_id)
     for number in range(30):
@@ -96,7 +96,7 @@ async def test_a_leader_with_damage_hands_over(cluster: Cluster) -> None:
 
 
 async def test_a_leader_that_sends_damage_is_reported(cluster: Cluster) -> None:
-    """The follower finds damage in bytes that the leader has not checked and reports it, and another replica leads."""
+    """A follower reports damage in bytes that the leader has not verified, and another replica leads."""
     topic_id = await cluster.topic("flights")
     flights = await cluster.led("flights", topic_id)
     first = cluster.leader(topic_id)

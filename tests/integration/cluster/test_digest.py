@@ -1,4 +1,4 @@
-"""The copies of a partition compared: by the call, by the SDK and by the command line, at any broker."""
+"""Comparison of a partition's replicas over HTTP, by the SDK and on the command line, at any broker."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def url(cluster: Cluster, broker: int) -> str:
 
 
 async def filled(cluster: Cluster, count: int = 30) -> tuple[TopicId, list[int]]:
-    """Create a topic with one record a batch on every copy; return its id, and the brokers with the leader first."""
+    """Create a topic with one record a batch on every broker; return its id and the brokers, leader first."""
     topic_id = await cluster.topic("flights")
     flights = await cluster.led("flights", topic_id)
     for number in range(count):
@@ -42,7 +42,7 @@ async def filled(cluster: Cluster, count: int = 30) -> tuple[TopicId, list[int]]
 
 
 def flip(cluster: Cluster, broker: int, topic_id: TopicId, share: float) -> None:
-    """Flip a bit in a broker's copy, while it runs."""
+    """Flip a bit in a running broker's replica."""
     [segment] = (cluster.path / str(broker) / topic_id / "0").glob("*.log")
     with segment.open("r+b") as file:
         at = int(segment.stat().st_size * share)
@@ -58,7 +58,7 @@ def by_broker(compared: PartitionDigest) -> dict[int, ReplicaDigest]:
 
 
 async def test_whole_copies_have_one_digest(cluster: Cluster) -> None:
-    """Every broker answers the same digest; another range has another one, and an empty range is equal everywhere."""
+    """Whole replicas have the same digest at every broker, and another range has another digest."""
     _, brokers = await filled(cluster)
     async with Admin(url(cluster, brokers[1])) as admin:
         whole = await admin.compare_replicas("flights", 0)
@@ -82,7 +82,7 @@ async def test_whole_copies_have_one_digest(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("place", [0, 1], ids=["leader", "follower"])
 async def test_a_damaged_copy_is_named(cluster: Cluster, place: int) -> None:
-    """The replica with a changed bit gives its offset, the others are equal; nothing else changes."""
+    """A replica with a changed bit is named with its offset, and nothing else changes."""
     topic_id, brokers = await filled(cluster)
     before = cluster.record(topic_id)
     flip(cluster, brokers[place], topic_id, 0.5)
@@ -102,7 +102,7 @@ async def test_a_damaged_copy_is_named(cluster: Cluster, place: int) -> None:
 
 
 async def test_a_missing_part_and_a_missing_answer_differ(cluster: Cluster) -> None:
-    """A broker that is not running, and one that has no copy yet."""
+    """A broker that is not running and a broker without a replica are reported differently."""
     topic_id, brokers = await filled(cluster)
     held = cluster.broker(brokers[2]).replicas._hosted
     async with Admin(url(cluster, brokers[0])) as admin:
@@ -133,7 +133,7 @@ async def test_a_missing_part_and_a_missing_answer_differ(cluster: Cluster) -> N
 
 
 async def test_the_command_ends_with_1_where_copies_differ(cluster: Cluster) -> None:
-    """Equal copies end the command with 0; a table names a replica that differs."""
+    """Equal replicas end the command with 0, and a table names a replica that differs and ends with 1."""
     topic_id, brokers = await filled(cluster)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     command = CommandLine({**os.environ, "PATH": path, "FAIRLEAD_BOOTSTRAP": url(cluster, brokers[1])})

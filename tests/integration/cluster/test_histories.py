@@ -1,4 +1,4 @@
-"""Logs that diverge, begin later, or have producers: the state that followers adopt besides records."""
+"""Logs that diverge, begin later or have producers: the state that followers adopt in addition to records."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from runtime_kit import TopicClient
 
 @pytest.mark.slow
 async def test_diverged_logs_become_one(cluster: Cluster) -> None:
-    """After an unclean election the old leader drops its own records, and ends with the new leader's bytes."""
+    """The old leader truncates its own records after an unclean election and adopts the new leader's bytes."""
     await cluster.controller.alter_cluster_config({"unclean.leader.election.delay.ms": 500})
     topic_id = await cluster.topic("flights", min_insync_replicas=1, unclean_leader_election_enable=True)
     flights = await cluster.led("flights", topic_id)
@@ -40,7 +40,7 @@ async def test_diverged_logs_become_one(cluster: Cluster) -> None:
 
 
 async def test_followers_begin_where_the_leader_begins(cluster: Cluster) -> None:
-    """Deleting records is answered when every copy begins there; a copy that was away begins there too."""
+    """Deleted records are answered when every replica begins at the offset, as does a replica that was offline."""
     topic_id = await cluster.topic("flights", segment_bytes=1 << 20)
     flights = await cluster.led("flights", topic_id)
     follower = next(each for each in cluster.brokers if each != cluster.leader(topic_id))
@@ -61,7 +61,7 @@ async def test_followers_begin_where_the_leader_begins(cluster: Cluster) -> None
 
 
 async def produce_again(flights: TopicClient, sequence: int) -> AppendResult:
-    """A batch of one idempotent producer."""
+    """Produce a batch of one idempotent producer."""
     columns = record_batch([b"value"], default_timestamp_us=1_700_000_000_000_000)
     data = encode(columns, producer=ProducerStamp(77, 0, sequence)).to_bytes()
     [answer] = await flights.produce_batch(data)
@@ -70,7 +70,7 @@ async def produce_again(flights: TopicClient, sequence: int) -> AppendResult:
 
 
 async def test_a_new_leader_knows_the_producers(cluster: Cluster) -> None:
-    """A repeated batch is a duplicate at the next leader, and the next sequence continues."""
+    """The next leader answers a repeated batch as a duplicate and accepts the next sequence."""
     topic_id = await cluster.topic("flights")
     flights = await cluster.led("flights", topic_id)
     first = cluster.leader(topic_id)
@@ -87,7 +87,7 @@ async def test_a_new_leader_knows_the_producers(cluster: Cluster) -> None:
 
 
 async def test_many_partitions_travel_in_one_session(cluster: Cluster) -> None:
-    """Each partition of a topic is copied, also without writes, and those added later."""
+    """Partitions of one topic are all copied by one session, also without writes and when added later."""
     topic_id = await cluster.topic("flights", partitions=30)
     for partition in range(0, 30, 3):
         client = await cluster.led("flights", topic_id, partition)
@@ -103,7 +103,7 @@ async def test_many_partitions_travel_in_one_session(cluster: Cluster) -> None:
 
 
 async def test_a_new_copy_begins_amid_a_batch(cluster: Cluster) -> None:
-    """Records are deleted up to any offset; a copy that begins there gets the whole batch and joins."""
+    """A replica that begins inside a batch after a deletion gets the whole batch and joins."""
     topic_id = await cluster.topic("flights", replication_factor=2)
     flights = await cluster.led("flights", topic_id)
     await flights.produce(*[b"value"] * 10)

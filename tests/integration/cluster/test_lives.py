@@ -1,4 +1,4 @@
-"""Brokers that lose their registration, drain, and stop: what others see, and what is never written again."""
+"""Brokers that lose their registration, drain and stop: what other brokers see, and what is never written again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ANY = Endpoint("127.0.0.1", 0)
 
 
 class SlowIdentity(PosixStorage):
-    """A disk on which a directory records its broker's new incarnation only when the test allows it."""
+    """Disk on which a directory records the new incarnation of its broker only when the test allows it."""
 
     def __init__(self) -> None:
         """Block from the start."""
@@ -32,19 +32,19 @@ class SlowIdentity(PosixStorage):
         self.may_write = threading.Event()
 
     def rename(self, source: Path, target: Path) -> None:
-        """Rename; the identity waits."""
+        """Rename a file; the file of the incarnation waits for the test."""
         if target.name == "identity":
             assert self.may_write.wait(30), "nobody let the identity be written"
         super().rename(source, target)
 
 
 def membership(cluster: Cluster, broker: int) -> Membership:
-    """The newest life of a broker."""
+    """Return the newest registration of a broker."""
     return cluster.broker(broker).entry.incarnation.membership
 
 
 async def in_another_life(cluster: Cluster, broker: BrokerId, before: Membership) -> None:
-    """Wait until a broker has registered again, and every broker knows."""
+    """Wait until a broker has registered again and every broker knows the new registration."""
 
     def met() -> bool:
         epoch = cluster.broker(broker).broker_epoch
@@ -58,7 +58,7 @@ async def in_another_life(cluster: Cluster, broker: BrokerId, before: Membership
 
 @pytest.mark.slow
 async def test_a_follower_that_stops_answers_until_it_is_not_needed(cluster: Cluster) -> None:
-    """While it is in sync every acknowledgement needs it, for as long as the controller takes."""
+    """A follower that stops answers until the controller has removed it from the in-sync replicas."""
     topic_id = await cluster.topic("flights")
     await cluster.in_sync(topic_id, 1, 2, 3)
     follower = next(broker for broker in (1, 2, 3) if broker != cluster.leader(topic_id))
@@ -82,7 +82,7 @@ async def test_a_follower_that_stops_answers_until_it_is_not_needed(cluster: Clu
 
 
 async def test_a_leader_without_its_lease_comes_back_as_a_follower(cluster: Cluster) -> None:
-    """Another broker leads; acknowledged records are on all three again, and the process was never ended."""
+    """A leader without its lease returns as a follower in the same process, with all acknowledged records."""
     topic_id = await cluster.topic("flights")
     await (await cluster.led("flights", topic_id)).produce(b"before")
     first = cluster.leader(topic_id)
@@ -111,7 +111,7 @@ async def test_a_leader_without_its_lease_comes_back_as_a_follower(cluster: Clus
 
 
 async def test_a_removed_registration_is_created_again(cluster: Cluster) -> None:
-    """Its lease goes on, but a broker without its key is not counted on."""
+    """A removed registration is created again although its lease is valid."""
     before = membership(cluster, 2)
     keys = cluster.any.metadata.keys
     await cluster.store.transact((), (Delete(keys.broker(BrokerId(2))),))
@@ -121,7 +121,7 @@ async def test_a_removed_registration_is_created_again(cluster: Cluster) -> None
 
 
 async def test_a_failed_directory_is_not_registered_again(tmp_path: Path) -> None:
-    """No replica in it is elected; unsynced data may be gone after the failed sync."""
+    """A failed directory is not registered again, because unsynced data may be lost after the failed sync."""
     cluster, storage = await Cluster.open(tmp_path), WatchedStorage()
     try:
         cluster.brokers[1] = await start_broker(
@@ -141,7 +141,7 @@ async def test_a_failed_directory_is_not_registered_again(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 async def test_a_drained_broker_says_so_in_its_registration(cluster: Cluster) -> None:
-    """The registration shows the drain until it is taken back; over a restart, too."""
+    """A drained broker shows the drain in its registration, also over a restart, until it is undrained."""
 
     def state(broker: int) -> BrokerState | None:
         registered = cluster.controller.metadata.brokers.get(BrokerId(broker))
@@ -160,7 +160,10 @@ async def test_a_drained_broker_says_so_in_its_registration(cluster: Cluster) ->
 async def test_an_incarnation_unknown_to_the_directory_is_not_elected(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    """A crash in between would leave a record that looks like one of a newer copy of the disk, for ever."""
+    """An incarnation that the directory has not recorded is not elected.
+
+    A crash before the record would make the directory look like an older copy of its disk for ever.
+    """
     topic_id = await cluster.topic("flights", replication_factor=1)
     await (await cluster.led("flights", topic_id)).produce(b"kept")
     holder = cluster.leader(topic_id)
@@ -178,7 +181,7 @@ async def test_an_incarnation_unknown_to_the_directory_is_not_elected(
         )
     )
     await until(lambda: holder in cluster.any.metadata.brokers, "it does not register")
-    # After two turns the present controller has done all that it would do.
+    # After two turns the controller has done everything that it would do.
     for name in ("one", "two"):
         await cluster.topic(name, replication_factor=1)
     early = cluster.leader(topic_id), cluster.any.metadata.brokers[holder].value.directories

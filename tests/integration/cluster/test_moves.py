@@ -1,4 +1,4 @@
-"""Moves under way, as operators see them: in the call, in the tables, and in the topic's description."""
+"""Moves under way as operators see them: in the request, in the tables and in the topic's description."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GONE = BrokerId(9)
 
 
 async def begin_endless_move(cluster: Cluster, topic_id: TopicId, to: int) -> None:
-    """Move a partition to a running broker and one that never starts, so that the move cannot end."""
+    """Begin a move to a running broker and to a broker that never starts, so that the move cannot end."""
     runtime = cluster.controller
     [(index, found)] = runtime.metadata.partitions(topic_id).items()
     directory = cluster.broker(to).entry.directory.identity.directory_id
@@ -45,7 +45,7 @@ async def begin_endless_move(cluster: Cluster, topic_id: TopicId, to: int) -> No
 
 @pytest.mark.slow
 async def test_a_move_is_shown_with_its_progress(cluster: Cluster) -> None:
-    """An added replica has all of the leader's records, or has not answered; descriptions name all replicas."""
+    """A move shows which added replicas have all records of the leader, and descriptions name all replicas."""
     topic_id = await cluster.topic("flights", replication_factor=2)
     flights = await cluster.led("flights", topic_id)
     for number in range(10):

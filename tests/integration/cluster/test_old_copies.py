@@ -1,4 +1,4 @@
-"""A broker on an older copy of its data directory is not counted on for the missing records."""
+"""A broker on an older copy of its data directory is not counted as in sync for the missing records."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def live_again_and_go_back(
 
 @pytest.mark.slow
 async def test_others_have_the_records_and_the_copy_is_filled_up(cluster: Cluster, tmp_path: Path) -> None:
-    """The broker leaves the in-sync replicas first, so that its replica is filled in another generation."""
+    """A broker on an older copy leaves the in-sync replicas first, so that its replica is copied again completely."""
     topic_id = await cluster.topic("flights", replication_factor=2, min_insync_replicas=2)
     await (await cluster.led("flights", topic_id)).produce(b"first")
     one, other = (replica.broker for replica in cluster.record(topic_id).replicas)
@@ -47,13 +47,13 @@ async def test_others_have_the_records_and_the_copy_is_filled_up(cluster: Cluste
 
 
 def sample(cluster: Cluster, broker: int, metric: str) -> float | None:
-    """Return the replica state of a broker."""
+    """Return the value of a metric of a broker."""
     return cluster.broker(broker).telemetry.registry.get_sample_value(metric)
 
 
 @pytest.mark.slow
 async def test_an_old_copy_without_other_replicas_serves_nothing(cluster: Cluster, tmp_path: Path) -> None:
-    """No answer rather than one without acknowledged records; over restarts, too."""
+    """A partition whose only replica is an older copy serves no requests, also over restarts."""
     topic_id = await cluster.topic("flights", replication_factor=1)
     await (await cluster.led("flights", topic_id)).produce(b"first")
     holder = cluster.leader(topic_id)

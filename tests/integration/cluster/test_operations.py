@@ -1,4 +1,4 @@
-"""Brokers and partitions as operators change them, with records in them."""
+"""Changes of brokers and partitions with stored records."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ P0 = PartitionIndex(0)
 
 
 def kept_by(cluster: Cluster, topic_id: TopicId) -> list[int]:
-    """Return the replicas of the partition, by its record."""
+    """Return the replicas in the partition record."""
     return [replica.broker for replica in cluster.record(topic_id).replicas]
 
 
 async def test_a_partition_moves_to_a_new_broker_with_its_records(cluster: Cluster) -> None:
-    """Records acknowledged before, during and after the move are all on the added broker."""
+    """A partition moves to a new broker with the records acknowledged before, during and after the move."""
     topic_id = await cluster.topic("flights", replication_factor=2)
     flights = await cluster.led("flights", topic_id)
     for number in range(10):
@@ -41,7 +41,7 @@ async def test_a_partition_moves_to_a_new_broker_with_its_records(cluster: Clust
 
 
 async def test_a_broker_is_drained_stopped_and_forgotten(cluster: Cluster) -> None:
-    """Its replicas are on another broker before it goes, and no record names it afterwards."""
+    """A broker is drained, stopped and forgotten: its replicas move first, and no record names it afterwards."""
     topic_id = await cluster.topic("flights", replication_factor=2)
     flights = await cluster.led("flights", topic_id)
     await flights.produce(b"value")
@@ -62,7 +62,7 @@ async def test_a_broker_is_drained_stopped_and_forgotten(cluster: Cluster) -> No
 
 
 async def test_the_preferred_leader_gets_its_partition_back(cluster: Cluster) -> None:
-    """After a restart it follows; on request it leads again, with all records of the time between."""
+    """A preferred leader follows after its restart and leads again on request, with all records."""
     topic_id = await cluster.topic("flights")
     await (await cluster.led("flights", topic_id)).produce(b"before")
     preferred = kept_by(cluster, topic_id)[0]
@@ -80,7 +80,7 @@ async def test_the_preferred_leader_gets_its_partition_back(cluster: Cluster) ->
 
 
 async def test_more_replicas_than_brokers_are_refused_with_the_numbers(cluster: Cluster) -> None:
-    """A cordoned broker does not count."""
+    """A topic with more replicas than uncordoned brokers is refused with both numbers."""
     await cluster.controller.operations.cordon(BrokerId(2))
     with pytest.raises(ProblemError) as refused:
         await cluster.topic("flights", replication_factor=3)

@@ -1,4 +1,4 @@
-"""A broker that still recovers its logs: no partition counts on it, and no request waits for it."""
+"""A broker that still recovers its logs: no partition and no request waits for it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from fairlead_broker.wiring.start import RunningBroker, start_broker
 
 ANY = Endpoint("127.0.0.1", 0)
 PROBE_SECONDS = 5.0
-"""Seconds that the kubelet waits for an answer, by the operator's probes."""
+"""Seconds that the kubelet waits for an answer to the operator's probes."""
 
 
 class SlowRecovery(PosixStorage):
-    """A disk on which no log is opened before the test allows it."""
+    """Disk on which no log is opened before the test allows it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class SlowRecovery(PosixStorage):
         self.may_open = threading.Event()
 
     def list_files(self, folder: Path) -> list[str]:
-        """List the files of a partition, the first step of its opening."""
+        """List the files of a partition, the first step of opening its log."""
         if folder.name == "0":
             self.waiting.set()
             assert self.may_open.wait(30), "nobody let the log be opened"
@@ -40,7 +40,7 @@ class SlowRecovery(PosixStorage):
 async def recovering(
     cluster: Cluster, broker: int, storage: SlowRecovery, ops: Endpoint = ANY
 ) -> asyncio.Task[RunningBroker]:
-    """Start a broker; return once it recovers."""
+    """Start a broker, and return when it recovers its logs."""
     settings = BrokerSettings(
         id=BrokerId(broker), data=cluster.path / str(broker), listen=ANY, peer_listen=ANY, ops_listen=ops
     )
@@ -52,7 +52,7 @@ async def recovering(
 
 
 async def test_nothing_is_placed_on_a_broker_that_recovers(cluster: Cluster) -> None:
-    """A new topic would have it in its in-sync replicas, and wait for it with every acknowledgement."""
+    """A new topic has no replica on a broker that recovers, because every acknowledgement would wait for it."""
     topic_id = await cluster.topic("flights")
     await cluster.stop(3)
     storage = SlowRecovery()
@@ -70,7 +70,7 @@ async def test_nothing_is_placed_on_a_broker_that_recovers(cluster: Cluster) -> 
 
 
 async def test_a_broker_that_recovers_is_alive_and_not_ready(cluster: Cluster) -> None:
-    """A probe for liveness succeeds during any recovery; a probe for readiness fails."""
+    """A broker that recovers passes the liveness probe and fails the readiness probe."""
     topic_id = await cluster.topic("flights")
     await cluster.stop(3)
     storage, ops = SlowRecovery(), Endpoint("127.0.0.1", free_port())
@@ -92,7 +92,7 @@ def free_port() -> int:
 
 
 async def status(ops: Endpoint, path: str) -> int:
-    """Ask as the kubelet does, with a connection of its own."""
+    """Return the status of a request on a new connection, as the kubelet sends it."""
     reader, writer = await asyncio.open_connection(ops.host, ops.port)
     try:
         writer.write(f"GET {path} HTTP/1.1\r\nHost: {ops.host}\r\nConnection: close\r\n\r\n".encode())
@@ -103,7 +103,7 @@ async def status(ops: Endpoint, path: str) -> int:
 
 
 async def test_a_broker_that_recovers_holds_no_office(tmp_path: Path) -> None:
-    """A recovering broker would claim the office first after a restart of all, and do nothing with it."""
+    """A broker that recovers does not become the controller, because it could not act as one."""
     cluster = Cluster(tmp_path, await EmbeddedCoordination.open(tmp_path / "store", SystemClock()))
     try:
         await cluster.start(1)

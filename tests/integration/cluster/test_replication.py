@@ -1,4 +1,4 @@
-"""Records on three brokers: every copy has the same bytes, and no acknowledged record is lost with a leader."""
+"""Records on three brokers: every replica has the same bytes, and no acknowledged record is lost with a leader."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from cluster_kit import Cluster
 
 
 async def test_three_copies_are_the_same_bytes(cluster: Cluster) -> None:
-    """Records produced with acks=all are on every broker, byte for byte, with the leader's stamps."""
+    """Replicas of records produced with acks=all are equal byte for byte, with the leader's stamps."""
     topic_id = await cluster.topic("flights")
     flights = await cluster.led("flights", topic_id)
     for number in range(20):
@@ -19,7 +19,7 @@ async def test_three_copies_are_the_same_bytes(cluster: Cluster) -> None:
 
 
 async def test_a_leader_that_stops_hands_over(cluster: Cluster) -> None:
-    """Another in-sync replica leads, with every acknowledged record; the old leader joins again."""
+    """A leader that stops is replaced by an in-sync replica with every acknowledged record, and joins again."""
     topic_id = await cluster.topic("flights")
     flights = await cluster.led("flights", topic_id)
     first = cluster.leader(topic_id)

@@ -17,7 +17,7 @@ STORE = "coordination.sqlite"
 
 
 async def open_again(cluster: Cluster, backup: Path | None = None) -> None:
-    """Restart everything, with another store if there is a backup."""
+    """Restart all brokers, with the backup of the store if there is one."""
     await cluster.close()
     if backup is not None:
         for file in cluster.path.glob(f"{STORE}*"):
@@ -29,7 +29,7 @@ async def open_again(cluster: Cluster, backup: Path | None = None) -> None:
 
 @pytest.mark.slow
 async def test_leaders_of_a_restored_store_are_elected_above_the_epochs_of_logs(tmp_path: Path) -> None:
-    """The leader of the old record does not lead by it; records acknowledged since are all stored."""
+    """Leaders of a restored store are elected above the epochs in the logs, and acknowledged records are stored."""
     cluster = await Cluster.open(tmp_path)
     try:
         await cluster.start(1, 2, 3)
@@ -68,7 +68,7 @@ async def test_leaders_of_a_restored_store_are_elected_above_the_epochs_of_logs(
 
 @pytest.mark.slow
 async def test_records_after_the_backup_are_not_lost(tmp_path: Path) -> None:
-    """The backup counts a replica as in sync, and prefers it; the longest log leads, against the record."""
+    """The replica with the longest log leads a restored store, although the backup prefers another replica."""
     cluster = await Cluster.open(tmp_path)
     try:
         await cluster.start(1, 2, 3)

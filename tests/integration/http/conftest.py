@@ -1,4 +1,4 @@
-"""A whole broker in this process, over real sockets, and a client that shows its answers."""
+"""Fixtures of a whole broker in this process, over real sockets, and a client that returns its answers."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -30,12 +30,12 @@ class Answer:
 
     @property
     def json(self) -> dict:
-        """The body as JSON."""
+        """Body as JSON."""
         return msgspec.json.decode(self.body)
 
     @property
     def code(self) -> str:
-        """The code of a problem answer."""
+        """Code of a problem."""
         assert self.headers["content-type"] == "application/problem+json", self
         document = self.json
         assert document["status"] == self.status, document
@@ -43,7 +43,7 @@ class Answer:
 
 
 class Api:
-    """Calls against one broker."""
+    """Requests to one broker."""
 
     def __init__(self, client: Client, base: str) -> None:
         self.client = client
@@ -60,33 +60,33 @@ class Api:
         return Answer(answer.status, dict(answer.headers), bytes(await answer.bytes()))
 
     async def get(self, path: str, **headers: str) -> Answer:
-        """A GET; header names with underscores."""
+        """Send a GET with header names written with underscores."""
         return await self.call("GET", path, headers={k.replace("_", "-"): v for k, v in headers.items()})
 
     async def post(self, path: str, value: object) -> Answer:
-        """A POST of JSON."""
+        """Send a POST of JSON."""
         return await self.call("POST", path, msgspec.json.encode(value), JSON)
 
     async def post_batch(self, path: str, batch: bytes, **headers: str) -> Answer:
-        """A POST of a record batch; header names with underscores."""
+        """Send a POST of a record batch, with header names written with underscores."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         return await self.call("POST", path, batch, {"content-type": BATCHES, **named})
 
     async def create(self, name: str, partitions: int = 1, **config: object) -> str:
-        """A topic; returns its id."""
+        """Create a topic and return its id."""
         named = {key.replace("_", "."): value for key, value in config.items()}
         answer = await self.post("/v1/topics", {"name": name, "partitions": partitions, "config": named})
         assert answer.status == 201, answer
         return answer.json["topic_id"]
 
     async def end_offset(self, topic: str, partition: int = 0) -> int:
-        """The log end offset of a partition."""
+        """Return the log end offset of a partition."""
         return (await self.get(f"/v1/topics/{topic}/partitions/{partition}/offsets")).json["log_end_offset"]
 
 
 @pytest.fixture
 def batch_of() -> Callable[..., bytes]:
-    """Makes an unstamped record batch of values."""
+    """Return a function that encodes values as an unstamped record batch."""
 
     def make(
         *values: bytes | None,
@@ -101,9 +101,9 @@ def batch_of() -> Callable[..., bytes]:
 
 
 async def exchange(address: str, request: bytes, *, ends: bool = False) -> Answer:
-    """Send the bytes of an HTTP/1.1 request as they are and return the answer, without a client library.
+    """Send the bytes of an HTTP/1.1 request unchanged, without a client library, and return the answer.
 
-    `ends`: the client ends its direction of the connection afterwards.
+    `ends`: the client closes its direction of the connection afterwards.
     """
     host, _, port = address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
@@ -122,25 +122,25 @@ async def exchange(address: str, request: bytes, *, ends: bool = False) -> Answe
 
 
 class RawApi:
-    """Requests byte by byte, for input that no client would send."""
+    """Requests byte by byte, for input that no client library sends."""
 
     def __init__(self, address: str) -> None:
         self.address = address
 
     async def send(self, request: bytes, *, ends: bool = False) -> Answer:
-        """Any bytes; the connection is read until the server closes it."""
+        """Send any bytes and read the connection until the server closes it."""
         return await exchange(self.address, request, ends=ends)
 
     async def call(
         self, method: str, target: str, body: bytes = b"", content_type: str = "application/json"
     ) -> Answer:
-        """A request with its target as it is given."""
+        """Send a request with an unchanged target."""
         head = f"{method} {target} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: {content_type}\r\n"
         return await self.send(f"{head}content-length: {len(body)}\r\n\r\n".encode("latin-1") + body)
 
 
 class Cluster:
-    """Starts brokers, one after the other or several at once, and stops those still running."""
+    """Starts brokers, one after another or concurrently, and stops the brokers that still run."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -148,7 +148,7 @@ class Cluster:
         self._clients: list[Client] = []
 
     async def start(self, data: str = "data", **settings: object) -> RunningBroker:
-        """A broker on free ports with its data in a folder of this test."""
+        """Start a broker on free ports with its data in a folder of this test."""
         given = {
             "data": self._folder / data,
             "listen": "127.0.0.1:0",
@@ -166,14 +166,14 @@ class Cluster:
         await broker.stop()
 
     async def client(self, address: str | None, *, http1: bool = False) -> Api:
-        """Calls to an address with a connection of their own."""
+        """Return a client of an address with a connection of its own."""
         builder = ClientBuilder().http1_only() if http1 else ClientBuilder().http2_prior_knowledge()
         client = await builder.build().__aenter__()
         self._clients.append(client)
         return Api(client, f"http://{address}")
 
     async def close(self) -> None:
-        """Stop everything."""
+        """Stop all brokers and close all clients."""
         for client in self._clients:
             await client.close()
         for running in self._running:
@@ -182,7 +182,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """A broker that other tests use as well, and its clients."""
+    """A broker that several tests use, and its clients."""
 
     broker: RunningBroker
     api: Api
@@ -192,17 +192,17 @@ class Shared:
 
 @dataclass
 class Three:
-    """Three brokers on one store, and calls to each."""
+    """Three brokers on one store, and requests to each broker."""
 
     brokers: list[RunningBroker]
     apis: list[Api]
 
     def at(self, broker: int) -> Api:
-        """Calls to a broker by its id."""
+        """Return the client of a broker."""
         return self.apis[broker - 1]
 
     async def leaders(self, topic: str, count: int) -> list[int]:
-        """Return the leader of each partition, once every broker agrees that all have one."""
+        """Return the leader of each partition, once every broker knows a leader for each."""
         async with asyncio.timeout(20):
             while True:
                 seen = []
@@ -220,7 +220,7 @@ class Three:
                     return seen[0]
 
     async def topic(self, name: str, partitions: int = 3) -> tuple[str, list[int]]:
-        """A topic of one replica a partition; returns its id and leaders."""
+        """Create a topic with one replica a partition; return its id and leaders."""
         created = await self.at(3).post(
             "/v1/topics", {"name": name, "partitions": partitions, "replication_factor": 1}
         )
@@ -247,7 +247,7 @@ async def three_brokers(cluster: Cluster, folder: Path) -> tuple[LocalCluster, T
 
 @pytest.fixture
 async def three(cluster: Cluster, tmp_path: Path) -> AsyncIterator[Three]:
-    """Three brokers of this test."""
+    """Yield three brokers that only this test uses."""
     local, brokers = await three_brokers(cluster, tmp_path)
     yield brokers
     await local.stop()
@@ -255,7 +255,7 @@ async def three(cluster: Cluster, tmp_path: Path) -> AsyncIterator[Three]:
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def shared_three(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Three]:
-    """Three brokers for a whole file of tests that use names of their own; such tests run in the module's loop."""
+    """Yield three brokers for all tests of a file, which use distinct names and run in the module's event loop."""
     folder = tmp_path_factory.mktemp("three")
     clients = Cluster(folder)
     local, brokers = await three_brokers(clients, folder)
@@ -266,13 +266,13 @@ async def shared_three(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterato
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def calls(shared_three: Three) -> Balancer:
-    """Return calls that go round the brokers."""
+    """Return a client that sends each request to the next broker."""
     return Balancer(shared_three)
 
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def scene(calls: Balancer, batch_of: Callable[..., bytes]) -> Scene:
-    """Three partitions with ten records each."""
+    """Return three partitions with ten records each."""
     number = next(NUMBERS)
     topic = f"flights-{number}"
     topic_id, _ = await calls.three.topic(topic, 3)
@@ -285,7 +285,7 @@ async def scene(calls: Balancer, batch_of: Callable[..., bytes]) -> Scene:
 
 
 async def until_polls(broker: RunningBroker, count: int) -> None:
-    """Return when so many long polls wait at a broker of this process."""
+    """Wait until `count` long polls wait at a broker of this process."""
     async with asyncio.timeout(10):
         while broker.broker.fetching.waiting != count:  # noqa: ASYNC110 - no event tells
             await asyncio.sleep(0)  # noqa: TID251 - a turn of the loop that the broker shares, not a time
@@ -293,13 +293,13 @@ async def until_polls(broker: RunningBroker, count: int) -> None:
 
 @pytest.fixture
 def polls() -> Callable[[RunningBroker, int], Awaitable[None]]:
-    """Waits until so many long polls wait at a broker."""
+    """Return a function that waits until a number of long polls wait at a broker."""
     return until_polls
 
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    """For tests that start brokers themselves."""
+    """Yield a starter of brokers for tests that start brokers themselves."""
     started = Cluster(tmp_path)
     yield started
     await started.close()
@@ -307,7 +307,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shared]:
-    """One broker for a whole file of tests that leave nothing behind; such tests run in the module's loop."""
+    """Yield one broker for all tests of a file, which leave nothing behind and run in the module's event loop."""
     started = Cluster(tmp_path_factory.mktemp("shared"))
     broker = await started.start()
     assert broker.addresses.data is not None
@@ -322,24 +322,24 @@ async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shar
 
 @pytest.fixture
 async def broker(cluster: Cluster) -> RunningBroker:
-    """A broker with an empty data directory."""
+    """Return a broker with an empty data directory."""
     return await cluster.start()
 
 
 @pytest.fixture
 async def api(cluster: Cluster, broker: RunningBroker) -> Api:
-    """The broker's data listener over HTTP/2."""
+    """Return a client of the broker's data listener over HTTP/2."""
     return await cluster.client(broker.addresses.data)
 
 
 @pytest.fixture
 async def ops(cluster: Cluster, broker: RunningBroker) -> Api:
-    """The broker's ops listener."""
+    """Return a client of the broker's ops listener."""
     return await cluster.client(broker.addresses.ops, http1=True)
 
 
 @pytest.fixture
 def raw(broker: RunningBroker) -> RawApi:
-    """The broker's data listener without a client between."""
+    """Return raw access to the broker's data listener."""
     assert broker.addresses.data is not None
     return RawApi(broker.addresses.data)

@@ -1,4 +1,4 @@
-"""Hostile and mistaken requests: each is answered with its problem, stores nothing, and leaves the broker serving."""
+"""Hostile and mistaken requests: each gets its problem, stores nothing, and leaves the broker serving."""
 
 import struct
 from collections.abc import AsyncIterator, Callable
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def flights(shared) -> str:
-    """The id of a topic with one record, b"there", in partition 0 and nothing in partition 1."""
+    """Return the id of a topic with one record, b"there", in partition 0 and none in partition 1."""
     topic_id = await shared.api.create("flights", 2)
     await shared.api.post(RECORDS, [{"value": "there"}])
     return topic_id
@@ -32,7 +32,7 @@ async def flights(shared) -> str:
 
 @pytest_asyncio.fixture(loop_scope="module", autouse=True)
 async def nothing_stored(shared, flights: str) -> AsyncIterator[None]:
-    """Check that the topic is unchanged, the only one, and the broker alive after each test."""
+    """Check after each test that the topic is unchanged and the only one, and that the broker is alive."""
     yield
     listed = (await shared.api.get("/v1/topics")).json["items"]
 
@@ -42,25 +42,25 @@ async def nothing_stored(shared, flights: str) -> AsyncIterator[None]:
 
 @pytest.fixture
 def api(shared):
-    """Calls over HTTP/2."""
+    """Return a client over HTTP/2."""
     return shared.api
 
 
 @pytest.fixture
 def raw(shared):
-    """Requests byte by byte."""
+    """Return raw access to the data listener."""
     return shared.raw
 
 
 def resealed(batch: bytes | bytearray) -> bytes:
-    """Return a changed batch with a right checksum, so that the later checks are reached."""
+    """Return a changed batch with a correct checksum, so that later checks are reached."""
     changed = bytearray(batch)
     struct.pack_into("<I", changed, 32, checksum(bytes(changed), 36, len(changed)))
     return bytes(changed)
 
 
 def patched(at: int, form: str, value: int) -> Callable[[bytes], bytes]:
-    """Overwrite a field of the header and compute the checksum again."""
+    """Return a function that overwrites a field of the header and computes the checksum again."""
 
     def change(batch: bytes) -> bytes:
         changed = bytearray(batch)
@@ -109,7 +109,7 @@ def patched(at: int, form: str, value: int) -> Callable[[bytes], bytes]:
     ],
 )
 async def test_broken_batches(api, batch_of, change: Callable[[bytes], bytes], code: str) -> None:
-    """The first broken rule of a batch is named, alone and in a frame."""
+    """A broken batch is refused with the first rule that it violates, alone and in a frame."""
     batch = change(batch_of(b"a" * 200, b"b" * 100))
     answer = await api.post_batch(RECORDS, batch)
 
@@ -117,7 +117,7 @@ async def test_broken_batches(api, batch_of, change: Callable[[bytes], bytes], c
 
 
 async def test_bomb(api, batch_of) -> None:
-    """A small body that opens to more than a batch may hold is refused by its declared size, or when that is wrong."""
+    """A small batch that decompresses beyond the limit is refused by its declared or by its actual size."""
     honest = batch_of(bytes(65 << 20), codec=Codec.ZSTD)
     lying = patched(80, "<I", 1_000)(honest)
     answers = [await api.post_batch(RECORDS, batch) for batch in (honest, lying)]
@@ -127,7 +127,7 @@ async def test_bomb(api, batch_of) -> None:
 
 
 async def test_wrong_schema(api, batch_of) -> None:
-    """Arrow columns other than the fixed ones are refused although the frame around them is right."""
+    """A batch with wrong Arrow columns is refused although its frame is correct."""
     good = batch_of(b"a")
     message = pa.record_batch({"value": [b"a"]}).serialize().to_pybytes()
     batch = bytearray(good[:HEADER_BYTES] + message + bytes(-len(message) % 8))
@@ -140,7 +140,7 @@ async def test_wrong_schema(api, batch_of) -> None:
 
 
 async def test_timestamps_outside_the_window(api, batch_of) -> None:
-    """Times too far ahead are refused in every form of body."""
+    """Records with timestamps too far in the future are refused in every form of body."""
     binary = await api.post_batch(RECORDS, batch_of(b"a", timestamp_us=YEAR_2999_US))
     text = await api.post(RECORDS, [{"value": "a", "timestamp": "2999-01-01T00:00:00Z"}])
     easy = await api.post("/v1/topics/flights/records", [{"value": "a", "timestamp": YEAR_2999_US // 1000}])
@@ -149,7 +149,7 @@ async def test_timestamps_outside_the_window(api, batch_of) -> None:
 
 
 async def test_too_large(api, raw, batch_of) -> None:
-    """Batches beyond max.message.bytes and bodies beyond what is read are refused, the latter unread."""
+    """Batches beyond max.message.bytes are refused, and bodies beyond the read limit are refused unread."""
     batch = await api.post_batch(RECORDS, batch_of(bytes(9 << 20)))
     text = await api.post(RECORDS, [{"value": "a" * (9 << 20)}])
     request = f"POST {RECORDS} HTTP/1.1\r\nhost: [::1]\r\ncontent-type: {BATCHES}\r\ncontent-length: 9999999999\r\n\r\n"
@@ -162,7 +162,7 @@ async def test_too_large(api, raw, batch_of) -> None:
 
 
 async def test_endless_body(raw) -> None:
-    """A body without a length is read to the limit and no further."""
+    """A request whose body has no length is read to the limit and no further."""
     chunk = b"100000\r\n" + bytes(1 << 20) + b"\r\n"
     head = f"POST {RECORDS} HTTP/1.1\r\nhost: [::1]\r\ncontent-type: {BATCHES}\r\ntransfer-encoding: chunked\r\n\r\n"
     answer = await raw.send(head.encode() + chunk * 65)
@@ -180,7 +180,7 @@ async def test_endless_body(raw) -> None:
     ids=["short", "unfinished", "wrong chunk"],
 )
 async def test_a_body_that_ends_too_early(raw, framing: str, body: bytes) -> None:
-    """A truncated body is the sender's mistake, and is answered if the sender still listens."""
+    """A request with a truncated body is refused as the sender's mistake if the sender still listens."""
     head = (
         f"POST {RECORDS} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n{framing}\r\n\r\n"
     )
@@ -190,7 +190,7 @@ async def test_a_body_that_ends_too_early(raw, framing: str, body: bytes) -> Non
 
 
 async def test_lying_content_lengths(raw, api) -> None:
-    """Bytes after the declared body are the next request."""
+    """A request's bytes after its declared body are read as the next request."""
     body = b'[{"value": "a"}]'
     head = f"POST {RECORDS}?acks=nonsense HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
     longer = await raw.send(f"{head}connection: close\r\ncontent-length: 3\r\n\r\n".encode() + body)
@@ -231,7 +231,7 @@ async def test_lying_content_lengths(raw, api) -> None:
     ids=lambda body: ascii(body)[:40],
 )
 async def test_broken_json(api, body: bytes) -> None:
-    """JSON that is no list of records is malformed, on both ways in."""
+    """A request whose JSON is not a list of records is malformed, for both produce calls."""
     answers = [await api.call("POST", path, body, JSON) for path in (RECORDS, "/v1/topics/flights/records")]
 
     assert [answer.code for answer in answers] == ["malformed_request"] * 2
@@ -247,14 +247,14 @@ async def test_broken_json(api, body: bytes) -> None:
     ],
 )
 async def test_records_that_cannot_be_stored(api, query: str, record: object, code: str) -> None:
-    """A readable but wrong record is named."""
+    """A record that can be decoded and not stored is named."""
     answer = await api.post(f"{RECORDS}?{query}", [{"value": "fine"}, record])
 
     assert answer.code == code
 
 
 def frame(meta: object, data: bytes = b"") -> bytes:
-    """One frame."""
+    """Return one frame."""
     document = meta if isinstance(meta, bytes) else msgspec.json.encode(meta)
     return b"".join(bytes(part) for part in encode_frame(document, [data]))
 
@@ -281,7 +281,7 @@ def frame(meta: object, data: bytes = b"") -> bytes:
     ],
 )
 async def test_broken_frames(api, batch_of, flights: str, body: bytes, code: str) -> None:
-    """Frames with wrong lengths refuse the whole request, the good frame before them included."""
+    """A request with a frame of a wrong length is refused as a whole, including correct frames before it."""
     good = frame({"topic_id": flights, "partition": 0}, batch_of(b"a"))
     answers = [
         await api.call("POST", "/v1/produce", before + body, {"content-type": FRAMES})
@@ -339,7 +339,7 @@ async def test_broken_frames(api, batch_of, flights: str, body: bytes, code: str
     ids=lambda value: value[-60:],
 )
 async def test_wrong_parameters(raw, method: str, target: str, code: str) -> None:
-    """A parameter, path or name that is wrong is refused by name before anything happens."""
+    """A request with a wrong parameter, path or name is refused before it takes effect, and the mistake is named."""
     answer = await raw.call(method, target, b'[{"value": "a"}]' if method == "POST" else b"")
 
     assert answer.code == code, answer.json
@@ -384,7 +384,7 @@ async def test_wrong_parameters(raw, method: str, target: str, code: str) -> Non
     ids=str,
 )
 async def test_wrong_headers(api, headers: dict[str, str], code: str) -> None:
-    """Headers of unsupported features, of another topic or another form are refused."""
+    """A request with a header of an unsupported feature, another topic or another form is refused."""
     answer = await api.call("POST", RECORDS, b'[{"value": "a"}]', {**JSON, **headers})
 
     assert answer.code == code
@@ -392,7 +392,7 @@ async def test_wrong_headers(api, headers: dict[str, str], code: str) -> None:
 
 @pytest.mark.parametrize("header", ["fairlead-producer-id", "idempotency-key"])
 async def test_a_binary_body_carries_its_producer_itself(api, batch_of, header: str) -> None:
-    """Headers that repeat or contradict the producer in a binary body are refused."""
+    """A request with producer headers next to a binary body is refused, because the batch names its producer."""
     before = await api.end_offset("flights")
     answer = await api.post_batch(RECORDS, batch_of(b"a"), **{header: "7"})
     frames = await api.call("POST", "/v1/produce", b"", {"content-type": FRAMES, header: "7"})
@@ -406,7 +406,7 @@ async def test_a_binary_body_carries_its_producer_itself(api, batch_of, header: 
 
 @pytest.mark.parametrize("accept", ["text/html", "application/xml", FRAMES])
 async def test_not_acceptable(api, accept: str) -> None:
-    """An unsupported form of a fetch is refused with the supported ones."""
+    """A fetch in an unsupported form is refused with the supported forms."""
     answer = await api.get(RECORDS, accept=accept)
 
     assert (answer.status, answer.code) == (406, "not_acceptable")
@@ -434,7 +434,7 @@ async def test_not_acceptable(api, accept: str) -> None:
     ids=str,
 )
 async def test_wrong_fetches(api, change: dict[str, object], code: str) -> None:
-    """A fetch with any wrong part is refused whole; so is a fetch of nothing."""
+    """A fetch with a wrong part, or of no partitions, is refused as a whole."""
     whole = {"max_wait_ms": 0, "partitions": [{"topic_id": GHOST, "partition": 0, "offset": 0}]}
 
     assert (await api.post("/v1/fetch", whole)).status == 200

@@ -1,4 +1,4 @@
-"""Invalid topics: names, configuration and bodies that are refused, and create nothing."""
+"""Invalid topics: names, configuration and bodies that are refused and create nothing."""
 
 from collections.abc import AsyncIterator
 from urllib.parse import quote
@@ -48,19 +48,19 @@ async def no_topic_more(shared) -> AsyncIterator[None]:
 
 @pytest.fixture
 def api(shared):
-    """Calls over HTTP/2."""
+    """Return a client over HTTP/2."""
     return shared.api
 
 
 @pytest.fixture
 def raw(shared):
-    """Requests byte by byte."""
+    """Return raw access to the data listener."""
     return shared.raw
 
 
 @pytest.mark.parametrize("name", NASTY_NAMES, ids=ascii)
 async def test_nasty_names(api, raw, name: str) -> None:
-    """No call accepts a forbidden name in any notation, and none creates a topic."""
+    """A topic with a forbidden name is neither accepted nor created by any request, in any notation."""
     encoded = quote(name, safe="")
     created = await api.post("/v1/topics", {"name": name})
     described = await raw.call("GET", f"/v1/topics/{encoded}")
@@ -83,7 +83,7 @@ NOT_BUILT = [
 
 @pytest.mark.parametrize(("key", "value"), NOT_BUILT)
 async def test_unsupported_configuration(api, key: str, value: str) -> None:
-    """A promise that the broker does not keep yet is refused and never stored."""
+    """A topic setting that the broker does not support is refused and not stored."""
     answer = await api.post("/v1/topics", {"name": "flights", "config": {key: value}})
 
     assert (answer.status, answer.code) == (422, "invalid_config")
@@ -118,7 +118,7 @@ async def test_unsupported_configuration(api, key: str, value: str) -> None:
     ids=lambda value: ascii(value)[:40],
 )
 async def test_wrong_bodies(api, body: bytes, code: str) -> None:
-    """A body that is no topic is refused with the place, and creates none."""
+    """A topic body that is invalid is refused with the position of the mistake."""
     answer = await api.call("POST", "/v1/topics", body, {"content-type": "application/json"})
 
     assert answer.code == code

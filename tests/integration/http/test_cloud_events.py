@@ -11,7 +11,7 @@ BINARY = {f"ce-{name}": text for name, text in EVENT.items()}
 
 @pytest.mark.parametrize("path", ["/v1/topics/orders/records", "/v1/topics/orders/partitions/0/records"])
 async def test_three_modes(api, path: str) -> None:
-    """Each becomes a record with the event's data, its attributes as headers and its partition key as the key."""
+    """A record has the event's data, its attributes as headers and its partition key as key, in all three modes."""
     await api.create("orders", 1)
     structured = await api.call("POST", path, msgspec.json.encode({**EVENT, "data": {"n": 1}}), STRUCTURED)
     batch = await api.call(
@@ -30,7 +30,7 @@ async def test_three_modes(api, path: str) -> None:
 
 
 async def test_invalid_events(api) -> None:
-    """A missing attribute is named, and nothing is stored; a batch without events has no records."""
+    """A request with an invalid event names the missing attribute and stores nothing; an empty batch has no records."""
     await api.create("orders", 1)
     path = "/v1/topics/orders/records"
     missing = await api.call("POST", path, b'{"specversion":"1.0","id":"1","source":"/s"}', STRUCTURED)
@@ -44,7 +44,7 @@ async def test_invalid_events(api) -> None:
 
 
 async def test_a_repeat_of_a_binary_event_is_known_by_its_attributes(api) -> None:
-    """Under one idempotency key, the same body with another id is another request."""
+    """A request with the same idempotency key and body, but another event id, is refused as another request."""
     await api.create("orders", 1)
     path, keyed = "/v1/topics/orders/records", {**BINARY, "idempotency-key": "k"}
     first = await api.call("POST", path, b"x", keyed)
@@ -58,7 +58,7 @@ async def test_a_repeat_of_a_binary_event_is_known_by_its_attributes(api) -> Non
 
 
 async def test_attributes_are_the_same_through_any_broker(three) -> None:
-    """A forwarded request is unchanged, so that its repeat at another broker is the same request."""
+    """A repeated request is recognised at another broker, because forwarding leaves its attributes unchanged."""
     await three.topic("orders", 1)
     path = "/v1/topics/orders/partitions/0/records"
     headers = {**BINARY, "ce-subject": "gr\u00f6\u00dfe", "idempotency-key": "k"}

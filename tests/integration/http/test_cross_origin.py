@@ -1,4 +1,4 @@
-"""Pages of other origins: allowed ones, others, and brokers that allow none."""
+"""Requests from web pages of allowed origins and of other origins, and brokers that allow none."""
 
 import pytest
 from pydantic import ValidationError
@@ -14,7 +14,7 @@ ASK = {
 
 
 def told(answer) -> dict[str, str]:
-    """Return the headers of an answer for browsers."""
+    """Return the CORS headers of an answer."""
     return {
         name.removeprefix("access-control-"): text
         for name, text in answer.headers.items()
@@ -23,7 +23,7 @@ def told(answer) -> dict[str, str]:
 
 
 async def test_an_origin_that_is_allowed(cluster) -> None:
-    """The preflight of an allowed origin has no effect, and answers and refusals carry its name."""
+    """A preflight of an allowed origin has no effect, and answers and refusals name the origin."""
     broker = await cluster.start(cors_origins=f"{SHOP}, http://127.0.0.1:8080")
     api = await cluster.client(broker.addresses.data)
     preflight = await api.call("OPTIONS", "/v1/topics/none/records", headers=ASK)
@@ -44,7 +44,7 @@ async def test_an_origin_that_is_allowed(cluster) -> None:
 
 
 async def test_all_origins(cluster) -> None:
-    """With a star, every origin is allowed."""
+    """A broker with `*` allows every origin."""
     broker = await cluster.start(cors_origins=["*"])
     api = await cluster.client(broker.addresses.data)
     answer = await api.call("GET", "/v1/versions", headers={"origin": "null"})
@@ -53,7 +53,7 @@ async def test_all_origins(cluster) -> None:
 
 
 async def test_none_by_default(api) -> None:
-    """Without origins a preflight is an unknown call, and answers have no header of origins."""
+    """A broker without allowed origins refuses preflights as unknown calls and sends no CORS headers."""
     preflight = await api.call("OPTIONS", "/v1/versions", headers=ASK)
     answer = await api.call("GET", "/v1/versions", headers={"origin": SHOP})
 
@@ -63,13 +63,13 @@ async def test_none_by_default(api) -> None:
 
 @pytest.mark.parametrize("wrong", ["shop.example", "https://shop.example/path", "", "https://"])
 def test_an_invalid_origin(wrong: str) -> None:
-    """An invalid origin is named at the start."""
+    """A broker does not start with an invalid origin, which its message names."""
     with pytest.raises(ValidationError, match="is not an origin"):
         BrokerSettings(cors_origins=wrong)
 
 
 async def test_pages_of_other_sites_do_not_reach_a_loopback_broker(cluster) -> None:
-    """A simple request of another origin creates nothing, and a foreign name is answered by no call."""
+    """A loopback broker rejects simple requests of other origins and requests for foreign host names."""
     broker = await cluster.start(hosts="log.example", cors_origins=SHOP)
     api = await cluster.client(broker.addresses.data)
     create = ("POST", "/v1/topics", b'{"name": "clicks"}')
@@ -86,6 +86,6 @@ async def test_pages_of_other_sites_do_not_reach_a_loopback_broker(cluster) -> N
 
 @pytest.mark.parametrize("wrong", ["log.example:9520", "http://log.example", ""])
 def test_an_invalid_host(wrong: str) -> None:
-    """A text that is no name of a host is named at the start."""
+    """A broker does not start with an invalid host name, which its message names."""
     with pytest.raises(ValidationError, match="is not the name of a host"):
         BrokerSettings(hosts=wrong)

@@ -1,4 +1,4 @@
-"""The page `/docs`: complete, and independent of other hosts."""
+"""The page `/docs`: complete, and without resources of other hosts."""
 
 import re
 from html.parser import HTMLParser
@@ -16,7 +16,7 @@ VOID = {"br", "link", "meta"}
 
 
 class Nesting(HTMLParser):
-    """Elements that are open, and end tags that close another element than the last one opened."""
+    """Open elements, and end tags that close another element than the last opened one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,12 +36,12 @@ class Nesting(HTMLParser):
 
 @pytest.fixture
 def api(shared):
-    """The data listener of a broker."""
+    """Return a client of a broker's data listener."""
     return shared.api
 
 
 async def test_the_page_shows_every_call_and_every_body(api) -> None:
-    """Each call of the data listener and each schema of the OpenAPI document has its section, in well-formed HTML."""
+    """Every request of the data listener and every schema has its section on the page, in well-formed HTML."""
     page = await api.get("/docs")
     nesting = Nesting()
     nesting.feed(page.body.decode())
@@ -54,7 +54,7 @@ async def test_the_page_shows_every_call_and_every_body(api) -> None:
 
 
 async def test_every_link_of_the_page_leads_somewhere(api) -> None:
-    """A link inside the page has its anchor, and every other link is answered by the broker."""
+    """Every link of the page has its anchor or is answered by the broker."""
     page = (await api.get("/docs")).body.decode()
     links = set(LINK.findall(page)) - {"data:,"}
     inside = {link.removeprefix("#") for link in links if link.startswith("#")}
@@ -66,7 +66,7 @@ async def test_every_link_of_the_page_leads_somewhere(api) -> None:
 
 
 async def test_the_page_loads_nothing_else(api) -> None:
-    """The page has no script and names no host, and its policy lets the browser load only its style sheet."""
+    """A request for the page loads only its style sheet: the page has no script, names no host, and has a policy."""
     page, styles = await api.get("/docs"), await api.get("/docs/calls.css")
     policy = dict(rule.split(" ", 1) for rule in page.headers["content-security-policy"].split("; "))
 
@@ -85,14 +85,14 @@ async def test_the_page_loads_nothing_else(api) -> None:
 
 @pytest.mark.parametrize("name", ["start.js", "..%2Fcalls.css", "docs_page.py", ""])
 async def test_the_page_has_no_other_part(api, name: str) -> None:
-    """Only the style sheet has an address below the page."""
+    """A request below the page is answered only for the style sheet."""
     answer = await api.get(f"/docs/{name}")
 
     assert (answer.status, answer.code) == (404, "route_not_found")
 
 
 async def test_a_browser_without_http_2_gets_the_page_whole(shared, cluster) -> None:
-    """Browsers speak HTTP/1.1 to an address without TLS; the page arrives there in full."""
+    """A request over HTTP/1.1, which browsers use without TLS, gets the complete page."""
     browser = await cluster.client(shared.broker.addresses.data, http1=True)
     page = await browser.get("/docs")
 

@@ -1,8 +1,8 @@
-"""The answers to a drain and its end: the requested state, for any broker."""
+"""Answers to a drain and an undrain through any broker."""
 
 
 async def test_the_answer_shows_the_requested_state(three) -> None:
-    """Every broker answers with the new state of any broker at once; the lists of that broker agree."""
+    """Every broker answers a drain with the requested state, as do its lists afterwards."""
     for broker in (1, 2, 3):
         for asked in (1, 2, 3):
             api = three.at(asked)
@@ -22,7 +22,7 @@ async def test_the_answer_shows_the_requested_state(three) -> None:
 
 
 async def test_the_lists_say_the_same_as_the_answer(api) -> None:
-    """Check the lists of brokers, cluster and metadata of the answering broker."""
+    """Check the brokers, cluster and metadata lists of the broker that answered."""
     drained = (await api.call("POST", "/v1/brokers/0:drain")).json
     listed = (await api.get("/v1/brokers")).json["items"]
     described = (await api.get("/v1/cluster")).json["brokers"]

@@ -1,4 +1,4 @@
-"""Fetching over HTTP: where to start, how much, how long, in which form."""
+"""Fetching over HTTP: start, size, wait and form of the answer."""
 
 import asyncio
 
@@ -18,7 +18,7 @@ FRAMES = "application/vnd.fairlead.frames;v=1"
 
 @pytest.fixture
 async def ten(api, batch_of) -> str:
-    """A topic whose partition 0 holds ten records, b"0" to b"9", two a batch, a second of time apart."""
+    """Return a topic with ten records in partition 0, b"0" to b"9", two a batch, with timestamps a second apart."""
     topic_id = await api.create("flights", 2)
     for first in range(0, 10, 2):
         batch = batch_of(
@@ -29,7 +29,7 @@ async def ten(api, batch_of) -> str:
 
 
 def offsets(answer) -> list[int]:
-    """The offsets of a JSON answer."""
+    """Return the offsets of a JSON answer."""
     return [record["offset"] for record in answer.json["records"]]
 
 
@@ -48,7 +48,7 @@ def offsets(answer) -> list[int]:
     ],
 )
 async def test_where_a_fetch_starts(api, ten, query: str, expected) -> None:
-    """JSON answers begin exactly at the asked offset or time, inside a batch too."""
+    """A fetch as JSON begins exactly at the requested offset or time, also inside a batch."""
     answer = await api.get(f"{RECORDS}?{query}")
 
     assert offsets(answer) == list(expected)
@@ -63,7 +63,7 @@ async def test_where_a_fetch_starts(api, ten, query: str, expected) -> None:
     "query", ["offset=latest", "offset=10", "offset=-0", "timestamp=2999-01-01T00:00:00Z"]
 )
 async def test_the_end_is_empty(api, ten, query: str) -> None:
-    """At the end the wait ends with 204, and the headers have the position."""
+    """A fetch at the end of the log answers 204 after its wait, with the position in the headers."""
     answer = await api.get(f"{RECORDS}?{query}&max_wait_ms=10")
 
     assert (answer.status, answer.body) == (204, b"")
@@ -76,7 +76,7 @@ async def test_the_end_is_empty(api, ten, query: str) -> None:
 
 
 async def test_binary_may_begin_below(api, ten) -> None:
-    """A binary answer holds whole stored batches, the one with the offset first."""
+    """A fetch in binary form returns whole stored batches, starting with the batch of the offset."""
     answer = await api.get(f"{RECORDS}?offset=3", accept=BATCHES)
     headers = [header for _, header in iterate_headers(answer.body)]
 
@@ -86,7 +86,7 @@ async def test_binary_may_begin_below(api, ten) -> None:
 
 
 async def test_arrow_begins_exactly(api, ten) -> None:
-    """An Arrow answer opens in any Arrow reader, begins at the offset and has it as a column."""
+    """A fetch as Arrow opens in any Arrow reader, begins at the offset and has the offsets as a column."""
     answer = await api.get(f"{RECORDS}?offset=3", accept=ARROW)
     table = pa.ipc.open_stream(answer.body).read_all()
 
@@ -96,7 +96,7 @@ async def test_arrow_begins_exactly(api, ten) -> None:
 
 
 async def test_max_bytes_never_holds_back_the_first_batch(api, ten) -> None:
-    """With any max_bytes a reader makes progress: one batch at a time."""
+    """A fetch returns at least one batch with any max_bytes."""
     seen, offset = [], 0
     while offset < 10:
         answer = await api.get(f"{RECORDS}?offset={offset}&max_bytes=1", accept=BATCHES)
@@ -107,7 +107,7 @@ async def test_max_bytes_never_holds_back_the_first_batch(api, ten) -> None:
 
 
 async def test_json_encodings(api) -> None:
-    """utf8 shows bytes that are no text as base64, json shows values as JSON, base64 all values."""
+    """Records as JSON have invalid UTF-8 as base64 with utf8, values as JSON with json, and all values with base64."""
     await api.create("flights")
     await api.post(
         RECORDS, [{"key": "ü", "value": {"base64": "/wA="}, "headers": [["h", "1"]]}, {"value": '{"a": 1}'}]
@@ -127,7 +127,7 @@ async def test_json_encodings(api) -> None:
 
 
 async def test_long_poll_ends_with_records(api, ten, batch_of, broker, polls) -> None:
-    """A fetch at the end is answered as soon as a record is stored, long before its wait is over."""
+    """A long poll is answered when a record is stored, long before its wait is over."""
     async with asyncio.timeout(10), asyncio.TaskGroup() as group:
         waiting = group.create_task(api.get(f"{RECORDS}?offset=latest&max_wait_ms=60000"))
         await polls(broker, 1)
@@ -137,7 +137,7 @@ async def test_long_poll_ends_with_records(api, ten, batch_of, broker, polls) ->
 
 
 async def test_min_bytes(api, ten, batch_of, broker, polls) -> None:
-    """A fetch that wants more bytes than are stored waits for them, or for its time."""
+    """A fetch with min_bytes waits until enough bytes are stored, or until its wait is over."""
     some = await api.get(f"{RECORDS}?min_bytes=100000&max_wait_ms=50")
     async with asyncio.timeout(10), asyncio.TaskGroup() as group:
         waiting = group.create_task(
@@ -152,7 +152,7 @@ async def test_min_bytes(api, ten, batch_of, broker, polls) -> None:
 
 
 async def test_client_that_leaves_ends_its_poll(raw, broker, ten, polls) -> None:
-    """A poll whose client is gone ends."""
+    """A long poll ends when its client disconnects."""
     _, writer = await asyncio.open_connection(*raw.address.split(":"))
     writer.write(
         f"GET {RECORDS}?offset=latest&max_wait_ms=60000 HTTP/1.1\r\nhost: localhost\r\n\r\n".encode()
@@ -164,7 +164,7 @@ async def test_client_that_leaves_ends_its_poll(raw, broker, ten, polls) -> None
 
 
 async def test_stop_answers_polls_first(cluster, polls) -> None:
-    """A stop answers long polls at once, with the stored records, and takes less than a second."""
+    """A broker that stops answers long polls at once with the stored records, and stops in less than a second."""
     broker = await cluster.start()
     api = await cluster.client(broker.addresses.data)
     await api.create("flights")
@@ -178,7 +178,7 @@ async def test_stop_answers_polls_first(cluster, polls) -> None:
 
 
 async def test_many_partitions(api, ten, batch_of) -> None:
-    """One fetch reads many partitions; the answer has a frame for each, in order, problems among them."""
+    """A fetch of many partitions returns a frame for each, in order, including problems."""
     await api.post_batch("/v1/topics/flights/partitions/1/records", batch_of(b"x"))
     ghost = "00000000-0000-4000-8000-000000000000"
     request = {
@@ -212,7 +212,7 @@ async def test_many_partitions(api, ten, batch_of) -> None:
 
 
 async def test_long_poll_over_many_partitions(api, ten, batch_of, broker, polls) -> None:
-    """A poll over partitions wakes when any of them gets a record."""
+    """A long poll of many partitions is answered when any of them gets a record."""
     request = {
         "max_wait_ms": 60_000,
         "partitions": [
@@ -229,7 +229,7 @@ async def test_long_poll_over_many_partitions(api, ten, batch_of, broker, polls)
 
 
 async def test_large_answers_arrive_whole(api, batch_of) -> None:
-    """An answer of many MiB is sent in parts and is byte for byte the stored data."""
+    """A fetch of many MiB is answered in parts that equal the stored bytes."""
     topic_id = await api.create("flights")
     batches = [batch_of(bytes([number]) * 4_000_000) for number in range(5)]
     for batch in batches:

@@ -1,4 +1,4 @@
-"""Three brokers: any of them answers any call, or names the right broker when it may not forward it."""
+"""Three brokers: every broker answers any request, or names the right broker when it may not forward the request."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ NEVER = {"fairlead-forward": "never"}
 
 
 async def test_changes_go_to_the_controller(three) -> None:
-    """Every broker creates, alters and deletes topics, and its later answers show the change."""
+    """A topic is created, altered and deleted through any broker, whose later answers show the change."""
     for broker in (1, 2, 3):
         api, name = three.at(broker), f"topic-{broker}"
         created = await api.post("/v1/topics", {"name": name, "partitions": 2, "replication_factor": 1})
@@ -38,7 +38,7 @@ async def test_changes_go_to_the_controller(three) -> None:
 
 
 async def test_records_through_any_broker(three, batch_of) -> None:
-    """Records produced through one broker are read through every other, wherever the partition is led."""
+    """Records produced through one broker are read through every other, wherever the leader is."""
     _, leaders = await three.topic("flights")
     assert len(set(leaders)) == 3
     for partition in range(3):
@@ -57,7 +57,7 @@ async def test_records_through_any_broker(three, batch_of) -> None:
 
 
 async def test_head_tells_the_length_of_a_get_everywhere(three, batch_of) -> None:
-    """HEAD has the length of the GET, also when another broker gives the answer or the refusal."""
+    """HEAD requests have the length of the GET, also when another broker answers or refuses."""
     await three.topic("flights")
     paths = [f"/v1/topics/flights/partitions/{partition}/records" for partition in range(3)]
     for path in paths:
@@ -72,7 +72,7 @@ async def test_head_tells_the_length_of_a_get_everywhere(three, batch_of) -> Non
 
 
 async def test_a_call_that_forbids_forwarding_gets_the_address(three, batch_of) -> None:
-    """`Fairlead-Forward: never` gets 421 with the leader's address from the others, and nothing is appended."""
+    """A request with `Fairlead-Forward: never` gets 421 with the leader's address, and nothing is appended."""
     _, [leader] = await three.topic("flights", 1)
     path = "/v1/topics/flights/partitions/0/records"
     for broker in (1, 2, 3):
@@ -87,7 +87,7 @@ async def test_a_call_that_forbids_forwarding_gets_the_address(three, batch_of) 
 
 
 async def test_many_partitions_are_split_and_merged(three, batch_of) -> None:
-    """One produce and one fetch over partitions of all brokers; results in order, a problem among them."""
+    """Produce and fetch requests for partitions of all brokers are answered in order, including a problem."""
     topic_id, _ = await three.topic("flights")
     ghost = "00000000-0000-4000-8000-000000000000"
     body = b""
@@ -113,7 +113,7 @@ async def test_many_partitions_are_split_and_merged(three, batch_of) -> None:
 
 
 async def test_topic_produce_spreads_over_brokers(three) -> None:
-    """Records of one JSON request go to partitions of several brokers; a repeat by key stores nothing again."""
+    """Records of one JSON request are stored in partitions of several brokers, and once when repeated by key."""
     await three.topic("flights")
     records = [{"key": f"key-{number}", "value": str(number)} for number in range(30)]
     headers = {**JSON, "idempotency-key": "once"}
@@ -130,7 +130,7 @@ async def test_topic_produce_spreads_over_brokers(three) -> None:
 
 
 async def test_long_polls_wake_across_brokers(three, batch_of) -> None:
-    """A poll through a broker that leads none of its partitions ends when a record is stored, one partition or many."""
+    """A long poll ends when a record is stored at another broker, for one partition and for many."""
     topic_id, [leader] = await three.topic("flights", 1)
     other = leader % 3 + 1
     path = "/v1/topics/flights/partitions/0/records"
@@ -152,7 +152,7 @@ async def test_long_polls_wake_across_brokers(three, batch_of) -> None:
 
 
 async def test_polls_that_end_empty(three) -> None:
-    """Polls through another broker end empty after their wait."""
+    """A long poll through another broker is answered empty after its wait."""
     topic_id, [leader] = await three.topic("flights", 1)
     other = three.at(leader % 3 + 1)
     one = await other.get("/v1/topics/flights/partitions/0/records?max_wait_ms=10")
@@ -166,7 +166,7 @@ async def test_polls_that_end_empty(three) -> None:
 
 
 async def test_offsets_of_all_brokers(three, batch_of) -> None:
-    """A lookup over partitions of all brokers is answered in order."""
+    """Offsets of partitions of all brokers are answered in order."""
     await three.topic("flights")
     await three.at(1).post_batch("/v1/topics/flights/partitions/1/records", batch_of(b"x", b"y"))
     wanted = [{"topic": "flights", "partition": partition, "timestamp": "latest"} for partition in (2, 1, 0)]
@@ -182,7 +182,7 @@ async def test_offsets_of_all_brokers(three, batch_of) -> None:
 
 
 async def test_problems_of_leaders_pass_unchanged(three) -> None:
-    """The refusal of a leader is the same through every broker."""
+    """A leader's refusal is the same through every broker."""
     _, [leader] = await three.topic("flights", 1)
     path = "/v1/topics/flights/partitions/0/records?offset=7"
     answers = [await three.at(broker).get(path) for broker in (1, 2, 3)]
@@ -193,7 +193,7 @@ async def test_problems_of_leaders_pass_unchanged(three) -> None:
 
 
 async def test_auto_created_topics(three, batch_of) -> None:
-    """Producing to a missing topic creates it through any broker."""
+    """A missing topic is created by a produce request through any broker."""
     body = msgspec.json.encode({"config": {"auto.create.topics.enable": True}})
     changed = await three.at(2).call("PATCH", "/v1/cluster/config", body, JSON)
     assert changed.status == 200, changed
@@ -206,7 +206,7 @@ async def test_auto_created_topics(three, batch_of) -> None:
 
 
 async def test_a_missing_leader_is_a_definite_refusal(three, batch_of) -> None:
-    """The leader's address is closed: produce and fetch are refused, and nothing can have been stored."""
+    """Produce and fetch requests are refused as not done when the leader's address is closed."""
     topic_id, [leader] = await three.topic("flights", 1)
     other = three.at(leader % 3 + 1)
     await three.brokers[leader - 1]._listeners._peer.stop(3)
@@ -223,7 +223,7 @@ async def test_a_missing_leader_is_a_definite_refusal(three, batch_of) -> None:
 
 
 async def test_records_without_a_key_leave_out_partitions_without_a_leader(three) -> None:
-    """The other partitions take turns, through every broker."""
+    """Records without a key rotate over the partitions that have a leader, through every broker."""
     _, leaders = await three.topic("flights")
     gone = leaders.index(3)
     await three.brokers[2].stop()
@@ -240,7 +240,7 @@ async def test_records_without_a_key_leave_out_partitions_without_a_leader(three
 
 @pytest.mark.slow
 async def test_a_tail_sends_heartbeats_without_a_leader(three) -> None:
-    """Balancers cut idle connections: an event stream sends comments, also while it waits for an election."""
+    """A tail sends comments while its partition has no leader, because load balancers cut idle connections."""
     _, leaders = await three.topic("flights")
     await three.brokers[2].stop()
     assert 3 in leaders
@@ -252,7 +252,7 @@ async def test_a_tail_sends_heartbeats_without_a_leader(three) -> None:
 
 @pytest.mark.slow
 async def test_a_silent_leader_leaves_doubt(three, batch_of) -> None:
-    """A leader that takes the request and does not answer in time may have stored it; the answer says so."""
+    """A produce request that its leader received and did not answer in time is reported as possibly stored."""
     topic_id, [leader] = await three.topic("flights", 1)
     other, path = three.at(leader % 3 + 1), "/v1/topics/flights/partitions/0/records"
     await three.brokers[leader - 1]._listeners._peer.stop(3)
@@ -283,7 +283,7 @@ async def test_a_silent_leader_leaves_doubt(three, batch_of) -> None:
 
 
 async def test_large_answers_are_forwarded_in_parts(three, batch_of) -> None:
-    """A caller may ask for 64 MiB; brokers read 8 MiB at a time from each other, which their time and memory allow."""
+    """A fetch of 64 MiB is forwarded in parts of 8 MiB, as the time and memory of brokers allow."""
     topic_id, [leader] = await three.topic("flights", 1)
     path, other = "/v1/topics/flights/partitions/0/records", three.at(leader % 3 + 1)
     for _ in range(4):
@@ -299,7 +299,7 @@ async def test_large_answers_are_forwarded_in_parts(three, batch_of) -> None:
 
 
 async def test_a_missing_controller_is_a_definite_refusal(three) -> None:
-    """A change that cannot reach the controller is refused, and its problem says that nothing was done."""
+    """A change that cannot reach the controller is refused with a problem that says that nothing was done."""
     controller = (await three.at(1).get("/v1/cluster")).json["controller"]
     await three.brokers[controller - 1]._listeners._peer.stop(3)
     answer = await three.at(controller % 3 + 1).post("/v1/topics", {"name": "flights"})
@@ -310,7 +310,7 @@ async def test_a_missing_controller_is_a_definite_refusal(three) -> None:
 
 
 async def test_forwarded_calls_are_counted(three, batch_of, cluster) -> None:
-    """By route and outcome, at the forwarding broker; refusals count as the answer's code."""
+    """Forwarded requests are counted at the forwarding broker by route and outcome, refusals by their code."""
     _, [leader] = await three.topic("flights", 1)
     path = "/v1/topics/flights/partitions/0/records"
     through = next(broker for broker in (1, 2, 3) if broker != leader)

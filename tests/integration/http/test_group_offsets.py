@@ -1,4 +1,4 @@
-"""Committed offsets over HTTP: permitted commits, the targets of resets, and refusals that store nothing."""
+"""Committed offsets over HTTP: permitted commits, targets of resets, and refusals that store nothing."""
 
 import pytest
 
@@ -10,7 +10,7 @@ GHOST = "00000000-0000-4000-8000-000000000000"
 
 
 async def test_a_group_continues_at_its_commit(scene, calls) -> None:
-    """Another member, after all of the first are gone, reads the committed offset."""
+    """A member reads the committed offset of its group after all members of the commit have left."""
     [member] = await scene.joined("m-1")
     entries = [scene.entry(0, 7, metadata="m"), scene.entry(1, 3, leader_epoch=0)]
     await calls.commit(scene.group, member_id="m-1", member_epoch=member.epoch, offsets=entries)
@@ -29,7 +29,7 @@ async def test_a_group_continues_at_its_commit(scene, calls) -> None:
 
 
 async def test_refused_commits(scene, calls) -> None:
-    """Stale epochs, unknown members and members of other groups are refused whole, nothing overwritten."""
+    """A commit with a stale epoch, of an unknown member or of another group's member is refused and stores nothing."""
     [member] = await scene.joined("m-1")
     other = Member(calls, f"{scene.group}-b", "m-b")
     await other.join(scene.topic)
@@ -52,7 +52,7 @@ async def test_refused_commits(scene, calls) -> None:
 
 
 async def test_entries_are_refused_one_by_one(scene, calls) -> None:
-    """An unknown topic, another id, a partition too many: a problem each, and the other entries are stored."""
+    """A commit refuses an unknown topic, another topic id and a missing partition, and stores its other entries."""
     [member] = await scene.joined("m-1")
     answer = await calls.commit(
         scene.group,
@@ -73,7 +73,7 @@ async def test_entries_are_refused_one_by_one(scene, calls) -> None:
 
 
 async def test_an_offset_beyond_the_log_is_refused_for_a_reset(scene, calls) -> None:
-    """A reset to an offset outside the log is refused; a shift stops at its ends."""
+    """A reset to an offset outside the log is refused, and a shift stops at the ends of the log."""
     assert (await calls.commit(scene.group, offsets=[scene.entry(0, 5)])).status == 200
     path = f"/v1/groups/{scene.group}/offsets:reset"
     beyond = await calls.call("POST", path, {"to": {"offset": 11}})
@@ -96,7 +96,7 @@ async def test_an_offset_beyond_the_log_is_refused_for_a_reset(scene, calls) -> 
     ],
 )
 async def test_a_reset_by_other_means(scene, calls, to: object, after: int) -> None:
-    """By time, by span, by number; of named partitions only."""
+    """A reset moves named partitions by time, by span or by number."""
     await calls.commit(scene.group, offsets=[scene.entry(partition, 5) for partition in range(3)])
     wanted = {"topic": scene.topic, "partition": 1}
     done = await calls.call("POST", f"/v1/groups/{scene.group}/offsets:reset", {"to": to, "topics": [wanted]})
@@ -110,7 +110,7 @@ async def test_a_reset_by_other_means(scene, calls, to: object, after: int) -> N
 
 
 async def test_several_partitions_of_a_topic_are_reset(scene, calls) -> None:
-    """A reset by `partitions` applies to each; `partition` beside it, or neither of both, is refused."""
+    """A reset by `partitions` applies to each partition and is refused next to `partition` or without either."""
     await calls.commit(scene.group, offsets=[scene.entry(partition, 5) for partition in range(3)])
     path = f"/v1/groups/{scene.group}/offsets:reset"
     wanted = {"topic": scene.topic, "partitions": [0, 2]}
@@ -130,7 +130,7 @@ async def test_several_partitions_of_a_topic_are_reset(scene, calls) -> None:
 
 
 async def test_a_group_gets_positions_before_it_begins(scene, calls) -> None:
-    """A reset that names topics creates the group; a dry run, a refusal, or one of all topics creates none."""
+    """A reset with topics creates the group; a dry run, a refusal or a reset of all topics does not."""
     path = f"/v1/groups/{scene.group}/offsets:reset"
     named = {"topics": [{"topic": scene.topic, "partitions": [0, 2]}]}
     dry = await calls.call("POST", f"{path}?dry_run=true", {"to": "latest", **named})
@@ -147,7 +147,7 @@ async def test_a_group_gets_positions_before_it_begins(scene, calls) -> None:
 
 
 async def test_offsets_are_not_deleted_by_a_body(scene, calls) -> None:
-    """A body with partitions is refused, because the call deletes all offsets."""
+    """Deleting offsets with a body is refused, because the request deletes all offsets."""
     await calls.commit(scene.group, offsets=[scene.entry(0, 5), scene.entry(1, 5)])
     some = {"offsets": [{"topic": scene.topic, "partition": 0}]}
     refused = await calls.call("DELETE", f"/v1/groups/{scene.group}/offsets", some)
@@ -157,7 +157,7 @@ async def test_offsets_are_not_deleted_by_a_body(scene, calls) -> None:
 
 
 async def test_a_live_group_is_not_reset(scene, calls) -> None:
-    """Members would not notice a reset, and overwrite it."""
+    """A reset of a live group is refused, because its members would overwrite the offsets."""
     [member] = await scene.joined("m-1")
     await calls.commit(scene.group, member_id="m-1", member_epoch=member.epoch, offsets=[scene.entry(0, 5)])
     reset = await calls.call("POST", f"/v1/groups/{scene.group}/offsets:reset", {"to": "earliest"})
@@ -168,20 +168,20 @@ async def test_a_live_group_is_not_reset(scene, calls) -> None:
 
 
 async def test_offsets_are_forgotten_by_topic(scene, calls) -> None:
-    """The answer has the deleted offsets."""
+    """Offsets are deleted by topic, and the answer lists them."""
     await calls.commit(scene.group, offsets=[scene.entry(0, 5), scene.entry(1, 6)])
     path = f"/v1/groups/{scene.group}/offsets?topics={scene.topic}"
     deleted = await calls.call("DELETE", path)
 
     assert deleted.status == 200, deleted
     assert [(each["partition"], each["offset"]) for each in deleted.json["offsets"]] == [(0, 5), (1, 6)]
-    # With its last offset a group without members is gone.
+    # A group without members is removed with its last offset.
     left = await calls.call("GET", path)
     assert left.status == 404 or left.json["offsets"] == []
 
 
 async def test_retention_overtakes_a_consumer(scene, calls) -> None:
-    """The committed offset stays, the lag counts the stored records, and reading on is refused as expired."""
+    """A committed offset stays when retention passes it, its lag counts stored records, and the fetch is refused."""
     await calls.commit(scene.group, offsets=[scene.entry(0, 2)])
     trimmed = await calls.call("POST", f"/v1/topics/{scene.topic}/partitions/0:delete-records", {"offset": 8})
     assert trimmed.status == 200, trimmed
@@ -195,7 +195,7 @@ async def test_retention_overtakes_a_consumer(scene, calls) -> None:
 
 
 async def test_a_topic_of_the_same_name_starts_clean(scene, calls) -> None:
-    """Offsets belong to the topic's id."""
+    """A topic that was created again has no committed offsets, because they belong to the topic id."""
     await calls.commit(scene.group, offsets=[scene.entry(0, 9)])
     assert (await calls.call("DELETE", f"/v1/topics/{scene.topic}")).status == 204
     await calls.three.topic(scene.topic, 3)
@@ -207,7 +207,7 @@ async def test_a_topic_of_the_same_name_starts_clean(scene, calls) -> None:
 
 
 async def test_a_partition_of_another_member_is_not_committed(scene, calls) -> None:
-    """A member's epoch gives no right to a partition of another member."""
+    """A commit for a partition of another member is refused despite a valid member epoch."""
     first, second, _ = await scene.joined("m-1", "m-2", "m-3")
     [own], [foreign] = first.partitions, second.partitions
     answer = await calls.commit(
@@ -223,7 +223,7 @@ async def test_a_partition_of_another_member_is_not_committed(scene, calls) -> N
 
 
 async def test_an_offset_beyond_the_log_is_not_committed(scene, calls) -> None:
-    """An offset beyond the log is refused, whichever broker leads the partition; the end itself is stored."""
+    """A commit beyond the log end offset is refused, whichever broker leads the partition; the end itself is stored."""
     await calls.commit(scene.group, offsets=[scene.entry(partition, 1) for partition in range(3)])
     beyond = await calls.commit(scene.group, offsets=[scene.entry(partition, 11) for partition in range(3)])
     refused = [each["problem"] for each in beyond.json["offsets"]]

@@ -1,4 +1,4 @@
-"""A coordinator stops: its groups continue elsewhere, and their members notice nothing."""
+"""Groups of a coordinator that stops continue at the next coordinator, without an effect on their members."""
 
 import asyncio
 
@@ -9,12 +9,12 @@ SECONDS_MAX = 30
 
 
 async def call(api, method: str, path: str, value: object = None):
-    """Send a JSON body, or none."""
+    """Send a request with a JSON body or without a body."""
     return await api.call(method, path, None if value is None else msgspec.json.encode(value), JSON)
 
 
 async def joined(three, group: str, member: str, topic: str) -> int:
-    """Join a member that has everything; return its epoch."""
+    """Join a member that gets every partition; return its epoch."""
     path = f"/v1/groups/{group}/members/{member}"
     answer = await call(three.at(1), "PUT", path, {"member_epoch": 0, "topics": [topic]})
     async with asyncio.timeout(SECONDS_MAX):
@@ -27,7 +27,7 @@ async def joined(three, group: str, member: str, topic: str) -> int:
 
 
 async def test_groups_of_a_stopped_broker_continue(three) -> None:
-    """Heartbeats and commits of the old epoch count at the next coordinator; no partition is assigned again."""
+    """A group continues at the next coordinator with its member epochs and without another assignment."""
     await three.topic("flights", 2)
     epoch = await joined(three, "readers", "m-1", "flights")
     path = "/v1/groups/readers"
@@ -55,7 +55,7 @@ async def test_groups_of_a_stopped_broker_continue(three) -> None:
 
 
 async def test_a_coordinator_that_cannot_be_reached(three) -> None:
-    """The refusal says that nothing was done: the caller may send the same again."""
+    """A request to an unreachable coordinator is refused as not done, so that it can be repeated."""
     await three.topic("flights", 1)
     epoch = await joined(three, "readers", "m-1", "flights")
     coordinator = (await call(three.at(1), "GET", "/v1/groups/readers")).json["coordinator"]

@@ -1,4 +1,4 @@
-"""Consumer groups over HTTP: any broker takes any call, and a refused call leaves no trace."""
+"""Consumer groups over HTTP: every broker accepts any request, and a refused request changes nothing."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ NEVER = {"fairlead-forward": "never", "content-type": "application/json"}
 
 @pytest.mark.slow
 async def test_whole_life_behind_a_balancer(scene, calls) -> None:
-    """Join, share, commit, leave, reset, delete: every call at another broker, the client knows id and epoch."""
+    """A group is joined, shared, committed, left, reset and deleted with each request at another broker."""
     first, second, third = await scene.joined("m-1", "m-2", "m-3")
     assert first.partitions | second.partitions | third.partitions == {0, 1, 2}
     for member in (first, second, third):
@@ -59,7 +59,7 @@ async def test_whole_life_behind_a_balancer(scene, calls) -> None:
 
 
 async def test_a_call_that_forbids_forwarding_gets_the_address(scene, calls) -> None:
-    """421 with the coordinator's address from all others, and no member is added there."""
+    """A request with `Fairlead-Forward: never` gets 421 with the coordinator's address and adds no member."""
     [member] = await scene.joined("m-1")
     coordinator = (await calls.get(f"/v1/groups/{scene.group}"))["coordinator"]
     path = f"/v1/groups/{scene.group}/members/m-2"
@@ -95,7 +95,7 @@ async def test_a_call_that_forbids_forwarding_gets_the_address(scene, calls) -> 
     ],
 )
 async def test_refused_joins(scene, calls, fields: dict, code: str) -> None:
-    """A refused join has a typed problem, and creates no group."""
+    """A refused join has a typed problem and creates no group."""
     answer = await calls.call(
         "PUT", f"/v1/groups/{scene.group}/members/m", {"member_epoch": 0, "topics": [scene.topic], **fields}
     )
@@ -125,14 +125,14 @@ async def test_refused_joins(scene, calls, fields: dict, code: str) -> None:
     ],
 )
 async def test_refused_calls(calls, method: str, path: str, body: object, code: str) -> None:
-    """A refused call has the same problem at every broker."""
+    """A refused group request has the same problem at every broker."""
     answers = [await calls.call(method, path, body) for _ in range(3)]
 
     assert [answer.code for answer in answers] == [code] * 3
 
 
 async def test_a_description_creates_no_group(calls) -> None:
-    """A request for a missing group stores nothing, so that names cannot fill the store."""
+    """A description of a missing group stores nothing, so that names cannot fill the store."""
     before = (await calls.get("/v1/groups?limit=1000"))["items"]
     for _ in range(3):
         await calls.call("GET", "/v1/groups/asked-for")
@@ -143,7 +143,7 @@ async def test_a_description_creates_no_group(calls) -> None:
 
 
 async def test_one_static_id_is_one_member(scene, calls) -> None:
-    """A second instance under the id of a live one is refused, and the first goes on."""
+    """A second instance under the id of a live static member is refused, and the first continues."""
     [first] = await scene.joined("m-1", instance_id="i-1")
     second = await calls.call(
         "PUT",
@@ -157,7 +157,7 @@ async def test_one_static_id_is_one_member(scene, calls) -> None:
 
 
 async def test_a_static_member_comes_back_to_its_place(scene, calls) -> None:
-    """Its partitions are kept for it: the group's epoch does not change."""
+    """A static member that returns keeps its partitions, and the group epoch does not change."""
     [first] = await scene.joined("m-1", instance_id="i-1")
     before = await calls.get(f"/v1/groups/{scene.group}")
     assert (await calls.call("DELETE", f"{first.path}?static=true")).status == 204
@@ -171,7 +171,7 @@ async def test_a_static_member_comes_back_to_its_place(scene, calls) -> None:
 
 
 async def test_a_storm_of_heartbeats(scene, calls) -> None:
-    """Hundreds at once through all brokers: each is answered or refused, and the group is unchanged."""
+    """Hundreds of concurrent heartbeats through all brokers are answered or refused and leave the group unchanged."""
     [member] = await scene.joined("m-1")
     before = await calls.get(f"/v1/groups/{scene.group}")
     beat = {"member_epoch": member.epoch}
@@ -191,7 +191,7 @@ async def test_a_storm_of_heartbeats(scene, calls) -> None:
 
 
 async def test_groups_are_listed_by_pages(scene, calls) -> None:
-    """Each group is listed once, whichever broker answers a page."""
+    """Groups are listed once each, whichever broker answers a page."""
     names = [f"{scene.group}-{letter}" for letter in "abcde"]
     for name in names:
         assert (await calls.commit(name, offsets=[scene.entry(0, 1)])).status == 200
@@ -209,7 +209,7 @@ async def test_groups_are_listed_by_pages(scene, calls) -> None:
 
 
 async def test_repeated_joins_leave_no_ghosts(scene, calls) -> None:
-    """A join whose answer was lost is sent again under the same id: one member, and the others unchanged."""
+    """A join that is repeated after a lost answer adds one member and leaves the others unchanged."""
     first, second = (Member(calls, scene.group, each) for each in ("m-1", "m-2"))
     for member in (first, second, first, second, first):
         member.epoch, member.assignment = 0, []
@@ -222,7 +222,7 @@ async def test_repeated_joins_leave_no_ghosts(scene, calls) -> None:
 
 
 async def test_heartbeats_under_other_epochs(scene, calls) -> None:
-    """An epoch that was never issued fences; the previous one counts once more, with all that the member consumes."""
+    """A heartbeat with an unknown epoch is fenced, and the previous epoch is accepted once with all partitions."""
     [member] = await scene.joined("m-1")
     before = await calls.get(f"/v1/groups/{scene.group}")
     future = await calls.call("PUT", member.path, {"member_epoch": member.epoch + 1})
@@ -235,7 +235,7 @@ async def test_heartbeats_under_other_epochs(scene, calls) -> None:
 
 
 async def test_a_silent_member_is_removed(scene, calls) -> None:
-    """Its partitions go to the other when its session has ended, and its later commits are refused."""
+    """A silent member is removed after its session, its partitions move, and its later commits are refused."""
     [silent] = await scene.joined("m-1", session_timeout_ms=1000)
     lively = Member(calls, scene.group, "m-2")
     await lively.join(scene.topic)

@@ -1,4 +1,4 @@
-"""Heads of HTTP/1.1 requests that are too long, or that leave the form of their body open."""
+"""Heads of HTTP/1.1 requests that are too long or ambiguous about their body."""
 
 import pytest
 import pytest_asyncio
@@ -14,13 +14,13 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def topic(shared) -> str:
-    """The name of a topic without records."""
+    """Return the name of a topic without records."""
     await shared.api.create(TOPIC)
     return TOPIC
 
 
 def head(method: str, target: str, headers: str = "") -> bytes:
-    """The head of a request that is the last of its connection; each header ends its line."""
+    """Return the head of a request that closes its connection; each header includes its line end."""
     return f"{method} {target} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{headers}\r\n".encode()
 
 
@@ -39,7 +39,7 @@ def head(method: str, target: str, headers: str = "") -> bytes:
 async def test_a_body_in_another_coding_is_not_taken_for_records(
     shared, topic: str, codings: list[str]
 ) -> None:
-    """Decoding only the last coding would store the sender's compressed bytes (RFC 9112, 6.1)."""
+    """A request with a second transfer coding is refused, because its body stays compressed (RFC 9112, 6.1)."""
     lines = "".join(f"transfer-encoding: {coding}\r\n" for coding in codings)
     answer = await shared.raw.send(
         head("POST", RECORDS, f"content-type: application/json\r\n{lines}") + CHUNKS
@@ -52,7 +52,7 @@ async def test_a_body_in_another_coding_is_not_taken_for_records(
 
 @pytest.mark.parametrize("coding", ["chunked", "Chunked", " , chunked"])
 async def test_a_chunked_body_is_read(shared, topic: str, coding: str) -> None:
-    """A chunked body is read in any case of letters, and with the empty elements that a list may have."""
+    """A request with a chunked coding is read in any letter case and with the empty elements that a list may have."""
     lines = f"content-type: application/json\r\ntransfer-encoding: {coding}\r\n"
     answer = await shared.raw.send(head("POST", RECORDS, lines) + CHUNKS.replace(b"value", b"color"))
 
@@ -70,7 +70,7 @@ async def test_a_chunked_body_is_read(shared, topic: str, coding: str) -> None:
     ids=["one header", "query", "many headers"],
 )
 async def test_a_head_that_is_too_long(shared, query: str, headers: str) -> None:
-    """The broker refuses a long head over HTTP/1.1, since the HTTP server accepts it."""
+    """A request with a long head over HTTP/1.1 is refused by the broker, because the HTTP server accepts it."""
     answer = await shared.raw.send(head("GET", f"/v1/topics{query}", headers))
 
     assert (answer.status, answer.code) == (431, "headers_too_large")
@@ -79,7 +79,7 @@ async def test_a_head_that_is_too_long(shared, query: str, headers: str) -> None
 
 @pytest.mark.parametrize(("filler", "status"), [(32_000, 200), (33_000, 431)])
 async def test_heads_may_be_as_long_over_both_versions(shared, filler: int, status: int) -> None:
-    """One limit, counted in one way."""
+    """A request may have a head of the same length over both versions of HTTP."""
     long = "a" * filler
     answers = [
         await shared.api.get("/v1/topics", x_long=long),
@@ -99,7 +99,7 @@ async def test_heads_may_be_as_long_over_both_versions(shared, filler: int, stat
     ids=["no host", "two hosts", "another expectation"],
 )
 async def test_a_head_that_http_does_not_allow(shared, lines: str, parameter: str) -> None:
-    """A request names its host once, and no expectation but 100-continue is known (RFC 9112, 3.2; RFC 9110, 10.1.1)."""
+    """A request with two hosts or an unknown expectation is refused (RFC 9112, 3.2; RFC 9110, 10.1.1)."""
     answer = await shared.raw.send(f"GET /v1/versions HTTP/1.1\r\nconnection: close\r\n{lines}\r\n".encode())
 
     assert (answer.status, answer.code) == (400, "malformed_request")

@@ -1,4 +1,4 @@
-"""The HTTP how-to: every command of the page runs, and the answers it shows are the real ones."""
+"""The HTTP how-to: every command of the page runs and prints the answer that the page shows."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ ALLOWS_ORIGINS = re.compile(r"FAIRLEAD_CORS_ORIGINS=(\S+) fairlead dev up\n")
 
 @pytest.mark.slow
 async def test_every_command_of_the_page(cluster, broker, tmp_path: Path) -> None:
-    """Run in order against one broker, each command succeeds and prints what the page shows below it."""
+    """Every command of the page succeeds in order against one broker and prints the page's output."""
     blocks = BLOCK.findall(PAGE.read_text(encoding="utf-8"))
     assert blocks[0] == ("sh", STARTS_A_BROKER)
     printed = ""
@@ -42,7 +42,7 @@ async def test_every_command_of_the_page(cluster, broker, tmp_path: Path) -> Non
 
 
 async def run(command: str, broker, folder: Path) -> str:
-    """Return a block's output, with the addresses of the test's broker in place of the default ones."""
+    """Return the output of a block, with the addresses of the test's broker in place of the default addresses."""
     command = command.replace("127.0.0.1:9520", broker.addresses.data)
     command = command.replace("127.0.0.1:9522", broker.addresses.ops)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
@@ -57,7 +57,7 @@ async def run(command: str, broker, folder: Path) -> str:
 
 
 def unvaried(value: object) -> object:
-    """Return a JSON value without the parts that differ from run to run: ids, and the times of appends."""
+    """Return a JSON value without the values that differ between runs: ids and append times."""
     if isinstance(value, dict):
         return {name: unvaried(member) for name, member in value.items()}
     if isinstance(value, list):

@@ -1,6 +1,6 @@
-"""The pages that show the calls with curl show all of them: every route, parameter, header and form of a body.
+"""The pages with curl commands show every route, parameter, header and form of a body.
 
-A test of its own runs each page, so its blocks of commands work.
+Each page has a test that runs it, so that its commands work.
 """
 
 import re
@@ -22,13 +22,13 @@ BODY = re.compile(r"--json|--data-binary| -d '\{")
 
 
 def commands() -> str:
-    """Return all blocks of commands, each command on a line of its own, with loops and variables expanded."""
+    """Return all blocks of commands, one command a line, with loops and variables expanded."""
     found = [text for page in PAGES for text in COMMANDS.findall((HOW_TO / page).read_text(encoding="utf-8"))]
     return "\n".join(written_out(text) for text in found)
 
 
 def written_out(block: str) -> str:
-    """Return a block of commands with the values of its loops and of its address variables in their places."""
+    """Return a block of commands with its loops and address variables expanded."""
     for name, url in ASSIGNED.findall(block):
         block = block.replace(f"${name}", url)
     for name, values in VERBS.findall(block):
@@ -61,7 +61,7 @@ def called(shown: str) -> set[tuple[str, str]]:
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
 def test_every_route_is_called(route, called: set[tuple[str, str]]) -> None:
-    """A command of a page calls every route at its listener."""
+    """Every route of a listener is requested by a command of a page."""
     path = re.sub(r"\\\{\w+\\\}", "[^/:]+", re.escape(route.path))
     matching = re.compile(re.escape(ADDRESS[route.listener]) + path)
 
@@ -70,11 +70,11 @@ def test_every_route_is_called(route, called: set[tuple[str, str]]) -> None:
 
 @pytest.mark.parametrize("name", sorted({each.name for route in ROUTES for each in route.query}))
 def test_every_query_parameter_is_used(name: str, shown: str) -> None:
-    """A command of a page uses every query parameter."""
+    """Every query parameter of a request is used by a command of a page."""
     assert re.search(rf"[?&]{name}=", shown)
 
 
 @pytest.mark.parametrize("name", sorted({each.name for route in ROUTES for each in route.headers}))
 def test_every_header_is_used(name: str, shown: str) -> None:
-    """A command of a page uses every header."""
+    """Every header of a request is used by a command of a page."""
     assert re.search(rf"-H ['\"]{name}: ", shown, re.IGNORECASE)

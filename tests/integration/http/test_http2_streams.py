@@ -1,4 +1,4 @@
-"""Behaviour below a client library: single streams of an HTTP/2 connection, frame by frame."""
+"""Behaviour of single HTTP/2 streams, frame by frame, without a client library."""
 
 import asyncio
 import struct
@@ -13,7 +13,7 @@ CANCEL = 8
 
 
 class Connection:
-    """An HTTP/2 connection that sends single frames and reads frame by frame (RFC 9113, 4.1)."""
+    """HTTP/2 connection that sends and reads single frames (RFC 9113, 4.1)."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -26,14 +26,14 @@ class Connection:
         self.writer.write(frame(HEADERS, END_STREAM | END_HEADERS, stream, field_block(fields)))
 
     def post(self, stream: int, path: str, body: bytes) -> None:
-        """Send a POST with all of its body, but not the end of its stream."""
+        """Send a POST with its whole body and without the end of its stream."""
         fields = {":method": "POST", ":scheme": "http", ":authority": "localhost", ":path": path}
         fields |= {"content-type": "application/json", "content-length": str(len(body))}
         self.writer.write(frame(HEADERS, END_HEADERS, stream, field_block(fields)))
         self.writer.write(frame(DATA, 0, stream, body))
 
     def end(self, stream: int) -> None:
-        """Send the end of a stream, in a frame of its own."""
+        """Send the end of a stream in a separate frame."""
         self.writer.write(frame(DATA, END_STREAM, stream, b""))
 
     def reset(self, stream: int) -> None:
@@ -41,16 +41,16 @@ class Connection:
         self.writer.write(frame(RST_STREAM, 0, stream, struct.pack(">I", CANCEL)))
 
     async def until_headers(self, stream: int) -> None:
-        """Read on until the answer of a stream begins."""
+        """Read until the answer of a stream begins."""
         await self.until(HEADERS, stream)
 
     async def until_ping(self) -> None:
-        """Read on until the server answers a ping."""
+        """Read until the server answers a ping."""
         self.writer.write(frame(PING, 0, 0, bytes(8)))
         await self.until(PING, 0)
 
     async def until(self, wanted: int, stream: int) -> None:
-        """Read on until a frame of a kind and stream; no stream is reset."""
+        """Read until a frame of a kind and stream; no stream may be reset."""
         async with asyncio.timeout(10):
             while True:
                 head = await self.reader.readexactly(9)
@@ -65,24 +65,24 @@ class Connection:
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
-    """A frame."""
+    """Return a frame."""
     return len(payload).to_bytes(3) + struct.pack(">BBI", kind, flags, stream) + payload
 
 
 def field_block(fields: Mapping[str, str]) -> bytes:
-    """Header fields in HPACK, each a literal."""
+    """Return header fields in HPACK, each as a literal."""
     return b"".join(b"\0" + literal(name) + literal(value) for name, value in fields.items())
 
 
 def literal(text: str) -> bytes:
-    """A string of HPACK without Huffman."""
+    """Return a string of HPACK without Huffman coding."""
     assert len(text) < 127, "longer strings need a continued length"
     return bytes([len(text)]) + text.encode()
 
 
 @pytest.fixture
 async def connection(raw) -> AsyncIterator[Connection]:
-    """A connection to the data listener."""
+    """Yield a connection to the data listener."""
     reader, writer = await asyncio.open_connection(*raw.address.split(":"))
     yield Connection(reader, writer)
     writer.close()
@@ -90,7 +90,7 @@ async def connection(raw) -> AsyncIterator[Connection]:
 
 
 async def test_reset_stream_ends_its_poll(connection, api, broker, polls) -> None:
-    """A poll whose stream is reset ends, and its connection serves others."""
+    """A long poll ends when its stream is reset, and its connection serves other requests."""
     await api.create("flights")
     connection.request(1, f"{RECORDS}?max_wait_ms=60000")
     await polls(broker, 1)
@@ -102,7 +102,7 @@ async def test_reset_stream_ends_its_poll(connection, api, broker, polls) -> Non
 
 
 async def test_streams_overtake_a_waiting_poll(connection, api, broker, polls) -> None:
-    """A long poll does not hold back other requests of its connection."""
+    """A long poll does not delay other requests of its connection."""
     await api.create("flights")
     connection.request(1, f"{RECORDS}?max_wait_ms=60000")
     await polls(broker, 1)
@@ -112,7 +112,7 @@ async def test_streams_overtake_a_waiting_poll(connection, api, broker, polls) -
 
 
 async def test_a_stream_that_ends_late_is_not_reset(connection, api) -> None:
-    """A stream that ends in a frame after its body is answered after that, and not reset."""
+    """A request whose stream ends in a frame after its body is answered afterwards and not reset."""
     await api.create("flights")
     connection.post(1, RECORDS, b'[{"value": "on time"}]')
     for stream in (3, 5, 7):

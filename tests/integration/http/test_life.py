@@ -1,4 +1,4 @@
-"""Starting and stopping a broker as its clients see it."""
+"""Start and stop of a broker as its clients see them."""
 
 import asyncio
 
@@ -18,7 +18,7 @@ BATCHES = "application/vnd.fairlead.batches"
 
 
 async def test_ops_answers_before_recovery(cluster, tmp_path) -> None:
-    """A broker that has not recovered is alive, not ready, shows metrics, and takes no clients."""
+    """A broker that has not recovered is alive, not ready, shows metrics, and accepts no clients."""
     settings = BrokerSettings(
         data=tmp_path / "data", listen="127.0.0.1:0", peer_listen="127.0.0.1:0", ops_listen="127.0.0.1:0"
     )
@@ -41,7 +41,7 @@ async def test_ops_answers_before_recovery(cluster, tmp_path) -> None:
 
 
 async def test_a_stop_is_logged_with_its_duration(cluster) -> None:
-    """Two lines of the log, for a stop that hangs, and for one that was slow."""
+    """A broker logs that it is stopping and that it has stopped, with the seconds that the stop took."""
     broker = await cluster.start()
     with capture_logs() as events:
         await cluster.stop(broker)
@@ -52,7 +52,7 @@ async def test_a_stop_is_logged_with_its_duration(cluster) -> None:
 
 
 async def test_an_idle_connection_outlives_its_place_in_a_load_balancer(cluster) -> None:
-    """Over HTTP/1.1 a balancer that keeps a connection for 60 s never sends a request into a closing one."""
+    """A connection over HTTP/1.1 stays open for longer than 60 s, the time for which a load balancer reuses it."""
     broker = await cluster.start(limits={"header_seconds_max": 0.2})
     host, _, port = broker.addresses.data.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
@@ -66,7 +66,7 @@ async def test_an_idle_connection_outlives_its_place_in_a_load_balancer(cluster)
 
 
 async def test_two_brokers_on_one_port(cluster, broker, api) -> None:
-    """A second broker on a port in use fails with the address and the reason; the first one continues."""
+    """A second broker on a port in use fails with the address and the reason, and the first broker continues."""
     with pytest.raises(ListenError, match=str(broker.addresses.data)):
         await cluster.start("other", listen=broker.addresses.data)
 
@@ -74,7 +74,7 @@ async def test_two_brokers_on_one_port(cluster, broker, api) -> None:
 
 
 async def test_restart_on_the_same_port(cluster, batch_of) -> None:
-    """A broker starts again at its address at once, with the acknowledged records."""
+    """A broker restarts at the same address at once, with the acknowledged records."""
     broker = await cluster.start()
     address = broker.addresses.data
     api = await cluster.client(address)
@@ -90,7 +90,7 @@ async def test_restart_on_the_same_port(cluster, batch_of) -> None:
 
 
 async def test_stop_under_load_keeps_acknowledged_records(cluster, batch_of) -> None:
-    """While producers send, a stop answers or refuses each request; every acknowledged record is stored afterwards."""
+    """A broker that stops under load answers or refuses each request and keeps every acknowledged record."""
     broker = await cluster.start()
     api = await cluster.client(broker.addresses.data)
     await api.create("flights")
@@ -128,7 +128,7 @@ async def test_stop_under_load_keeps_acknowledged_records(cluster, batch_of) -> 
 
 
 async def test_head_of_a_fetch(api, batch_of) -> None:
-    """HEAD of records answers their headers only."""
+    """HEAD requests for records are answered with headers only."""
     await api.create("flights")
     await api.post_batch(RECORDS, batch_of(b"a"))
     answer = await api.call("HEAD", RECORDS)
@@ -138,7 +138,7 @@ async def test_head_of_a_fetch(api, batch_of) -> None:
 
 
 async def test_the_head_of_a_request_has_the_limit_of_the_setting(cluster) -> None:
-    """Over HTTP/1.1 as well, on both listeners for clients and brokers."""
+    """The limit of a request's head applies over HTTP/1.1 too, on the data and peer listeners."""
     broker = await cluster.start(limits={"header_bytes_max": 8 << 10})
     addresses = (broker.addresses.data, broker.addresses.peer)
     calls = [await cluster.client(address, http1=True) for address in addresses]

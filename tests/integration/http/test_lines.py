@@ -12,7 +12,7 @@ PARTITION = "/v1/topics/flights/partitions/0/records"
 
 
 async def send(api, path: str, text: str | bytes, **headers: str) -> tuple[list[dict], dict]:
-    """Send lines; return the result of each group, and the sum."""
+    """Send lines; return the result of each group and the summary."""
     body = text.encode() if isinstance(text, str) else text
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     answer = await api.call("POST", path, body, {**LINES, **named})
@@ -22,13 +22,13 @@ async def send(api, path: str, text: str | bytes, **headers: str) -> tuple[list[
 
 
 async def values(api, partition: int = 0) -> list[str]:
-    """The values of a partition."""
+    """Return the values of a partition."""
     answer = await api.get(f"/v1/topics/flights/partitions/{partition}/records")
     return [record["value"] for record in answer.json["records"]] if answer.status == 200 else []
 
 
 async def test_each_line_is_a_record(api) -> None:
-    """Lines to one partition keep their order; empty lines count, and are no records."""
+    """Records of lines to one partition keep their order; empty lines are counted and store no record."""
     await api.create("flights", 1)
     told, total = await send(
         api, PARTITION, '{"value":"a"}\n\n{"key":"k","value":"b","headers":[["h","1"]]}\r\n{"value":"c"}'
@@ -42,7 +42,7 @@ async def test_each_line_is_a_record(api) -> None:
 
 
 async def test_the_broker_picks_partitions_by_key(api) -> None:
-    """Lines are distributed as a JSON body is; all kinds of encoding work."""
+    """Records of lines are distributed by key as for a JSON body, in all encodings."""
     await api.create("flights", 3)
     await send(api, TOPIC, "".join(f'{{"key":"{key}","value":"{key}"}}\n' for key in range(30)))
     _, total = await send(api, f"{TOPIC}?encoding=json", '{"key":1,"value":{"a":[2]}}\n')
@@ -69,7 +69,7 @@ async def test_the_broker_picks_partitions_by_key(api) -> None:
     ],
 )
 async def test_a_line_that_is_no_record_refuses_its_group(api, line: str, code: str, word: str) -> None:
-    """The wrong line is named, no record of its group is stored, and the sum reports it."""
+    """A line that is not a record is named and reported in the summary, and no record of its group is stored."""
     await api.create("flights", 1)
     [told], total = await send(api, PARTITION, f'{{"value":"first"}}\n{line}\n{{"value":"last"}}\n')
 
@@ -81,7 +81,7 @@ async def test_a_line_that_is_no_record_refuses_its_group(api, line: str, code: 
 
 
 async def test_refusals_of_the_whole_call(api) -> None:
-    """A wrong call has a problem with its own status, before a line is read; a missing partition refuses each group."""
+    """A wrong request is refused with its status before a line is read; a missing partition refuses each group."""
     unknown = await api.call("POST", "/v1/topics/nothing/partitions/0/records", b'{"value":"a"}\n', LINES)
     await api.create("flights", 1)
     keyed = await api.call("POST", TOPIC, b'{"value":"a"}\n', {**LINES, "idempotency-key": "k"})
@@ -97,7 +97,7 @@ async def test_refusals_of_the_whole_call(api) -> None:
 
 @pytest.mark.parametrize("coding", ["gzip", "zstd"])
 async def test_compressed_lines_are_refused(api, coding: str) -> None:
-    """The call is refused as for any compressed body, rather than every line of it."""
+    """A request with compressed lines is refused as a whole, like any compressed body."""
     await api.create("flights", 1)
     body = gzip.compress(b'{"value":"a"}\n') if coding == "gzip" else b'{"value":"a"}\n'
     answer = await api.call("POST", TOPIC, body, {**LINES, "content-encoding": coding})
@@ -111,7 +111,7 @@ async def test_compressed_lines_are_refused(api, coding: str) -> None:
 
 
 async def test_acks_none_promises_nothing(api) -> None:
-    """A group is reported as valid."""
+    """A group of lines with acks=0 is reported as valid."""
     await api.create("flights", 1)
     told, total = await send(api, f"{PARTITION}?acks=0", '{"value":"a"}\n')
 
@@ -120,7 +120,7 @@ async def test_acks_none_promises_nothing(api) -> None:
 
 
 async def test_a_large_file_becomes_few_batches(api) -> None:
-    """Many thousand lines are stored in groups of 256 KiB and more, in order."""
+    """Records of many thousand lines are stored in order, in groups of at least 256 KiB."""
     await api.create("flights", 1)
     lines = "".join(f'{{"value":"{number:0100d}"}}\n' for number in range(20_000))
     told, total = await send(api, PARTITION, lines)
@@ -132,7 +132,7 @@ async def test_a_large_file_becomes_few_batches(api) -> None:
 
 
 async def test_a_line_beyond_the_limit_ends_the_stream(api) -> None:
-    """The lines before it are stored and reported; the sum has the problem's status."""
+    """Records before a line beyond the limit are stored and reported, and the summary has the problem's status."""
     await api.create("flights", 1)
     body = b'{"value":"a"}\n{"value":"' + b"x" * (17 << 20) + b'"}\n'
     told, total = await send(api, PARTITION, body)
@@ -142,7 +142,7 @@ async def test_a_line_beyond_the_limit_ends_the_stream(api) -> None:
 
 
 async def test_a_slow_sender_is_answered_line_by_line(cluster) -> None:
-    """Each line is stored and reported while the body goes on, over plain HTTP/1.1."""
+    """Records of a slow sender are stored and reported line by line during the request, over plain HTTP/1.1."""
     broker = await cluster.start()
     api = await cluster.client(broker.addresses.data)
     await api.create("flights", 1)
@@ -170,7 +170,7 @@ async def test_a_slow_sender_is_answered_line_by_line(cluster) -> None:
 
 
 async def test_a_missing_topic_is_created_by_its_first_good_line(cluster) -> None:
-    """A topic is created where the broker may; refused lines create none."""
+    """A missing topic is created by its first good line where the broker allows it, and not by refused lines."""
     broker = await cluster.start(config_values={"auto.create.topics.enable": True})
     api = await cluster.client(broker.addresses.data)
     _, refused = await send(api, TOPIC, "no record\n")
@@ -181,7 +181,7 @@ async def test_a_missing_topic_is_created_by_its_first_good_line(cluster) -> Non
 
 
 async def test_lines_through_any_broker(three) -> None:
-    """Groups are stored at the leaders of their partitions."""
+    """Groups of lines are stored at the leaders of their partitions, through any broker."""
     await three.topic("flights")
     for broker in (1, 2, 3):
         text = "".join(f'{{"key":"{key}","value":"{broker}"}}\n' for key in range(20))

@@ -6,7 +6,7 @@ START_US = 1_700_000_000_000_000
 
 
 async def test_ends_of_a_partition(api, batch_of) -> None:
-    """The four offsets of a partition, and its leader epoch."""
+    """The offsets of a partition are answered in four kinds, with its leader epoch."""
     await api.create("flights")
     await api.post_batch("/v1/topics/flights/partitions/0/records", batch_of(b"a", b"b", b"c"))
     answer = await api.get("/v1/topics/flights/partitions/0/offsets")
@@ -17,7 +17,7 @@ async def test_ends_of_a_partition(api, batch_of) -> None:
 
 
 async def test_offset_at_a_time(api, batch_of) -> None:
-    """The first record at or after a time, with its own time; null after the last one."""
+    """The offset at a time is that of the first record at or after it, with its timestamp, or null after the last."""
     await api.create("flights")
     for seconds in (0, 10, 20):
         batch = batch_of(b"a", b"b", timestamp_us=START_US + seconds * 1_000_000)
@@ -33,7 +33,7 @@ async def test_offset_at_a_time(api, batch_of) -> None:
 
 
 async def test_lookup_of_many(api, batch_of) -> None:
-    """One lookup answers earliest, latest and times of many partitions in order, with problems in their place."""
+    """The offsets of many partitions are answered in order by earliest, latest or time, including problems."""
     topic_id = await api.create("flights")
     await api.post_batch(
         "/v1/topics/flights/partitions/0/records", batch_of(b"a", b"b", timestamp_us=START_US)
@@ -54,7 +54,7 @@ async def test_lookup_of_many(api, batch_of) -> None:
 
 
 async def test_a_lookup_with_a_later_leader_epoch(api, batch_of) -> None:
-    """An older leader's offset may be one that the caller has passed already (KIP-320), so it is refused."""
+    """A lookup at a leader with an older epoch is refused, because the caller may have passed its offsets (KIP-320)."""
     await api.create("flights")
     stored = await api.post_batch("/v1/topics/flights/partitions/0/records", batch_of(b"a"))
     entry = {"topic": "flights", "partition": 0, "timestamp": "latest"}
@@ -69,7 +69,7 @@ async def test_a_lookup_with_a_later_leader_epoch(api, batch_of) -> None:
 
 
 async def test_wrong_lookups(api) -> None:
-    """An invalid position or partition is refused with its place."""
+    """A lookup with an invalid position or partition is refused with its place."""
     await api.create("flights")
     codes = [
         (await api.post("/v1/offsets:lookup", body)).code

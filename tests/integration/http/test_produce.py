@@ -1,4 +1,4 @@
-"""Producing over HTTP: binary batches, JSON, Arrow streams, frames, easy produce, acks."""
+"""Producing over HTTP: binary batches, JSON, Arrow streams, frames, produce to a topic, acks."""
 
 from base64 import b64encode
 
@@ -18,7 +18,7 @@ ARROW = "application/vnd.apache.arrow.stream"
 
 
 def frames_of(*frames: tuple[str, int, bytes]) -> bytes:
-    """A produce body of (topic id, partition, batch)."""
+    """Return a produce body of (topic id, partition, batch)."""
     return b"".join(
         bytes(part)
         for topic_id, partition, batch in frames
@@ -27,13 +27,13 @@ def frames_of(*frames: tuple[str, int, bytes]) -> bytes:
 
 
 async def stored(api, topic: str = "flights", partition: int = 0):
-    """Every record of a partition, decoded by a client's own reader."""
+    """Return every record of a partition, decoded as by a client."""
     answer = await api.get(f"/v1/topics/{topic}/partitions/{partition}/records?max_wait_ms=0", accept=BATCHES)
     return decode_records(answer.body)
 
 
 async def test_batch_is_stored_unchanged(api, batch_of) -> None:
-    """A binary batch gets its stamp and keeps every other byte; offsets follow each other."""
+    """A binary batch is stamped and keeps every other byte, and offsets are consecutive."""
     await api.create("flights")
     first, second = batch_of(b"a", b"b"), batch_of(b"c")
     answers = [await api.post_batch(RECORDS, batch) for batch in (first, second)]
@@ -56,7 +56,7 @@ async def test_batch_is_stored_unchanged(api, batch_of) -> None:
 
 @pytest.mark.parametrize("codec", list(Codec), ids=lambda codec: codec.name.lower())
 async def test_compressed_batches(api, batch_of, codec: Codec) -> None:
-    """Each codec is stored unchanged and reads back equal."""
+    """Compressed batches are stored unchanged and read back equal, with each codec."""
     await api.create("flights")
     batch = batch_of(*[b"value %d" % number for number in range(500)], codec=codec)
     await api.post_batch(RECORDS, batch)
@@ -65,7 +65,7 @@ async def test_compressed_batches(api, batch_of, codec: Codec) -> None:
 
 
 async def test_json_fields(api) -> None:
-    """Keys, values, headers and both forms of timestamps are stored as sent; null and empty differ."""
+    """Records as JSON keep keys, values, headers and both forms of timestamps, and null differs from empty."""
     await api.create("flights")
     body = {
         "records": [
@@ -91,7 +91,7 @@ async def test_json_fields(api) -> None:
 
 
 async def test_json_encodings(api) -> None:
-    """Values as JSON keep their text; base64 is decoded to bytes."""
+    """Records as JSON keep the text of JSON values, and base64 is decoded to bytes."""
     await api.create("flights")
     await api.call(
         "POST",
@@ -109,7 +109,7 @@ async def test_json_encodings(api) -> None:
 
 
 async def test_json_uses_the_topics_compression(api) -> None:
-    """Server-made batches are compressed as the topic says."""
+    """Batches that the broker makes are compressed as the topic says."""
     await api.create("flights", compression_type="zstd")
     await api.post(RECORDS, [{"value": "a" * 10_000}])
     fetched = (await api.get(RECORDS, accept=BATCHES)).body
@@ -119,7 +119,7 @@ async def test_json_uses_the_topics_compression(api) -> None:
 
 
 async def test_arrow_stream(api) -> None:
-    """A plain Arrow stream of text columns becomes one batch."""
+    """An Arrow stream of text columns becomes one batch."""
     await api.create("flights")
     sink = pa.BufferOutputStream()
     batch = pa.record_batch({"value": ["a", "b"], "key": ["x", None]})
@@ -136,7 +136,7 @@ async def test_arrow_stream(api) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("acks", ["1", "all"])
 async def test_acknowledged_is_readable(api, batch_of, acks: str) -> None:
-    """Records acknowledged with acks=all are fetched at once; acks=1 answers offsets too."""
+    """Records that are acknowledged with acks=all are fetched at once, and acks=1 returns offsets too."""
     await api.create("flights")
     answer = await api.post_batch(f"{RECORDS}?acks={acks}&timeout_ms=5000", batch_of(b"a"))
     fetched = await api.get(f"{RECORDS}?max_wait_ms=5000", accept=BATCHES)
@@ -146,7 +146,7 @@ async def test_acknowledged_is_readable(api, batch_of, acks: str) -> None:
 
 
 async def test_acks_0_is_validated_and_not_awaited(api, batch_of) -> None:
-    """acks=0 answers 202 without a body once the batch is valid; an invalid one is still refused."""
+    """A batch with acks=0 gets 202 without a body when it is valid, and is refused otherwise."""
     await api.create("flights")
     accepted = await api.post_batch(f"{RECORDS}?acks=0", batch_of(b"a"))
     refused = await api.post_batch(f"{RECORDS}?acks=0", batch_of(b"a")[:-8])
@@ -158,7 +158,7 @@ async def test_acks_0_is_validated_and_not_awaited(api, batch_of) -> None:
 
 
 async def test_topic_produce_by_key(api) -> None:
-    """Kafka's rule places records with a key, in order; the answer names each partition."""
+    """Records with a key are placed by Kafka's rule, in order, and the answer names each partition."""
     topic_id = await api.create("flights", 3)
     keys = ["21", "foobar", "abc", "21", "UA", "DL"]
     answer = await api.post(
@@ -182,7 +182,7 @@ async def test_topic_produce_by_key(api) -> None:
 
 
 async def test_topic_produce_without_keys_takes_turns(api) -> None:
-    """Records without a key stay together in a request, and requests take turns over the partitions."""
+    """Records without a key stay together in a request, and requests rotate over the partitions."""
     await api.create("flights", 3)
     results = [
         (await api.post("/v1/topics/flights/records", [{"value": "a"}, {"value": "b"}])).json["results"]
@@ -194,7 +194,7 @@ async def test_topic_produce_without_keys_takes_turns(api) -> None:
 
 
 async def test_each_topic_has_a_turn_of_its_own(api) -> None:
-    """Requests to another topic, or with keys only, do not advance the topic's turn."""
+    """Requests to another topic, or with keys only, do not change the next partition of the topic."""
     await api.create("flights", 2)
     await api.create("trains", 2)
     places: dict[str, list[int]] = {"flights": [], "trains": []}
@@ -208,7 +208,7 @@ async def test_each_topic_has_a_turn_of_its_own(api) -> None:
 
 
 async def test_topic_produce_in_part(api) -> None:
-    """Where one partition refuses its batch, 207 has the result of every record."""
+    """A produce request that one partition refuses gets 207 with the result of every record."""
     await api.create("flights", 2, max_message_bytes=2_000)
     keys = {partition_for_key(b"%d" % n, 2): str(n) for n in range(10)}
     answer = await api.post(
@@ -232,7 +232,7 @@ async def test_topic_produce_in_part(api) -> None:
 
 
 async def test_topic_produce_refused_by_all(api) -> None:
-    """When no record was stored the answer is the problem itself."""
+    """A produce request that stores no record is answered with the problem itself."""
     await api.create("flights", 1, max_message_bytes=2_000)
     answer = await api.post("/v1/topics/flights/records", [{"value": "x" * 5_000}])
 
@@ -240,7 +240,7 @@ async def test_topic_produce_refused_by_all(api) -> None:
 
 
 async def test_frames(api, batch_of) -> None:
-    """One request writes one batch to each of many partitions, answered in order."""
+    """A produce request with a batch for each of many partitions is answered in order."""
     flights, planes = await api.create("flights", 2), await api.create("planes")
     body = frames_of(
         (flights, 1, batch_of(b"a")), (planes, 0, batch_of(b"b", b"c")), (flights, 0, batch_of(b"d"))
@@ -256,7 +256,7 @@ async def test_frames(api, batch_of) -> None:
 
 
 async def test_frames_in_part(api, batch_of) -> None:
-    """A partition that cannot be written does not hold back the others: 207 with a problem in its place."""
+    """A produce request with a partition that cannot be written gets 207 with its problem and stores the others."""
     topic_id = await api.create("flights")
     ghost = "00000000-0000-4000-8000-000000000000"
     broken = bytearray(batch_of(b"x"))
@@ -278,7 +278,7 @@ async def test_frames_in_part(api, batch_of) -> None:
 
 
 async def test_auto_created_topic(cluster, batch_of) -> None:
-    """Where the cluster creates missing topics, producing to one makes it; elsewhere it is not found."""
+    """A missing topic is created by a produce request where the cluster allows it, and not found elsewhere."""
     broker = await cluster.start(config_values={"auto.create.topics.enable": True})
     api = await cluster.client(broker.addresses.data)
     answer = await api.post("/v1/topics/flights/records", [{"value": "a"}])
@@ -289,7 +289,7 @@ async def test_auto_created_topic(cluster, batch_of) -> None:
 
 
 async def test_http1_is_equivalent(cluster, broker, batch_of) -> None:
-    """Over HTTP/1.1 everything is the same, large bodies included."""
+    """Produce requests over HTTP/1.1 have the same results, also with large bodies."""
     api = await cluster.client(broker.addresses.data, http1=True)
     await api.create("flights")
     batch = batch_of(*[bytes(1_000)] * 3_000)

@@ -1,4 +1,4 @@
-"""The calls of the listeners, and the paths that they do not serve."""
+"""Requests that the listeners serve, and paths that they refuse."""
 
 import pytest
 from pyreqwest.client import ClientBuilder
@@ -24,25 +24,25 @@ PATH_VALUES = {
 
 @pytest.fixture
 def broker(shared) -> RunningBroker:
-    """The broker."""
+    """Return the shared broker."""
     return shared.broker
 
 
 @pytest.fixture
 def api(shared):
-    """Its data listener."""
+    """Return a client of the data listener."""
     return shared.api
 
 
 @pytest.fixture
 def ops(shared):
-    """Its ops listener."""
+    """Return a client of the ops listener."""
     return shared.ops
 
 
 @pytest.mark.parametrize("entry", ROUTES, ids=lambda entry: entry.name)
 async def test_every_route_is_served_by_its_listener(entry, api, ops, broker: RunningBroker) -> None:
-    """Each route of the table answers on its own listener and on no other."""
+    """Every route is served by its own listener and by no other."""
     path = entry.path.format(**PATH_VALUES)
     answers = {
         Listener.DATA: await api.call(entry.method, path),
@@ -61,7 +61,7 @@ async def test_every_route_is_served_by_its_listener(entry, api, ops, broker: Ru
 
 
 async def test_every_route_asks_authorize(api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No call runs before `authorize` was called with the operation and the resource of the table."""
+    """No request runs before `authorize` was called with the operation and resource of its route."""
     asked: list[tuple[str, str]] = []
 
     def refuse(principal: Principal, operation: str, resource: str) -> None:
@@ -87,7 +87,7 @@ async def test_every_route_asks_authorize(api, monkeypatch: pytest.MonkeyPatch) 
 
 
 async def test_nothing_else_is_served(api) -> None:
-    """Paths beside the table and paths with an empty segment are refused."""
+    """Requests to other paths and to paths with an empty segment are refused."""
     for path in (
         "/",
         "/docs/",
@@ -105,7 +105,7 @@ async def test_nothing_else_is_served(api) -> None:
 
 
 async def test_another_version(api) -> None:
-    """An unsupported version is refused with the supported ones."""
+    """A request with an unsupported version is refused with the supported versions."""
     answer = await api.get("/v2/topics")
 
     assert (answer.status, answer.code) == (400, "unsupported_version")
@@ -116,7 +116,7 @@ async def test_another_version(api) -> None:
     "entry", [entry for entry in ROUTES if entry.listener is Listener.DATA], ids=lambda entry: entry.name
 )
 async def test_accept_is_used_where_the_contract_says_so(entry, api) -> None:
-    """Calls with several forms refuse unsupported ones; all others answer in their only one."""
+    """Requests with several forms refuse an unsupported Accept, and all others ignore it."""
     headers = {"accept": "image/png"}
     if entry.body_types:
         headers["content-type"] = entry.body_types[0]
@@ -126,7 +126,7 @@ async def test_accept_is_used_where_the_contract_says_so(entry, api) -> None:
 
 
 async def test_wrong_method(api) -> None:
-    """A known path with another method answers 405 with Allow."""
+    """A request with a wrong method for its path gets 405 with Allow."""
     answer = await api.call("PUT", "/v1/topics/flights")
 
     assert (answer.status, answer.code) == (405, "method_not_allowed")
@@ -134,7 +134,7 @@ async def test_wrong_method(api) -> None:
 
 
 async def test_head_has_the_headers_of_get(api) -> None:
-    """HEAD has the headers of GET, without the body."""
+    """HEAD requests have the headers of GET and no body."""
     get = await api.get("/v1/versions")
     head = await api.call("HEAD", "/v1/versions")
 
@@ -144,7 +144,7 @@ async def test_head_has_the_headers_of_get(api) -> None:
 
 
 async def test_peer_listener_serves_brokers_alone(broker: RunningBroker) -> None:
-    """A caller that cannot prove to be a broker of the cluster is refused every call of the peer port."""
+    """A request to the peer listener without proof of being a broker is refused."""
     async with ClientBuilder().http2_prior_knowledge().build() as client:
         for path, status, code in (
             ("/", 404, "route_not_found"),
@@ -159,7 +159,7 @@ async def test_peer_listener_serves_brokers_alone(broker: RunningBroker) -> None
 
 
 async def test_health_and_metrics(api, ops) -> None:
-    """A serving broker is alive and ready, and counts the answered requests."""
+    """A broker that serves is alive and ready, and counts its answered requests."""
     before = (await ops.get("/metrics")).body
     await api.get("/v1/versions")
     alive, ready, metrics = [await ops.get(path) for path in ("/healthz", "/readyz", "/metrics")]
@@ -171,7 +171,7 @@ async def test_health_and_metrics(api, ops) -> None:
 
 @pytest.mark.parametrize("version", ["abc", "1.x", ".."])
 async def test_metrics_without_a_valid_version(ops, version: str) -> None:
-    """Metrics have the plain form, which every client reads."""
+    """Metrics have the plain form when the requested version is invalid."""
     metrics = await ops.get("/metrics", accept=f"application/openmetrics-text;version={version}")
 
     assert (metrics.status, metrics.headers["content-type"][:10]) == (200, "text/plain")
@@ -179,13 +179,13 @@ async def test_metrics_without_a_valid_version(ops, version: str) -> None:
 
 
 def served(metrics: bytes, route: str) -> float:
-    """Return how many requests to a route were answered 200."""
+    """Return how many requests to a route were answered with 200."""
     start = f'fairlead_request_duration_seconds_count{{route="{route}",status="200"}} '
     return sum(float(line[len(start) :]) for line in metrics.decode().splitlines() if line.startswith(start))
 
 
 async def test_openapi_is_that_of_the_table(api) -> None:
-    """The document describes every path that is served."""
+    """Every path that the broker serves is described by the OpenAPI document."""
     document = (await api.get("/openapi.json")).json
 
     assert document["openapi"].startswith("3.1")
@@ -194,7 +194,7 @@ async def test_openapi_is_that_of_the_table(api) -> None:
 
 @pytest.mark.parametrize("accept", ["text/plain", "text/html"])
 async def test_every_problem_has_its_page(api, accept: str) -> None:
-    """The `type` of each problem leads to a page about it, in both forms."""
+    """Every problem's `type` leads to a page about the problem, in both forms."""
     for code, definition in CATALOGUE.items():
         page = await api.get(f"/problems/{code}", accept=accept)
 
@@ -204,14 +204,14 @@ async def test_every_problem_has_its_page(api, accept: str) -> None:
 
 
 async def test_unknown_problem_page(api) -> None:
-    """A code that does not exist has no page, and is not echoed as markup."""
+    """An unknown problem code has no page and is not echoed as markup."""
     answer = await api.get("/problems/%3Cscript%3E", accept="text/html")
 
     assert (answer.status, answer.headers["content-type"]) == (404, "application/problem+json")
 
 
 async def test_versions_and_cluster(api, broker: RunningBroker) -> None:
-    """The broker answers with its versions, its id and the addresses of its brokers."""
+    """A broker answers with its versions, its id and the addresses of its cluster's brokers."""
     versions = (await api.get("/v1/versions")).json
     cluster = (await api.get("/v1/cluster")).json
     brokers = (await api.get("/v1/brokers")).json
@@ -226,7 +226,7 @@ async def test_versions_and_cluster(api, broker: RunningBroker) -> None:
             "id": 0,
             "address": f"http://{broker.addresses.data}",
             "rack": None,
-            # Other tests may have cordoned or drained the broker that they share.
+            # Other tests may have cordoned or drained the shared broker.
             "state": described["state"],
             "cordoned": described["cordoned"],
             "immovable": described["immovable"],

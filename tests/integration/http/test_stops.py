@@ -1,4 +1,4 @@
-"""The answers of a stopping broker to callers whose requests are not over."""
+"""Answers of a stopping broker to requests under way."""
 
 import asyncio
 
@@ -9,11 +9,11 @@ from fairlead_api.bodies.frames import iterate_frames
 PARTITION = "/v1/topics/flights/partitions/0/records"
 EVENTS = {"accept": "text/event-stream"}
 STOP_SECONDS_MAX = 4
-"""Less than a stop gives to answers on their way: nothing had to be dropped."""
+"""Bound below the time that a stop allows for answers under way, so that none was dropped."""
 
 
 async def test_polls_at_other_brokers_are_answered_first(three, polls) -> None:
-    """A stop ends forwarded polls at once with the stored records, as it ends its own, and ends its tails."""
+    """Forwarded long polls and tails end at once with the stored records when a broker stops."""
     topic_id, [leader] = await three.topic("flights", 1)
     stopping = leader % 3 + 1
     api = three.at(stopping)
@@ -42,7 +42,7 @@ async def test_polls_at_other_brokers_are_answered_first(three, polls) -> None:
 
 
 async def test_incomplete_bodies_are_refused(cluster) -> None:
-    """A stop does not wait for the rest of a body: the request is refused, and a stream of lines gets its result."""
+    """A request with an incomplete body is refused by a stopping broker, and a stream of lines gets its result."""
     broker = await cluster.start()
     await (await cluster.client(broker.addresses.data)).create("flights")
     host, _, port = broker.addresses.data.rpartition(":")
@@ -61,7 +61,7 @@ async def test_incomplete_bodies_are_refused(cluster) -> None:
         async with asyncio.timeout(STOP_SECONDS_MAX):
             refused = await slow[0].read()
             ended = await streaming[0].readuntil(b"0\r\n\r\n")
-        # The server may keep the connection of a stream whose client is not done, and the stop would wait for it.
+        # The server may keep the connection of an unfinished stream, and the stop would wait for the connection.
         for _, writer in (slow, streaming):
             writer.close()
 

@@ -1,4 +1,4 @@
-"""Following a topic over HTTP: lines and events, every partition, its start and end, and failures."""
+"""Following a topic over HTTP: lines and events, all partitions, start, end and failures."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ EVENTS = {"accept": "text/event-stream"}
 
 @pytest.fixture
 async def six(api) -> str:
-    """A topic of two partitions with three records each, 0 to 2 and 10 to 12."""
+    """Return a topic of two partitions with three records each, 0 to 2 and 10 to 12."""
     topic_id = await api.create("flights", 2)
     for partition in range(2):
         for number in range(3):
@@ -34,7 +34,7 @@ def lines(answer) -> list[dict]:
 
 
 def events(answer) -> list[tuple[str, dict | None]]:
-    """Id and data of each event of an answer."""
+    """Return id and data of each event of an answer."""
     assert answer.headers["content-type"] == "text/event-stream"
     found = []
     for block in answer.body.decode().split("\n\n"):
@@ -46,7 +46,7 @@ def events(answer) -> list[tuple[str, dict | None]]:
 
 
 async def test_lines_of_all_partitions(api, six) -> None:
-    """Each record once, in order within its partition, and the answer ends with the last requested one."""
+    """A tail sends each record once, in order within its partition, and ends with the last requested record."""
     answer = await api.get(f"{TAIL}?from=earliest&max_records=6")
 
     assert answer.status == 200
@@ -60,7 +60,7 @@ async def test_lines_of_all_partitions(api, six) -> None:
 
 
 async def test_latest_sends_new_records(api, six) -> None:
-    """Without `from`, only records stored after the answer has begun; it ends after its seconds."""
+    """A tail without `from` sends only records stored after its beginning, and ends after its seconds."""
     following = asyncio.create_task(api.call("GET", f"{TAIL}?max_records=2", headers=EVENTS))
     sent = 0
     while not following.done():
@@ -79,7 +79,7 @@ async def test_latest_sends_new_records(api, six) -> None:
 
 
 async def test_a_reader_that_returns_continues(api, six) -> None:
-    """With the id of any event, no record repeats and none is left out; partitions that it does not name begin."""
+    """A tail continues at the id of any event without repeating or skipping records, and starts other partitions."""
     seen = events(await api.call("GET", f"{TAIL}?from=earliest&max_records=4", headers=EVENTS))
     rest = await api.call("GET", f"{TAIL}?max_records=2", headers={**EVENTS, "last-event-id": seen[-1][0]})
     half = await api.call("GET", f"{TAIL}?from=earliest&max_records=4", headers={"last-event-id": "1:2"})
@@ -92,7 +92,7 @@ async def test_a_reader_that_returns_continues(api, six) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("wrong", ["x", "0", "0:1,", "0:1,0:2", "2:0", "0:-1", "0:" + "9" * 19])
 async def test_an_unknown_event_id(api, six, wrong: str) -> None:
-    """An invalid id is refused by the name of its header."""
+    """A tail with an invalid event id is refused with the name of the header."""
     answer = await api.get(TAIL, last_event_id=wrong)
 
     assert (answer.status, answer.code) == (400, "malformed_request")
@@ -109,14 +109,14 @@ async def test_an_unknown_event_id(api, six, wrong: str) -> None:
     ],
 )
 async def test_wrong_parameters(api, six, query: str, status: int, code: str) -> None:
-    """Wrong parameters are refused before the answer begins."""
+    """A tail with wrong parameters is refused before its answer begins."""
     answer = await api.get(f"{TAIL}?{query}")
 
     assert (answer.status, answer.code) == (status, code)
 
 
 async def test_unsupported_forms(api, six) -> None:
-    """Another type is not acceptable, and an unknown topic is not found."""
+    """A tail in an unsupported form is not acceptable, and for an unknown topic is not found."""
     unspoken = await api.get(TAIL, accept="application/json")
     unknown = await api.get("/v1/topics/nothing/records")
 
@@ -128,7 +128,7 @@ async def test_unsupported_forms(api, six) -> None:
 
 
 async def test_encodings(api) -> None:
-    """Key and value are encoded as by the fetch call."""
+    """A tail encodes key and value like a fetch."""
     await api.create("flights", 1)
     await api.post("/v1/topics/flights/partitions/0/records?encoding=json", [{"value": {"a": [1]}}])
     as_text = lines(await api.get(f"{TAIL}?from=earliest&max_records=1"))
@@ -143,7 +143,7 @@ async def test_encodings(api) -> None:
 
 
 async def test_expired_records_are_reported(api, six) -> None:
-    """A reader that returns too late gets the expired offset, and then every stored record."""
+    """A tail that continues at an expired offset reports the offset and then sends every stored record."""
     await api.post("/v1/topics/flights/partitions/0:delete-records", {"offset": 2})
     answer = await api.call("GET", f"{TAIL}?max_records=1", headers={"last-event-id": "0:1,1:3"})
     [problem, record] = lines(answer)
@@ -153,11 +153,11 @@ async def test_expired_records_are_reported(api, six) -> None:
 
 
 async def test_partitions_that_are_added_are_read_from_their_start(api, six) -> None:
-    """Readers that began at the end read added partitions from their start, too."""
+    """A tail that began at the end reads added partitions from their start."""
     following = asyncio.create_task(api.get(f"{TAIL}?max_records=1&max_seconds=60"))
     await api.call("PATCH", "/v1/topics/flights", b'{"partitions": 3}', {"content-type": "application/json"})
     await put(api, 2, 7)
-    # The waiting reader began with two partitions; any record wakes it.
+    # The waiting tail began with two partitions; any record wakes it.
     sent = 0
     while not following.done():
         await put(api, 2, 8 + sent)
@@ -169,7 +169,7 @@ async def test_partitions_that_are_added_are_read_from_their_start(api, six) -> 
 
 
 async def test_partitions_added_in_between_are_read_from_their_start(api, six) -> None:
-    """The id of an event names the partitions of its time; later ones are read from their start."""
+    """A tail that continues at an event id reads partitions added since then from their start."""
     await api.call("PATCH", "/v1/topics/flights", b'{"partitions": 3}', {"content-type": "application/json"})
     await put(api, 2, 20)
     answer = await api.call(
@@ -180,7 +180,7 @@ async def test_partitions_added_in_between_are_read_from_their_start(api, six) -
 
 
 async def test_head_has_the_form_and_no_length(api, six) -> None:
-    """The length of the answer to a GET is unknown."""
+    """HEAD requests for a tail have its form and no length, because its length is unknown."""
     answer = await api.call("HEAD", TAIL, headers=EVENTS)
 
     assert (answer.status, answer.headers["content-type"], answer.body) == (200, "text/event-stream", b"")
@@ -188,7 +188,7 @@ async def test_head_has_the_form_and_no_length(api, six) -> None:
 
 
 async def test_json_of_several_lines_is_one_line_and_one_event(api) -> None:
-    """A document of several lines is sent as one line and one event."""
+    """A JSON record of several lines is sent as one line and one event."""
     await api.create("flights", 1)
     body = b'{"records": [{"value": {\n  "a": 1,\r\n\n  "b": [2]\n}}]}'
     await api.call("POST", f"{TAIL}?encoding=json", body, {"content-type": "application/json"})
@@ -201,7 +201,7 @@ async def test_json_of_several_lines_is_one_line_and_one_event(api) -> None:
 
 
 async def test_a_topic_that_goes_ends_its_tail(api, six) -> None:
-    """The last line has the reason."""
+    """A tail of a topic that is deleted ends with a line that has the reason."""
     following = asyncio.create_task(api.get(f"{TAIL}?max_seconds=60"))
     while not following.done():
         gone = await api.call("DELETE", "/v1/topics/flights")
@@ -213,7 +213,7 @@ async def test_a_topic_that_goes_ends_its_tail(api, six) -> None:
 
 
 async def test_through_any_broker(three) -> None:
-    """Records of every leader are read through every broker."""
+    """A tail sends records of all leaders through every broker."""
     await three.topic("flights")
     for partition in range(3):
         await put(three.at(1), partition, partition)

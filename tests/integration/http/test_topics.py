@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 
 async def test_create_is_idempotent(api) -> None:
-    """The same specification again answers 200 and the same topic, another one topic_exists."""
+    """A topic that is created again with the same specification gets 200, with another topic_exists."""
     spec = {"name": "flights", "partitions": 3, "config": {"segment.bytes": 1 << 24}}
     first = await api.post("/v1/topics", spec)
     again = await api.post("/v1/topics", spec)
@@ -25,7 +25,7 @@ async def test_create_is_idempotent(api) -> None:
 
 
 async def test_dry_run_creates_nothing(api) -> None:
-    """A dry run is checked and answered like the real call, and creates no topic."""
+    """A dry run is checked and answered like a creation and creates no topic."""
     valid = await api.post("/v1/topics?dry_run=true", {"name": "flights", "partitions": 2})
     invalid = await api.post("/v1/topics?dry_run=true", {"name": "flights", "config": {"durability": "x"}})
     described = await api.get("/v1/topics/flights")
@@ -36,7 +36,7 @@ async def test_dry_run_creates_nothing(api) -> None:
 
 
 async def test_list_by_pages(api) -> None:
-    """The pages have every topic once, by name; cursors are opaque and checked."""
+    """Topics are listed once each over pages, in order of names, with opaque cursors that are checked."""
     names = sorted(["b.2", "a-1", "c_3", "B", "0"])
     for name in names:
         await api.create(name)
@@ -52,7 +52,7 @@ async def test_list_by_pages(api) -> None:
 
 
 async def test_alter_configuration_and_partitions(api) -> None:
-    """PATCH sets keys, null resets them, partitions grow and never shrink."""
+    """A topic is altered by PATCH: keys are set, null resets them, and partitions grow but never shrink."""
     await api.create("flights", 2, segment_bytes=1 << 24)
     patch = {"content-type": "application/merge-patch+json"}
     path = "/v1/topics/flights"
@@ -69,7 +69,7 @@ async def test_alter_configuration_and_partitions(api) -> None:
 
 
 async def test_delete_frees_the_name(api) -> None:
-    """The name of a deleted topic gets a new id, and the old id is refused as another topic."""
+    """A topic that is created with a deleted name gets another id, and the old id is refused."""
     old = await api.create("flights")
     deleted = await api.call("DELETE", "/v1/topics/flights")
     missing = await api.call("DELETE", "/v1/topics/flights")
@@ -96,7 +96,7 @@ async def test_delete_frees_the_name(api) -> None:
 
 
 async def test_metadata_has_an_etag(api) -> None:
-    """Unchanged metadata answers 304; any change of the cluster changes the tag."""
+    """Metadata that is unchanged gets 304, and any change of the cluster changes its tag."""
     topic_id = await api.create("flights", 2)
     first = await api.get("/v1/metadata?topics=flights")
     same = await api.get("/v1/metadata?topics=flights", if_none_match=first.headers["etag"])
@@ -131,7 +131,7 @@ async def test_metadata_has_an_etag(api) -> None:
 
 
 async def test_metadata_of_an_unknown_topic(api) -> None:
-    """A request for a topic that does not exist is refused."""
+    """Metadata of an unknown topic is refused."""
     await api.create("flights")
     answer = await api.get("/v1/metadata?topics=flights,ghost")
 
@@ -139,7 +139,7 @@ async def test_metadata_of_an_unknown_topic(api) -> None:
 
 
 async def test_longest_name(api) -> None:
-    """A name may have 249 characters, in a path and on disk too."""
+    """A topic name of 249 characters is accepted, in a path and on disk too."""
     name = "a" * 249
     await api.create(name)
     produced = await api.post(f"/v1/topics/{name}/records", [{"value": "v"}])
@@ -148,7 +148,7 @@ async def test_longest_name(api) -> None:
 
 
 async def test_topics_survive_a_restart(cluster) -> None:
-    """After a restart the broker has the same topics and a higher leader epoch."""
+    """A topic survives a restart, which raises its leader epoch."""
     epochs, ids = [], []
     for life in range(2):
         broker = await cluster.start()
@@ -165,7 +165,7 @@ async def test_topics_survive_a_restart(cluster) -> None:
 
 
 async def test_a_new_topic_has_a_location(api) -> None:
-    """201 carries Location; a repeat, which creates nothing, does not."""
+    """A new topic gets 201 with Location, and a repeated creation has no Location."""
     created = await api.post("/v1/topics", {"name": "placed"})
     repeated = await api.post("/v1/topics", {"name": "placed"})
 
@@ -174,7 +174,7 @@ async def test_a_new_topic_has_a_location(api) -> None:
 
 
 async def test_unchanged_metadata_has_the_headers_of_the_full_answer(api) -> None:
-    """304 carries ETag and Cache-Control as 200 does (RFC 9110, 15.4.5)."""
+    """Metadata with 304 has ETag and Cache-Control as with 200 (RFC 9110, 15.4.5)."""
     full = await api.get("/v1/metadata")
     unchanged = await api.get("/v1/metadata", if_none_match=full.headers["etag"])
 
@@ -184,7 +184,7 @@ async def test_unchanged_metadata_has_the_headers_of_the_full_answer(api) -> Non
 
 
 async def test_fetched_records_vary_with_accept(api) -> None:
-    """One address answers in several media types, which caches must know."""
+    """Fetched records have `Vary: Accept`, because caches must know that one address has several media types."""
     await api.create("varied")
     await api.post("/v1/topics/varied/records", {"records": [{"value": "a"}]})
     for accept in ("application/json", "application/vnd.fairlead.batches"):
@@ -194,7 +194,7 @@ async def test_fetched_records_vary_with_accept(api) -> None:
 
 
 async def test_a_mebibyte_a_segment_makes_nine_of_ten_mebibytes(api, broker) -> None:
-    """Ten MiB in batches of 64 KiB roll at least nine times and are read back whole."""
+    """A log of ten MiB in batches of 64 KiB rolls at least nine times and is read back whole."""
     await api.create("rolled", segment_bytes=1 << 20)
     value = "x" * (64 << 10)
     for number in range(160):

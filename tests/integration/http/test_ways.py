@@ -1,4 +1,4 @@
-"""The ways of a produced batch and of a heartbeat run the modules that docs/explanation/rooms.md lists."""
+"""The modules that a produced batch and a heartbeat run are those that docs/explanation/rooms.md lists."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ LOOKUPS = frozenset(
         "client/fairlead/producing/delivery.py",
     }
 )
-"""Values, counters and look-ups of one line, which a reader understands without opening them."""
+"""Modules of values, counters and look-ups of one line, which readers understand without opening them."""
 
 
 class Trace:
@@ -56,7 +56,7 @@ class Trace:
         self._module_of: dict[str, str | None] = {}
 
     def __call__(self, frame: FrameType, event: str, _: object) -> None:
-        """Note a call; set as the profile function of every thread."""
+        """Record a call; set as the profile function of every thread."""
         if self.on and event == "call":
             name = frame.f_code.co_filename
             if name not in self._module_of:
@@ -67,7 +67,7 @@ class Trace:
                 self.modules.add(module)
 
     async def of(self, call: Callable[[], Awaitable[None]]) -> set[str]:
-        """Return the modules that every one of several calls runs, without look-ups; periodic work is in some only."""
+        """Return the modules that every one of several calls runs, without look-ups and periodic work."""
         ways = []
         for _ in range(CALLS):
             self.modules = set()
@@ -105,7 +105,7 @@ def listed(way: str) -> list[str]:
 
 @pytest.fixture
 def trace() -> Iterator[Trace]:
-    """Yield a trace that is off; the broker of the test starts inside it."""
+    """Yield a disabled trace; the broker of the test starts inside it."""
     with tracing() as each:
         yield each
 
@@ -113,7 +113,7 @@ def trace() -> Iterator[Trace]:
 async def test_the_page_lists_the_way_of_a_batch_and_of_a_heartbeat(
     trace: Trace, cluster, batch_of: Callable[..., bytes]
 ) -> None:
-    """Calls after the first run the listed modules and no others: first calls open files and caches."""
+    """A batch and a heartbeat run exactly the listed modules after the first requests, which open files and caches."""
     broker = await cluster.start()
     api = await cluster.client(broker.addresses.data)
     topic_id = await api.create("flights")
@@ -142,7 +142,7 @@ async def test_the_page_lists_the_way_of_a_batch_and_of_a_heartbeat(
 
 
 async def test_the_page_lists_the_way_of_a_send(trace: Trace, cluster) -> None:
-    """From `Producer.send` to the bytes on the wire and back to the acknowledgement."""
+    """A record runs the listed modules from `Producer.send` to the connection and back to its acknowledgement."""
     broker = await cluster.start()
     api = await cluster.client(broker.addresses.data)
     await api.create("flights")

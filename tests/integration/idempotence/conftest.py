@@ -1,4 +1,4 @@
-"""Brokers for tests of records that are stored once."""
+"""Fixtures of brokers for tests of idempotence."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def start(tmp_path: Path) -> AsyncIterator[StartBroker]:
 
 @pytest.fixture
 async def connect() -> AsyncIterator[Callable[[str], Awaitable[Calls]]]:
-    """Open connections that are closed at the end."""
+    """Yield a function that opens connections, which are closed at the end."""
     async with AsyncExitStack() as stack:
 
         async def opened(address: str) -> Calls:
@@ -49,7 +49,7 @@ async def connect() -> AsyncIterator[Callable[[str], Awaitable[Calls]]]:
 
 @pytest.fixture
 async def api(start: StartBroker, connect: Callable[[str], Awaitable[Calls]]) -> Calls:
-    """A connection to a new broker."""
+    """Return a connection to a new broker."""
     address = (await start()).addresses.data
     assert address is not None
     return await connect(address)
@@ -57,7 +57,7 @@ async def api(start: StartBroker, connect: Callable[[str], Awaitable[Calls]]) ->
 
 @pytest.fixture
 def program(tmp_path: Path) -> Iterator[BrokerProgram]:
-    """Return a broker in a process of its own, not started yet."""
+    """Yield a broker in a process of its own that is not started yet."""
     broker = BrokerProgram(tmp_path / "program")
     yield broker
     broker.kill()

@@ -22,17 +22,17 @@ def keys_of(partition: int, partitions: int, count: int) -> list[str]:
 
 
 def places(answer: Answer) -> list[tuple[int, int, str]]:
-    """Return the offsets of a request's parts."""
+    """Return the offsets that a request's records got."""
     return [(r["partition"], r["base_offset"], r["log_append_time"]) for r in answer.json["results"]]
 
 
 async def stored(api: Calls, partitions: int) -> list[bytes]:
-    """All values of the topic, by partition."""
+    """Return all values of the topic, by partition."""
     return [value for partition in range(partitions) for value in await api.values("orders", partition)]
 
 
 async def test_a_repeat_is_answered_with_the_original_offsets(api: Calls) -> None:
-    """Also for records without a key and a time, whose partition and time the broker chose."""
+    """A repeated request gets the original offsets, also for records whose partition and time the broker chose."""
     await api.create("orders", 4)
     await api.post(RECORDS, [{"value": "before"}])
     body = [{"key": f"k{n}", "value": str(n)} for n in range(20)] + [{"value": "no key"}]
@@ -49,7 +49,7 @@ async def test_a_repeat_is_answered_with_the_original_offsets(api: Calls) -> Non
 
 
 async def test_the_same_key_for_another_body_is_refused(api: Calls) -> None:
-    """The other body is refused, whether or not it goes to the same partition."""
+    """A request with a used key and another body is refused, also for another partition."""
     await api.create("orders", 2)
     here, there = keys_of(0, 2, 1)[0], keys_of(1, 2, 1)[0]
     await api.post(RECORDS, [{"key": here, "value": "1"}], idempotency_key="order-17")
@@ -64,7 +64,7 @@ async def test_the_same_key_for_another_body_is_refused(api: Calls) -> None:
 
 
 async def test_after_a_partial_success_a_repeat_stores_the_rest(api: Calls) -> None:
-    """One part was too large for the topic; once it is allowed, only that part is stored by the repeat."""
+    """A repeated request stores only the partition that was refused at first, once its limit is raised."""
     await api.create("orders", 2, max_message_bytes=2000)
     small, large = keys_of(0, 2, 1)[0], keys_of(1, 2, 1)[0]
     body = [{"key": small, "value": "small"}, {"key": large, "value": "x" * 5000}]
@@ -85,7 +85,7 @@ async def test_after_a_partial_success_a_repeat_stores_the_rest(api: Calls) -> N
 
 
 async def test_repeats_at_the_same_time_are_stored_once(api: Calls) -> None:
-    """A client may repeat a request before its answer."""
+    """Requests that are repeated before the first answer are stored once."""
     await api.create("orders")
     body = [{"value": "once"}]
 
@@ -100,7 +100,7 @@ async def test_repeats_at_the_same_time_are_stored_once(api: Calls) -> None:
 
 @pytest.mark.parametrize("acks", ["0", "1"])
 async def test_acks_of_a_repeat_are_its_own(api: Calls, acks: str) -> None:
-    """A repeat waits by its own acks, whatever acks the first request had."""
+    """A repeated request waits by its own acks, independently of the first request's acks."""
     await api.create("orders")
     await api.post(PARTITION, [{"value": "once"}], idempotency_key="order-17")
 
@@ -113,7 +113,7 @@ async def test_acks_of_a_repeat_are_its_own(api: Calls, acks: str) -> None:
 async def test_keys_beyond_the_limit_are_refused_for_a_while(
     api: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A partition remembers so many keys; known ones are still answered."""
+    """A new key beyond the limit of a partition is refused, while known keys are still answered."""
     monkeypatch.setattr("fairlead_broker.producers.partition_producers.KEYS_MAX", 3)
     await api.create("orders")
 

@@ -1,4 +1,4 @@
-"""The producers' state over kills, and its lifetime."""
+"""State of producers over kills, and its lifetime."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DAY_US = 24 * 3600 * 1_000_000
 
 
 async def _send_until_killed(address: str, first: int, count: int, acknowledged: list[int]) -> None:
-    """Send batches one after the other and record the acknowledged ones, until the broker is gone."""
+    """Send batches sequentially and record the acknowledged batches, until the broker is killed."""
     async with Calls(address) as calls:
         for sequence in range(first, first + count):
             answer = await calls.send("flights", sequenced(sequence, [b"%d" % sequence]))
@@ -28,7 +28,7 @@ async def _send_until_killed(address: str, first: int, count: int, acknowledged:
 
 @pytest.mark.slow
 async def test_kill_between_send_and_answer_then_repeat(program: BrokerProgram) -> None:
-    """Five kills at random moments, each followed by a repeat of all unanswered batches: exactly once, in order."""
+    """Batches are stored once and in order over five kills, each followed by a repeat of all unanswered batches."""
     await program.start()
     async with Calls(program.address) as calls:
         await calls.create("flights", segment_bytes=1 << 20)
@@ -53,7 +53,7 @@ async def test_kill_between_send_and_answer_then_repeat(program: BrokerProgram) 
 
 
 async def test_a_kill_keeps_the_keys(program: BrokerProgram) -> None:
-    """A repeat with the same idempotency key after a kill answers the first offsets."""
+    """A request repeated with the same idempotency key after a kill gets its first offsets."""
     await program.start()
     body = {"records": [{"key": "a", "value": "1"}, {"value": "2"}]}
     async with Calls(program.address) as calls:
@@ -74,14 +74,14 @@ async def test_a_kill_keeps_the_keys(program: BrokerProgram) -> None:
 
 
 class MovingClock:
-    """The system's clock, with a wall clock that a test moves."""
+    """System clock with a wall time that a test moves."""
 
     def __init__(self) -> None:
         self._real = SystemClock()
         self.ahead_us = 0
 
     def now_us(self) -> TimestampUs:
-        """The moved wall clock."""
+        """Return the moved wall time."""
         return TimestampUs(self._real.now_us() + self.ahead_us)
 
     def monotonic(self) -> float:
@@ -91,7 +91,7 @@ class MovingClock:
 
 @pytest.mark.slow
 async def test_state_expires_a_day_after_the_newest_append(start: StartBroker, connect: Connect) -> None:
-    """Not by the clock: a producer idle for days is known until the partition itself is a day older."""
+    """A producer's state expires when the partition's newest append is a day younger, not by the clock."""
     clock = MovingClock()
     api = await connect(str((await start(clock)).addresses.data))
     await api.create("flights", message_timestamp_after_max_ms=2**40)

@@ -21,12 +21,12 @@ BURST = 5
 
 
 def one(sequence: int, **who: int) -> bytes:
-    """A batch with one record whose value is its sequence."""
+    """Return a batch with one record whose value is its sequence."""
     return sequenced(sequence, [b"%d" % sequence], **who)
 
 
 async def test_ids_are_new_and_names_keep_theirs(start: StartBroker, connect: Connect) -> None:
-    """No id is issued twice, also not after a restart; a name counts epochs."""
+    """A producer id is never issued twice, also after a restart, and a named producer keeps its id in a new epoch."""
     api = await connect(str((await start()).addresses.data))
     ids = [(await api.post("/v1/producers", {})).json["producer_id"] for _ in range(3)]
     named = (await api.post("/v1/producers", {"name": "spark-1"})).json
@@ -49,14 +49,14 @@ async def test_ids_are_new_and_names_keep_theirs(start: StartBroker, connect: Co
     ],
 )
 async def test_a_wrong_request_for_an_id_is_refused(api: Calls, body: bytes, code: str) -> None:
-    """The refusal names the mistake."""
+    """A wrong request for a producer id is refused with the mistake."""
     answer = await api.call("POST", "/v1/producers", body, {"content-type": "application/json"})
 
     assert answer.code == code
 
 
 async def test_a_repeat_answers_the_first_offset(api: Calls) -> None:
-    """Six sends: one record, one answer, and the header of a duplicate."""
+    """A batch that is sent six times is stored once, and each repeat gets the first offset and a duplicate header."""
     await api.create("flights")
 
     answers = [await api.send("flights", one(0)) for _ in range(6)]
@@ -70,7 +70,7 @@ async def test_a_repeat_answers_the_first_offset(api: Calls) -> None:
 
 @pytest.mark.parametrize("content_type", ["application/json", "application/vnd.apache.arrow.stream"])
 async def test_bodies_without_batches_name_their_producer_in_headers(api: Calls, content_type: str) -> None:
-    """JSON and Arrow producers get the same promise by three headers; a repeat may even differ in its body."""
+    """A request as JSON or Arrow is stored once by three producer headers, even with another body in the repeat."""
     import pyarrow as pa
 
     await api.create("flights")
@@ -94,7 +94,7 @@ async def test_bodies_without_batches_name_their_producer_in_headers(api: Calls,
 
 @pytest.mark.slow
 async def test_refusals_carry_the_producers_state(api: Calls) -> None:
-    """Expected sequence, producer id, current epoch."""
+    """A refused batch is answered with the expected sequence, the producer id and the current epoch."""
     await api.create("flights")
     unknown = await api.send("flights", one(3))
     await api.send("flights", one(0))
@@ -109,7 +109,7 @@ async def test_refusals_carry_the_producers_state(api: Calls) -> None:
 
 
 async def test_bursts_of_five_are_ordered(api: Calls) -> None:
-    """Five requests at once on one connection overtake each other; the log has the order of the producer."""
+    """Five concurrent requests of a producer on one connection are stored in the order of their sequences."""
     await api.create("flights", durability="replicated")
     order = random.Random(5)
     answers: list[Answer] = []
@@ -123,14 +123,13 @@ async def test_bursts_of_five_are_ordered(api: Calls) -> None:
 
 
 async def test_bursts_with_repeats_store_each_once(api: Calls) -> None:
-    """Each request of a burst is sent twice, in any order: ten answers, five records."""
+    """Five concurrent batches that are each sent twice get ten answers and are stored once."""
     await api.create("flights", durability="replicated")
     order = random.Random(7)
     for burst in range(30):
         sequences = list(range(burst * BURST, burst * BURST + BURST)) * 2
         order.shuffle(sequences)
-        # Twice five are in flight, which is more than the machine holds; a refusal then is followed by a
-        # repeat.
+        # Ten requests are under way, more than the broker's limit; a refused one is repeated.
         answers = await asyncio.gather(*(api.send("flights", one(sequence)) for sequence in sequences))
         for sequence, answer in zip(sequences, answers, strict=True):
             if answer.status != 200:
@@ -140,7 +139,7 @@ async def test_bursts_with_repeats_store_each_once(api: Calls) -> None:
 
 
 async def test_a_large_request_is_not_overtaken_by_small_ones(api: Calls) -> None:
-    """1.5 MB, then four times 2 kB of the same producer on one connection, all at once: order holds."""
+    """A request of 1.5 MB is not overtaken by four concurrent requests of 2 kB of its producer."""
     await api.create("flights")
     sequence, expected = 0, []
     for round_ in range(10):
@@ -158,7 +157,7 @@ async def test_a_large_request_is_not_overtaken_by_small_ones(api: Calls) -> Non
 
 
 async def _share(address: str, take: Callable[[], int | None]) -> list[int]:
-    """Send sequence after sequence as they are taken; return the statuses."""
+    """Send each next sequence that the source returns; return the statuses."""
     statuses = []
     async with Calls(address) as calls:
         while (sequence := take()) is not None:
@@ -167,7 +166,7 @@ async def _share(address: str, take: Callable[[], int | None]) -> list[int]:
 
 
 async def _own(address: str, producer_id: int) -> list[int]:
-    """Send a hundred batches twice each; return the statuses."""
+    """Send a hundred batches, each twice; return the statuses."""
     statuses = []
     async with Calls(address) as calls:
         for sequence in range(100):
@@ -178,7 +177,7 @@ async def _own(address: str, producer_id: int) -> list[int]:
 
 @pytest.mark.slow
 def test_threads_that_share_a_producer_keep_its_order(program: BrokerProgram) -> None:
-    """Five threads with a connection each take turns at one producer's sequences, and eight have their own."""
+    """Batches keep the order of one producer that five threads share, and of eight producers in separate threads."""
     asyncio.run(program.start())
     asyncio.run(_create(program.address))
     taken, lock = iter(range(400)), threading.Lock()
@@ -212,7 +211,7 @@ async def _read(address: str) -> tuple[list[bytes], list[bytes]]:
 
 
 async def test_sequences_wrap_on_the_wire(start: StartBroker, connect: Connect) -> None:
-    """A producer at the highest sequence continues at 0, inside a batch, and its repeats are still known."""
+    """A producer at the highest sequence continues at 0, inside a batch, and its repeats are recognised."""
     broker = await start()
     api = await connect(str(broker.addresses.data))
     topic_id = await api.create("flights")

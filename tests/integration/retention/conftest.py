@@ -1,4 +1,4 @@
-"""A real broker whose clock the test moves, which checks for expired segments all the time, and its clients."""
+"""Fixtures of a real broker whose clock the test moves and which checks retention continuously, with its clients."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from fairlead_broker.settings import BrokerSettings
 from fairlead_broker.wiring.start import RunningBroker, start_broker
 
 DEADLINE_SECONDS = 5.0
-"""Seconds within which every change of configuration has to hold."""
+"""Seconds within which every change of configuration must apply."""
 OFTEN = {"log.retention.check.interval.ms": 20}
 LIMITS = {"checkpoint_interval_seconds": 0.02, "sync_interval_seconds": 1000.0}
-"""No sync in the background except by configuration."""
+"""Limits without background syncs, so that only configuration causes a sync."""
 
 
 class MovedClock(SystemClock):
-    """The time of the system, moved ahead."""
+    """System clock, moved ahead by the test."""
 
     def __init__(self) -> None:
         self.ahead_us = 0
 
     def now_us(self) -> TimestampUs:
-        """Wall clock time as the broker sees it, µs."""
+        """Return the broker's wall time in µs."""
         return TimestampUs(super().now_us() + self.ahead_us)
 
     def move(self, seconds: float) -> None:
@@ -47,10 +47,10 @@ class MovedClock(SystemClock):
 
 
 async def until(condition: Callable[[], Awaitable[bool]], seconds: float = DEADLINE_SECONDS) -> None:
-    """Return when the condition holds; `TimeoutError` if it does not in time."""
+    """Wait until the condition holds; raise `TimeoutError` when the time is over."""
     async with asyncio.timeout(seconds):
         while not await condition():  # noqa: ASYNC110 - see below
-            # The broker does the awaited work in its own time, without a signal.
+            # The broker does the awaited work without a signal.
             await asyncio.sleep(0.01)  # noqa: TID251
 
 
@@ -63,7 +63,7 @@ class Answer:
 
 
 class Api:
-    """Plain HTTP calls, and the SDK's administration, of one broker."""
+    """Plain HTTP requests to one broker, and its admin client."""
 
     def __init__(self, client: Client, admin: Admin, running: RunningBroker) -> None:
         self._client = client
@@ -72,7 +72,7 @@ class Api:
         self.url = f"http://{running.addresses.data}"
 
     async def call(self, method: str, path: str, body: object = None) -> Answer:
-        """One call with a JSON body, answered by JSON or nothing."""
+        """Send a request with a JSON body and return the JSON answer, if there is one."""
         request = self._client.request(method, self.url + path)
         if body is not None:
             request = request.headers({"content-type": "application/json"}).body_bytes(
@@ -93,12 +93,12 @@ class Api:
         )
 
     async def fetch(self, topic: str, offset: int | str, partition: int = 0) -> Answer:
-        """Fetch everything from an offset on, as JSON, without waiting for more."""
+        """Fetch all records from an offset on as JSON, without waiting for more."""
         query = f"offset={offset}&max_bytes=100000000&max_wait_ms=0"
         return await self.call("GET", f"/v1/topics/{topic}/partitions/{partition}/records?{query}")
 
     async def offsets_read(self, topic: str) -> list[int]:
-        """Return the offsets of all records that can be read from the earliest on."""
+        """Return the offsets of all records that can be read from the earliest offset on."""
         read: list[int] = []
         answer = await self.fetch(topic, "earliest")
         while answer.status == 200:
@@ -108,18 +108,18 @@ class Api:
         return read
 
     async def start_and_end(self, topic: str) -> tuple[int, int]:
-        """Log start and log end of partition 0."""
+        """Return the log start offset and the log end offset of partition 0."""
         found = await self.admin.offsets(topic, 0)
         return found.log_start_offset, found.log_end_offset
 
     async def looks(self) -> None:
-        """Let the broker check its segments and their retention now, at any interval."""
+        """Run the checks of segments and of retention once."""
         parts = self.running.broker
         await parts.upkeep.look_after_segments()
         await parts.retention.check()
 
     async def until(self, condition: Callable[[], Awaitable[bool]]) -> None:
-        """Return when the condition holds; `TimeoutError` if it does not within the time of a change."""
+        """Wait until the condition holds; raise `TimeoutError` after the time allowed for a change."""
         await until(condition)
 
     async def begins_at(self, topic: str, offset: int) -> None:
@@ -132,7 +132,7 @@ class Api:
 
 
 class Lives:
-    """Starts brokers over one data directory, one after the other."""
+    """Starts brokers over one data directory, one after another."""
 
     def __init__(self, data: Path, clock: MovedClock, stack: AsyncExitStack) -> None:
         self.data = data
@@ -140,7 +140,7 @@ class Lives:
         self._stack = stack
 
     async def start(self, config_values: dict[str, object] | None = None) -> Api:
-        """Start a broker that checks retention fifty times a second, or as the values say."""
+        """Start a broker that checks retention fifty times a second, or as `config_values` say."""
         running = await start_broker(
             BrokerSettings(
                 data=self.data,
@@ -158,31 +158,31 @@ class Lives:
         return Api(client, admin, running)
 
     def segments(self, topic_id: str) -> list[Path]:
-        """Files of batches of partition 0, oldest first."""
+        """Return the batch files of partition 0, oldest first."""
         return sorted((self.data / topic_id / "0").glob("*.log"))
 
 
 @pytest.fixture
 def clock() -> MovedClock:
-    """The broker's clock."""
+    """Return the broker's clock."""
     return MovedClock()
 
 
 @pytest.fixture
 async def lives(tmp_path: Path, clock: MovedClock) -> AsyncIterator[Lives]:
-    """For tests that start brokers themselves."""
+    """Yield a starter of brokers for tests that start brokers themselves."""
     async with AsyncExitStack() as stack:
         yield Lives(tmp_path / "data", clock, stack)
 
 
 @pytest.fixture
 async def api(lives: Lives) -> Api:
-    """A broker on an empty directory."""
+    """Return a broker with an empty data directory."""
     return await lives.start()
 
 
 class BrokerProcess:
-    """A broker in a process of its own, to be killed."""
+    """A broker in a process of its own, which a test can kill."""
 
     def __init__(self, data: Path) -> None:
         self._data = data
@@ -190,7 +190,7 @@ class BrokerProcess:
         self.url = ""
 
     async def start(self) -> None:
-        """Start the process and return when it serves."""
+        """Start the process and return when the broker is ready."""
         self._process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "fairlead_broker", "--data", str(self._data), "--listen", "127.0.0.1:0",
             "--peer-listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", "--output", "json",
@@ -211,7 +211,7 @@ class BrokerProcess:
 
 @pytest.fixture
 async def process(tmp_path: Path) -> AsyncIterator[BrokerProcess]:
-    """A broker process that serves."""
+    """Yield a broker process that is ready."""
     broker = BrokerProcess(tmp_path / "killed")
     await broker.start()
     try:

@@ -1,4 +1,4 @@
-"""Topics that are created by producing to them, where the cluster allows it, and never otherwise."""
+"""Topics that produce requests create where the cluster allows it, and never otherwise."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ ON = {"auto.create.topics.enable": True}
 
 @pytest.fixture
 async def api(lives):
-    """A broker that creates topics, three partitions each."""
+    """Return a broker that creates topics with three partitions."""
     api = await lives.start(ON)
     await api.admin.alter_cluster_config({"num.partitions": 3})
     return api
 
 
 async def topics(api) -> list[str]:
-    """Names of all topics."""
+    """Return the names of all topics."""
     return [topic.name for topic in await api.admin.list_topics()]
 
 
 @pytest.mark.parametrize("path", ["/v1/topics/flights/records", "/v1/topics/flights/partitions/2/records"])
 async def test_the_first_produce_creates_the_topic_with_the_defaults(api, path: str) -> None:
-    """Both produce calls create the topic with the cluster's defaults and store the record."""
+    """A missing topic is created with the cluster's defaults by both produce calls, which store the record."""
     answer = await api.call("POST", path, {"records": [{"value": "a"}]})
     topic = await api.admin.describe_topic("flights")
 
@@ -36,7 +36,7 @@ async def test_the_first_produce_creates_the_topic_with_the_defaults(api, path: 
 
 
 async def test_the_sdk_creates_by_sending(api) -> None:
-    """The first send waits for the topic and is stored."""
+    """A missing topic is created by the SDK's first send, which waits for it."""
     async with Producer(api.url) as producer:
         metadata = await producer.send_and_wait("flights", b"a")
     topic = await api.admin.describe_topic("flights")
@@ -46,7 +46,7 @@ async def test_the_sdk_creates_by_sending(api) -> None:
 
 
 async def test_concurrent_creators_converge(api) -> None:
-    """Twenty first produces at once: one topic, twenty records."""
+    """A topic is created once by twenty concurrent first records, which are all stored."""
     calls = [
         api.call("POST", "/v1/topics/flights/records", {"records": [{"value": str(number)}]})
         for number in range(20)
@@ -60,7 +60,7 @@ async def test_concurrent_creators_converge(api) -> None:
 
 
 async def test_creators_converge_while_the_default_changes(api) -> None:
-    """A creator without a number of partitions takes the topic as it is."""
+    """A topic is created once by concurrent requests without a number of partitions while the default changes."""
     creators = [api.admin.create_topic("flights") for _ in range(5)]
     changes = [api.admin.alter_cluster_config({"num.partitions": number}) for number in (4, 5)]
     created = await asyncio.gather(*creators, *changes)
@@ -69,7 +69,7 @@ async def test_creators_converge_while_the_default_changes(api) -> None:
 
 
 async def test_readers_never_create(api) -> None:
-    """Fetch, offsets, describe and a waiting consumer get not found and create nothing."""
+    """A topic is not created by fetch, offsets, describe or a waiting consumer, which get not found."""
     fetched = await api.fetch("flights", 0)
     offsets = await api.call("GET", "/v1/topics/flights/partitions/0/offsets")
     described = await api.call("GET", "/v1/topics/flights")
@@ -86,7 +86,7 @@ async def test_readers_never_create(api) -> None:
 
 
 async def test_a_wrong_name_or_a_topic_id_creates_nothing(api) -> None:
-    """A topic id belongs to an existing topic, so a request with an unknown one creates none."""
+    """A topic is not created by an invalid name or by an unknown topic id, which belongs to an existing topic."""
     named = await api.call("POST", "/v1/topics/fl%20ights/records", {"records": [{"value": "a"}]})
 
     assert named.json["code"] == "invalid_topic_name"
@@ -94,7 +94,7 @@ async def test_a_wrong_name_or_a_topic_id_creates_nothing(api) -> None:
 
 
 async def test_off_is_the_default_and_creates_nothing(lives) -> None:
-    """By default produce is refused, by HTTP and by the SDK."""
+    """A missing topic is refused by default, over HTTP and by the SDK."""
     api = await lives.start({})
     answer = await api.call("POST", "/v1/topics/flights/records", {"records": [{"value": "a"}]})
     async with Producer(api.url, delivery_timeout="0.5s") as producer:
@@ -106,7 +106,7 @@ async def test_off_is_the_default_and_creates_nothing(lives) -> None:
 
 
 async def test_the_setting_changes_while_the_broker_runs(lives) -> None:
-    """Off, on for the cluster, off for this broker: the next produce follows it."""
+    """A topic is created as the setting of broker or cluster allows at the next produce request."""
     api = await lives.start({})
     codes = []
     for change in (
@@ -137,7 +137,7 @@ async def test_the_setting_changes_while_the_broker_runs(lives) -> None:
     ],
 )
 async def test_a_refused_produce_creates_nothing(api, path: str, body: object) -> None:
-    """A refused produce of any kind leaves no topic."""
+    """A topic is not created by a refused produce request."""
     answer = await api.call("POST", f"/v1/topics/ghost/{path}", body)
 
     assert 400 <= answer.status < 500

@@ -1,4 +1,4 @@
-"""Altering topics and configuring brokers from the command line: output and exit codes."""
+"""Altering topics and configuring brokers on the command line: output and exit codes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def fairlead(api, *arguments: str) -> tuple[int | None, str]:
 
 
 async def test_a_topic_is_altered(api) -> None:
-    """More partitions and settings in one call; the JSON answer is the whole topic."""
+    """A topic gets more partitions and settings by one command, whose JSON output is the whole topic."""
     await api.admin.create_topic("flights")
     code, printed = await fairlead(
         api, "topic", "alter", "flights", "-p", "3", "-c", "retention.ms=5", "--output", "json"
@@ -37,7 +37,7 @@ async def test_a_topic_is_altered(api) -> None:
 
 
 async def test_a_topic_is_created_with_the_clusters_defaults(api) -> None:
-    """Without -p the cluster's number of partitions holds."""
+    """A topic is created with the cluster's number of partitions without -p."""
     await api.admin.alter_cluster_config({"num.partitions": 4})
 
     assert await fairlead(api, "topic", "create", "flights") == (
@@ -47,7 +47,7 @@ async def test_a_topic_is_created_with_the_clusters_defaults(api) -> None:
 
 
 async def test_a_broker_is_configured(api) -> None:
-    """With --broker the answer has every key of a broker."""
+    """A broker is configured by --broker, and the output has every key of a broker."""
     code, printed = await fairlead(
         api, "cluster", "config", "--broker", "0", "-c", "flush.ms=7", "--output", "json"
     )
@@ -60,7 +60,7 @@ async def test_a_broker_is_configured(api) -> None:
 
 @pytest.mark.slow
 async def test_exit_codes(api) -> None:
-    """Wrong usage is 2, not found 3, refused 4; nothing on stdout."""
+    """Failures end with exit code 2 for wrong usage, 3 not found, 4 refused, and print nothing to stdout."""
     await api.admin.create_topic("flights")
     codes = [
         await fairlead(api, *arguments)

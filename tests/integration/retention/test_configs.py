@@ -1,4 +1,4 @@
-"""Configuration of topics, brokers and the cluster while the broker runs: it holds at once and has its source."""
+"""Configuration of topics, brokers and the cluster while the broker runs: it applies at once and has its source."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ YEAR_MS = 365 * 24 * 3_600_000
 
 
 def partition_of(api, topic: str) -> LeaderReplica:
-    """The running partition 0."""
+    """Return the running replica of partition 0."""
     runtime = api.running.broker
     found = runtime.replicas.find(runtime.views.by_name(topic).topic_id, PartitionIndex(0))
     assert isinstance(found, LeaderReplica)
@@ -25,7 +25,7 @@ def partition_of(api, topic: str) -> LeaderReplica:
 
 
 async def test_retention_of_a_live_topic(api, clock) -> None:
-    """A week by default; after a minute is set, the old segment is deleted; describe shows value and source."""
+    """A topic's retention is a week by default, and after a change to a minute the old segment is deleted."""
     await api.admin.create_topic("flights", config={"segment.ms": 1000})
     await api.produce("flights", "a")
     clock.move(120)
@@ -43,7 +43,7 @@ async def test_retention_of_a_live_topic(api, clock) -> None:
 
 
 async def test_segment_bytes_of_a_live_topic(api, lives) -> None:
-    """The next batch that does not fit begins a segment."""
+    """A topic's segment.bytes begins a segment with the next batch that does not fit."""
     topic = await api.admin.create_topic("flights")
     await api.produce("flights", "x" * (3 * MIB // 2))
     await api.admin.alter_topic("flights", config={"segment.bytes": MIB})
@@ -53,7 +53,7 @@ async def test_segment_bytes_of_a_live_topic(api, lives) -> None:
 
 
 async def test_max_message_bytes_of_a_live_topic(api) -> None:
-    """A batch that was stored before is refused after the change, and the other way round."""
+    """A topic's max.message.bytes applies at once: a batch is refused after a decrease, accepted after an increase."""
     await api.admin.create_topic("flights")
     first = await api.produce("flights", "x" * 10_000)
     await api.admin.alter_topic("flights", config={"max.message.bytes": 5000})
@@ -65,7 +65,7 @@ async def test_max_message_bytes_of_a_live_topic(api) -> None:
 
 
 async def test_time_stamps_of_a_live_topic(api, clock) -> None:
-    """The window of timestamps and their kind change from the next batch on."""
+    """A topic's kind and window of timestamps change from the next batch on."""
     await api.admin.create_topic("flights")
     now_ms = clock.now_us() // 1000
     old = now_ms - YEAR_MS
@@ -89,7 +89,7 @@ async def test_time_stamps_of_a_live_topic(api, clock) -> None:
 
 
 async def test_flushing_of_a_live_topic(api) -> None:
-    """With `replicated` nothing is synced for its own sake until flush.messages or flush.ms says so."""
+    """A topic with `replicated` durability is synced only by flush.messages or flush.ms."""
     await api.admin.create_topic("flights", config={"durability": "replicated"})
     log = partition_of(api, "flights").log
 
@@ -109,7 +109,7 @@ async def test_flushing_of_a_live_topic(api) -> None:
 
 
 async def test_durability_of_a_live_topic(api) -> None:
-    """From replicated to synced by way of syncing; afterwards an acknowledged record is on the disk."""
+    """A topic changes from replicated to synced through syncing, and then has acknowledged records on the disk."""
     await api.admin.create_topic("flights", config={"durability": "replicated"})
     await api.produce("flights", "a")
     await api.admin.alter_topic("flights", config={"durability": "synced"})
@@ -127,7 +127,7 @@ async def test_durability_of_a_live_topic(api) -> None:
 
 
 async def test_the_nearest_value_holds(api) -> None:
-    """Topic before broker before cluster before default, for existing topics; each can be reset."""
+    """A topic's value overrides the broker's, the cluster's and the default, and each level can be reset."""
     await api.admin.create_topic("flights")
     key = "retention.ms"
     shown = [(await api.admin.describe_topic("flights")).config[key]]
@@ -155,7 +155,7 @@ async def test_the_nearest_value_holds(api) -> None:
 
 @pytest.mark.parametrize("path", ["/v1/topics/flights", "/v1/brokers/0/config", "/v1/cluster/config"])
 async def test_null_resets_the_whole_configuration(api, path: str) -> None:
-    """A merge patch in full: every key of that level is reset, values of other levels stay."""
+    """A null as the whole configuration resets every key of its level and no value of other levels."""
     await api.admin.create_topic("flights", config={"segment.bytes": 1 << 20})
     await api.call("PATCH", path, {"config": {"retention.ms": 5, "flush.ms": 7}})
     before = (await api.call("PATCH", path, {"config": {}})).json["config"]
@@ -168,7 +168,7 @@ async def test_null_resets_the_whole_configuration(api, path: str) -> None:
 
 
 async def test_describing_broker_and_cluster(api) -> None:
-    """Every key with its value and source; settings from the start count as the broker's."""
+    """A broker and the cluster are described with every key, its value and its source, including start settings."""
     await api.admin.alter_cluster_config({"num.partitions": 3, "flush.ms": 1000})
     cluster = await api.admin.cluster_config()
     broker = await api.admin.broker_config(0)
@@ -181,7 +181,7 @@ async def test_describing_broker_and_cluster(api) -> None:
 
 
 async def test_defaults_of_new_topics(api) -> None:
-    """num.partitions and default.replication.factor hold where the request names none."""
+    """A new topic without numbers gets num.partitions and default.replication.factor."""
     await api.admin.alter_cluster_config({"num.partitions": 3})
     default = await api.admin.create_topic("flights")
     again = await api.admin.create_topic("flights")
@@ -194,7 +194,7 @@ async def test_defaults_of_new_topics(api) -> None:
 
 
 async def test_the_clusters_durability_reaches_the_records_of_partitions(api) -> None:
-    """The controller updates the partitions' records of topics without a value of their own."""
+    """A cluster's durability is written by the controller to the partition records of topics without a value."""
     await api.admin.create_topic("flights")
     await api.admin.create_topic("orders", config={"durability": "synced"})
     await api.admin.alter_cluster_config({"durability": "replicated"})
@@ -205,7 +205,7 @@ async def test_the_clusters_durability_reaches_the_records_of_partitions(api) ->
 
 
 async def test_changes_of_another_client_are_followed(api) -> None:
-    """A value written by another client of the store, as another broker would, holds here within seconds."""
+    """A broker follows a value that another client of the store writes, as another broker would, within seconds."""
     await api.admin.create_topic("flights")
     store = api.running.broker.entry.coordination._inner.connect()
     values = {"retention.ms": "1234", "durability": "replicated"}
@@ -221,7 +221,7 @@ async def test_changes_of_another_client_are_followed(api) -> None:
 
 
 async def test_configuration_survives_a_restart(api, lives) -> None:
-    """Configuration is stored with the topics, not in the process."""
+    """A topic's configuration survives a restart, because the store has it."""
     await api.admin.alter_cluster_config({"retention.ms": 77_000})
     await api.admin.alter_broker_config(0, {"auto.create.topics.enable": True})
     await api.running.stop()
@@ -234,7 +234,7 @@ async def test_configuration_survives_a_restart(api, lives) -> None:
 
 
 async def test_the_interval_of_retention_changes_during_its_wait(lives, clock) -> None:
-    """The interval is a day; after a change to 20 ms the wait ends."""
+    """A wait of a day for the next retention check ends after a change of the interval to 20 ms."""
     api = await lives.start({"log.retention.check.interval.ms": 24 * 3_600_000})
     await api.admin.create_topic("flights", config={"segment.ms": 1000, "retention.ms": 1000})
     await api.produce("flights", "a")
@@ -264,7 +264,7 @@ async def test_the_interval_of_retention_changes_during_its_wait(lives, clock) -
 async def test_invalid_values_are_refused_and_change_nothing(
     api, path: str, config: dict[str, object], status: int, part: str
 ) -> None:
-    """All or nothing: the good key beside the bad one is not set either."""
+    """A change with an invalid value is refused as a whole, and its valid keys are not set."""
     await api.admin.create_topic("flights")
     answer = await api.call("PATCH", path, {"config": {"flush.ms": 5, **config}})
 
@@ -274,6 +274,6 @@ async def test_invalid_values_are_refused_and_change_nothing(
 
 
 async def test_a_missing_broker_has_no_configuration(api) -> None:
-    """A missing broker is named."""
+    """A missing broker is named in the refusal."""
     with pytest.raises(BrokerNotFoundError):
         await api.admin.broker_config(5)

@@ -17,7 +17,7 @@ PATH = "/v1/topics/flights/partitions/0:delete-records"
 
 @pytest.fixture
 async def api(api):
-    """A broker with a thousand records in ten batches."""
+    """Return a broker with a thousand records in ten batches."""
     await api.admin.create_topic("flights")
     for number in range(10):
         await api.produce("flights", *(str(100 * number + each) for each in range(100)))
@@ -25,7 +25,7 @@ async def api(api):
 
 
 async def test_up_to_an_offset_inside_a_batch(api, lives) -> None:
-    """Delete to 550: 549 has expired, 550 is the first, and a restart keeps it."""
+    """Records before offset 550, inside a batch, are deleted, also after a restart."""
     answer = await api.call("POST", PATH, {"offset": 550})
     expired = await api.fetch("flights", 549)
     first = (await api.fetch("flights", "earliest")).json["records"][0]
@@ -44,7 +44,7 @@ async def test_up_to_an_offset_inside_a_batch(api, lives) -> None:
 
 
 async def test_minus_one_is_the_high_watermark(api) -> None:
-    """All committed records are deleted, the end stays, and the next record gets its offset."""
+    """Records below the high watermark are deleted by -1, and the next record gets the end offset."""
     answer = await api.call("POST", PATH, {"offset": -1})
     produced = await api.produce("flights", "a")
 
@@ -54,7 +54,7 @@ async def test_minus_one_is_the_high_watermark(api) -> None:
 
 
 async def test_above_the_high_watermark_nothing_is_deleted(api) -> None:
-    """The call is refused with both ends of the log."""
+    """Records above the high watermark are not deleted, and the refusal has both ends of the log."""
     answer = await api.call("POST", PATH, {"offset": 1001})
 
     assert (answer.status, answer.json["code"]) == (416, "offset_out_of_range")
@@ -63,7 +63,7 @@ async def test_above_the_high_watermark_nothing_is_deleted(api) -> None:
 
 
 async def test_a_start_never_goes_back(api) -> None:
-    """An offset below the start changes nothing and answers the start; a repeat too."""
+    """A deletion below the log start offset changes nothing and answers the log start offset."""
     answers = [(await api.call("POST", PATH, {"offset": offset})).json for offset in (500, 500, 100, 0)]
 
     assert [answer["low_watermark"] for answer in answers] == [500] * 4
@@ -83,7 +83,7 @@ async def test_a_start_never_goes_back(api) -> None:
     ],
 )
 async def test_wrong_calls(api, path: str, body: object, status: int, code: str) -> None:
-    """Each is refused by its own problem, and nothing is deleted."""
+    """A wrong deletion is refused with its problem, and no record is deleted."""
     answer = await api.call("POST", path, body)
 
     assert (answer.status, answer.json["code"]) == (status, code)
@@ -91,7 +91,7 @@ async def test_wrong_calls(api, path: str, body: object, status: int, code: str)
 
 
 async def test_segments_below_the_start_lose_their_files_after_the_delay(api, lives, clock) -> None:
-    """Deleting all records of a rolled log leaves the active segment."""
+    """Segments below the log start lose their files after the delay, and the active segment remains."""
     topic = await api.admin.alter_topic("flights", config={"segment.ms": 1000, "retention.ms": -1})
     clock.move(2)
     await api.looks()
@@ -103,7 +103,7 @@ async def test_segments_below_the_start_lose_their_files_after_the_delay(api, li
 
 
 async def test_the_sdk_deletes_and_refuses_alike(api) -> None:
-    """`before` None deletes everything; too high an offset is an error of its own."""
+    """Records are deleted by the SDK, all with `before` None, and an offset that is too high raises a typed error."""
     low_watermark = await api.admin.delete_records("flights", 0, before=300)
     with pytest.raises(OffsetOutOfRangeError):
         await api.admin.delete_records("flights", 0, before=2000)
@@ -113,7 +113,7 @@ async def test_the_sdk_deletes_and_refuses_alike(api) -> None:
 
 
 async def test_the_command_line_trims(api) -> None:
-    """`topic trim` prints the new start, and ends with 4 on a refusal."""
+    """Records are deleted by `topic trim`, which prints the new start and ends with 4 when it is refused."""
     trimmed = await fairlead(api, "topic", "trim", "flights", "--partition", "0", "--before", "500")
     refused = await fairlead(api, "topic", "trim", "flights", "--partition", "0", "--before", "5000")
 
@@ -124,7 +124,7 @@ async def test_the_command_line_trims(api) -> None:
 
 @pytest.mark.slow
 async def test_a_deletion_survives_a_kill(process) -> None:
-    """The answer was durable: killed at once, the broker begins there again, with either durability."""
+    """A deletion that was answered survives an immediate kill of the broker, with either durability."""
     async with Admin(process.url) as admin, Producer(process.url) as producer:
         for name, durability in (("synced", "synced"), ("replicated", "replicated")):
             await admin.create_topic(name, config={"durability": durability})

@@ -1,4 +1,4 @@
-"""The how-to of retention: every command of the page runs, and prints the page's output."""
+"""The how-to of retention: every command of the page runs and prints the page's output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STARTS_A_BROKER = ("sh", "fairlead dev up\n")
 
 @pytest.mark.slow
 async def test_every_command_of_the_page(api) -> None:
-    """In order, against one broker."""
+    """Every command of the page succeeds in order against one broker and prints the page's output."""
     blocks = BLOCK.findall(PAGE.read_text(encoding="utf-8"))
     assert blocks.pop(0) == STARTS_A_BROKER
     printed, checked = "", 0
@@ -36,12 +36,12 @@ async def test_every_command_of_the_page(api) -> None:
 
 
 def lines(text: str) -> list[str]:
-    """Return the words of a table, line by line, as a person reads them."""
+    """Return the words of a table, line by line."""
     return [" ".join(line.split()) for line in text.splitlines() if line.strip("─ ")]
 
 
 async def run(command: str, api) -> str:
-    """Return a block's output, with the address of the test's broker in place of the default one."""
+    """Return the output of a block, with the address of the test's broker in place of the default address."""
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",

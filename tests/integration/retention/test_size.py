@@ -4,18 +4,18 @@ from __future__ import annotations
 
 MIB = 1 << 20
 BATCH_VALUES = ["x" * 1000] * 250
-"""A quarter of a MiB."""
+"""Values of a quarter of a MiB."""
 
 
 async def fill(api, topic: str, mebibytes: int) -> None:
-    """Produce so many MiB in batches of a quarter."""
+    """Produce `mebibytes` MiB in batches of a quarter."""
     for _ in range(4 * mebibytes):
         answer = await api.produce(topic, *BATCH_VALUES)
         assert answer.status == 200, answer
 
 
 async def test_the_size_stays_above_the_limit_by_less_than_a_segment(api, lives) -> None:
-    """10 MiB, limit 3 MiB, segments of 1 MiB: from 3 to 4 MiB and the active segment remain."""
+    """A log of 10 MiB with a limit of 3 MiB and segments of 1 MiB keeps 3 to 4 MiB and the active segment."""
     config = {"segment.bytes": MIB, "retention.bytes": 3 * MIB, "retention.ms": -1, "file.delete.delay.ms": 0}
     topic = await api.admin.create_topic("flights", config=config)
     await fill(api, "flights", 10)
@@ -25,7 +25,7 @@ async def test_the_size_stays_above_the_limit_by_less_than_a_segment(api, lives)
         return sum(sizes) <= 4 * MIB + sizes[-1]
 
     async def follows() -> bool:
-        """Return whether the files before the start are gone."""
+        """Return whether the files before the log start are deleted."""
         start, _ = await api.start_and_end("flights")
         return int(lives.segments(topic.topic_id)[0].stem) == start
 
@@ -43,7 +43,7 @@ async def test_the_size_stays_above_the_limit_by_less_than_a_segment(api, lives)
 
 
 async def test_files_stay_for_their_readers_and_are_deleted_after_the_delay(api, lives, clock) -> None:
-    """Offsets below the start are refused at once; the files stay for file.delete.delay.ms and no longer."""
+    """Offsets below the log start are refused at once, and their files are deleted after file.delete.delay.ms."""
     config = {"segment.bytes": MIB, "retention.bytes": MIB, "retention.ms": -1}
     topic = await api.admin.create_topic("flights", config=config)
     await fill(api, "flights", 3)
@@ -68,7 +68,7 @@ async def test_files_stay_for_their_readers_and_are_deleted_after_the_delay(api,
 
 
 async def test_a_restart_finishes_a_delayed_deletion(api, lives) -> None:
-    """Files below the log start are removed and serve no records."""
+    """Files below the log start are removed by a restart and serve no records."""
     config = {"segment.bytes": MIB, "retention.bytes": MIB, "retention.ms": -1}
     topic = await api.admin.create_topic("flights", config=config)
     await fill(api, "flights", 3)

@@ -1,4 +1,4 @@
-"""Retention by time on a running broker: expired records, kept records, and the errors of readers."""
+"""Retention by time on a running broker: expired records, kept records, and errors of consumers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ DAY_SECONDS = 24 * 3600
 
 
 async def test_old_records_are_deleted_whether_read_or_not(api, clock) -> None:
-    """Earliest moves up to the first young segment, and every record from there on is stored."""
+    """Old records are deleted whether or not they were read; all records from the first young segment on are kept."""
     await api.admin.create_topic("flights", config={"retention.ms": 2000, "segment.ms": 1000})
     await api.produce("flights", *"0123456789")
     clock.move(1.5)
@@ -28,7 +28,7 @@ async def test_old_records_are_deleted_whether_read_or_not(api, clock) -> None:
 
 
 async def test_an_idle_topic_keeps_its_active_segment_until_it_is_rolled(api, clock, lives) -> None:
-    """Past retention with segment.ms far away the records stay; with a short one they expire, and the end stays."""
+    """Records of an idle topic expire only after segment.ms rolls the active segment; the end offset stays."""
     topic = await api.admin.create_topic("flights", config={"retention.ms": 1000})
     await api.produce("flights", *"abc")
     clock.move(6 * DAY_SECONDS)
@@ -47,7 +47,7 @@ async def test_an_idle_topic_keeps_its_active_segment_until_it_is_rolled(api, cl
 
 
 async def test_an_emptied_log_survives_a_restart(api, clock, lives) -> None:
-    """Start and end stay the same, and no offset is used twice."""
+    """An emptied log keeps its start and end offset over a restart, and no offset is assigned twice."""
     await api.admin.create_topic("flights", config={"retention.ms": 1000, "segment.ms": 1000})
     await api.produce("flights", *"abc")
     clock.move(10)
@@ -60,7 +60,7 @@ async def test_an_emptied_log_survives_a_restart(api, clock, lives) -> None:
 
 
 async def test_old_times_of_producers_expire_and_append_times_do_not(api, clock) -> None:
-    """CreateTime: a record with an old time expires at the first check. LogAppendTime: the append counts."""
+    """Records with old timestamps expire at the first check with CreateTime, and by their append with LogAppendTime."""
     long_ago = clock.now_us() // 1000 - 30 * DAY_SECONDS * SECOND_MS
     for name, kind in (("created", "CreateTime"), ("appended", "LogAppendTime")):
         config = {
@@ -80,7 +80,7 @@ async def test_old_times_of_producers_expire_and_append_times_do_not(api, clock)
 
 
 async def test_a_time_in_the_future_pins_a_segment_and_is_refused_by_default(api, clock) -> None:
-    """One hour ahead is the bound; a topic that allows more keeps the segment and all later ones until then."""
+    """A record more than an hour ahead is refused by default; a topic that allows it keeps its and later segments."""
     week_ahead = clock.now_us() // 1000 + 7 * DAY_SECONDS * SECOND_MS
     config = {"retention.ms": 1000, "segment.ms": 1000}
     await api.admin.create_topic("bounded", config=config)
@@ -100,7 +100,7 @@ async def test_a_time_in_the_future_pins_a_segment_and_is_refused_by_default(api
 
 
 async def test_a_consumer_behind_the_start_gets_an_error_and_continues(api, clock) -> None:
-    """A long poll at the end is not disturbed when earlier records expire."""
+    """A consumer behind the log start gets an error and continues, and a long poll at the end is not disturbed."""
     await api.admin.create_topic("flights", config={"retention.ms": 1000, "segment.ms": 1000})
     await api.produce("flights", *"abc")
     clock.move(10)
@@ -116,7 +116,7 @@ async def test_a_consumer_behind_the_start_gets_an_error_and_continues(api, cloc
 
 @pytest.mark.parametrize("retention_ms", [-1, 7 * DAY_SECONDS * SECOND_MS])
 async def test_nothing_expires_early(api, clock, retention_ms: int) -> None:
-    """For ever, or a week: after two days of closed segments every record is stored."""
+    """No segment expires early: after two days all records are stored with retention of a week or for ever."""
     await api.admin.create_topic("flights", config={"retention.ms": retention_ms, "segment.ms": 1000})
     for _ in range(3):
         await api.produce("flights", "a")
