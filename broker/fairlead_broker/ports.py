@@ -1,7 +1,7 @@
 """Protocols for the parts of the outside world that the inner rooms need.
 
-`runtime` uses these protocols; `wiring` passes the real implementations and a simulator its own. Coordination is also a
-port, and has its protocol in `coordination/protocol.py`, next to its conformance suite.
+`runtime` uses these protocols. `wiring` passes the real implementations; the simulator passes its own. Coordination is
+also a port, and has its protocol in `coordination/protocol.py`, next to its conformance suite.
 """
 
 from __future__ import annotations

@@ -94,9 +94,9 @@ EndpointText = Annotated[
 
 
 def _list_of(pattern: re.Pattern[str], wanted: str) -> BeforeValidator:
-    """Return a validator of texts separated by commas.
+    """Return a validator of strings separated by commas.
 
-    The validator raises ValueError that names a text that does not match, and the `wanted` form.
+    The validator raises ValueError that names a string that does not match, and the `wanted` form.
     """
 
     def read(value: object) -> object:
@@ -488,7 +488,7 @@ def read_config_file(path: Path) -> dict[str, Any]:
     content = _parse(path, path.read_text(encoding="utf-8"))
     if not isinstance(content, dict):
         msg = f"{path}: expected names and values at the top, found {type(content).__name__}"
-        raise ValueError(msg)  # noqa: TRY004 - the file is wrong, not the caller's type
+        raise ValueError(msg)  # noqa: TRY004 - the file is invalid, not an argument's type
     return {str(name).replace("-", "_"): value for name, value in content.items()}
 
 

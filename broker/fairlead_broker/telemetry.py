@@ -21,7 +21,7 @@ from prometheus_client import (
     ProcessCollector,
     disable_created_metrics,
 )
-from prometheus_client.metrics import MetricWrapperBase  # noqa: TC002 - the base of the three above
+from prometheus_client.metrics import MetricWrapperBase  # noqa: TC002 - a top-level import shows the dependency
 
 from fairlead_api.metrics import METRICS, MetricDefinition
 

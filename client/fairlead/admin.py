@@ -350,7 +350,7 @@ class Admin:
     async def offsets_for(
         self, positions: Mapping[TopicPartition, Position]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return the offset of each position (earliest, latest, a time); None without a record at or after the time."""
+        """Return the offset of each position (earliest, latest, a time); None if no record is at or after the time."""
         return await OffsetLookup(self._transport, MetadataCache(self._transport)).lookup(positions)
 
     async def list_groups(self) -> list[GroupSummary]:
@@ -506,7 +506,7 @@ class Admin:
             try:
                 await self._transport.send_to_any(call)
             except absent:
-                # An earlier attempt without an answer has completed the deletion.
+                # An earlier attempt, whose answer was lost, has completed the deletion.
                 if attempts == 1:
                     raise
 

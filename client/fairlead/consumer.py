@@ -358,7 +358,7 @@ class Consumer:
     async def offsets_for_times(
         self, times: Mapping[TopicPartition, Position]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return the offset of the first record at or after each time; None without such a record."""
+        """Return the offset of the first record at or after each time; None if there is no such record."""
         return await self._check_open().lookup.lookup(times)
 
     @property
@@ -398,7 +398,7 @@ class Consumer:
     async def committed(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, int | None]:
-        """Return the committed offsets of these partitions, or of all assigned ones; None without a commit."""
+        """Return the committed offsets of these partitions, or of all assigned ones; None if nothing is committed."""
         running = self._check_open()
         session = self._member_session()
         places = list(self._prefetch.cursors if partitions is None else partitions)

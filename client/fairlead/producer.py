@@ -319,7 +319,7 @@ class Producer:
         if key is not None or headers:
             batch.describe(index, key, headers)
         if index % YIELD_RECORDS == 0:
-            await asyncio.sleep(0)  # noqa: TID251 - the sender's turn, nothing is waited for
+            await asyncio.sleep(0)  # noqa: TID251 - lets the sender run, without a delay
         return Delivery(batch, index)
 
     async def send_and_wait(
@@ -359,7 +359,7 @@ class Producer:
                 batch = self._accumulator.append_columns(queue, columns, clock.monotonic())
                 deliveries.append(BatchDelivery(batch))
                 self._sender.wake()
-            await asyncio.sleep(0)  # noqa: TID251 - the sender's turn, nothing is waited for
+            await asyncio.sleep(0)  # noqa: TID251 - lets the sender run, without a delay
         return deliveries
 
     async def flush(self) -> None:
@@ -464,7 +464,7 @@ class Producer:
             raise self._halted.with_traceback(None)
 
     def _queue_of(self, topic: str, partition: int) -> PartitionQueue:
-        """Return the only queue of a partition, which is kept with its sequences while its topic is missing."""
+        """Return the queue of a partition. The queue and its sequences are kept even while the topic is missing."""
         place = TopicPartition(topic, partition)
         queue = self._queues.get(place)
         if queue is None:

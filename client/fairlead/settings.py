@@ -81,7 +81,7 @@ def check_text(value: object, name: str) -> None:
 
 
 def texts_of(value: object, name: str) -> tuple[str, ...]:
-    """Return one text, or several texts without duplicates, as a tuple."""
+    """Return one string, or several strings without duplicates, as a tuple."""
     if isinstance(value, str):
         return (value,)
     if not isinstance(value, Iterable):

@@ -49,12 +49,12 @@ def operator_start(
 
     Example: fairlead operator start --namespaces prod,staging
     """
-    from pydantic import ValidationError  # noqa: PLC0415 - not before the command runs
+    from pydantic import ValidationError  # noqa: PLC0415 - only when a command runs
 
-    from fairlead_operator.api_server.connection import NoConnection  # noqa: PLC0415 - the same
-    from fairlead_operator.settings import OperatorSettings  # noqa: PLC0415 - the same
-    from fairlead_operator.telemetry import Telemetry, set_up_logging  # noqa: PLC0415 - the same
-    from fairlead_operator.wiring import run_operator  # noqa: PLC0415 - the same
+    from fairlead_operator.api_server.connection import NoConnection  # noqa: PLC0415 - only when a command runs
+    from fairlead_operator.settings import OperatorSettings  # noqa: PLC0415 - only when a command runs
+    from fairlead_operator.telemetry import Telemetry, set_up_logging  # noqa: PLC0415 - only when a command runs
+    from fairlead_operator.wiring import run_operator  # noqa: PLC0415 - only when a command runs
 
     flags: dict[str, Any] = {
         "kubeconfig": kubeconfig,

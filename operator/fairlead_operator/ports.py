@@ -31,9 +31,9 @@ class Key(NamedTuple):
 
 
 class ApiError(Exception):
-    """The API server refused a request or was not reached.
+    """The API server refused a request or could not be reached.
 
-    `status` is the HTTP status (0 without an answer), `reason` the machine-readable reason of Kubernetes, and `message`
+    `status` is the HTTP status (0 if there was no answer), `reason` Kubernetes' machine-readable reason, and `message`
     its text. Each subclass stands for one reaction of the caller.
     """
 
@@ -53,11 +53,14 @@ class Conflict(ApiError):
 
 
 class Invalid(ApiError):
-    """The object violates a rule, which the message names: 400, 422. A retry is useless; the status must say so."""
+    """The object violates a rule, which the message names: 400, 422. A retry is useless; the status must report it."""
 
 
 class Forbidden(ApiError):
-    """The service account lacks a right, or admission (such as a quota) refused: 401, 403. The status must say so."""
+    """The service account lacks a permission, or admission (such as a quota) refused the request: 401, 403.
+
+    The status of the resource must report it.
+    """
 
 
 class Unavailable(ApiError):
@@ -132,10 +135,10 @@ class KubernetesApi(Protocol):
 
 
 class ObjectCache(Protocol):
-    """Cache of observed objects, from watches and answers to own writes. Reads never block and may be slightly stale.
+    """Cache of observed objects, fed by watches and by answers to the operator's writes.
 
-    The cache contains the resources and all objects with the operator's label, without managedFields. Returned objects
-    are shared and must not be changed.
+    Reads never block and may be slightly stale. The cache contains the resources and all objects with the operator's
+    label, without managedFields. Returned objects are shared and must not be changed.
     """
 
     def get(self, ref: ObjectRef) -> Manifest | None:

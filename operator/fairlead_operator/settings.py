@@ -84,7 +84,7 @@ class OperatorSettings(BaseSettings):
     kubeconfig: Path | None = None
     """Kubeconfig file for access to the API server from outside of a pod."""
     context: str | None = None
-    """Context of the kubeconfig; None for its current context."""
+    """Context to use from the kubeconfig; None for its current context."""
 
     def scope(self, own_namespace: str) -> Scope:
         """Return the namespaces that an operator in `own_namespace` watches."""

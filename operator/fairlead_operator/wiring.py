@@ -188,7 +188,7 @@ def make_reconcilers(parts: Parts) -> Mapping[str, Reconciler]:
 
 
 def _into(keeper: Callable[[], Watching]) -> Callable[[Kind, Manifest], object]:
-    """Return a function that passes own writes to `Watching`, which is built later since it needs the client."""
+    """Return a function that passes the operator's writes to `Watching`, which is built later: it needs the client."""
     return lambda kind, manifest: keeper().written(kind, manifest)
 
 

@@ -116,7 +116,7 @@ def job_run(
     group: Group = None,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Run a pipeline until all present records are processed (--once), time is over (--seconds), or Ctrl-C.
+    """Run a pipeline until all available records are processed (--once), time is over (--seconds), or Ctrl-C.
 
     Prints a line on stderr for each batch. Ctrl-C lets the batch in progress end; a second one cancels it. With a
     --checkpoint the next run continues where this one ended.

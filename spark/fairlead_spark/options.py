@@ -261,7 +261,7 @@ def take_bool(options: Mapping[str, str], name: str, *, default: bool) -> bool:
 
 
 def take_number(options: Mapping[str, str], name: str, *, least: int = 1) -> int | None:
-    """Return a whole number; None without the option."""
+    """Return a whole number; None if the option is not set."""
     text = options.get(name)
     if text is None:
         return None

@@ -25,7 +25,7 @@ def launcher_command(words: list[str], variables: Mapping[str, str]) -> list[str
 
 
 def command_in(printed: bytes) -> tuple[str, list[str]]:
-    """Return the launcher's messages, and the printed command; empty without a command."""
+    """Return the launcher's messages, and the printed command; empty if there is no command."""
     said, _, command = printed.partition(START)
     return said.decode(errors="replace"), [word.decode() for word in command.split(b"\0")[:-1]]
 

@@ -20,5 +20,5 @@ try:
         )
     else:
         from pyspark_fairlead.default_source import DefaultSource as DefaultSource
-except Exception as _error:  # noqa: BLE001 - whatever it is, other vendors' sources must be found
+except Exception as _error:  # noqa: BLE001 - no error may hide other vendors' sources
     reason = f"{type(_error).__name__}: {_error}. Install with: pip install 'fairlead[spark]'"

@@ -122,7 +122,7 @@ class MessageLayout:
 
 
 def _binary(items: Sequence[bytes | None]) -> tuple[bytes, bytes, bytes, int]:
-    """Return the validity bitmap (empty without nulls), the offsets, the bytes, and the number of nulls."""
+    """Return the validity bitmap (empty if there are no nulls), the offsets, the bytes, and the number of nulls."""
     count, nulls, end, valid = len(items), 0, 0, 0
     offsets = [0]
     for number, item in enumerate(items):

@@ -51,7 +51,7 @@ def encode_frame(meta: bytes | msgspec.Struct, data: Sequence[Buffer] = ()) -> l
 
 
 def iterate_frames(body: Buffer, frames_max: int = FRAMES_MAX) -> Iterator[Frame]:
-    """Yield the frames of a body in order; the data are views of the body.
+    """Yield the frames of a body in order; their data are memoryviews of the body, not copies.
 
     Raises `malformed_request` with the number of the first frame (from 0) that has invalid lengths, after yielding the
     previous frames.

@@ -137,8 +137,8 @@ class PartitionLag(Answer, frozen=True, kw_only=True):
 
     `committed_offset` is null if no offset was committed. The lag counts only existing records: it begins at the log
     start if no offset was committed or if retention has deleted records after the committed offset. `lag_seconds` is
-    the age of the next record to read, 0 without lag. With `problem` the partition could not be queried, and the values
-    from its leader are null. `member_id` is the owner of the partition, null without an owner.
+    the age of the next record to read, 0 if there is no lag. With `problem` the partition could not be queried, and the
+    values from its leader are null. `member_id` is the owner of the partition, null if there is no owner.
     """
 
     topic: str

@@ -1,7 +1,7 @@
 """Decoding of JSON bodies to typed requests, or to a refusal that names the invalid place.
 
 All JSON from callers is decoded here: by `decode_request` for admin calls and metadata of frames, and by `decode_json`
-for record bodies with their own decoders. This module must not know any single request.
+for record bodies with their own decoders. This module must not depend on any particular request.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def decode_kept_json(decoder: msgspec.json.Decoder[T], body: bytes | memoryview)
 
 
 def number_beyond(text: bytes | memoryview) -> str | None:
-    """Return the first number in a refused text that is not allowed in JSON, truncated if long; None without one.
+    """Return the first number in a refused text that is not allowed in JSON, truncated if long; None if there is none.
 
     JSON has no NaN and no infinity. A number such as 1e999 is valid JSON, but every parser that uses doubles reads it
     as infinity.
@@ -143,7 +143,7 @@ def _decoder(type_: type[T]) -> msgspec.json.Decoder[T]:
 
 
 _ANYTHING: Final[msgspec.json.Decoder[object]] = msgspec.json.Decoder(object)
-"""Decoder of any JSON value; a text that it refuses, such as a number of 5,000 digits, is refused as invalid JSON."""
+"""Decoder of any JSON value; input that it refuses, such as a number of 5,000 digits, is refused as invalid JSON."""
 _DECODERS: Final[dict[object, msgspec.json.Decoder[object]]] = {}
 """Cached decoders by request type; creating a decoder takes longer than decoding a small request."""
 
@@ -268,7 +268,7 @@ def _kind(value: object) -> str:
 
 
 def _values_at(value: object, path: str, steps: list[tuple[str, str, str]]) -> Iterator[tuple[str, object]]:
-    """Yield the values at a path of msgspec, with exact paths; a step `[...]` matches all keys of a mapping."""
+    """Yield the values at a path of a msgspec error, each with its exact path. A step `[...]` matches all keys."""
     if not steps:
         yield path, value
         return

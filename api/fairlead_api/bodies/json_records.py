@@ -206,7 +206,7 @@ def _from_texts(texts: Sequence[JsonRecord], encoding: Encoding) -> RecordColumn
 def fetched_records(
     partition: int, columns: FetchedColumns, encoding: Encoding = Encoding.UTF8
 ) -> list[FetchedRecord]:
-    """Return the records of a fetched batch in the form of a JSON answer."""
+    """Return the records of a fetched batch in the format of a JSON answer."""
     present = _PRESENTED[encoding]
     return [
         FetchedRecord(

@@ -57,7 +57,7 @@ class BrokerDescription(Answer, frozen=True, kw_only=True):
 
 
 class ClusterDescription(Answer, frozen=True, kw_only=True):
-    """State of the cluster known to this broker; `controller` is a broker id, null without a controller."""
+    """State of the cluster known to this broker; `controller` is a broker id, null if there is no controller."""
 
     cluster_id: str
     cluster: str
@@ -66,7 +66,7 @@ class ClusterDescription(Answer, frozen=True, kw_only=True):
 
 
 class PartitionMetadata(Answer, frozen=True, kw_only=True):
-    """Leader and replicas of a partition, as broker ids; `leader` is null without a leader.
+    """Leader and replicas of a partition, as broker ids; `leader` is null if the partition has no leader.
 
     While its topic is being created, a partition may have no leader and no replicas. `offline` lists the replicas whose
     broker is not registered or whose directory is not healthy. `adding` and `removing` are replicas that a move in

@@ -35,7 +35,7 @@ class ElectRequest(Request, frozen=True, kw_only=True):
 
 
 class PartitionState(Answer, frozen=True, kw_only=True):
-    """State of a partition after an operation; `leader` is null without a leader."""
+    """State of a partition after an operation; `leader` is null if the partition has no leader."""
 
     topic: str
     topic_id: str

@@ -281,7 +281,7 @@ class PartitionOffsets(Answer, frozen=True, kw_only=True):
 
 
 class OffsetAtTime(Answer, frozen=True, kw_only=True):
-    """Answer of `GET .../offsets?timestamp=`: the first record at or after the time; both null without a record."""
+    """Answer of `GET .../offsets?timestamp=`: the first record at or after the time, or two nulls if there is none."""
 
     offset: int | None
     timestamp: str | None

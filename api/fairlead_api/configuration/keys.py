@@ -52,7 +52,7 @@ class ConfigKey:
     `default` is in the stored form; None if the default depends on other settings, as described in `default_rule`. A
     key that is not `dynamic` is read from the broker's own settings when the broker starts, and no call can change it.
     `choices_supported` are the implemented choices; other choices are refused as not supported yet. `unit` is the unit
-    of a number; empty without a unit.
+    of a number; empty if there is no unit.
     """
 
     name: str

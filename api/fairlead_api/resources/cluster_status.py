@@ -62,7 +62,7 @@ class EtcdRestartStatus(Part):
     name: ShortText
     """Name of the pod."""
     reason: LongText
-    """Reason of the restart, for example a changed template."""
+    """Reason for the restart, for example a changed template."""
     since: Annotated[str, kubernetes(format="date-time")]
     """Time at which the restart began."""
 
@@ -118,7 +118,7 @@ class RollStatus(Part):
     broker_id: int
     """Id of the broker that is being restarted or would be restarted next."""
     reason: LongText
-    """Reason of the restart, for example a changed template."""
+    """Reason for the restart, for example a changed template."""
     since: Annotated[str, kubernetes(format="date-time")]
     """Time at which the restart began."""
 

@@ -1,6 +1,6 @@
 """Types of the catalogue of conditions: condition types, their reasons, and their desired status.
 
-Must not know any single reason.
+Must not depend on any particular reason.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Polarity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Reason of a condition's status, as one word."""
+    """Reason for a condition's status, as one word."""
 
     name: str
     statuses: tuple[str, ...]

@@ -33,7 +33,7 @@ class Condition(Part):
     status: Truth
     """Whether the condition is true."""
     reason: Annotated[str, kubernetes(maxLength=128)]
-    """Reason of the status, as one word of the catalogue."""
+    """Reason for the status, as one word from the catalogue."""
     message: Annotated[str, kubernetes(maxLength=MESSAGE_LENGTH_MAX)] = ""
     """Explanation for people with the affected objects, numbers and the remedy."""
     last_transition_time: Annotated[str, kubernetes(format="date-time")]

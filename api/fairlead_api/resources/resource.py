@@ -34,7 +34,7 @@ class Part(BaseModel):
     )
 
     def manifest(self) -> dict[str, object]:
-        """Return the part in the form of a manifest, without fields that are not set."""
+        """Return the part as it appears in a manifest, without fields that are not set."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
@@ -61,7 +61,7 @@ class Fault:
     reason: str
 
     def __str__(self) -> str:
-        """Return the error in the form of the API server: path, colon, reason."""
+        """Return the error in the API server's format: path, colon, reason."""
         return f"{self.path}: {self.reason}"
 
 
@@ -82,7 +82,7 @@ class InvalidResource(Exception):
 
     @property
     def reason(self) -> str:
-        """Reason of the first error."""
+        """Reason for the first error."""
         return self.faults[0].reason
 
 

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Final
 
 from pydantic import Field, JsonValue
-from pydantic.fields import FieldInfo  # noqa: TC002 - as everywhere, imports show dependencies
+from pydantic.fields import FieldInfo  # noqa: TC002 - a top-level import shows the dependency
 
 RULES: Final = "x-kubernetes-validations"
 
@@ -37,7 +37,7 @@ class Rule:
     reason: RuleReason = RuleReason.INVALID
 
     def schema(self) -> dict[str, JsonValue]:
-        """Return the rule in the form of a schema."""
+        """Return the rule as it appears in a schema."""
         words: dict[str, JsonValue] = {"rule": self.rule, "message": self.message, "reason": str(self.reason)}
         if self.field_path:
             words["fieldPath"] = self.field_path

@@ -1,6 +1,6 @@
 """Text types with patterns and maximum lengths: names of objects, topics and configuration keys, addresses.
 
-The rules are only in the schema; the operator reads stored texts without checks.
+The rules are only in the schema; the operator reads stored strings without checks.
 """
 
 from __future__ import annotations

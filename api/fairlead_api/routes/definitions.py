@@ -1,6 +1,6 @@
 """Types of the route table.
 
-Used by `routes` (the table), `openapi`, the broker and the docs generator. Must not know any single call.
+Used by `routes` (the table), `openapi`, the broker and the docs generator. Must not depend on any particular call.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class HeaderParameter:
 class AnswerForm:
     """Form of a successful answer of a call.
 
-    `type` is the msgspec type of a JSON body; None without a JSON body. `other_types` are types that the body has
+    `type` is the msgspec type of a JSON body; None if there is no JSON body. `other_types` are types that the body has
     instead if a parameter requests them. `line_types` are the types of a line or an event if the body is a stream.
     """
 
@@ -73,7 +73,7 @@ class AnswerForm:
 class Route:
     """Definition of a call: path, operation and resource for access rules, parameters, bodies and answers.
 
-    `path` has its parameters in braces. `request` is the msgspec type of a JSON body; None without a JSON body.
+    `path` has its parameters in braces. `request` is the msgspec type of a JSON body; None if there is no JSON body.
     `other_requests` are further types that the body may have, and `line_requests` are the types of a line of NDJSON.
     `answer` is the type of the usual JSON answer. `problems` are codes of the catalogue in addition to the codes that
     every call can answer. The broker calls `authorize` with `operation` and `resource`.

@@ -1,7 +1,8 @@
 """Query parameters: their definitions, and parsing of a query to typed values.
 
 Routes define their parameters with `QueryParameter`; the broker parses queries with `parse_parameters`. An unknown,
-repeated or malformed parameter is never ignored but refused by name. This module must not know any single route.
+repeated or malformed parameter is never ignored but refused by name. This module must not depend on any particular
+route.
 """
 
 from __future__ import annotations
@@ -132,13 +133,13 @@ class QueryValues:
         return value
 
     def text(self, name: str) -> str:
-        """Return a choice parameter, or a text parameter that has a default."""
+        """Return a choice parameter, or a string parameter that has a default."""
         value = self.values[name]
         assert isinstance(value, str), f"{name} is not a text with a default"
         return value
 
     def text_or_none(self, name: str) -> str | None:
-        """Return a text parameter; None when it is absent."""
+        """Return a string parameter; None when it is absent."""
         return None if self.values[name] is None else self.text(name)
 
     def offset(self, name: str) -> OffsetExpression:
@@ -227,7 +228,7 @@ def _value(parameter: QueryParameter, text: str) -> QueryValue:
 
 
 def _read(parameter: QueryParameter, text: str) -> QueryValue:
-    """Return the value of a text by the parameter's kind; None for a value that is not allowed."""
+    """Return a string as a value of the parameter's kind; None for a value that is not allowed."""
     match parameter.kind:
         case ParameterKind.INTEGER:
             number = int(text) if _INTEGER.fullmatch(text) else None

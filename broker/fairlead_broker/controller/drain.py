@@ -1,7 +1,7 @@
 """Reassignments of the replicas of draining brokers.
 
 The controllership calls `drained` for each partition with a replica on a draining broker. All functions are pure. A
-drain has no record: its remaining reassignments follow from the draining brokers and the present replicas.
+drain has no record: its remaining reassignments follow from the draining brokers and the current replicas.
 """
 
 from __future__ import annotations

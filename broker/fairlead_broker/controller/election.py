@@ -28,13 +28,13 @@ Brokers: TypeAlias = Mapping[BrokerId, Versioned[BrokerRegistration]]
 
 
 def is_live(entry: InSync, brokers: Brokers) -> bool:
-    """Return whether the entry names the present incarnation of its broker."""
+    """Return whether the entry names the current incarnation of its broker."""
     registered = brokers.get(entry.broker)
     return registered is not None and broker_epoch(registered) == entry.broker_epoch
 
 
 def broker_epoch(registered: Versioned[BrokerRegistration]) -> BrokerEpoch:
-    """Return the present incarnation of a broker: the create revision of its key."""
+    """Return the current incarnation of a broker: the create revision of its key."""
     return BrokerEpoch(registered.create_revision)
 
 
@@ -54,9 +54,9 @@ def elect(
 def move_leader(
     key: PartitionKey, record: PartitionRecord, brokers: Brokers, avoiding: Collection[BrokerId]
 ) -> PartitionRecord | None:
-    """Return the record under another leader while the present leader lives, or None if no replica can take over.
+    """Return the record under another leader while the current leader lives, or None if no replica can take over.
 
-    Only a live member of the isr can take over, since it has every record that the present leader has acknowledged.
+    Only a live member of the isr can take over, since it has every record that the current leader has acknowledged.
     """
     isr = {entry.broker: entry for entry in record.isr}
     for replica in record.replicas:

@@ -1,7 +1,7 @@
 """The next step of a partition record when brokers register, stop or disappear.
 
 The controllership calls `next_record` for every changed partition until no step is left. All functions are pure. The
-present state decides, not the event, so that a new controller continues where the previous one stopped. The rules are
+current state decides, not the event, so that a new controller continues where the previous one stopped. The rules are
 those of protocol section 4 (rules 6, 7, 10 and 11).
 """
 
@@ -62,7 +62,7 @@ def next_record(key: PartitionKey, record: PartitionRecord, view: ClusterView) -
 
 
 def has_live_leader(record: PartitionRecord, brokers: Brokers) -> bool:
-    """Return whether the record names a leader in its present incarnation."""
+    """Return whether the record names a leader in its current incarnation."""
     return record.leader is not None and is_live(record.leader, brokers)
 
 

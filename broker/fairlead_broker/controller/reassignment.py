@@ -1,8 +1,8 @@
 """Moves of a partition to other brokers: add replicas, let them catch up, remove the leaving replicas.
 
 `partition_changes` finishes moves, and the operations of users and drains start and cancel moves. All functions are
-pure (protocol section 4, rule 11, after KIP-455). During a move `replicas` lists the wanted replicas in their order and
-then the leaving ones. `finish` and `cancel` never bring the isr below its minimum and never remove the leader.
+pure (protocol section 4, rule 11, after KIP-455). During a move `replicas` lists the target replicas in their order
+and then the leaving ones. `finish` and `cancel` never bring the isr below its minimum and never remove the leader.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fairlead_broker.registry.records import PartitionRecord, Replica
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Place of a wanted replica."""
+    """Place of a target replica."""
 
     broker: BrokerId
     directory: str
@@ -34,7 +34,7 @@ def is_under_way(record: PartitionRecord) -> bool:
 
 
 def target(record: PartitionRecord) -> tuple[BrokerId, ...]:
-    """Return the brokers that keep the partition after the present move, the preferred leader first."""
+    """Return the brokers that keep the partition after the current move, the preferred leader first."""
     return tuple(each.broker for each in record.replicas if each.broker not in record.removing)
 
 

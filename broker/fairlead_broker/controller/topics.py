@@ -1,6 +1,6 @@
 """Plans that create, grow, change and delete topics, as transactions of at most 60 partitions.
 
-`controlling.topics` calls these planners. All functions are pure. A plan writes the wanted state to the topic's key,
+`controlling.topics` calls these planners. All functions are pure. A plan writes the desired state to the topic's key,
 then the partitions, then the final state:
 
     (absent) ──creating──▶ ready ──deleting──▶ (absent, tombstone)

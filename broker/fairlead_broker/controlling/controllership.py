@@ -65,7 +65,7 @@ class Controllership:
         new_start_index: Callable[[], int] = lambda: 0,
         count_elections: Callable[[str, int], None] = lambda kind, count: None,
     ) -> None:
-        """`membership` returns the broker's present membership, which may be replaced while the controllership runs.
+        """`membership` returns the broker's current membership, which may be replaced while the controllership runs.
 
         `count_elections` receives a kind, `clean` or `unclean`, and the number of installed leaders.
         """

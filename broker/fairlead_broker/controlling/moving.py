@@ -61,7 +61,7 @@ class MoveInDoubt(MoveRefused):
 
 
 class CoordinationMoved(CoordinationError):
-    """The store no longer holds the coordination of its cluster, which was moved to etcd."""
+    """The store no longer holds the coordination data of its cluster, which was moved to etcd."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class CoordinationMove:
     """One move. Both stores are open, and the lock of the old store excludes a running broker of the cluster."""
 
     def __init__(self, old: Coordination, new: Coordination, keys: Keys, etcd: str) -> None:
-        """`etcd` has the URLs of the members, in the form of the broker's setting."""
+        """`etcd` has the URLs of the members, written as in the broker's setting."""
         self._old = old
         self._new = new
         self._keys = keys
@@ -211,7 +211,7 @@ class CoordinationMove:
     async def _step(
         self, compares: Sequence[Compare], success: Sequence[Operation], failure: Sequence[Operation] = ()
     ) -> bytes | None:
-        """Apply a step. Returns None, or the value that was read if a compare failed (empty without a value)."""
+        """Apply a step. Returns None, or the value that was read if a compare failed (empty if there is no value)."""
         try:
             result = await self._new.transact(compares, success, failure)
         except (UnknownOutcome, CoordinationUnavailable) as error:

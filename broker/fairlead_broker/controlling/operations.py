@@ -142,7 +142,7 @@ class ClusterOperations:
     ) -> PartitionRecord:
         """Move a partition to these brokers, the preferred leader first, and return when the move has begun.
 
-        Nothing changes if these brokers keep the partition already or are the target of its present move.
+        Nothing changes if these brokers keep the partition already or are the target of its current move.
         """
         key, wanted = self._key(topic, partition, topic_id), tuple(replicas)
 

@@ -85,7 +85,7 @@ class PlanRunner:
         return result.succeeded
 
     async def _catch_up(self) -> None:
-        """Wait until the mirror shows the store's present, so that the next plan's compares exclude a late write."""
+        """Wait until the mirror has caught up with the store, so that the next plan's compares exclude a late write."""
         try:
             page = await self._coordination.list(self._mirror.metadata.keys.cluster, limit=1)
             await self._mirror.wait_for(page.revision)

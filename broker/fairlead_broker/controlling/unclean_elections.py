@@ -60,7 +60,7 @@ class Surveyed:
         return {broker: end for broker, end in self.ends.items() if self._is_current(broker, view)}
 
     def silent(self, view: ClusterView) -> tuple[BrokerId, ...]:
-        """Return the live replicas without an answer, except stopping and quarantined replicas, which never lead."""
+        """Return the live replicas that have not answered, without stopping and quarantined ones, which never lead."""
         answered = self.answered(view)
         return tuple(
             replica.broker
@@ -114,7 +114,7 @@ class UncleanElections:
     ) -> list[PartitionWrite]:
         """Return the elections that follow from the ended surveys, and drop these surveys.
 
-        `find` returns the present record of a partition. A silent replica is asked again for `patience_seconds`.
+        `find` returns the current record of a partition. A silent replica is asked again for `patience_seconds`.
         """
         surveyed, self._surveyed = self._surveyed, []
         now, writes = self._clock.monotonic(), []
@@ -132,7 +132,7 @@ class UncleanElections:
     def election(self, surveyed: Surveyed, *, forced: bool = False) -> PartitionWrite | None:
         """Return the write that elects the replica with the longest reported log, or None if no replica can lead.
 
-        `forced` means that an operator accepts the present answers, even if a restored record requires all replicas.
+        `forced` means that an operator accepts the current answers, even if a restored record requires all replicas.
         """
         view, record = self._view(), surveyed.partition.value
         if has_live_leader(record, view.brokers):

@@ -1,4 +1,4 @@
-"""Configured values of the whole cluster and the wanted states of single brokers, as types of the code.
+"""Configured values of the whole cluster and the desired states of single brokers, as types of the code.
 
 The controller's drivers read these values from the mirror at every decision. The module writes nothing.
 """

@@ -75,7 +75,7 @@ class Leases:
         return sorted(self._get(lease_id).keys)
 
     def drop(self, lease_id: LeaseId) -> None:
-        """Drop a lease whose keys are removed."""
+        """Drop a lease that has ended; the caller has removed its keys."""
         for key in self._held.pop(lease_id).keys:
             del self._lease_of[key]
 

@@ -118,7 +118,7 @@ class GroupStore:
     # -- claims
 
     async def holder(self, group: str) -> Holder | None:
-        """Return the last claim of a group, or None without a claim."""
+        """Return the last claim of a group, or None if there is no claim."""
         [item] = (await self._transact((), (Get(self.of(group).coordinator),))).reads
         return None if item is None else _holder(item)
 

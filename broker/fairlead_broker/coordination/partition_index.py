@@ -26,7 +26,7 @@ class PartitionsByBroker:
     """Partitions by the brokers of their replicas, and the partitions in a move."""
 
     def __init__(self, metadata: ClusterMetadata) -> None:
-        """Build the index from the present mirror."""
+        """Build the index from the current mirror."""
         self._metadata = metadata
         self._by_broker: dict[BrokerId, set[PartitionKey]] = {}
         self._moving: set[PartitionKey] = set()

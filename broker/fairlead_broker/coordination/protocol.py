@@ -177,7 +177,7 @@ class Coordination(Protocol):
         after: str | None = None,
         limit: int = PAGE_KEYS_MAX,
     ) -> Page:
-        """Read the keys under a prefix at a revision, or at the present revision.
+        """Read the keys under a prefix at a revision, or at the current revision.
 
         Raises `Compacted` below the kept history and `FutureRevision` above the current revision.
         """

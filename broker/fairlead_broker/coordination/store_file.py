@@ -1,4 +1,4 @@
-"""Lock of the file of embedded coordination, and the errors of its opening.
+"""Lock on the file of embedded coordination, and the errors raised when the file is opened.
 
 `embedded_history` uses this module. One process at a time opens a store, under the lock of a file beside it that names
 the process.
@@ -15,7 +15,7 @@ from fairlead_broker.coordination.protocol import CoordinationError
 
 
 class StoreRefused(CoordinationError):
-    """An embedded store cannot be opened. The message has the reason and the next step."""
+    """An embedded store cannot be opened. The message states the reason and the next step."""
 
 
 class StoreHeld(StoreRefused):

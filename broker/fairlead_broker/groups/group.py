@@ -159,7 +159,7 @@ class Group:
         return self._expect(Turn(tentative.difference(self._roster), (), now))
 
     def commit(self, turn: Turn) -> None:
-        """Replay the change of the last turn. The write must have succeeded certainly."""
+        """Replay the change of the last turn. The write must be known to have succeeded."""
         assert turn.change is not None, "a turn without a change needs no commit"
         assert turn is self._undecided, f"group {self.name} commits another turn than its last"
         self._undecided = None

@@ -240,7 +240,7 @@ def _unsaid(record: MemberRecord) -> MemberRecord:
 
 
 def _merged(record: MemberRecord, subscription: Subscription) -> MemberRecord:
-    """Return the record with the given fields. None keeps the present value, and an empty text resets it."""
+    """Return the record with the given fields. None keeps the current value, and an empty string resets it."""
     pattern, rack, assignor = subscription.pattern, subscription.rack, subscription.assignor
     session, rebalance = subscription.session_timeout_ms, subscription.rebalance_timeout_ms
     return msgspec.structs.replace(

@@ -23,7 +23,7 @@ Partitions: TypeAlias = Mapping[TopicId, frozenset[int]]
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """Subscription that a member sends. None keeps the present value, or the default in a join. "" resets it."""
+    """Subscription that a member sends. None keeps the current value, or the default in a join. "" resets it."""
 
     topics: frozenset[str] | None = None
     """Names of topics that need not exist yet."""

@@ -17,7 +17,7 @@ from fairlead_broker.registry.group_records import MemberRecord
 def check_member_epoch(record: MemberRecord, heartbeat: Heartbeat) -> None:
     """Accept a heartbeat at the member's epoch, from a joining member, or as a repeat whose reply was lost.
 
-    A member at the previous epoch that owns more than its present assignment has missed a revocation. Raises
+    A member at the previous epoch that owns more than its current assignment has missed a revocation. Raises
     `member_fenced`.
     """
     epoch = heartbeat.member_epoch
@@ -68,7 +68,8 @@ def may_take_place(holder: MemberRecord, heartbeats_missed: float) -> bool:
     """Return whether a new member may replace a static one with the same instance id.
 
     The static member must be away or have missed two heartbeats, since a crashed member may return before its session
-    ends. A static member that is only slow loses its partitions in the same write and cannot commit them.
+    ends. If the static member is only slow, the write that replaces it also takes its partitions away, and it can no
+    longer commit offsets for them.
     """
     return holder.epoch == AWAY_EPOCH or heartbeats_missed > 2
 

@@ -30,7 +30,7 @@ def covers(
     topics: Mapping[TopicId, TopicShape],
     members: Mapping[str, MemberRecord],
 ) -> bool:
-    """Return whether a target covers these topics at their present sizes, and only these members.
+    """Return whether a target covers these topics at their current sizes, and only these members.
 
     A target names other members if a change that replaced a static member was written only in part.
     """

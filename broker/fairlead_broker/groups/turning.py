@@ -36,7 +36,7 @@ from fairlead_broker.registry.group_records import MemberRecord
 
 
 class GroupTurn:
-    """Decides one turn. `change` returns the change to be written after it."""
+    """Decides one turn of a group. After `decide`, `change` returns the change that the caller must write."""
 
     __slots__ = ("_granted", "_known", "_membership", "_now", "_pacing", "_roster", "_subscribed", "_written")
 
@@ -105,7 +105,7 @@ class GroupTurn:
                 self._membership.put_out(member_id)
 
     def _settle(self, now_us: int, *, may_target: bool) -> None:
-        """Update the group epoch and the target to the present members."""
+        """Update the group epoch and the target to the current members."""
         roster, group = self._roster, self._roster.group
         if not roster.members:
             if roster.targets:

@@ -78,9 +78,9 @@ class LogDirectory:
         self._checkpoint_lock = Lock()
         self._checkpointed: dict[TopicIdPartition, PartitionCheckpoint] = {}
         self._knows_checkpoint = False
-        # Partitions dropped since the last checkpoint was written, which still contains them. The renamed
-        # folder of a dropped partition stays until the next checkpoint, and no new folder of that partition
-        # is made before: a start would take the missing records for damage.
+        # Partitions dropped since the last checkpoint was written, which still contains them. The renamed folder of a
+        # dropped partition is kept until the next checkpoint is written, and no new folder is created for that
+        # partition before then. Otherwise a broker that starts would mistake the missing records for damage.
         self._given_up: set[TopicIdPartition] = set()
         self._open: dict[TopicIdPartition, PartitionLog] = {}
 

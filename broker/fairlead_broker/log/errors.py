@@ -4,7 +4,7 @@
       OffsetOutOfRange    fix the offset
       DiskFull            wait for space and append again; no batch was kept
       LogDamaged          read past the damaged range
-      LogCut              read the present end of the log; no batch was kept
+      LogCut              read the current end of the log; no batch was kept
       BadCopy             fetch again from the leader; no batch was kept
       StaleLeaderEpoch    report the highest epoch; the controller must elect above it
       LogClosed           the partition was closed, deleted or is being reopened

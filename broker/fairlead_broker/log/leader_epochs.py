@@ -98,7 +98,7 @@ class LeaderEpochs:
             self.replace(kept)
 
     def forget(self, log_end: Offset) -> None:
-        """Drop from memory the epochs that start at the log's end or later, since the disk may be full.
+        """Drop the epochs that start at the log's end or later, only from memory: the disk may be full.
 
         The next entry overwrites the dropped epochs in the file. A start before the next entry drops the
         epochs after the end. None of the dropped epochs has a record.

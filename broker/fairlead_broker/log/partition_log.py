@@ -56,7 +56,7 @@ class SyncPoint:
     """
     end_offset: Offset
     names: int
-    """Number of files created so far whose names must be durable too."""
+    """Number of files created so far. A sync must also make their directory entries durable."""
     segments: tuple[Segment, ...]
     files: tuple[File, ...]
 
@@ -273,7 +273,7 @@ class PartitionLog(ReadableLog):
     # ------------------------------------------------------------------------------------------ syncing
 
     def sync(self) -> Offset:
-        """Write out every batch up to the present end and return the synced offset.
+        """Write out every batch up to the current end and return the synced offset.
 
         The first error is `StorageFailed` for the whole directory and is never retried: the kernel may have
         dropped pages that it could not write, and a second sync would succeed without them.

@@ -36,5 +36,5 @@ class RangeDigest(msgspec.Struct, frozen=True, kw_only=True):
     """First offset of the replica's log; None if the broker has no such replica."""
     log_end_offset: Offset | None = None
     damaged_offset: Offset | None = None
-    """First damaged offset; None without damage."""
+    """First damaged offset; None if there is no damage."""
     detail: str | None = None

@@ -122,7 +122,8 @@ class ReplicaFetchResult(PeerPartition, frozen=True, kw_only=True, omit_defaults
     epoch_before: EpochBegin | None = None
     """Leader epoch of the record before the log start; None if the leader knows no such epoch."""
     data: Sequence[memoryview] = ()
-    """Whole batches. A leader may pass several pieces. A follower receives at most one, a view of the received body."""
+    """Whole batches. A leader may pass several pieces. A follower receives at most one, a memoryview of the received
+    body."""
 
     @property
     def nbytes(self) -> int:
@@ -205,7 +206,7 @@ def encode_answer(answer: ReplicaFetchAnswer) -> list[Buffer]:
 
 
 def decode_answer(body: Buffer) -> ReplicaFetchAnswer:
-    """Decode the fetch answer in a body; its data are views of the body. Raises `malformed_request`."""
+    """Decode the fetch answer in a body. Its data are memoryviews of the body. Raises `malformed_request`."""
     frames = iterate_frames(body, PARTITIONS_MAX + 1)
     head = next(frames, None)
     if head is None:

@@ -102,7 +102,7 @@ class Peers:
         brokers: Callable[[], Mapping[BrokerId, Versioned[BrokerRegistration]]],
         clock: Clock,
     ) -> None:
-        """`brokers` returns the present registrations, which contain the addresses."""
+        """`brokers` returns the current registrations, which contain the addresses."""
         self.own = own
         self._brokers = brokers
         self._clock = clock

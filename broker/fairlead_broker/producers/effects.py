@@ -1,4 +1,4 @@
-"""Effects that the producers' machine orders. `request` is the value of the event."""
+"""Effects that the producers' state machine orders. `request` is the value of the event."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Append(msgspec.Struct, Generic[R], frozen=True, gc=False):
     """Stamp the batch and append it with the next group, in the order of the effects.
 
     All ordered batches go into one append, which the log takes as a whole or not at all. The caller must pass
-    `Appended` or `AppendFailed` to the machine before it passes a batch of a second group.
+    `Appended` or `AppendFailed` to the state machine before it passes a batch of a second group.
     """
 
     request: R

@@ -1,4 +1,4 @@
-"""The machine that stores each batch of an idempotent producer once, in the order in which it was sent.
+"""The state machine that stores each batch of an idempotent producer once, in the order in which it was sent.
 
     arrived ──repeat of one of the last five──▶ answered with the first offset
        │  ──the expected sequence──▶ ordered ──Appended──▶ remembered
@@ -7,7 +7,7 @@
        │                     └───a second passed──▶ refused
        └──lower epoch, or long past──▶ refused
 
-`step` is the only method that changes state; every other method reads. A machine serves one partition in one
+`step` is the only method that changes state; every other method reads. A state machine serves one partition in one
 leader epoch. Between the order and the log's answer, a batch counts as the producer's last batch, so that
 later batches can join the same group. The state changes only with `Appended`, so a failed append leaves the
 state unchanged.
@@ -68,7 +68,7 @@ class PartitionProducers(Generic[R]):
     __slots__ = ("_fronts", "_held", "_ordered", "_ordered_keys", "_state")
 
     def __init__(self, state: ProducerState) -> None:
-        """Start with the producer state of the log; the machine owns this copy."""
+        """Start with the producer state of the log; the state machine owns this copy."""
         self._state = state
         self._held: HeldBatches[R] = HeldBatches()
         self._ordered: list[_Ordered[R]] = []

@@ -41,7 +41,7 @@ def taken_out(
     """Return the record in which a broker removes itself before it drops or distrusts bytes.
 
     The broker leaves isr, elr and leadership (protocol section 2), and its replica begins another generation,
-    so that no earlier report of the replica counts again. `directory`: the replica's present directory,
+    so that no earlier report of the replica counts again. `directory`: the replica's current directory,
     written in the same record, since the generation of a directory that the record does not name would not
     change. Returns None if isr and elr would be empty; the broker must then keep every byte.
     """

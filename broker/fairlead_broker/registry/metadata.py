@@ -108,7 +108,7 @@ class ConfigChange:
 
 @dataclass(frozen=True, slots=True)
 class DeletedTopicChange:
-    """The tombstone of a topic was written, so that the topic's folders are deleted, or was removed."""
+    """The tombstone of a topic was written, after which brokers delete the topic's folders, or it was removed."""
 
     topic_id: TopicId
     before: Versioned[DeletedTopicRecord] | None
@@ -187,7 +187,7 @@ class ClusterMetadata:
         return self._broker_configs.get(broker)
 
     def apply(self, revision: Revision, changed: Mapping[str, KeyValue | None]) -> tuple[Change, ...]:
-        """Apply all changes up to a revision: keys with their present items, None for a deleted key.
+        """Apply all changes up to a revision: keys with their current items, None for a deleted key.
 
         Raises `RecordUnreadable`; after this error the metadata is unusable.
         """

@@ -250,7 +250,7 @@ class PartitionRecord(Record, frozen=True, kw_only=True):
 
 
 def config_texts(values: Mapping[str, ConfigScalar]) -> dict[str, str]:
-    """Return configuration in the form of this release, from a record of any release."""
+    """Return configuration in this release's format, from a record of any release."""
     return {
         key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in values.items()
     }
@@ -294,7 +294,7 @@ def _gather(document: dict[str, object], entry_type: type[Entry]) -> dict[str, o
 
 
 def _spread(document: dict[str, object], entry_type: type[Entry]) -> dict[str, object]:
-    """Reverse `_gather`: known fields in the order of the type, `v` first, then unknown fields by name."""
+    """Undo `_gather`: put `v` first, then the known fields in the order of the type, then unknown fields by name."""
     unknown = cast("dict[str, object]", document.pop("unknown"))
     spread: dict[str, object] = {"v": document["v"]} if "v" in document else {}
     spread.update(document)

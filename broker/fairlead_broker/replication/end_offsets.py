@@ -1,7 +1,7 @@
 """Compute the time at which a replica had every record that the leader had at that time.
 
 The leader keeps a ring of (time, end of its log at that time). A replica had caught up at the newest of these
-times whose end is not above the replica's counted offset. A replica that counts up to the present end has
+times whose end is not above the replica's counted offset. A replica that counts up to the current end has
 caught up now, so the replicas of an idle partition stay in sync.
 """
 
@@ -37,7 +37,7 @@ class EndOffsets:
         self._end = end
 
     def note(self, now: float) -> None:
-        """Add the present end, and drop entries older than the lag time."""
+        """Add the current end, and drop entries older than the lag time."""
         entries = self._entries
         entries.append((now, self._end))
         self._next_at = now + self._step_seconds

@@ -1,11 +1,11 @@
-"""The follower's machine of one partition in one leader epoch (protocol section 4, rule 8).
+"""The follower's state machine of one partition in one leader epoch (protocol section 4, rule 8).
 
     fetching ──Diverged──▶ cutting ──Truncated──▶ fetching
              ──Fetched──▶ reconciled; appending ──CopiesAppended──▶ fetching
              ──Fetched, a loss to skip──▶ reconciled; skipping ──CopiesAppended──▶ fetching
              ──FetchOutOfRange──▶ restarting ──Restarted──▶ fetching
 
-`step` is the only method that changes state; each leader epoch has a new machine. The machine must not know
+`step` is the only method that changes state; each leader epoch has a new state machine. The state machine must not know
 sessions, other partitions of a fetch, or how bytes are checked and stored.
 """
 
@@ -65,7 +65,7 @@ class PartitionFollower:
         high_watermark: Offset,
         last_epoch: LeaderEpoch | None,
     ) -> None:
-        """Start to follow with the replica's present log. `last_epoch`: epoch of the log's last record."""
+        """Start to follow with the replica's current log. `last_epoch`: epoch of the log's last record."""
         assert log_start <= end_offset, f"the log starts at {log_start}, beyond its end {end_offset}"
         assert synced_offset <= end_offset, "nothing is synced beyond the end"
         self._broker = broker

@@ -1,4 +1,4 @@
-"""Events and effects of the follower's machine."""
+"""Events and effects of the follower's state machine."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ class Fetched:
     """High watermark of the leader, or None while the leader does not know it."""
     log_start: Offset
     nbytes: int
-    """Bytes of the batches to be appended now, or 0 without a batch."""
+    """Bytes of the batches to be appended now, or 0 if there is no batch."""
     next_offset: Offset | None = None
-    """Offset at which the leader's log continues after an accepted loss at its end, or None without such a loss."""
+    """Offset at which the leader's log continues after an accepted loss at its end, or None if there is no such
+    loss."""
     lost_epochs: Sequence[EpochStart] = ()
     """Epochs of the lost records, the oldest first, each with its start."""
 
@@ -115,7 +116,7 @@ class RestartAt:
 
 @dataclass(frozen=True, slots=True)
 class SkipTo:
-    """Continue at the offset, durably, as the leader's log does after an accepted loss.
+    """Move the log's end forward to the offset, durably, as the leader's log did when it accepted a loss.
 
     The follower then reports `CopiesAppended`. The log takes over the epochs of the lost records. With only
     the epoch of its last record, the log would appear to have diverged; as a leader, this replica would

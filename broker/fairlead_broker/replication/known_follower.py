@@ -10,7 +10,7 @@ from fairlead_broker.replication.leader_messages import FollowerReport
 class KnownFollower:
     """State of one incarnation and generation of a follower's replica, as far as reported.
 
-    Only the leader's machine changes this state. Within one incarnation, generation and leader epoch a
+    Only the leader's state machine changes this state. Within one incarnation, generation and leader epoch a
     reconciled follower only appends, so a late or repeated report never lowers an offset.
     """
 

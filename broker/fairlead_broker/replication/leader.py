@@ -1,16 +1,16 @@
 """The leader's state machine of one partition in one leader epoch (protocol section 4).
 
     high watermark:  unknown ──reaches the epoch's start──▶ known ──▶ only upwards
-    durability:      replicated ──controller──▶ syncing ──this machine──▶ synced
+    durability:      replicated ──controller──▶ syncing ──this module──▶ synced
     write:           none ──WriteRecord──▶ in flight ──stored or refused──▶ none
                                                └──unknown──▶ in doubt until a record with a higher revision
 
 `PartitionLeader.step` is the only method that changes state; every other public name reads. Each leader epoch
-has a new machine. The machine computes the committed offset of the partition, and decides which successor of
-the partition record is written next: joins, shrinks, `synced`, the leader's resignation. One write is in
-flight at a time, and every proposed broker belongs to the maximal isr from the order to write on.
+has a new state machine. The state machine computes the committed offset of the partition, and decides which successor
+of the partition record is written next: joins, shrinks, `synced`, the leader's resignation. One write is in flight at a
+time, and every proposed broker belongs to the maximal isr from the order to write on.
 
-The leader replica of `runtime` and the simulator call this machine. One file because offsets and membership
+The leader replica of `runtime` and the simulator call this state machine. One file because offsets and membership
 share all state, and a rule of one part is correct only together with the rules of the other part.
 """
 
@@ -107,7 +107,7 @@ class PartitionLeader:
         now: float,
         lag_seconds: float,
     ) -> None:
-        """Start the leader epoch with the leader's present log.
+        """Start the leader epoch with the leader's current log.
 
         `record` names this broker with `broker_epoch` as the leader; `revision` is the mod revision of the
         record. `progress` holds the ends of the leader's own log; the epoch starts at its end offset.
@@ -153,7 +153,7 @@ class PartitionLeader:
 
     @property
     def leader_epoch(self) -> LeaderEpoch:
-        """Epoch in which this machine leads."""
+        """Leader epoch of this state machine."""
         return self._record.leader_epoch
 
     @property

@@ -1,6 +1,6 @@
-"""Events and effects of the leader's machine.
+"""Events and effects of the leader's state machine.
 
-`now` is monotonic time in seconds, of the same clock in every event of one machine. `leader`, its callers in
+`now` is monotonic time in seconds, of the same clock in every event of one state machine. `leader`, its callers in
 `runtime` and the simulator use these messages.
 """
 
@@ -126,7 +126,7 @@ class BrokersChanged:
 
 @dataclass(frozen=True, slots=True)
 class WriteAnswered:
-    """The `WriteRecord` that named this revision has an outcome."""
+    """The `WriteRecord` with this revision was stored, was refused, or has an unknown outcome."""
 
     revision: Revision
     outcome: WriteOutcome
@@ -136,7 +136,7 @@ class WriteAnswered:
 
 @dataclass(frozen=True, slots=True)
 class TimePassed:
-    """Half the lag time or a second has passed: the machine needs this event at least that often."""
+    """Half the lag time or a second has passed: the state machine needs this event at least that often."""
 
     now: float
 
@@ -182,7 +182,7 @@ LeaderEvent: TypeAlias = (
 class AdvanceHighWatermark:
     """Acknowledge and serve every record below the offset.
 
-    The machine orders this effect only after the bytes below the offset count on every member of the maximal
+    The state machine orders this effect only after the bytes below the offset count on every member of the maximal
     isr, so the caller may answer at once. Offsets of successive effects grow.
     """
 
@@ -194,9 +194,9 @@ class WriteRecord:
     """Write a successor of the partition record by compare-and-set.
 
     The write compares the partition's mod revision with `revision`, the create revision of the own broker key
-    with the broker epoch under which the machine was made, and the mod revision of each added broker's key.
+    with the broker epoch under which the state machine was made, and the mod revision of each added broker's key.
     The caller answers with `WriteAnswered`, exactly once; until then, or until another record arrives, the
-    machine orders no other write.
+    state machine orders no other write.
     """
 
     revision: Revision

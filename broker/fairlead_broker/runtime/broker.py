@@ -183,7 +183,7 @@ class Broker:
 
     @property
     def broker_epoch(self) -> BrokerEpoch:
-        """Epoch of the broker's present incarnation."""
+        """Epoch of the broker's current incarnation."""
         return self.entry.incarnation.epoch
 
     def brokers(self) -> list[BrokerDescription]:

@@ -25,7 +25,7 @@ class Following:
 
 
 class Roles:
-    """Roles that partition records give to this broker in its present incarnation."""
+    """Roles that partition records give to this broker in its current incarnation."""
 
     def __init__(self, incarnation: Incarnation, directory: str) -> None:
         """`directory`: id of the data directory."""
@@ -45,7 +45,10 @@ class Roles:
         )
 
     def following(self, record: PartitionRecord) -> Following | None:
-        """Return this broker's follower role; None without a leader, or if any incarnation of this broker leads."""
+        """Return this broker's follower role.
+
+        The result is None if the partition has no leader, or if the leader is this broker in any incarnation.
+        """
         replica = self.own_replica(record)
         if replica is None or record.leader is None or record.leader.broker == self._incarnation.broker:
             return None

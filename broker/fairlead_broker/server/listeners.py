@@ -1,7 +1,8 @@
 """The three listeners of a broker, and the order in which they open and close.
 
 `wiring` calls `bind`, `start_ops` before recovery, `start_data` and `start_peer` after recovery, `end_bodies` before
-the broker answers its waiting calls, and `stop` after the broker has answered them. Must not know any single call.
+the broker answers its waiting calls, and `stop` after the broker has answered them. Must not depend on any particular
+call.
 """
 
 from __future__ import annotations

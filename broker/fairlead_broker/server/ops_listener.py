@@ -51,7 +51,7 @@ class OpsListener:
         while not self._server.started:
             if self._serving.done():
                 await self._serving
-            await asyncio.sleep(0)  # noqa: TID251 - uvicorn reports its start by a flag only
+            await asyncio.sleep(0)  # noqa: TID251 - uvicorn reports its start only through a flag
 
     async def stop(self) -> None:
         """Stop accepting connections and close; running requests have one second to finish."""

@@ -1,7 +1,7 @@
 """Base of the blocking clients: an async client behind blocking calls.
 
 `blocking` and `in_loop` turn methods of the async client into blocking calls with the same arguments and docstrings, so
-that nothing is written twice. Must not know any single client.
+that nothing is written twice. Must not depend on any particular client.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Facade(Generic[C]):
         self._client = client
         self._thread = LoopThread(f"fairlead {type(client).__name__.lower()}")
         self._closing = threading.Lock()
-        """Lock of the call that closes or aborts; no call waits for the lock."""
+        """Lock held by the call that closes or aborts; no call waits for the lock."""
 
     def start(self) -> Self:
         """Open the connections; `with` calls it. Raises `SettingError` while the client is open."""
@@ -76,7 +76,7 @@ class Facade(Generic[C]):
     def _end(self, leave: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Close the client and stop its thread; return at once while another call does so."""
         if not self._closing.acquire(blocking=False):
-            # Stopping the thread now would interrupt the closing call, and waiting for that call could be a deadlock.
+            # Stopping the thread now would interrupt the closing call, and waiting for that call could deadlock.
             return
         try:
             if self._thread.running:
@@ -116,7 +116,7 @@ def blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> M
     @wraps(method)
     def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
         facade: Facade[Any] = self
-        return facade._thread.run(method(facade._client, *args, **kwargs))  # noqa: SLF001 - a method of it
+        return facade._thread.run(method(facade._client, *args, **kwargs))  # noqa: SLF001 - a method of the class
 
     return cast("Method[P, T]", call)
 
@@ -130,9 +130,9 @@ def in_loop(method: Callable[Concatenate[Any, P], T]) -> Method[P, T]:
 
         async def run() -> T:
             """Call the method between two steps of the client."""
-            return method(facade._client, *args, **kwargs)  # noqa: SLF001 - a method of it
+            return method(facade._client, *args, **kwargs)  # noqa: SLF001 - a method of the class
 
-        return facade._thread.run(run())  # noqa: SLF001 - a method of it
+        return facade._thread.run(run())  # noqa: SLF001 - a method of the class
 
     return cast("Method[P, T]", call)
 

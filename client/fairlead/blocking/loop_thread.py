@@ -80,7 +80,7 @@ class LoopThread:
                 raise
             raise _not_open(self._name) from error
         except BaseException:
-            # The reason is an interrupt or the timeout; a coroutine that has already ended is not cancelled.
+            # The wait was interrupted or timed out. If the coroutine has already ended, `cancel` has no effect.
             future.cancel()
             raise
 

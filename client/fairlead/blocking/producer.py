@@ -38,7 +38,7 @@ class Delivery:
         self._producer = producer
         self._inner: AsyncDelivery | None = None
         self.error: Exception | None = None
-        """Error because of which the record cannot be sent; None without an error."""
+        """Error because of which the record cannot be sent; None if there is no error."""
         self.is_seen = False
         """Whether the error was raised to a caller."""
 
@@ -208,7 +208,7 @@ class Producer(Facade[AsyncProducer]):
             delivery, record = queued.popleft()
             try:
                 delivery.sent(await send(*record))
-            except Exception as error:  # noqa: BLE001 - a record of a wrong type as well: its delivery raises it
+            except Exception as error:  # noqa: BLE001 - the delivery raises the error
                 delivery.failed(error)
                 self._failures.append(delivery)
 

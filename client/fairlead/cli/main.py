@@ -234,7 +234,7 @@ def run_command(arguments: Sequence[str]) -> int:
         # The cause may be a full disk behind standard output: a stack trace would not help the user.
         typer.echo(f"error: {error}", err=True)
         code = ExitCode.FAILED
-    except BaseException:  # noqa: BLE001 - the process ends here, whatever it was
+    except BaseException:  # noqa: BLE001 - the process ends here after any error
         traceback.print_exc()
     if isinstance(code, str):
         typer.echo(code, err=True)

@@ -64,7 +64,7 @@ def _print_table(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None
 
 
 def print_config(config: Mapping[str, ConfigEntry]) -> None:
-    """Print settings with their values and sources, by name."""
+    """Print settings with their values and sources, sorted by name."""
     rows = [(key, entry.value, entry.source) for key, entry in sorted(config.items())]
     print_rows(["SETTING", "VALUE", "SOURCE"], rows)
 

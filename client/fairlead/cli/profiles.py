@@ -90,7 +90,7 @@ def profiles_file() -> Path:
 
 
 def apply_profile() -> None:
-    """Set the variable of the cluster's addresses from the profile, unless the variable is set.
+    """Set the environment variable with the cluster's addresses from the profile, unless it is already set.
 
     The profile is that of `FAIRLEAD_PROFILE`, or else the current profile. Raises `ProfilesUnreadable`, also for an
     unknown name.

@@ -137,7 +137,7 @@ class Transport:
     async def send(self, call: Call, broker: str) -> Answer:
         """Send a call once to a broker, which must answer it without forwarding.
 
-        Raises `UnreachableError` without an answer, and the typed `ClusterError` for a problem.
+        Raises `UnreachableError` if there is no answer, and the typed `ClusterError` for a problem.
         """
         return await self._send(call, broker, {Header.FORWARD: FORWARD_NEVER, **call.headers})
 
@@ -193,7 +193,7 @@ class Transport:
                     if isinstance(error, UnreachableError):
                         await self._look_at(error)
                     raise
-            await asyncio.sleep(pause)  # noqa: TID251 - the pause before a retry, at the edge
+            await asyncio.sleep(pause)  # noqa: TID251 - the pause before a retry
 
     async def _look_at(self, error: UnreachableError) -> None:
         """Add to an error a description of the listeners at addresses without a clear answer."""
@@ -213,7 +213,7 @@ class Transport:
         return self.settings.backoff.seconds(attempts, clock.chance(), advice)
 
     async def send_to_any(self, call: Call) -> Answer:
-        """Send a call to each address once until one answers, starting with the address of the last answer.
+        """Send a call to each address once until one answers, starting with the address that answered last.
 
         A broker forwards calls for the controller. After a retryable refusal the next call starts with another address:
         a broker that is cut off from the others refuses until it is connected again.
@@ -240,7 +240,7 @@ class Transport:
         raise UnreachableError(call.subject, failures, sent=sent)
 
     async def second_opinion(self, call: Call, first: str) -> Answer | None:
-        """Send a call to a broker other than `first`, in rotation; return None without a timely, successful answer."""
+        """Send a call to a broker other than `first`, in rotation; return None unless it succeeds in time."""
         others = [broker for broker in self._addresses if broker != first and not self._is_silent(broker)]
         if not others:
             return None

@@ -1,6 +1,6 @@
 """Error classes by kind, and the errors that are raised without the cluster.
 
-The package docstring has the whole tree. Used by every room of the client; must not know any single code.
+The package docstring has the whole tree. Used by every room of the client; must not depend on any particular code.
 """
 
 from __future__ import annotations

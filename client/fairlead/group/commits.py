@@ -168,7 +168,7 @@ class OffsetCommitter:
             if isinstance(error, StaleMemberEpochError):
                 await self._until_heard(deadline)
             if pause:
-                await asyncio.sleep(pause)  # noqa: TID251 - the pause before a retry, at the edge
+                await asyncio.sleep(pause)  # noqa: TID251 - the pause before a retry
         if lost is not None:
             raise lost
 

@@ -195,7 +195,7 @@ class GroupPartitions:
                 attempts += 1
                 _LOG.warning("%s Retrying the start of %d partitions.", error, len(action.partitions))
                 pause = self._backoff.seconds(attempts, clock.chance())
-                await asyncio.sleep(pause)  # noqa: TID251 - the pause before a retry, at the edge
+                await asyncio.sleep(pause)  # noqa: TID251 - the pause before a retry
             else:
                 return found if self._is_current(action) else None
         return None
@@ -278,7 +278,7 @@ class GroupPartitions:
             failure = RuntimeError(message)
             failure.__cause__ = error
             self._failed(failure)
-        except Exception as error:  # noqa: BLE001 - the caller's own code: the next read raises it
+        except Exception as error:  # noqa: BLE001 - the caller's callback; the next read raises its error
             self._failed(error)
 
     def _name_of(self, callback: RebalanceCallback) -> str:

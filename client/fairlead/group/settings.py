@@ -153,7 +153,7 @@ def group_settings_of(
     on_assigned: RebalanceCallback | None,
     on_revoked: RebalanceCallback | None,
 ) -> GroupSettings | None:
-    """Return the group settings from a consumer's arguments; None without a group."""
+    """Return the group settings from a consumer's arguments; None if there is no group."""
     if group is None:
         if topics is not None or pattern is not None:
             raise SettingError("group", None, "a name with topics or pattern; without a group use assign")

@@ -191,7 +191,7 @@ class Accumulator:
         queue.closed.insert(place, batch)
 
     def cut(self, batch: PendingBatch, limit_bytes: int) -> bool:
-        """Requeue a batch that is too large for its topic in pieces; return False if no piece could fit."""
+        """Split a batch that is too large for its topic, and requeue the pieces; return False if no piece could fit."""
         encoded_bytes = 0 if batch.encoded is None else batch.encoded.nbytes
         fitting = fitting_bytes(batch.nbytes, encoded_bytes, limit_bytes)
         if fitting is None or batch.record_count == 1:
@@ -304,7 +304,7 @@ class Accumulator:
                 yield ready_at
 
     def encodable(self) -> PendingBatch | None:
-        """Return a closed batch to encode while earlier batches of its partition are in flight; None without one."""
+        """Return a closed batch to encode while earlier batches of its partition are in flight, or None."""
         for queue in self._active:
             if queue.closed and queue.in_flight:
                 first = queue.closed[0]

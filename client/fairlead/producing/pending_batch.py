@@ -120,7 +120,8 @@ class PendingBatch:
         """Whether all earlier batches had their outcomes when this batch was last sent."""
         self.side_effect = SideEffect.NONE
         self.doubt: object = None
-        """Token shared by the pieces of a batch one of whose attempts may be stored; None without such an attempt."""
+        """Token shared by the pieces of a batch one of whose attempts may be stored; None if there is no such
+        attempt."""
         self.last_error: FairleadError | None = None
         self.stamp: ProducerStamp | None = None
         self.encoded: EncodedBatch | None = None
@@ -198,8 +199,8 @@ class PendingBatch:
             piece.created_at, piece.last_error = self.created_at, self.last_error
             piece.side_effect, piece.doubt = self.side_effect, self.doubt
             # The slices of a table are together larger than the table, but only the reserved room is freed.
-            piece._room_bytes = min(piece.nbytes, room_bytes)  # noqa: SLF001 - one of its own kind
-            room_bytes -= piece._room_bytes  # noqa: SLF001 - as above
+            piece._room_bytes = min(piece.nbytes, room_bytes)  # noqa: SLF001 - an object of the same class
+            room_bytes -= piece._room_bytes  # noqa: SLF001 - an object of the same class
             if self.stamp is not None:
                 at = advanced(self.stamp.base_sequence, sequence)
                 piece.stamp = replace(self.stamp, base_sequence=at)
@@ -337,7 +338,7 @@ class RecordsBatch(PendingBatch):
         if self.headers:
             found = ((index, self.headers.get(index)) for index in range(start, stop))
             piece.headers = {index - start: headers for index, headers in found if headers}
-        piece.nbytes = piece._weight()  # noqa: SLF001 - one of its own kind
+        piece.nbytes = piece._weight()  # noqa: SLF001 - an object of the same class
         return piece
 
     def _weight(self) -> int:
@@ -558,7 +559,7 @@ class PartitionQueue:
         self._numbers = 0
 
     def next_number(self) -> int:
-        """Return the number of a new batch."""
+        """Return the next batch number."""
         self._numbers += 1
         return self._numbers
 

@@ -383,7 +383,7 @@ class Sender:
         """Encode batches that wait for requests in flight, until the sender is woken."""
         while not self._awake.is_set() and (batch := self._accumulator.encodable()) is not None:
             await self._encode(batch)
-            await asyncio.sleep(0)  # noqa: TID251 - yields to answers between two batches, waits for nothing
+            await asyncio.sleep(0)  # noqa: TID251 - lets answers be handled between two batches, without a delay
 
     def _settle(self, batch: PendingBatch, outcome: Acknowledgement | FairleadError) -> bool:
         """Acknowledge, retry or fail a batch; return whether the metadata should be refreshed."""
@@ -491,7 +491,7 @@ class Sender:
         """Keep the batches waiting after a retryable error; fail them after any other error."""
         if isinstance(error, UnreachableError) or (isinstance(error, ClusterError) and error.retryable):
             self._identity_error = error
-            await asyncio.sleep(self._backoff.seconds(1, clock.chance()))  # noqa: TID251 - before the next attempt
+            await asyncio.sleep(self._backoff.seconds(1, clock.chance()))  # noqa: TID251 - the pause before a retry
             return
         for batch in self._accumulator.take_unidentified():
             self._drop(batch, error)

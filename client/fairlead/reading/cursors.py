@@ -216,7 +216,7 @@ class Prefetch:
         ]
 
     def next_deadline(self, now: float) -> float | None:
-        """Return the time at which the next back-off of a cursor ends; None without one."""
+        """Return the time at which the next back-off of a cursor ends; None if there is none."""
         waiting = (
             cursor.retry_at for cursor in self.cursors.values() if cursor.retry_at > now and cursor.is_read
         )
@@ -273,7 +273,7 @@ class Prefetch:
             cursor.error = error
 
     def take(self, wanted: Callable[[Cursor], bool]) -> Fetched | None:
-        """Remove and return the oldest entry of a wanted partition; None without one."""
+        """Remove and return the oldest entry of a requested partition; None if there is none."""
         for index, fetched in enumerate(self._buffer):
             if wanted(fetched.cursor):
                 del self._buffer[index]
@@ -281,7 +281,7 @@ class Prefetch:
         return None
 
     def make_room(self) -> bool:
-        """Drop buffered entries if unwanted partitions fill the buffer and a wanted partition needs room.
+        """Drop buffered entries if unwanted partitions fill the buffer and a requested partition needs room.
 
         Dropped entries are fetched again when their partition is wanted. Entries of a partition with a fetch in flight
         stay, because the answer continues them.

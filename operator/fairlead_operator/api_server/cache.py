@@ -1,4 +1,4 @@
-"""Cache of the operator's objects, fed by watches, own writes and lists.
+"""Cache of the operator's objects, fed by watches, by the operator's writes and by lists.
 
 The answer to a write may arrive before the watch reports the write, and the watch may report older states later: the
 larger resourceVersion wins, since the server numbers the changes of one kind in order. Implements `ports.ObjectCache`.

@@ -119,7 +119,7 @@ class Requests:
                 if not refused.try_again or clock() + wait >= until:
                     raise error from refused.__cause__
             pause = min(pause * 2, PAUSE_SECONDS_MAX)
-            await asyncio.sleep(wait)  # noqa: TID251 - the server asked for the pause, or needs one
+            await asyncio.sleep(wait)  # noqa: TID251 - a pause before the next attempt
 
     async def close(self) -> None:
         """Close the connections."""
@@ -361,7 +361,7 @@ class ApiClient:
         return await self._write(kind, request)
 
     async def replace(self, ref: ObjectRef, manifest: Manifest) -> Manifest:
-        """Replace the object if its `resourceVersion` is current. Raises `Conflict` if it is not."""
+        """Replace the object. Raises `Conflict` if its `resourceVersion` is outdated."""
         request = Request(
             "PUT",
             path_of(ref),
@@ -472,7 +472,7 @@ def reference_to(manifest: Manifest) -> ObjectRef:
 
 
 def _known_kinds() -> dict[tuple[str, str], Kind]:
-    from fairlead_operator import naming  # noqa: PLC0415 - read as a table, once
+    from fairlead_operator import naming  # noqa: PLC0415 - the module is read as a table of kinds
 
     return {
         (value.api_version, value.kind): value for value in vars(naming).values() if isinstance(value, Kind)
@@ -489,7 +489,7 @@ def _version(manifest: Manifest) -> str:
 def _refuse_foreign(ref: ObjectRef, manifest: Manifest, live: Manifest) -> None:
     """Raise `Conflict` if the live object has another owner; an object without an owner is adopted.
 
-    A manifest without an owner accepts any object, since it may remove the present owner.
+    A manifest without an owner accepts any object, since it may remove the current owner.
     """
     ours = {owner["uid"] for owner in manifest["metadata"].get("ownerReferences", [])}
     if not ours:

@@ -44,7 +44,7 @@ class LeaseCalls(Protocol):
         ...
 
     async def replace(self, ref: ObjectRef, manifest: Manifest) -> Manifest:
-        """Replace the Lease if its `resourceVersion` is current. Raises `Conflict` if it is not."""
+        """Replace the Lease. Raises `Conflict` if its `resourceVersion` is outdated."""
         ...
 
 
@@ -78,8 +78,8 @@ class Leadership:
 
     async def wait_until_lost(self) -> None:
         """Wait until this process may no longer act."""
-        while (left := self.seconds_left()) > 0:  # noqa: ASYNC110 - only time ends it; a renewal moves the end
-            await asyncio.sleep(left)  # noqa: TID251 - the same
+        while (left := self.seconds_left()) > 0:  # noqa: ASYNC110 - no event marks the end, and a renewal delays it
+            await asyncio.sleep(left)  # noqa: TID251 - the time until the lease may have ended
 
     async def run(self) -> None:
         """Take part in the election until cancelled; then release the Lease."""
@@ -92,7 +92,7 @@ class Leadership:
                     self._log.warning("lease not reached", error=str(error), leads=self.leads)
                 self._show()
                 pause = min(RENEW_SECONDS, self.seconds_left() / 2) if self.leads else LOOK_SECONDS
-                await asyncio.sleep(pause)  # noqa: TID251 - the rhythm of renewals
+                await asyncio.sleep(pause)  # noqa: TID251 - the interval of renewals
         finally:
             await self._give_back()
 

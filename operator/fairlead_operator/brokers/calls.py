@@ -75,7 +75,7 @@ class BrokerCalls:
         self._open: dict[tuple[str, str], dict[tuple[str, ...], _Open]] = {}
 
     async def admin(self, cluster: dict[str, Any]) -> Admin:
-        """Return the open client of a Cluster, given as its manifest, for its present broker addresses."""
+        """Return the open client of a Cluster, given as its manifest, for its current broker addresses."""
         return await self.admin_of(
             cluster["metadata"]["namespace"], cluster["metadata"]["name"], brokers_of(cluster)
         )

@@ -1,4 +1,4 @@
-"""Plan of a whole Cluster: the wanted objects and the actions, from the observed state.
+"""Plan of a whole Cluster: the desired objects and the actions, from the observed state.
 
 Each part of the plan has its own module and does not block another part. A blocked roll blocks neither configuration
 nor disks, and brokers that do not answer block no change that needs only Kubernetes. Called by `reconcile/`, which

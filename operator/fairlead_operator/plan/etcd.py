@@ -255,7 +255,7 @@ def _restart(view: EtcdView) -> Step | None:
 
 
 def _why_restart(view: EtcdView, ordinal: int) -> str:
-    """Return the reason to restart a pod now; empty without a reason."""
+    """Return the reason to restart a pod now; empty if there is no reason."""
     pod = view.observed.pods[ordinal]
     if view.all_healthy and (pod.restart or view.outdated(pod)):
         return pod.restart or TEMPLATE_CHANGED
@@ -270,7 +270,7 @@ def _disarm(view: EtcdView) -> Step | None:
 
 
 def _clear(view: EtcdView, ordinal: int, claim: EtcdClaim) -> Step:
-    """Delete the volume of a removed member for a new member; never a volume with the data of a present member."""
+    """Delete the volume of a removed member for a new member; never a volume with the data of a current member."""
     if view.is_counted(claim):
         return ()
     return _throw_away(view, ordinal, "its data belongs to a member that was removed from etcd")

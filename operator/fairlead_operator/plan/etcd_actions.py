@@ -117,6 +117,6 @@ class EtcdPlan:
     requeue_seconds: float | None
     """Seconds until the next pass without a change of an object; None for the usual interval."""
     changes: str = ""
-    """Description of the change in progress; empty without one."""
+    """Description of the change in progress; empty if there is none."""
     restart: EtcdRestart | None = None
-    """The restart in progress; None without one."""
+    """The restart in progress; None if there is none."""

@@ -68,7 +68,7 @@ def _verdict(view: EtcdView) -> EtcdVerdict:
 
 
 def etcd_changes(view: EtcdView) -> str:
-    """Return a description of the change in progress, from its first step to its last; empty without a change."""
+    """Return a description of the change in progress, from its first step to its last; empty if there is no change."""
     if not view.formed:
         return ""
     if view.knows_members and view.unfinished:

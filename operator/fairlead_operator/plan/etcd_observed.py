@@ -83,13 +83,13 @@ class EtcdPod:
     state: str = ""
     pod_spec_hash: str = ""
     restart: str = ""
-    """Reason of a requested restart; empty without a request."""
+    """Reason for a requested restart; empty if there is no request."""
     empty_volume: bool = False
     """Whether an annotation asks to delete the pod's volume."""
     created: str = ""
     """Creation time in Kubernetes' format, which sorts as text."""
     quota_bytes: int = 0
-    """Store quota of this pod in bytes; 0 without one."""
+    """Store quota of this pod in bytes; 0 if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +128,10 @@ class ObservedEtcd:
     pods: Mapping[int, EtcdPod] = field(default_factory=dict)
     claims: Mapping[int, EtcdClaim] = field(default_factory=dict)
     members: tuple[EtcdMember, ...] | None = None
-    """Members that a majority confirms; None without a majority."""
+    """Members that a majority confirms; None if there is no majority."""
     answers: Mapping[int, EtcdStatus] = field(default_factory=dict)
     """Status of each member that answered."""
     restart: EtcdRestart | None = None
     """Last restart that the operator ordered, kept until the member has been seen healthy again."""
     refused: str = ""
-    """Message with which the API server refuses a missing pod; empty without a refusal."""
+    """Message with which the API server refuses a missing pod; empty if there is no refusal."""

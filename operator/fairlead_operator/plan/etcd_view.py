@@ -22,7 +22,7 @@ from fairlead_operator.render.etcd import quota_of
 ROOM: Final = 0.9
 """Share of the quota below which a store, with one more request, counts as having space."""
 REQUEST_BYTES_MAX: Final = 2 << 20
-"""Free space below which a store may have refused a request; a request has at most 1.5 MiB."""
+"""Free space below which a store may have refused a request; etcd accepts requests of up to 1.5 MiB."""
 
 TEMPLATE_CHANGED: Final = "its template changed"
 VOLUME_GROWN: Final = "its volume has grown"
@@ -42,11 +42,11 @@ class EtcdWish:
 
     replicas: int
     pod_spec_hash: str
-    """Fingerprint of the wanted pods."""
+    """Fingerprint of the desired pods."""
     places: tuple[EtcdPlace, ...]
     """Places by ordinal, at least one for each possible member."""
     volume_bytes: int = 0
-    """Wanted size of the volumes in bytes; 0 when irrelevant."""
+    """Desired size of the volumes in bytes; 0 when irrelevant."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class EtcdView:
 
     @cached_property
     def strangers(self) -> tuple[EtcdMember, ...]:
-        """Members without a pod of the operator: a user added them, and the operator does not change them."""
+        """Members without a pod created by the operator: a user added them, and the operator does not change them."""
         placed = {member.member_id for member in self.members.values()}
         return tuple(each for each in self.observed.members or () if each.member_id not in placed)
 
@@ -103,7 +103,7 @@ class EtcdView:
 
     @cached_property
     def leader_id(self) -> int:
-        """The id of the leader that most members follow; 0 without a leader."""
+        """The id of the leader that most members follow; 0 if there is no leader."""
         followed = Counter(answer.leader_id for answer in self.observed.answers.values() if answer.leader_id)
         return min(followed, key=lambda leader: (-followed[leader], leader), default=0)
 
@@ -128,7 +128,7 @@ class EtcdView:
 
     @property
     def all_healthy(self) -> bool:
-        """Whether the members are exactly the wanted ones, and all of them are healthy voters."""
+        """Whether the members are exactly the desired ones, and all of them are healthy voters."""
         return self.formed and self.knows_members and not self.unfinished and self.members_healthy
 
     @property
@@ -138,7 +138,7 @@ class EtcdView:
 
     @property
     def all_healthy_but_full(self) -> bool:
-        """Whether the members are exactly the wanted ones and healthy except for full stores."""
+        """Whether the members are exactly the desired ones and healthy except for full stores."""
         if not self.formed or not self.knows_members or self.unfinished:
             return False
         return all(self.runs(each) and self.observed.answers[each].healthy_but_full for each in self.members)
@@ -164,7 +164,7 @@ class EtcdView:
 
     @cached_property
     def restarts_due(self) -> Mapping[int, str]:
-        """The reason of every pending restart by ordinal, including restarts that must wait."""
+        """The reason for every pending restart by ordinal, including restarts that must wait."""
         due = dict[int, str]()
         for ordinal, pod in sorted(self.observed.pods.items()):
             if pod.deleting:
@@ -195,7 +195,7 @@ class EtcdView:
 
     @property
     def unfinished(self) -> bool:
-        """Whether the members differ from the wanted ones."""
+        """Whether the members differ from the desired ones."""
         if not self.formed:
             return True
         changes = (self.joining, self.missing, self.surplus)
@@ -203,7 +203,7 @@ class EtcdView:
 
     @property
     def up_to_date(self) -> bool:
-        """Whether the StatefulSet and all its pods have the wanted template."""
+        """Whether the StatefulSet and all its pods have the desired template."""
         live = "" if self.live is None else self.live.pod_spec_hash
         hashes = {live, *(pod.pod_spec_hash for pod in self.observed.pods.values())}
         return hashes == {self.wish.pod_spec_hash}
@@ -222,7 +222,7 @@ class EtcdView:
         return self.members[ordinal].member_id == self.leader_id
 
     def is_counted(self, claim: EtcdClaim) -> bool:
-        """Return whether the data of a claim belongs to a present member."""
+        """Return whether the data of a claim belongs to a current member."""
         return claim.member_id in {member.hex_id for member in self.observed.members or ()}
 
     def others_carry(self, ordinal: int) -> bool:
@@ -241,7 +241,7 @@ class EtcdView:
         return self.knows_members and not self.is_counted(claim)
 
     def outdated(self, pod: EtcdPod) -> bool:
-        """Return whether a pod differs from the wanted template and would get it if deleted now."""
+        """Return whether a pod differs from the desired template and would get it if deleted now."""
         live = self.live
         settled = live is not None and live.settled and live.pod_spec_hash == self.wish.pod_spec_hash
         return settled and pod.pod_spec_hash != self.wish.pod_spec_hash

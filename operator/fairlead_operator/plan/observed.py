@@ -72,7 +72,7 @@ class ObservedPod:
     pod_spec_hash: str = ""
     config_hash: str = ""
     restart_asked: str | None = None
-    """Value of the restart annotation; None without it."""
+    """Value of the restart annotation; None if there is none."""
     new_disk_asked: bool = False
     stuck: str | None = None
     """Why the pod will not become ready without a change; None if it may."""
@@ -153,7 +153,7 @@ class Observed:
     """StatefulSets of pools."""
     etcd_set: ObservedSet | None = None
     etcd_image: str = ""
-    """Image of etcd's newest pod; empty without pods."""
+    """Image of etcd's newest pod; empty if there are no pods."""
     claims: tuple[ObservedClaim, ...] = ()
     """Claims of brokers and of etcd."""
     services: tuple[Manifest, ...] = ()
@@ -294,7 +294,7 @@ def _is_numbered(name: str, pool: str, index: str) -> bool:
 
 
 def newest_image(pods: Iterable[Object]) -> str:
-    """Return the image of the newest pod; empty without pods."""
+    """Return the image of the newest pod; empty if there are no pods."""
     newest = max(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")), default=None)
     return "" if newest is None else _image(newest.get("spec") or {})
 

@@ -1,4 +1,4 @@
-"""Rolling restart: which broker is restarted next and why, from the present state of the cluster.
+"""Rolling restart: which broker is restarted next and why, from the current state of the cluster.
 
 The fingerprints of a pod show whether it is outdated, so that an interrupted roll continues, and no pod is restarted
 twice. The order is: pods that cannot start anyway, then pods that are not ready, then one ready pod at a time, the
@@ -34,7 +34,7 @@ class RollInput:
     pods: tuple[ObservedPod, ...]
     claims: Mapping[int, ObservedClaim]
     wanted: Mapping[str, Wanted]
-    """Wanted fingerprints by pool."""
+    """Desired fingerprints by pool."""
     settled: frozenset[str]
     """Pools whose StatefulSet has the newest template and whose controller has seen it. A pod that is deleted earlier
     is recreated from the old template and would be restarted twice."""
@@ -170,7 +170,7 @@ def _may_go_at_once(pod: ObservedPod, pods: list[ObservedPod], given: RollInput)
 
 
 def _what_is_missing(given: RollInput, pods: list[ObservedPod], stuck: Mapping[int, str]) -> Hindrance | None:
-    """Return what hinders the restart of a ready broker; None without a hindrance."""
+    """Return what hinders the restart of a ready broker; None if there is no hindrance."""
     if given.answer is None:
         return Hindrance("BrokersUnreachable", "no broker answers, so no restart can be permitted")
     if stuck:

@@ -1,6 +1,6 @@
 """Status of a Cluster, from the observed state, the plan and its outcomes.
 
-The same facts give exactly the same status: times are copied from the present status, so that an unchanged Cluster
+The same facts give exactly the same status: times are copied from the current status, so that an unchanged Cluster
 causes no write. The catalogue of conditions has their reasons and messages.
 """
 
@@ -62,9 +62,9 @@ class Facts:
     etcd: EtcdStatus | None = None
     etcd_condition: Condition | None = None
     etcd_refused: str = ""
-    """Message with which the API server refuses a pod of etcd; empty without a refusal."""
+    """Message with which the API server refuses a pod of etcd; empty if there is no refusal."""
     etcd_changes: str = ""
-    """Description of the change of etcd in progress; empty without one."""
+    """Description of the change of etcd in progress; empty if there is none."""
 
     @property
     def now(self) -> datetime:

@@ -106,7 +106,7 @@ class TopicPlan:
     """Reasons why the topic cannot match its spec, the most severe first."""
     warnings: tuple[Finding, ...] = ()
     progress: MoveProgress | None = None
-    """Progress of the moves; None while every partition has the wanted number of replicas."""
+    """Progress of the moves; None while every partition has the desired number of replicas."""
 
 
 def plan_topic(wanted: WantedTopic, live: LiveTopics, desired_brokers: int) -> TopicPlan:

@@ -21,7 +21,7 @@ class Claim:
     created: str
     """`metadata.creationTimestamp`: RFC 3339 in UTC, which sorts as text."""
     held_id: str | None
-    """Topic id in the status of a Topic that owns, or owned, the topic; None without one."""
+    """Topic id in the status of a Topic that owns, or owned, the topic; None if there is none."""
     deleting: bool = False
 
     def __str__(self) -> str:
@@ -30,7 +30,7 @@ class Claim:
 
 
 def winner(claims: Iterable[Claim]) -> Claim | None:
-    """Return the Topic that owns the topic; None without claims.
+    """Return the Topic that owns the topic; None if there are no claims.
 
     A Topic in deletion no longer owns the topic, and the next Topic takes it over.
     """

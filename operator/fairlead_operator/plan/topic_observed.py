@@ -1,6 +1,6 @@
 """Topics as the brokers report them and as Topic resources ask for them: the two sides that `topic` compares.
 
-`brokers` makes the live values from one listing of a whole cluster, and `reconcile` the wanted values from the
+`brokers` makes the live values from one listing of a whole cluster, and `reconcile` the desired values from the
 resource. The module must not know how either was read.
 """
 

@@ -28,7 +28,7 @@ class Outcome:
     warnings: tuple[Finding, ...] = ()
     progress: MoveProgress | None = None
     live: LiveTopic | None = None
-    """The topic in its present state; None when unknown."""
+    """The topic in its current state; None when unknown."""
     has_topic: bool = True
     """Whether this Topic owns the topic; False when another Topic owns it."""
 

@@ -1,6 +1,6 @@
 """Executes the actions of a Cluster's plan: claims, StatefulSets and pods by Kubernetes, other actions by the brokers.
 
-A failed action does not stop the following actions, except that brokers without an answer get no further call in this
+A failed action does not stop the following actions, except that brokers that did not answer get no further call in this
 pass. The outcomes are collected for the status. This module decides nothing.
 """
 

@@ -314,7 +314,7 @@ def _is_etcd(manifest: Manifest) -> bool:
 
 
 def _by_ordinal(manifests: Iterable[Manifest], name_of: Callable[[int], str]) -> dict[int, Manifest]:
-    """Return the objects of members by the ordinal in their names; a copy with the same labels has another name."""
+    """Return the members' objects by the ordinal in their names; leave out copies with other names."""
     found = dict[int, Manifest]()
     for manifest in filter(_is_etcd, manifests):
         name = str(manifest["metadata"]["name"])

@@ -103,7 +103,7 @@ class WorkQueue:
         self._schedule(key, entry, now)
 
     def next_due(self) -> float | None:
-        """Return the time of the next due key by the present queue; None if no key is scheduled."""
+        """Return the time of the next due key by the current queue; None if no key is scheduled."""
         while self._heap:
             due, ticket, key = self._heap[0]
             entry = self._entries.get(key)
@@ -211,7 +211,7 @@ class WorkLoop:
                 self._working = False
 
     def _depth(self) -> int:
-        """Return the number of due keys; 0 without leadership, since the leader reconciles them."""
+        """Return the number of due keys; 0 if another operator leads, since the leader reconciles them."""
         return self._queue.depth(self._clock.monotonic()) if self._working else 0
 
     def _failing(self, kind: str) -> int:
@@ -261,7 +261,7 @@ class WorkLoop:
             self._failed(key, started, self._log.warning, "failed", str(error))
         except TimeoutError as error:
             self._failed(key, started, self._log.warning, "failed", str(error) or "a deadline passed")
-        except Exception as error:  # noqa: BLE001 - whatever one key brings up must not stop the others
+        except Exception as error:  # noqa: BLE001 - an error of one key must not stop the others
             self._failed(key, started, self._log.exception, "failed", repr(error))
         else:
             self._count(key, started, "ok")

@@ -53,8 +53,8 @@ MOVING_SECONDS: Final = 3.0
 """Interval at which the progress of moving replicas is checked."""
 WAIT_SECONDS_MIN: Final = 2.0
 WAIT_SECONDS_MAX: Final = 60.0
-"""Limits of the pause before brokers without an answer are called again. The pause equals the time without an answer so
-far."""
+"""Limits of the pause before brokers that did not answer are called again. The pause equals the time without an answer
+so far."""
 BROKERS_SECONDS: Final = 15.0
 """Interval between passes while a Topic waits for more brokers."""
 NO_ANSWER: Final = "the cluster did not carry out the request: "
@@ -194,7 +194,7 @@ class TopicReconciler:
             return await take_off(self._api, manifest)
         seen_before = topic.status.topic_name is not None
         if seen_before and await self._end.has_begun(topic.namespace):
-            # The Topic was just released, and the operator will soon lose its rights in the namespace.
+            # The Topic was just released, and the operator will soon lose its permissions in the namespace.
             return False
         patch: Manifest = {"metadata": {"finalizers": [*topic.metadata.finalizers, TOPIC_FINALIZER]}}
         version = manifest["metadata"]["resourceVersion"]
@@ -268,7 +268,7 @@ def _unavailable(topic: Topic, why: str) -> Finding:
 
 
 def _patience(topic: Topic, now: datetime) -> float:
-    """Return a pause as long as the time without an answer: short at first, long for a lasting failure."""
+    """Return a pause as long as the brokers have not answered: short at first, long for a lasting failure."""
     ready = find_condition(topic.status.conditions, ConditionName.READY)
     if ready is None or ready.reason != "ClusterNotReady":
         return WAIT_SECONDS_MIN

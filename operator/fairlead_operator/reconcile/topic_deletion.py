@@ -1,7 +1,7 @@
 """Deletion of a Topic: the topic is deleted or kept, and the resource is always released.
 
 Called by `topic` for resources in deletion that still have the operator's finalizer. A topic is deleted only if this
-resource owned it under its present id and no other Topic claims it. A Cluster or a namespace in deletion never delays
+resource owned it under its current id and no other Topic claims it. A Cluster or a namespace in deletion never delays
 the release of a resource.
 """
 
@@ -30,7 +30,7 @@ News: TypeAlias = tuple[EventType, str, str]
 """Type, reason and message of an Event."""
 
 RETRY_SECONDS: Final = 5.0
-"""Pause before brokers without an answer are called again."""
+"""Pause before brokers that did not answer are called again."""
 REFUSED_RETRY_SECONDS: Final = 60.0
 
 
@@ -76,7 +76,7 @@ class TopicDeletion:
         return None
 
     async def _cluster(self, ref: ObjectRef) -> Manifest | None:
-        """Return the live Cluster; None if it was deleted, also if its namespace and the rights there were deleted."""
+        """Return the live Cluster; None if it was deleted, or deleted with its namespace and the permissions there."""
         try:
             return await self._api.get(ref)
         except Forbidden:

@@ -59,7 +59,7 @@ HANDOVER_SECONDS: Final = 60
 EVERY_ADDRESS: Final = "[::]"
 """Listen address of brokers for IPv4 and IPv6. The address `0.0.0.0` would exclude IPv6 clusters."""
 ETCD_SECRET_FOLDER: Final = f"{CONFIG_FOLDER}-etcd"
-ETCD_SECRET_VOLUME: Final = "etcd-credentials"  # noqa: S105 - a name
+ETCD_SECRET_VOLUME: Final = "etcd-credentials"  # noqa: S105 - the name of a volume
 
 
 def config_map(cluster: Cluster, inputs: RenderInputs) -> Manifest:

@@ -13,7 +13,7 @@ from fairlead_operator.render.services import broker_services
 
 
 def render_cluster(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
-    """Return every wanted object, with the dependencies of pods before the pods; deterministic.
+    """Return every desired object, with the dependencies of pods before the pods; deterministic.
 
     Other objects that the Cluster owns should not exist. Raises `TemplateRefused` with the field of a pod template that
     cannot be merged over a pod.

@@ -1,6 +1,6 @@
 """Objects of a managed etcd: the StatefulSet, a headless Service for the members' names, and a client Service.
 
-`plan.etcd` adds and removes members through etcd itself; this module renders the pods of the present plan.
+`plan.etcd` adds and removes members through etcd itself; this module renders the pods of the current plan.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def _container(
 
 
 def quota_told(arguments: Sequence[str]) -> int:
-    """Return the store quota of a container in bytes; 0 without one."""
+    """Return the store quota of a container in bytes; 0 if there is none."""
     told = next((each for each in arguments if each.startswith(QUOTA_ARGUMENT)), "")
     number = told.removeprefix(QUOTA_ARGUMENT)
     return int(number) if number.isdigit() else 0
@@ -219,6 +219,6 @@ def _quota_bytes(managed: ManagedEtcd, etcd: EtcdInputs) -> int:
 
 
 def quota_of(asked_bytes: Fraction, volume_bytes: int | None) -> int:
-    """Return the store quota for the wanted size of the volumes and the size of the smallest existing volume."""
+    """Return the store quota for the desired size of the volumes and the size of the smallest existing volume."""
     size = asked_bytes if volume_bytes is None else min(asked_bytes, Fraction(volume_bytes))
     return min(QUOTA_BYTES_MAX, int(size / QUOTA_PARTS))

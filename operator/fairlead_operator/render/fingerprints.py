@@ -1,4 +1,4 @@
-"""Fingerprints for the comparison of a running pod with the wanted pod.
+"""Fingerprints for the comparison of a running pod with the desired pod.
 
 A fingerprint covers the fields of the Cluster that affect a pod, not their rendering by one release of the operator. A
 new operator that adds a variable or a probe changes the template of the StatefulSet, which has the strategy `OnDelete`,

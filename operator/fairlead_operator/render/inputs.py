@@ -24,7 +24,7 @@ class Images:
 
 @dataclass(frozen=True, slots=True)
 class EtcdInputs:
-    """Inputs for a managed etcd in the present step of its plan."""
+    """Inputs for a managed etcd in the current step of its plan."""
 
     replicas: int
     """Number of pods in this step."""

@@ -104,7 +104,7 @@ def temporary_volume() -> Manifest:
 
 def temporary_mount() -> Manifest:
     """Return the mount of /tmp."""
-    return {"name": TEMPORARY_VOLUME, "mountPath": "/tmp"}  # noqa: S108 - the container's own, and empty
+    return {"name": TEMPORARY_VOLUME, "mountPath": "/tmp"}  # noqa: S108 - the container's own empty volume
 
 
 def http_probe(path: str, port: str, *, period_seconds: int, failures: int) -> Manifest:

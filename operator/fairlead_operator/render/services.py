@@ -35,7 +35,7 @@ SERVICE_TYPES: Final[dict[ListenerType, str]] = {
 
 
 def service_port(name: str, port: int) -> Manifest:
-    """Return a port of a Service with the container's port of the same name as target."""
+    """Return a port of a Service that targets the container port of the same name."""
     return {"name": name, "port": port, "targetPort": name, "protocol": "TCP"}
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, cast
 
 import yaml
-from pydantic import JsonValue  # noqa: TC002 - as everywhere, imports show what is depended on
+from pydantic import JsonValue  # noqa: TC002 - a top-level import shows the dependency
 
 from fairlead_api.resources.cluster import Cluster
 from fairlead_api.resources.condition_definitions import ConditionName, ResourceKind
@@ -64,7 +64,7 @@ class Definition:
         return f"{self.plural}.{GROUP}"
 
     def schema(self) -> Schema:
-        """Return the schema of the kind in the form of the API server."""
+        """Return the schema of the kind as the API server expects it."""
         whole = structural_schema(self.model)
         fields = cast("dict[str, Schema]", whole["properties"])
         # The operator sets all conditions; the API server only adds the default condition before the first pass.

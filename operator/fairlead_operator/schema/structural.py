@@ -49,7 +49,7 @@ _DROPPED: Final = frozenset({"$defs", "examples", "propertyNames", "title"})
 
 
 class NotStructural(Exception):
-    """A model has a part that a custom resource definition cannot express; the message has the path of that part."""
+    """A model has a part that a custom resource definition cannot express; the message states the path of that part."""
 
 
 def structural_schema(model: type[BaseModel]) -> Schema:
@@ -136,7 +136,7 @@ def _with_sound_default(node: Schema, path: str) -> Schema:
         return node
     default = _pruned(node["default"])
     if default in ({}, [], "") and not _has_inner_defaults(node):
-        # An empty text, list or map means the same as an absent one, and the API server would write it into every
+        # An empty string, list or map means the same as an absent one, and the API server would write it into every
         # object.
         return {word: value for word, value in node.items() if word != "default"}
     if node.get("type") == "object" and "properties" not in node:

@@ -55,7 +55,7 @@ class EventThread:
         self._log = log
         self._deliver = deliver
         self._stop = threading.Event()
-        self._beat = time.monotonic()  # noqa: TID251 - asked for by another thread's loop
+        self._beat = time.monotonic()  # noqa: TID251 - another thread's loop reads it
         self._thread = threading.Thread(target=self._run, name="kopf", daemon=True)
 
     def start(self) -> None:
@@ -69,7 +69,7 @@ class EventThread:
 
     def silent_seconds(self) -> float:
         """Return the seconds since the last heartbeat of the thread's loop."""
-        return time.monotonic() - self._beat  # noqa: TID251 - another thread's sign of life
+        return time.monotonic() - self._beat  # noqa: TID251 - the time since another thread's heartbeat
 
     async def stop(self, seconds: float) -> None:
         """Ask the thread to stop, and wait for at most this time; a thread that still runs ends with the process."""
@@ -79,7 +79,7 @@ class EventThread:
     def _run(self) -> None:
         try:
             asyncio.run(self._watch())
-        except Exception as error:  # noqa: BLE001 - kopf's last error of any kind; the supervisor begins again
+        except Exception as error:  # noqa: BLE001 - kopf may raise anything; the supervisor starts a new run
             self._log.warning("watching failed", error=repr(error))
 
     async def _watch(self) -> None:
@@ -106,8 +106,8 @@ class EventThread:
 
     async def _live(self) -> None:
         while True:
-            self._beat = time.monotonic()  # noqa: TID251 - a sign of life for another thread
-            await asyncio.sleep(BEAT_SECONDS)  # noqa: TID251 - the beat
+            self._beat = time.monotonic()  # noqa: TID251 - a heartbeat for another thread
+            await asyncio.sleep(BEAT_SECONDS)  # noqa: TID251 - the interval of heartbeats
 
     def _registry(self) -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()

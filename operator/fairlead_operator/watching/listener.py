@@ -22,7 +22,7 @@ async def serve(
 ) -> AsyncIterator[int]:
     """Serve /metrics, /healthz and /readyz; yield the port.
 
-    `unhealthy` and `unready` return a description of the problem, or an empty text. An answer of /healthz also shows
+    `unhealthy` and `unready` return a description of the problem, or an empty string. An answer of /healthz also shows
     that the event loop runs.
     """
 
@@ -62,7 +62,7 @@ def _site(runner: web.AppRunner, listen: Listen) -> web.BaseSite:
         return web.TCPSite(runner, listen.host, listen.port)
     # asyncio would bind this address for IPv6 only, and a kernel may have no IPv6.
     if not socket.has_dualstack_ipv6():
-        return web.TCPSite(runner, "0.0.0.0", listen.port)  # noqa: S104 - all that such a machine has
+        return web.TCPSite(runner, "0.0.0.0", listen.port)  # noqa: S104 - replaces `::` on a machine without IPv6
     return web.SockSite(
         runner, socket.create_server(("", listen.port), family=socket.AF_INET6, dualstack_ipv6=True)
     )

@@ -334,4 +334,4 @@ def _ref(kind: Kind, manifest: Manifest) -> ObjectRef:
 
 
 async def _pause(seconds: float) -> None:
-    await asyncio.sleep(seconds)  # noqa: TID251 - nothing tells of these; they are asked now and then
+    await asyncio.sleep(seconds)  # noqa: TID251 - no event reports these changes, so they are polled

@@ -12,7 +12,7 @@ from fairlead_spark.pipelines import Pipeline
 
 
 class JobError(Exception):
-    """A job cannot be started or has failed; the message has the reason and the remedy."""
+    """A job cannot be started or has failed; the message states the reason and the remedy."""
 
 
 class RequirementMissing(JobError):
@@ -34,7 +34,7 @@ class Job:
     """Checkpoint folder from which the job continues after a stop. With None, the folder is temporary, and every run
     starts from the beginning."""
     once: bool = False
-    """Whether the job ends when all present records are processed."""
+    """Whether the job ends when all available records are processed."""
     seconds: float | None = None
     """Seconds after which the job ends; None for no limit."""
     every: str = "1 second"

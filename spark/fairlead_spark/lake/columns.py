@@ -50,7 +50,7 @@ class Columns:
     """The columns of a frame in the forms of Delta and Arrow."""
 
     delta: dict[str, Any]
-    """Schema in the form of Delta's log; every field, element and value may be null."""
+    """Schema as the Delta log stores it; every field, element and value may be null."""
 
     @property
     def names(self) -> list[str]:
@@ -60,7 +60,7 @@ class Columns:
     @property
     def arrow(self) -> pa.Schema:
         """The Arrow schema of files; timestamps are microseconds in UTC."""
-        return pa.schema(self.schema.to_arrow())  # type: ignore[arg-type] # it speaks the C interface
+        return pa.schema(self.schema.to_arrow())  # type: ignore[arg-type] # implements the Arrow C interface
 
     @property
     def schema(self) -> Schema:

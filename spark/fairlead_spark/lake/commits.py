@@ -108,7 +108,7 @@ class BatchCommit:
         raise LakeCommitFailed(message) from failures[-1]
 
     def _table(self) -> DeltaTable | None:
-        """Return the present table; None if it does not exist."""
+        """Return the current table; None if it does not exist."""
         return open_table(self.options)
 
     def _is_there(self, table: DeltaTable) -> bool:
@@ -170,7 +170,7 @@ class BatchCommit:
 
 
 def open_table(options: LakeOptions) -> DeltaTable | None:
-    """Return the present table; None if it does not exist. Raises the errors of the store's client."""
+    """Return the current table; None if it does not exist. Raises the errors of the store's client."""
     try:
         return DeltaTable(options.path, storage_options=options.storage_options)
     except TableNotFoundError:

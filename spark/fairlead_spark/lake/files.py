@@ -46,7 +46,7 @@ Partition = tuple[str | None, ...]
 
 
 class PartitionValueError(ValueError):
-    """A value of a partition column makes no readable partition; the message has column, value and allowed values.
+    """A value of a partition column makes no readable partition; the message states column, value and allowed values.
 
     A single partition with a date outside of Python's range prevents deltalake from opening the whole table.
     """
@@ -64,7 +64,7 @@ class DataFile:
     partition: Mapping[str, str | None]
     """Values by partition column, in Delta's spelling."""
     statistics: str
-    """Statistics as JSON in the form of Delta's log."""
+    """Statistics as JSON, as the Delta log stores them."""
 
 
 @dataclass(slots=True)
@@ -252,7 +252,7 @@ def equal(column: pa.ChunkedArray, value: Any) -> pa.ChunkedArray:
 
 
 def spelt(value: Any) -> str | None:
-    """Return a partition value in the spelling of Delta's protocol, in which an empty text is null."""
+    """Return a partition value as the Delta protocol writes it; an empty string means null there."""
     if value is None or value == "":
         return None
     return str(value).lower() if isinstance(value, bool) else str(value)

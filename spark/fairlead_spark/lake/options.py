@@ -60,7 +60,7 @@ class LakeOptions:
     storage: tuple[tuple[str, str], ...] = ()
     """Options of the object store under deltalake's names, in lower case."""
     application: tuple[str, int] | None = None
-    """Application id and version of a batch write, as in Delta's `txnAppId` and `txnVersion`; None without them."""
+    """Application id and version of a batch write, as in Delta's `txnAppId` and `txnVersion`; None if there is none."""
 
     @property
     def storage_options(self) -> dict[str, str]:
@@ -93,7 +93,7 @@ def take_path(options: Mapping[str, str]) -> str:
 
 
 def take_columns(options: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the partition columns; empty without the option. Raises `OptionError`."""
+    """Return the partition columns; empty if the option is not set. Raises `OptionError`."""
     text = options.get("partitionBy", "")
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     if len(set(names)) < len(names):

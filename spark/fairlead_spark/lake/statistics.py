@@ -1,4 +1,4 @@
-"""Column statistics of a Parquet file in the form of Delta's log, which lets readers skip files.
+"""Column statistics of a Parquet file, in the format of the Delta log. Readers use them to skip files.
 
 Pure. A bound may be wider than the values but never narrower, or a reader would skip records. Binaries and nested
 columns get no bounds. A file gets no bounds at all if one of its columns has values without a common order of all
@@ -29,7 +29,7 @@ COLUMNS_MAX = 32
 # Properties by which a table announces bounds of other columns.
 INDEXED_COLUMNS = "delta.dataSkippingNumIndexedCols"
 STATS_COLUMNS = "delta.dataSkippingStatsColumns"
-# Longer texts are cut, since the log contains bounds, not contents.
+# Longer strings are cut, since the log contains bounds, not contents.
 TEXT_LENGTH_MAX = 32
 # Suffix that sorts above every text with the same prefix, in the readers' order by code points.
 ABOVE_ALL = "\U0010ffff"

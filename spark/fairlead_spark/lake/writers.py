@@ -78,7 +78,7 @@ class WrittenFiles(WriterCommitMessage):
     query_id: str
     """Id of a streaming query, the same as long as its checkpoint exists; for a batch write, a unique id."""
     run_id: str
-    """Id of the query's present run; for a batch write, the same as `query_id`."""
+    """Id of the query's current run; for a batch write, the same as `query_id`."""
     attempt: int
     """Number of earlier attempts of this task."""
     files: list[DataFile] = field(default_factory=list)
@@ -114,7 +114,7 @@ class LakeWriter:
         context = TaskContext.get()
         assert context is not None, "Spark calls this in a task"
         # A name is never used twice, not even by a repetition of the same batch, since its files may be in the table.
-        unique = uuid.uuid4().hex[:12]  # noqa: TID251 - a task is an edge
+        unique = uuid.uuid4().hex[:12]  # noqa: TID251 - draws a file name in a Spark task
         name = f"{prefix}{context.partitionId():05d}-{context.attemptNumber()}-{unique}"
         system = storage.file_system(self.options.path, self.options.storage_options)
         options = self.options
@@ -133,7 +133,7 @@ class LakeWriter:
     ) -> Outcome:
         """Commit all files of the tasks in one commit."""
         files = [file for message in messages for file in message.files]
-        now_ms = time.time_ns() // 1_000_000  # noqa: TID251 - the driver's commit is an edge
+        now_ms = time.time_ns() // 1_000_000  # noqa: TID251 - the driver's commit reads the clock
         commit = BatchCommit(
             self.options, self.columns, files, application, now_ms, self.overwrite, is_stream
         )
@@ -165,7 +165,7 @@ class LakeWriter:
 class LakeStreamWriter(LakeWriter, DataSourceStreamArrowWriter):
     """Writes the batches of a query, each batch exactly once."""
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenFiles:  # type: ignore[override] # as Spark says
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenFiles:  # type: ignore[override] # Spark's signature
         """Write the files of one task."""
         context = TaskContext.get()
         assert context is not None, "Spark calls this in a task"
@@ -207,10 +207,10 @@ class LakeBatchWriter(LakeWriter, DataSourceArrowWriter):
     def __init__(self, options: LakeOptions, columns: Columns, overwrite: bool) -> None:
         """Create the writer with a unique id, which is part of its file names."""
         super().__init__(options, columns, overwrite)
-        self.write_id = str(uuid.uuid4())  # noqa: TID251 - the planner of a write is an edge
+        self.write_id = str(uuid.uuid4())  # noqa: TID251 - planning draws the write's id
         self.prefix = f"part-{self.write_id}-"
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenFiles:  # type: ignore[override] # as Spark says
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenFiles:  # type: ignore[override] # Spark's signature
         """Write the files of one task."""
         return self.write_files(iterator, self.write_id, self.prefix)
 

@@ -28,7 +28,7 @@ DEFAULT_BOOTSTRAP = "http://127.0.0.1:9520"
 
 
 class PipelineError(ValueError):
-    """A pipeline cannot be run as requested; the message has the remedy."""
+    """A pipeline cannot be run as requested; the message states the remedy."""
 
 
 class PipelineNotFound(PipelineError):
@@ -114,7 +114,7 @@ class Pipeline:
         """Start the query.
 
         `checkpoint` is the folder from which the query continues after a stop; each query needs its own folder. With
-        `once`, the query processes all present records and ends. Without it, the query looks for records at the
+        `once`, the query processes all available records and ends. Without it, the query looks for records at the
         interval `every`, in Spark's form ("5 seconds").
 
         Raises:

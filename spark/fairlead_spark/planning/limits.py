@@ -160,7 +160,7 @@ def _capped(topic: TopicOffsets, aim: TopicOffsets, before: TopicOffsets | None)
         stop = aim.partitions.get(index, known)
         if stop is None:
             continue
-        # The target gets the epoch of the present leader, since the leader that reported the target may have lost
+        # The target gets the epoch of the current leader, since the leader that reported the target may have lost
         # records.
         aimed = PartitionOffset(stop.offset, place.epoch)
         stop = known if known is not None and known.offset >= stop.offset else aimed

@@ -22,7 +22,8 @@ class Narrowing:
     offset_stop: int | None = None
     """The first excluded offset."""
     timestamp_min_us: int | None = None
-    """Time of the first record to read. The bound only limits the beginning: older records may follow newer ones."""
+    """Time of the first record to read. The bound decides only where the read begins. Older records that follow in the
+    log are read, too."""
 
     def only_topics(self, topics: Collection[str]) -> Narrowing:
         """Return bounds that include only these topics."""

@@ -26,7 +26,7 @@ JsonDict = dict[str, object]
 
 
 class OffsetsFormatError(ValueError):
-    """A text is not in the offset format of this source; the message has the fault and the expected format."""
+    """A string is not in the offset format of this source; the message states the fault and the expected format."""
 
 
 @dataclass(frozen=True, slots=True)

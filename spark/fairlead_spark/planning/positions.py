@@ -16,7 +16,7 @@ OFFSETS_FORM: Final = f'JSON such as {{"flights": {{"0": 123, "1": {EARLIEST_NUM
 
 
 class PositionError(ValueError):
-    """The text of an option cannot be parsed; the message has the fault."""
+    """The text of an option cannot be parsed; the message states the fault."""
 
 
 class Edge(StrEnum):

@@ -25,13 +25,13 @@ class OffsetRange:
     start: int
     stop: int
     last_epoch: int = NO_EPOCH
-    """Epoch of a leader that had all records before `start`; a leader with another history refuses the fetch."""
+    """Epoch of a leader that had all records before `start`; a leader whose log has diverged refuses the fetch."""
     stop_epoch: int = NO_EPOCH
     """Epoch of a leader that had all records before `stop`."""
 
     @property
     def size(self) -> int:
-        """The number of offsets, which is the number of records or, after compaction, more."""
+        """Number of offsets in the range: the number of its records, or more after compaction."""
         return self.stop - self.start
 
     def within(self, start: int, stop: int) -> OffsetRange:

@@ -32,7 +32,7 @@ RECORD_COLUMNS: Final = ("value", "key", "headers", "timestamp")
 
 
 class SchemaError(ValueError):
-    """The rows of a query cannot become records; the message has the column, its type and the allowed types."""
+    """The rows of a query cannot become records; the message states the column, its type and the allowed types."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class SinkColumns:
     """Columns of the rows for each part of a record, as spelled in the query."""
 
     record: tuple[tuple[str, str], ...]
-    """Pairs of part and column for the present columns among value, key, headers and timestamp."""
+    """Pairs of part and column for the columns that exist among value, key, headers and timestamp."""
     partition: str | None
     topic: str | None
 

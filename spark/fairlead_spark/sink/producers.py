@@ -32,7 +32,7 @@ _idle: dict[tuple[int, WriteOptions], list[Producer]] = {}
 
 @contextmanager
 def borrowed_producer(options: WriteOptions) -> Iterator[Producer]:
-    """Lend a started producer. A block that ends without an error must have flushed it, and the producer is reused.
+    """Lend a started producer. A block that ends without an error must have flushed the producer, which is then reused.
 
     After an error in the block, the producer is aborted and sends nothing more.
     """

@@ -20,7 +20,7 @@ BATCH_BYTES_MIN: Final = 1 * MIB
 """Smaller batches are joined: each batch costs the JVM as much as tens of thousands of bytes."""
 BATCH_BYTES_MAX: Final = 4 * MIB
 ALONE_BYTES: Final = 256 * KIB
-"""Size from which a stored batch is not copied for a join with other batches."""
+"""Minimum size of a stored batch that is passed on by itself: it is not copied to join it with other batches."""
 
 TYPES: Final = {
     "key": pa.binary(),

@@ -86,7 +86,7 @@ class ClusterView:
             else:
                 if not falls_back(begin, end) or clock.monotonic() > deadline:
                     return end
-            await asyncio.sleep(FALLEN_BACK_PAUSE_SECONDS)  # noqa: TID251 - time is what may heal it
+            await asyncio.sleep(FALLEN_BACK_PAUSE_SECONDS)  # noqa: TID251 - only time can resolve the failure
 
     async def _beginnings(self, ranges: Iterable[OffsetRange]) -> StreamOffsets:
         ids = {TopicPartition(part.topic, part.partition): part.topic_id for part in ranges}
@@ -167,7 +167,7 @@ class ClusterView:
                 assert_never(never)
 
     async def _topics(self) -> Mapping[str, TopicMetadata]:
-        """Return the present metadata of the existing topics of the read."""
+        """Return the current metadata of the existing topics of the read."""
         metadata = self._connection.metadata
         selection = self._options.selection
         names = self._named()

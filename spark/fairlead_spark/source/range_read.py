@@ -172,7 +172,7 @@ class RangeRead:
         if loss is None:
             raise error
         if loss.kind is LossKind.TOPIC_GONE and self._may_come(cursor):
-            await asyncio.sleep(ABSENT_PAUSE_SECONDS)  # noqa: TID251 - time is what may heal it
+            await asyncio.sleep(ABSENT_PAUSE_SECONDS)  # noqa: TID251 - only time can resolve the failure
             self._go_on(cursor, cursor.position)
             return
         self._tell(loss, error)
@@ -181,8 +181,8 @@ class RangeRead:
         if isinstance(error, OffsetExpiredError):
             resume = min(_number(error, "log_start_offset", stop), stop)
         elif isinstance(error, LogTruncatedError) and self._is_end_newer(cursor):
-            # The present log diverges from the log that was read before this offset, so its records from there on are
-            # new.
+            # The current log diverged, below this position, from the log that was read. Its records from the point of
+            # divergence on are new.
             resume = min(error.safe_offset, cursor.position)
         self._go_on(cursor, resume)
 
@@ -192,7 +192,7 @@ class RangeRead:
         return [cursor for place, cursor in cursors.items() if cursor.position < self._stops[place]]
 
     def _is_end_newer(self, cursor: Cursor) -> bool:
-        """Return whether the end of a range may belong to the present log.
+        """Return whether the end of a range may belong to the current log.
 
         An end without a newer epoch than the last read record belongs to the lost log, and the next trigger, which
         starts there, moves back by itself.
@@ -219,7 +219,7 @@ class RangeRead:
 def parting_of(connection: Connection, part: OffsetRange) -> int | None:
     """Return where a log diverges from the log that was read up to the start of a range; None if unknown.
 
-    The offset comes from a fetch at the start, which a leader with another history refuses. Raises if no leader
+    The offset comes from a fetch at the start, which a leader whose log has diverged refuses. Raises if no leader
     answers: a query that continued at the log's end would skip new records before it.
     """
     try:

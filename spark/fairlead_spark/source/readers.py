@@ -129,7 +129,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if self._newest is None else self._newest.to_dict()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Fix the end of the query."""
+        """Set the end of the query to the current ends of the logs."""
         self._target = self._view.latest(StreamOffsets())
 
     def partitions(self, start: JsonDict, end: JsonDict) -> list[InputPartition]:

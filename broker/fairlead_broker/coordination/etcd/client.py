@@ -62,7 +62,7 @@ from fairlead_broker.registry.transactions import Compare, Get, LeaseId, Operati
 async def connect(options: EtcdOptions) -> EtcdCoordination:
     """Return a client of an etcd cluster once a member has answered and accepted the credentials.
 
-    Raises `CoordinationUnavailable` with the reason of each unreachable member, `CredentialsRefused`, and
+    Raises `CoordinationUnavailable` with the reason for each unreachable member, `CredentialsRefused`, and
     `WrongCluster` if the members belong to several clusters or to another cluster than expected.
     """
     client = EtcdCoordination(options)

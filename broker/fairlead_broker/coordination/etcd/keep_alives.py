@@ -19,7 +19,7 @@ from fairlead_broker.coordination.etcd.members import Members
 from fairlead_broker.coordination.protocol import CoordinationUnavailable, Lease, LeaseNotFound
 
 ATTEMPTS_PER_TTL: Final = 4
-"""Attempts in one time to live. A member without an answer for a quarter of it leaves enough time for another
+"""Attempts in one time to live. A member that does not answer for a quarter of it leaves enough time for another
 member."""
 
 _Stream = grpc.aio.StreamStreamCall[messages.LeaseKeepAliveRequest, messages.LeaseKeepAliveResponse]

@@ -1,7 +1,7 @@
 """Progress requests of a watch: when to send them, which answer counts, and which silence is too long.
 
-`watch` uses this module. etcd answers in order, with an empty response, but does not answer a request while the watch
-still catches up. A request is therefore repeated until it is answered. The class is pure: times are arguments, in
+`watch` uses this module. etcd answers progress requests in order, with an empty response, but not while the watch is
+still catching up. A request is therefore repeated until it is answered. The class is pure: times are arguments, in
 seconds of one monotonic clock.
 """
 

@@ -80,7 +80,8 @@ def walk_headers(
 
     The stamp does not cover the field with a batch's last offset. The field is trusted if the next batch
     begins there or, for the last batch, if the field agrees with the caller's `next_offset`; otherwise the
-    whole batch is checked. A batch that begins at `offset_stop` or later is bad.
+    whole batch is checked. A batch that begins at `offset_stop` or later counts as bad: the file belongs to another
+    segment.
     """
     window = _Window(file, stop, HEADER_WINDOW_BYTES, offset_stop)
     for batch in _walk(window, position, offset_min, verify=False):
@@ -94,7 +95,7 @@ def verify_batches(
 ) -> Iterator[WalkedBatch]:
     """Yield the batches from a position on, checking both checksums. Raises `BadBatch` at the first bad one.
 
-    A batch that begins at `offset_stop` or later is bad: the file belongs to another segment.
+    A batch that begins at `offset_stop` or later counts as bad: the file belongs to another segment.
     """
     window = _Window(file, stop, VERIFY_WINDOW_BYTES, offset_stop)
     return _walk(window, position, offset_min, verify=True)

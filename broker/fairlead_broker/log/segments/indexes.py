@@ -100,7 +100,7 @@ class SegmentIndex:
         return min(self.positions[index], end) if index < len(self.offsets) else end
 
     def position_after(self, position: int, end: int) -> int:
-        """Return the position of the first entry after a position, at most `end`."""
+        """Return the position of the first entry after `position`, but at most `end`."""
         index = bisect_right(self.positions, position)
         return min(self.positions[index], end) if index < len(self.positions) else end
 
@@ -134,11 +134,11 @@ class SegmentIndex:
         return self.cut(count, point.max_time_us), point
 
     def encode_offsets(self, start: int, stop: int) -> bytes:
-        """Return entries start to stop in the form of the offset index file."""
+        """Return entries start to stop in the format of the offset index file."""
         return OFFSET_INDEX.encode(zip(self.offsets[start:stop], self.positions[start:stop], strict=True))
 
     def encode_times(self, start: int, stop: int) -> bytes:
-        """Return entries start to stop in the form of the time index file."""
+        """Return entries start to stop in the format of the time index file."""
         return TIME_INDEX.encode(
             (time_us, offset, 0)
             for time_us, offset in zip(self.times[start:stop], self.offsets[start:stop], strict=True)

@@ -29,7 +29,7 @@ class LogRead:
     """Whole batches of one partition, contiguous as stored."""
 
     data: memoryview
-    """Bytes of the batches, possibly beginning with a batch below the requested offset, or empty without a batch.
+    """Bytes of the batches, possibly beginning with a batch below the requested offset, or empty if there is no batch.
     """
     next_offset: Offset
     """Offset at which the next read begins."""

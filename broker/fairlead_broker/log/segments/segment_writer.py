@@ -191,7 +191,7 @@ class SegmentWriter:
         self.segment.seal(tuple(files))
 
     def mark(self) -> WriterMark:
-        """Return the present state."""
+        """Return the current state."""
         index = self._body.index
         return WriterMark(
             self._body.size,
@@ -316,12 +316,12 @@ def unlink_added(segments: Iterable[Segment]) -> None:
 def find_end(segment: Segment, offset: Offset, interval_bytes: int) -> SegmentEnd:
     """Return the end of the last batch that does not reach an offset. The function does not change the file.
 
-    Raises `OSError`, and `BadBatch` if damage comes before that end.
+    Raises `OSError`, and `BadBatch` if there is damage before the returned end.
     """
     body = segment.load()
     index, point = body.index.cut_at_or_below(offset - 1)
     position, end = (point.position, point.offset) if point else (0, segment.base_offset)
-    # The walk reads no batch more than necessary, since the bytes to be cut off may be damaged.
+    # The walk reads as few batches as possible, since the bytes that will be cut off may be damaged.
     batches = walk_headers(body.file, position, body.size, end, segment.next_offset)
     while end < offset and (batch := next(batches, None)) is not None:
         if batch.header.next_offset > offset:

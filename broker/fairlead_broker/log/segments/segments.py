@@ -76,7 +76,7 @@ class Segment:
     def __init__(self, storage: Storage, folder: Path, base_offset: Offset, cache: SegmentCache) -> None:
         self._storage = storage
         self._cache = cache
-        # Lock of `growing` and the files of the next sync. A sync between their changes would find no file to
+        # Lock that guards `growing` and the files of the next sync. A sync between their changes would find no file to
         # write, or release files that it has not written, and report all of these files as durable.
         self._end_lock = Lock()
         self._size: int | None = None

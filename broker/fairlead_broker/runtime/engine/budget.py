@@ -70,7 +70,7 @@ class AnswerBudget:
         return max(SMALL_ANSWER_BYTES, free // ANSWER_SHARE)
 
     def hold(self) -> HeldAnswer:
-        """Start an answer, which holds no bytes yet."""
+        """Return the account of a new answer, which has taken no bytes of the budget yet."""
         return HeldAnswer(self)
 
     def moved(self, answer: HeldAnswer) -> None:

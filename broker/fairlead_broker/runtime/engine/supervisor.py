@@ -83,7 +83,7 @@ class SideWork:
         task.add_done_callback(self._tasks.discard)
 
     async def over(self) -> None:
-        """Wait until all present tasks have ended. Raises the exception of a failed task."""
+        """Wait until all current tasks have ended. Raises the exception of a failed task."""
         tasks = tuple(self._tasks)
         if tasks:
             # The tasks are not awaited one by one: after a failure they are cancelled, and awaiting them would raise

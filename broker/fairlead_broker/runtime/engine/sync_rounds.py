@@ -134,7 +134,7 @@ class SyncRounds:
             self._wake.set()
 
     def hurry(self) -> None:
-        """Make all present and future bytes due at once, because the broker is stopping."""
+        """Make all current and future bytes due at once, because the broker is stopping."""
         self._hurried = True
         if self._dirty:
             self._next_due = AT_ONCE

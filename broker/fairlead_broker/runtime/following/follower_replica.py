@@ -1,9 +1,9 @@
-"""One partition that this broker follows: its log, and the machine that decides what to fetch and truncate.
+"""One partition that this broker follows: its log, and the state machine that decides what to fetch and truncate.
 
-    answer ──▶ received ──▶ disk work ──▶ [disk pool] ──▶ done ──▶ machine ──▶ more disk work, or the next fetch
+    answer ──▶ received ──▶ disk work ──▶ [disk pool] ──▶ done ──▶ state machine ──▶ more disk work, or the next fetch
 
 A replica is owned by a `ReplicaFetcher` and runs on the event loop. Only `do` runs in the disk pool, one piece of work
-at a time. The machine of `replication` decides; the shell passes events in and carries out the effects.
+at a time. The state machine of `replication` decides; the shell passes events in and carries out the effects.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class FollowerReplica:
         return None if self._closed else self._machine.next_fetch()
 
     def received(self, result: ReplicaFetchResult) -> list[DiskWork]:
-        """Pass the leader's answer to the machine; return the resulting disk work."""
+        """Pass the leader's answer to the state machine; return the resulting disk work."""
         if self._closed or result.leader_epoch != self.following.leader_epoch or self.next_fetch() is None:
             return []  # The answer belongs to an earlier fetch.
         self.leader_end_offset = result.end_offset
@@ -154,7 +154,7 @@ class FollowerReplica:
         return work
 
     def out_of_range(self, result: ReplicaFetchResult) -> list[DiskWork]:
-        """Report to the machine that the leader has no record at the fetched offset; return the resulting disk work."""
+        """Report to the state machine that the leader has no record at the fetched offset; return the disk work."""
         if self._closed:
             return []
         deleted = None if result.epoch_before is None else _begin_of(result.epoch_before)
@@ -185,7 +185,7 @@ class FollowerReplica:
                 self.log.move_log_start(min(offset, self.log.checkpoint_high_watermark))
 
     def done(self, work: DiskWork, error: LogError | None) -> list[DiskWork]:
-        """Pass the outcome of disk work to the machine; return the resulting disk work."""
+        """Pass the outcome of disk work to the state machine; return the resulting disk work."""
         end = self.log.end_offset
         if isinstance(work, AppendCopies):
             self.got_damaged = isinstance(error, BadCopy)
@@ -209,7 +209,8 @@ class FollowerReplica:
             case MoveLogStart():
                 following = []
             case _:
-                # Only the log knows its end. A new machine starts from that end and reconciles with the leader again.
+                # Only the log knows its end. A new state machine starts from that end and reconciles with the leader
+                # again.
                 self._end = end
                 self._machine = self._new_machine()
                 following = []
@@ -220,11 +221,11 @@ class FollowerReplica:
     # -- syncing, called by the rounds
 
     def synced(self, offset: Offset) -> None:
-        """Report to the machine that a round made more of the log durable."""
+        """Report to the state machine that a round made more of the log durable."""
         if self._closed:
             return
         # The round's offset is not used: the log may have been truncated since, or have grown without an event to the
-        # machine.
+        # state machine.
         offset = min(self.log.synced_offset, self._end)
         self.sync.synced(offset, self._end)
         self._step(FollowerLogSynced(offset))
@@ -259,7 +260,7 @@ class FollowerReplica:
     def _counts_synced(self) -> bool:
         return self._record.value.durability is not DurabilityState.REPLICATED
 
-    # -- the machine
+    # -- the state machine
 
     def _new_machine(self) -> PartitionFollower:
         following, log = self.following, self.log

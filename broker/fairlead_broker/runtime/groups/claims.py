@@ -95,12 +95,12 @@ class GroupClaims:
 
     async def _counting(self, holder: Holder) -> Holder | None:
         if holder.broker_epoch > self._mirror.metadata.revision:
-            # The broker registered after the revision of this broker's mirror.
+            # The holder registered at a revision that this broker's mirror has not reached yet.
             await self._mirror.wait_for(holder.broker_epoch)
         return holder if self.counts(holder) else None
 
     def counts(self, holder: Holder) -> bool:
-        """Return whether a claim belongs to the present incarnation of a broker in the mirror."""
+        """Return whether a claim belongs to the current incarnation of a broker in the mirror."""
         registered = self._mirror.metadata.brokers.get(holder.broker)
         return registered is not None and BrokerEpoch(registered.create_revision) == holder.broker_epoch
 

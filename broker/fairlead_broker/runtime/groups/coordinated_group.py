@@ -159,7 +159,7 @@ class CoordinatedGroup:
         return not self.group.member_count and self.group.state is GroupState.DEAD and not self.offsets
 
     def begin(self) -> None:
-        """Compare the group with the present topics, and start its timers."""
+        """Compare the group with the current topics, and start its timers."""
         self._count(self.group.member_count)
         self.wake()
 

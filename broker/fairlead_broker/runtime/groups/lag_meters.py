@@ -42,7 +42,7 @@ class GroupLagMeters:
         self._shown: set[tuple[str, str, str]] = set()
 
     async def show(self) -> None:
-        """Request positions from leaders and export the lag; partitions without an answer are removed."""
+        """Request positions from leaders and export the lag; unanswered partitions are removed."""
         shown: set[tuple[str, str, str]] = set()
         groups = sorted(self._groups, key=lambda each: each.name)
         asked = left_out = 0

@@ -29,7 +29,7 @@ class OffsetBudget:
     __slots__ = ("_asked", "_at", "_clock", "_rate", "_timer", "_tokens", "granted")
 
     def __init__(self, clock: Clock, rate: Callable[[], float]) -> None:
-        """`rate` returns this broker's present number of transactions per second, above 0."""
+        """`rate` returns this broker's current number of transactions per second, above 0."""
         self._clock = clock
         self._rate = rate
         self._asked: deque[Callable[[], None]] = deque()

@@ -84,8 +84,8 @@ class GroupUpkeep:
     async def forget_old(self) -> None:
         """Delete expired offsets, offsets of deleted topics, and groups without members and offsets.
 
-        An adopted group may have offsets of a topic that this broker's mirror does not show yet. Unless the mirror
-        reaches the revision of all claims, nothing is deleted before the next pass.
+        An adopted group may have offsets of a topic that this broker's mirror does not show yet. If the mirror does not
+        reach the revisions of all claims in time, nothing is deleted in this pass.
         """
         try:
             async with asyncio.timeout(PICTURE_SECONDS_MAX):

@@ -1,4 +1,4 @@
-"""An open log, and the present role of this broker for it."""
+"""An open log, and the current role of this broker for it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class HostedLog:
     key: TopicIdPartition
     log: PartitionLog
     record: Versioned[PartitionRecord]
-    """Version of the record that decided the present role."""
+    """Version of the record that decided the current role."""
     led: LeaderReplica | None = None
     task: asyncio.Task[None] | None = None
     """Task of the leader replica."""
@@ -33,7 +33,7 @@ class HostedLog:
 
     @property
     def role(self) -> LeaderReplica | FollowerReplica | None:
-        """Present role of this broker for the log; None without a role."""
+        """Current role of this broker for the log; None if it has no role."""
         return self.led or self.followed
 
     @property

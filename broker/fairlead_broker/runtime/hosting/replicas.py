@@ -2,7 +2,7 @@
 
 One task compares records and replicas. The task opens the logs of the partitions that the records assign to this
 broker, starts the assigned roles, and closes logs that are no longer assigned. A folder is deleted only when the
-topic's tombstone or the record requires it. The comparison reads the present state rather than events: a repeated or
+topic's tombstone or the record requires it. The comparison reads the current state rather than events: a repeated or
 late event does no harm. The log stays open while roles change. Recovery and the removal of files, which may take long,
 run in separate tasks and do not delay the roles of other partitions.
 """
@@ -266,7 +266,7 @@ class Replicas:
                     waiter.set_result(None)
 
     async def settled(self) -> None:
-        """Wait until all replicas are opened or closed as the present mirror requires."""
+        """Wait until all replicas are opened or closed as the current mirror requires."""
         await self._looked_at()
         while self._openings:
             await self._openings.over()

@@ -1,6 +1,6 @@
 """Start and end of this broker's roles for a log: leader or follower.
 
-Used by `replicas`, which decides when a role changes. A role begins with the present log and ends at once. The next
+Used by `replicas`, which decides when a role changes. A role begins with the current log and ends at once. The next
 role waits for the disk work of the ended role.
 """
 

@@ -61,7 +61,7 @@ class Scrub:
             await self._pause(max(left, 0.0) if nbytes else min(EMPTY_PASS_SECONDS, self._pass_seconds))
 
     async def run_pass(self) -> int:
-        """Verify every present segment; return the number of bytes read."""
+        """Verify every existing segment; return the number of bytes read."""
         segments = [
             (partition, segment) for partition in self._partitions() for segment in partition.log.segments
         ]

@@ -166,7 +166,7 @@ class LeaderClock:
         lag_seconds: Callable[[], float],
         ticked: Callable[[], None],
     ) -> None:
-        """`partitions` returns the present leader replicas at each tick; `ticked` is called once per turn."""
+        """`partitions` returns the current leader replicas at each tick; `ticked` is called once per turn."""
         self._partitions = partitions
         self._lease_confirmed = lease_confirmed
         self._lag_seconds = lag_seconds

@@ -212,7 +212,7 @@ class Fetching:
     def _behind(self, spec: FetchSpec, answers: list[FetchResult | ProblemError]) -> list[LeaderReplica]:
         """Return the partitions for which the caller knows a later leader epoch than this broker.
 
-        This broker's mirror will show the later epoch soon. The present leadership then ends and wakes its waiters
+        This broker's mirror will show the later epoch soon. The current leadership then ends and wakes its waiters
         (rule 4.9).
         """
         behind = []

@@ -52,7 +52,7 @@ Refusal: TypeAlias = Callable[[SideEffect], ProblemError]
 
 
 class LeaderReplica:
-    """A led partition's log, leader machine, and waiting calls."""
+    """A led partition's log, leader state machine, and waiting calls."""
 
     def __init__(
         self,
@@ -76,8 +76,8 @@ class LeaderReplica:
         """Marks appended bytes for the sync rounds."""
         self._leader = leader
         self.leadership = Leadership(topic, key, leader, shared, meters, self._advanced)
-        """Shell of the leader machine: passes events of followers and of the coordination store, and runs the machine's
-        effects."""
+        """Shell of the leader state machine: passes events of followers and of the coordination store, and runs the
+        state machine's effects."""
         self._shared = shared
         self._meters = meters
         self._queue: deque[PendingAppend] = deque()
@@ -302,10 +302,10 @@ class LeaderReplica:
         self.sync.synced(offset, self._leader.end_offset)
         self.leadership.synced(offset)
 
-    # -- the machine
+    # -- the state machine
 
     def start_leading(self) -> None:
-        """Pass the offsets of the log to the machine; with one replica, the high watermark becomes known."""
+        """Pass the offsets of the log to the state machine; with one replica, the high watermark becomes known."""
         self._order.committed(self._leader.readable_limit)
         self.leadership.synced(self.log.synced_offset)
         self.leadership.time_passed()
@@ -317,7 +317,7 @@ class LeaderReplica:
             self.sync.sync_at_once(self._leader.end_offset)
 
     def time_passed(self) -> None:
-        """Pass the time to the machine, and report a log start moved by retention to followers."""
+        """Pass the time to the state machine, and report a log start moved by retention to followers."""
         log_start = self.log.log_start_offset
         if log_start > self._leader.log_start:
             self.leadership.log_start_moved(log_start)

@@ -2,8 +2,8 @@
 
 One task sends the writes and combines writes of many partitions in one transaction, because a returning follower joins
 a thousand isrs at once. A failed transaction is split into halves, which keeps one conflicting partition from blocking
-the others. Every write gets exactly one answer; the machine decides the next attempt (protocol section 3, rules 3 and
-4).
+the others. Every write gets exactly one answer; the state machine decides the next attempt (protocol section 3, rules 3
+and 4).
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ class LeaderWrites:
                 await self._write(self._take())
 
     def _take(self) -> list[_Write]:
-        """Return the next writes of present leaderships, at most one per partition.
+        """Return the next writes of current leaderships, at most one per partition.
 
-        While a write was queued, its machine may have received a newer record and decided again. Only the newer
+        While a write was queued, its state machine may have received a newer record and decided again. Only the newer
         decision is written, since a transaction changes a key once.
         """
         batch: list[_Write] = []
@@ -104,7 +104,7 @@ class LeaderWrites:
             for broker, revision in write.added:
                 compares[unchanged_since(keys.broker(broker), revision)] = None
         puts = [Put(name, encode(write.record)) for name, (_, write) in zip(names, batch, strict=True)]
-        # A failed transaction is split in halves. The present record is only read for a single partition.
+        # A failed transaction is split in halves. The current record is only read for a single partition.
         gets = [Get(names[0])] if len(batch) == 1 else []
         try:
             result = await self._coordination.transact(tuple(compares), puts, gets)

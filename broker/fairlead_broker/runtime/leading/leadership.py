@@ -1,4 +1,4 @@
-"""The shell of one partition's leader machine: passes events to the machine and runs its effects.
+"""The shell of one partition's leader state machine: passes events to the state machine and runs its effects.
 
 Owned by a `LeaderReplica`, which appends and reads. The shell communicates with followers, the coordination store and
 the lease. `replication.PartitionLeader` decides everything. After `close` no event has an effect: an answer of the
@@ -160,43 +160,43 @@ class Leadership:
     # -- the own log
 
     def appended(self, end_offset: Offset) -> None:
-        """Pass the new end offset of the leader's log to the machine."""
+        """Pass the new end offset of the leader's log to the state machine."""
         self._step(Appended(end_offset, self._clock.monotonic()))
         for place in self._places:
             place.grown()
 
     def synced(self, offset: Offset) -> None:
-        """Pass the synced offset of the leader's log to the machine."""
+        """Pass the synced offset of the leader's log to the state machine."""
         self._step(Synced(offset, self._clock.monotonic()))
 
     def log_start_moved(self, log_start: Offset) -> None:
-        """Pass an advanced start of the leader's log to the machine and to the followers."""
+        """Pass an advanced start of the leader's log to the state machine and to the followers."""
         self._step(LogStartMoved(log_start))
         for place in self._places:
             place.offsets_moved()
 
     def directory_failed(self) -> None:
-        """Pass a failure of the leader's disk to the machine: another replica must lead, if possible."""
+        """Pass a failure of the leader's disk to the state machine: another replica must lead, if possible."""
         self._step(DirectoryFailed())
 
     # -- the cluster
 
     def record_changed(self, record: PartitionRecord, revision: Revision) -> None:
-        """Pass a new version of the record with the same leader epoch to the machine."""
+        """Pass a new version of the record with the same leader epoch to the state machine."""
         self._step_counting(RecordChanged(record, revision))
 
     def brokers_changed(self, registered: Mapping[BrokerId, RegisteredBroker]) -> None:
-        """Pass changed registrations of brokers to the machine."""
+        """Pass changed registrations of brokers to the state machine."""
         self._step(BrokersChanged(registered))
 
     def write_answered(
         self, write: WriteRecord, outcome: WriteOutcome, stored_revision: Revision | None
     ) -> None:
-        """Pass the outcome of a write to the machine: written, refused or unknown."""
+        """Pass the outcome of a write to the state machine: written, refused or unknown."""
         self._step_counting(WriteAnswered(write.revision, outcome, stored_revision))
 
     def time_passed(self) -> None:
-        """Pass the time to the machine, after a check of the lease."""
+        """Pass the time to the state machine, after a check of the lease."""
         self._step(TimePassed(self._clock.monotonic()))
 
     # -- followers
@@ -206,7 +206,7 @@ class Leadership:
         return self.machine.refusal_of(report)
 
     def follower_fetched(self, report: FollowerReport) -> None:
-        """Pass a follower's fetch to the machine; the fetch offset must lie in the leader's log."""
+        """Pass a follower's fetch to the state machine; the fetch offset must lie in the leader's log."""
         self._step(FollowerFetched(report, self._clock.monotonic()))
 
     def follower_synced(
@@ -217,7 +217,7 @@ class Leadership:
         leader_epoch: LeaderEpoch,
         synced_offset: Offset,
     ) -> None:
-        """Pass the synced offset of a follower to the machine."""
+        """Pass the synced offset of a follower to the state machine."""
         now = self._clock.monotonic()
         self._step(FollowerSynced(broker, broker_epoch, generation, leader_epoch, synced_offset, now))
 
@@ -275,7 +275,7 @@ class Leadership:
             if not waiter.done():
                 waiter.set_result(None)
 
-    # -- the machine
+    # -- the state machine
 
     def _look_at_lease(self) -> None:
         """Detect a lease in doubt at once, even if this process was just suspended (rule 3.7)."""

@@ -64,7 +64,7 @@ class PendingAppend:
         memory."""
         self.header = header
         self.keyed = keyed
-        """Idempotency key under which the batch is stored; None without a key."""
+        """Idempotency key under which the batch is stored; None if there is no key."""
         self.is_ordered = keyed is not None or header.producer_id != NO_PRODUCER
         """Whether the partition must check for an earlier attempt before it appends the batch."""
         self.duplicate = False
@@ -78,7 +78,7 @@ class PendingAppend:
 
     @property
     def side_effect(self) -> SideEffect:
-        """Side effect that a refusal of the batch must report in its present state."""
+        """Side effect that a refusal of the batch must report in its current state."""
         return SideEffect.NONE if self.state is AppendState.QUEUED else SideEffect.MAYBE
 
     def stored(self, leader_epoch: LeaderEpoch) -> None:

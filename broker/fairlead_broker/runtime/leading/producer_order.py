@@ -1,9 +1,9 @@
 """Order and repeats of batches that name a producer or an idempotency key.
 
-    queue ──▶ admit ──▶ [machine] ──▶ group, held for others, answered as a repeat, or refused
+    queue ──▶ admit ──▶ [state machine] ──▶ group, held for others, answered as a repeat, or refused
 
-Owned by a `LeaderReplica` and called by its only task: no other code runs between two awaits. The machine of
-`producers` decides, the partition appends, and the shell passes the outcome of the append back to the machine.
+Owned by a `LeaderReplica` and called by its only task: no other code runs between two awaits. The state machine of
+`producers` decides, the partition appends, and the shell passes the outcome of the append back to the state machine.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ class ProducerOrder:
     # -- after the append
 
     def appended(self, group: SequenceOf[PendingAppend], append_time_us: TimestampUs) -> None:
-        """Report to the machine that a group is in the log."""
+        """Report to the state machine that a group is in the log."""
         ordered = [append for append in group if append.is_ordered]
         self._machine.step(
             Appended(
@@ -202,7 +202,7 @@ class ProducerOrder:
             self._answer_repeat(follower, original.base_offset, last_offset, original.append_time_us)
 
     def failed(self, problem: ProblemError) -> None:
-        """Report to the machine that the append of a group failed or has an unknown outcome."""
+        """Report to the state machine that the append of a group failed or has an unknown outcome."""
         self._machine.step(AppendFailed())
         followers, self._followers = self._followers, []
         for follower, _ in followers:

@@ -90,7 +90,7 @@ class Entry:
 
     @property
     def membership(self) -> Membership:
-        """Registration of the present incarnation."""
+        """Registration of the current incarnation."""
         return self.incarnation.membership
 
 

@@ -70,7 +70,7 @@ def _user(settings: BrokerSettings) -> EtcdUser | None:
     if settings.etcd_password is None:
         message = "--etcd-user needs the password of that user in FAIRLEAD_ETCD_PASSWORD"
         raise ValueError(message)
-    from fairlead_broker.coordination.etcd import EtcdUser  # noqa: PLC0415 - as above
+    from fairlead_broker.coordination.etcd import EtcdUser  # noqa: PLC0415 - imported only if etcd is used
 
     return EtcdUser(settings.etcd_user, settings.etcd_password.get_secret_value())
 
@@ -88,7 +88,7 @@ async def open_coordination(settings: BrokerSettings, clock: Clock, log: Log) ->
     options = etcd_options(settings)
     if options is None:
         return await EmbeddedCoordination.open(store_path(settings.data), clock)
-    from fairlead_broker.coordination.etcd import connect  # noqa: PLC0415 - as above
+    from fairlead_broker.coordination.etcd import connect  # noqa: PLC0415 - imported only if etcd is used
 
     return await patiently(lambda: connect(options), f"connect to etcd at {settings.etcd}", log)
 

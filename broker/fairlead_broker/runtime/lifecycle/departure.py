@@ -63,7 +63,7 @@ class Departure:
         """Wait until every remaining peer has seen a revision; send silent peers another request."""
         while late := [peer for peer in self._peers() if self._peer_calls.seen_revision(peer) < revision]:
             await asyncio.gather(*(self._ask(peer) for peer in late))
-            await asyncio.sleep(LOOK_SECONDS)  # noqa: TID251 - the peer's mirror lags, without an event here
+            await asyncio.sleep(LOOK_SECONDS)  # noqa: TID251 - no event reports the peer's mirror
 
     async def _ask(self, peer: BrokerId) -> None:
         """Send a request, because any answer contains the revision of the peer's mirror."""

@@ -28,7 +28,7 @@ def names_a_newer_incarnation(
 ) -> bool:
     """Return whether the record counts on an incarnation that this directory has never seen.
 
-    The present incarnation of the broker is ignored, because the directory does not know it yet.
+    The current incarnation of the broker is ignored, because the directory does not know it yet.
     """
     here = any(
         replica.broker == broker and replica.directory == identity.directory_id for replica in record.replicas

@@ -1,7 +1,7 @@
 """The incarnation of a broker: its epoch, and whether the cluster can still count on it.
 
 One object exists for the whole run of the process. When the lease is lost, `cluster_entry` registers the broker again
-and the object begins the next incarnation. The serving parts compare their epoch with the present one, and every write
+and the object begins the next incarnation. The serving parts compare their epoch with the current one, and every write
 names the epoch of its decision: no decision of an ended incarnation is written by the next (protocol section 3, rules 1
 and 7).
 """
@@ -29,16 +29,16 @@ class Incarnation:
 
     @property
     def epoch(self) -> BrokerEpoch:
-        """Epoch of the present incarnation; epochs only grow, and each is on disk before it is returned here."""
+        """Epoch of the current incarnation; epochs only grow, and each is on disk before it is returned here."""
         return self._membership.broker_epoch
 
     @property
     def confirmed(self) -> bool:
-        """Whether the lease of the present incarnation cannot have expired yet."""
+        """Whether the lease of the current incarnation cannot have expired yet."""
         return self._membership.is_confirmed
 
     def confirms(self, epoch: BrokerEpoch) -> bool:
-        """Return whether an incarnation is the present one with a confirmed lease.
+        """Return whether an incarnation is the current one with a confirmed lease.
 
         Work of an ended incarnation must not rely on the lease of the next one (protocol section 3, rule 7).
         """
@@ -46,7 +46,7 @@ class Incarnation:
 
     @property
     def membership(self) -> Membership:
-        """Registration of the present incarnation. A stored reference keeps belonging to its own incarnation."""
+        """Registration of the current incarnation. A stored reference keeps belonging to its own incarnation."""
         return self._membership
 
     def subscribe(self, on_change: Callable[[], None]) -> Callable[[], None]:

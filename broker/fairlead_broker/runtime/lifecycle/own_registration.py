@@ -51,7 +51,7 @@ class OwnRegistration:
         self._wake = asyncio.Event()
         self._stopping = False
         self._directories: tuple[Directory, ...] = ()
-        """Directories to register; empty until the data directory stores the present epoch."""
+        """Directories to register; empty until the data directory stores the current epoch."""
         self._scope: asyncio.Timeout | None = None
         """Timeout of the task that keeps one lease."""
         self._written: set[asyncio.Future[None]] = set()
@@ -67,7 +67,7 @@ class OwnRegistration:
         await self._in_line()
 
     def look_again(self) -> None:
-        """Compare the wanted registration with the stored one; called after each change of the wanted one."""
+        """Compare the desired registration with the stored one; called after each change of the desired one."""
         self._wake.set()
 
     def gone(self, epoch: BrokerEpoch) -> None:
@@ -119,7 +119,7 @@ class OwnRegistration:
                     written.set_exception(MembershipLost("the broker no longer keeps its registration"))
 
     async def _in_line(self) -> None:
-        """Wait until coordination stores the wanted registration."""
+        """Wait until coordination stores the desired registration."""
         written = asyncio.get_running_loop().create_future()
         self._written.add(written)
         self.look_again()
@@ -154,7 +154,7 @@ class OwnRegistration:
             try:
                 await membership.update(self._wanted)
             except MembershipLost:
-                # The next incarnation registers the wanted values.
+                # The next incarnation registers the desired values.
                 self.gone(membership.broker_epoch)
                 return
             except CoordinationClosed:
@@ -168,7 +168,7 @@ class OwnRegistration:
                 written.set_result(None)
 
     def _wanted(self, registration: BrokerRegistration) -> BrokerRegistration:
-        """Return the registration with the wanted state and directories."""
+        """Return the registration with the desired state and directories."""
         state = BrokerState.RUNNING
         if self._stopping:
             state = BrokerState.STOPPING

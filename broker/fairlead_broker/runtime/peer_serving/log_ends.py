@@ -1,6 +1,6 @@
 """Ends of this broker's logs, and the progress of replicas that moves add.
 
-Other brokers request log ends when they elect a leader or stop; operators watch moves. The module changes nothing.
+Other brokers request log ends when they elect a leader or stop; operators watch moves. The module only reads.
 """
 
 from __future__ import annotations

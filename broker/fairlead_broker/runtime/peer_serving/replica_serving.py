@@ -237,7 +237,7 @@ class ReplicaServing:
     # -- reading
 
     async def _read(self, session: FollowerSession, bytes_max: int) -> list[ReplicaFetchResult]:
-        """Read the new records: cached ones at once on the loop, all others in parallel in the pool."""
+        """Read the new records: cached records on the event loop, all others in parallel in the disk pool."""
         left, on_loop = min(bytes_max, self._bytes_max), ON_LOOP_BYTES_MAX
         results: list[ReplicaFetchResult] = []
         pooled: _Pooled = []

@@ -1,7 +1,7 @@
 """The page `/docs`, which describes every call of a broker and is generated from the route table.
 
 Used by `pages`. The calls are taken from the routes, and the fields of JSON bodies from the schemas of the OpenAPI
-document. The page is plain HTML without scripts. This module must not know any single call.
+document. The page is plain HTML without scripts. This module must not depend on any particular call.
 """
 
 from __future__ import annotations

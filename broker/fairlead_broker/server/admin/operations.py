@@ -140,7 +140,7 @@ class OperationCalls:
         return BrokerDescription(id=broker, address=None, state="gone")
 
     def _state(self, topic: str, partition: PartitionIndex, record: PartitionRecord) -> PartitionState:
-        """Return the state of a partition in the form of the API."""
+        """Return the state of a partition in the API's format."""
         return PartitionState(
             topic=topic,
             topic_id=self._broker.views.by_name(topic).topic_id,

@@ -71,7 +71,7 @@ class TopicCalls:
 
 
 def described(view: TopicView) -> TopicDescription:
-    """Return the description of a topic in the form of the API."""
+    """Return the description of a topic in the API's format."""
     return TopicDescription(
         name=view.name,
         topic_id=view.topic_id,

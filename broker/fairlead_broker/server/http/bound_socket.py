@@ -16,7 +16,7 @@ EVERY_IPV4_ADDRESS = "0.0.0.0"  # noqa: S104 - replaces `::` on a machine withou
 
 
 class ListenError(OSError):
-    """Raised when a listener cannot bind its address; the message has the address, the reason and the remedy."""
+    """Raised when a listener cannot bind its address; the message states the address, the reason and the remedy."""
 
 
 class BoundSocket:

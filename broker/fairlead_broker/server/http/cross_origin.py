@@ -1,8 +1,8 @@
 """Cross-origin requests (CORS): the allowed origins, and the headers for browsers.
 
 Callers: ``listeners``, which wraps the application of the data listener if any origins are allowed. Without the setting
-no CORS header is sent, and browsers block pages of other origins. This module must not know any call. Access rights are
-not decided here and never depend on an origin.
+no CORS header is sent, and browsers block pages of other origins. This module must not depend on any particular call.
+Access rights are not decided here and never depend on an origin.
 """
 
 from __future__ import annotations

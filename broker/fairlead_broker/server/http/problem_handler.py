@@ -1,6 +1,6 @@
 """Conversion of failures to answers: a ProblemError to ``application/problem+json``, any other exception to 500.
 
-Callers: ``application`` for every request. This module must not know any route.
+Callers: ``application`` for every request. This module must not depend on any particular route.
 """
 
 from __future__ import annotations

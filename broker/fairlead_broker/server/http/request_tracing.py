@@ -37,7 +37,7 @@ def set_up_export(log: Log) -> bool:
         return False
     try:
         # Imported only when needed, because the import takes a large part of a broker's start-up time.
-        from opentelemetry import trace  # noqa: PLC0415 - see above
+        from opentelemetry import trace  # noqa: PLC0415 - imported only when tracing is on
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
         from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
         from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
@@ -67,8 +67,8 @@ def traced(name: str, endpoint: Endpoint) -> Endpoint:
 
 def _with_span(operation: str, endpoint: Endpoint, tracer: Tracer) -> Endpoint:
     from opentelemetry.context import Context  # noqa: PLC0415 - imported only when tracing is on
-    from opentelemetry.trace import SpanKind, StatusCode  # noqa: PLC0415 - the same
-    from opentelemetry.trace.propagation.tracecontext import (  # noqa: PLC0415 - the same
+    from opentelemetry.trace import SpanKind, StatusCode  # noqa: PLC0415 - imported only when tracing is on
+    from opentelemetry.trace.propagation.tracecontext import (  # noqa: PLC0415 - imported only when tracing is on
         TraceContextTextMapPropagator,
     )
 

@@ -125,7 +125,7 @@ def _to_partition(partition: PartitionIndex, topic: TopicView, records: pa.Recor
 
 
 def produce_result(result: AppendResult) -> ProduceResult:
-    """Return the position of a stored batch in the form of the API."""
+    """Return the position of a stored batch in the API's format."""
     return ProduceResult(
         base_offset=result.base_offset,
         last_offset=result.last_offset,

@@ -226,7 +226,7 @@ def producer_stamp(call: Call) -> ProducerStamp | None:
 
 
 async def keyed_request(call: Call, media_type: str, body: bytes) -> KeyedRequest | None:
-    """Return the idempotency key and digest of a JSON or Arrow request, or None without a key.
+    """Return the idempotency key and digest of a JSON or Arrow request, or None if there is no key.
 
     Two requests are the same if their type, encoding and body are equal byte by byte. The encoded batches cannot be
     compared, since they depend on the time of the request. Raises ProblemError malformed_request.

@@ -67,7 +67,7 @@ class LineFormat:
 
 
 class EventFormat:
-    """Server-Sent Events format: `message` events, and events of the type `problem`."""
+    """Server-Sent Events format: records are sent as `message` events, problems as `problem` events."""
 
     def begin(self, positions: Positions) -> bytes:
         """Return an event without data, so that a client disconnected before the first record resumes at its start."""

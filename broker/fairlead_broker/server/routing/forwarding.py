@@ -2,7 +2,7 @@
 
 Callers: the families of calls that leaders or the controller answer. A call from another broker, and a call with
 `Fairlead-Forward: never`, is never forwarded. The answer of the other broker is returned unchanged, including problems.
-Without an answer the caller gets a definite refusal only if the request was certainly not sent.
+If there is no answer, the caller gets a definite refusal only if the request was certainly not sent.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class AtCoordinator:
         self._forwarding = forwarding
 
     def endpoint(self, group_call: GroupCall, *, body_bytes_max: int = 0) -> Endpoint:
-        """Return an endpoint for a route with ``group`` in its path; ``body_bytes_max`` is 0 without a JSON body."""
+        """Return an endpoint for a route with ``group`` in its path; ``body_bytes_max``: 0 if there is no JSON body."""
 
         async def answer(call: Call) -> None:
             body = b""

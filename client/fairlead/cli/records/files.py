@@ -63,7 +63,7 @@ class TableFile:
     size_bytes: int | None
 
     def blocks(self, key_column: str | None, line_bytes_max: int = BLOCK_BYTES) -> Iterator[Block]:
-        """Yield the file's records in order; the key is the text of `key_column`, or null without a key column.
+        """Yield the file's records in order; the key is the text of `key_column`, or null if there is no key column.
 
         Raises:
             FileError: the content is damaged or does not match the format, lacks the column, or has a line of more than

@@ -114,7 +114,7 @@ async def read_records(
     A byte order mark before a first line of text is removed.
 
     Raises:
-        FormatError: a line does not parse or is longer than `line_bytes_max`; the message has the line number.
+        FormatError: a line does not parse or is longer than `line_bytes_max`; the message contains the line number.
     """
     buffer, done = LineBuffer(), 0
     async for piece in data:

@@ -181,7 +181,7 @@ async def _config(admin: Admin, described: BrokerDescription) -> dict[str, Confi
     try:
         return await admin.broker_config(described.id)
     except BrokerNotFoundError:
-        # A broker that is gone keeps only the settings made on it, and this broker has none.
+        # A broker that is gone has only the settings that were made for it alone, and this broker has none.
         return {}
 
 

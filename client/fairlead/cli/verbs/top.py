@@ -77,7 +77,7 @@ def top(
 async def _print(admin: Admin, interval: float, tables: int | None, output: OutputFormat) -> None:
     before = await _look(admin)
     for _ in range(tables or 1):
-        await asyncio.sleep(interval)  # noqa: TID251 - a rate needs time
+        await asyncio.sleep(interval)  # noqa: TID251 - a rate is measured over an interval
         now = await _look(admin)
         topics, groups = _topic_rows(before, now), now.groups
         if output is OutputFormat.TABLE:
@@ -104,7 +104,7 @@ async def _watch(admin: Admin, interval: float, tables: int | None) -> None:
     with Live(picture, screen=tables is None, auto_refresh=False) as live:
         shown = 0
         while tables is None or shown < tables:
-            await asyncio.sleep(interval)  # noqa: TID251 - a rate needs time
+            await asyncio.sleep(interval)  # noqa: TID251 - a rate is measured over an interval
             try:
                 now = await _look(admin)
             except FairleadError as error:
