@@ -1,6 +1,6 @@
-"""A replica that has deleted more than the next leader ever had restarts its log, whichever way its log start moved.
+"""A replica that has deleted more records than the next leader ever had restarts its log, for either kind of log start.
 
-Only an unclean election makes such a leader, so these worlds are made for it: three replicas, no other faults.
+Only an unclean election makes such a leader, and these worlds are made for it: three replicas, no other faults.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WORLDS = 24
 
 
 def test_nothing_is_missing_that_no_leader_has_deleted() -> None:
-    """Logs that deleted their records and logs that began empty at another log's start lose nothing else."""
+    """A log that deleted its records, or began empty at another log's start, lacks no other committed records."""
     verdicts = [verdict_of(seed) for seed in range(WORLDS)]
 
     assert [each.violation for each in verdicts] == [None] * WORLDS
@@ -28,12 +28,12 @@ def test_nothing_is_missing_that_no_leader_has_deleted() -> None:
 
 
 def test_a_leader_sends_back_a_follower_that_deleted_an_unknown_epoch() -> None:
-    """The leader's list of epochs does not say how far such records agree: in the world of this seed none did."""
+    """A leader restarts a follower that deleted records of an epoch that the leader does not know."""
     assert run(704_166).violation is None
 
 
 def test_a_log_that_deleted_its_records_has_to_say_so() -> None:
-    """Without it the log continues at its start, after records that the leader has appended since."""
+    """A log that does not report its deleted epoch continues after records that the leader has appended since."""
     with PARTITIONS.by_name["emptied"].drop():
         found = [verdict_of(seed).violation for seed in range(WORLDS)]
 
@@ -41,7 +41,7 @@ def test_a_log_that_deleted_its_records_has_to_say_so() -> None:
 
 
 def test_a_log_that_restarts_has_to_learn_the_epoch_before() -> None:
-    """Without it the log knows of no epoch that it could report to the next leader."""
+    """A log that restarts without the previous epoch has no epoch to report to the next leader."""
     with replaced((leading, "epoch_before", lambda epochs, offset: None)):
         found = [verdict_of(seed).violation for seed in range(WORLDS)]
 

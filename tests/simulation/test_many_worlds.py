@@ -1,4 +1,4 @@
-"""Large sets of worlds hold every invariant, and fresh worlds notice each dropped rule: parts of `make prove`."""
+"""Large sets of worlds hold every invariant, and new worlds find each dropped rule: parts of `make prove`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ pytestmark = pytest.mark.scenario
 
 SETS = ((PARTITIONS, range(200, 10_000)), (GROUPS, range(200, 3_000)))
 FRESH_FROM = 100_000
-"""First seed of the search for dropped rules, far from the recorded seeds."""
+"""First seed of the search for dropped rules, outside the recorded seeds."""
 SWITCHES = [(play, switch.name) for play in (PARTITIONS, GROUPS) for switch in play.switches]
 
 
 @pytest.mark.parametrize(("play", "seeds"), SETS, ids=str)
 def test_no_world_breaks_an_invariant(play: Suite, seeds: range) -> None:
-    """Safety holds through the storm, and rest follows, in every world of the set."""
+    """Every world of the set holds every invariant and comes to rest."""
     verdicts = (play.run(seed) for seed in seeds)
 
     assert [f"{each.seed}: {each.violation!r}" for each in verdicts if each.violation is not None] == []
@@ -25,12 +25,12 @@ def test_no_world_breaks_an_invariant(play: Suite, seeds: range) -> None:
 
 @pytest.mark.parametrize(("play", "name"), SWITCHES, ids=str)
 def test_a_dropped_rule_is_found_in_fresh_worlds(play: Suite, name: str) -> None:
-    """A world of other seeds than the recorded ones breaks an invariant without the rule."""
+    """A world with a new seed violates an invariant without the rule."""
     assert first_found(play, play.by_name[name], FRESH_FROM) is not None
 
 
 def test_whole_brokers_break_no_promise() -> None:
-    """Every promise holds in more worlds of whole brokers."""
+    """Additional worlds of whole brokers keep every promise."""
     done = run_worlds("--seed", "3", "--worlds", "60")
 
     assert done.returncode == 0, done.stdout + done.stderr

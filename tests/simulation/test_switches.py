@@ -1,7 +1,7 @@
-"""The simulator notices each rule that is dropped, in the world of a recorded seed.
+"""The simulator finds each dropped rule in the world of a recorded seed.
 
-The page docs/explanation/simulation.md records the first seed that notices each dropped rule. A change of the simulator
-moves the seeds: `make sim SIM="--switches --write"` records them again, with `--groups` those of groups.
+The page docs/explanation/simulation.md records the first seed that finds each dropped rule. A change of the simulator
+changes the seeds: `make sim SIM="--switches --write"` records them again, with `--groups` those of groups.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def known_seeds(play: Suite) -> dict[str, int]:
 
 @pytest.mark.parametrize("play", PLAYS, ids=str)
 def test_every_switch_was_found(play: Suite) -> None:
-    """The page has each dropped rule with a seed that notices it."""
+    """The page has a seed for each dropped rule."""
     assert set(known_seeds(play)) == set(play.by_name)
 
 
@@ -35,7 +35,7 @@ def test_every_switch_was_found(play: Suite) -> None:
     ids=str,
 )
 def test_a_dropped_rule_is_found(play: Suite, name: str, seed: int) -> None:
-    """The world of the known seed breaks an invariant without the rule, and none with it."""
+    """The world of the recorded seed violates an invariant without the rule, and none with it."""
     switch = play.by_name[name]
     with switch.drop():
         without = play.run(seed)
@@ -46,7 +46,7 @@ def test_a_dropped_rule_is_found(play: Suite, name: str, seed: int) -> None:
 
 @pytest.mark.parametrize("play", PLAYS, ids=str)
 def test_a_switch_leaves_nothing_behind(play: Suite) -> None:
-    """After each switch has been open and closed a run is what it was."""
+    """A run is unchanged after each switch was opened and closed."""
     before = play.run(5).digest
     for switch in play.switches:
         with switch.drop():

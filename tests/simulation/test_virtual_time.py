@@ -1,7 +1,7 @@
 """Whole brokers, server and SDK keep their promises in a fixed set of worlds on virtual time.
 
-A search is a process of its own: what stands below the brokers is replaced there, and the order of hashed texts is
-fixed, without which a seed would not be a world.
+A search runs in a process of its own, because it replaces the parts below the brokers and fixes the hash seed, without
+which a seed would not determine a world.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def run_worlds(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 def test_no_world_breaks_a_promise() -> None:
-    """Every promise holds through the storm, at rest afterwards, and read again from the beginning."""
+    """Every promise holds during the storm, at rest, and for a second read from the beginning."""
     done = run_worlds("--seed", "0", "--worlds", str(WORLDS))
 
     assert done.returncode == 0, done.stdout + done.stderr

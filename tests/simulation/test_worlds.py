@@ -1,6 +1,6 @@
-"""A small fixed set of worlds of each play holds every invariant, and a run is the same every time.
+"""A small fixed set of worlds of each play holds every invariant, and a run is reproducible.
 
-`test_many_worlds.py` runs a large set, and `make sim` as many other worlds as there is time for.
+`test_many_worlds.py` runs a large set, and `make sim` runs other worlds for a given time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ OFTEN = 20
 @pytest.mark.slow
 @pytest.mark.parametrize("play", MUST_HAPPEN, ids=str)
 def test_no_world_breaks_an_invariant(play: Suite) -> None:
-    """Safety holds through the storm, rest follows, and each fault and each effect of the rules happens in it."""
+    """Every world holds every invariant and comes to rest, and each fault and each effect of the rules occurs."""
     verdicts = [play.run(seed) for seed in range(WORLDS)]
     counts: Counter[str] = Counter()
     for verdict in verdicts:
@@ -49,7 +49,7 @@ def test_no_world_breaks_an_invariant(play: Suite) -> None:
 
 @pytest.mark.parametrize("play", MUST_HAPPEN, ids=str)
 def test_a_seed_is_a_run(play: Suite) -> None:
-    """The same seed twice gives the same run, down to the state of chance, traced or not."""
+    """A seed determines its run, including the state of the random generator, with and without a trace."""
     first = [play.run(seed).digest for seed in REPEATED]
     second = [play.run(seed, traced=True).digest for seed in REPEATED]
 
@@ -63,7 +63,7 @@ def test_a_seed_is_a_run(play: Suite) -> None:
     ids=str,
 )
 def test_a_trace_names_its_steps(play: Suite, steps: tuple[str, ...]) -> None:
-    """A traced run shows leaders and writes, claims and assignments."""
+    """The trace of a run has its leaders, writes, claims and assignments."""
     trace = "\n".join(play.run(3, traced=True).trace)
 
     assert [step for step in steps if step not in trace] == []

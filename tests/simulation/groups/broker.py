@@ -27,22 +27,22 @@ if TYPE_CHECKING:
 
 
 class Broker(Frame):
-    """One member of the cluster."""
+    """A broker of the cluster."""
 
     world: World
 
     def __init__(self, world: World, number: int) -> None:
-        """Make a broker that does not run."""
+        """Create a broker that is not running."""
         super().__init__(world, number)
         self.groups: dict[str, Coordinator] = {}
         self.topics: dict[str, TopicShape] = {}
-        """Topics by name; replaced, not changed, so that a turn may keep what it saw."""
+        """Topics by name; replaced instead of modified, so that a turn can keep its version."""
         self._holders: dict[str, CoordinatorRecord] = {}
 
     # -- processes
 
     def start(self) -> None:
-        """Begin a process."""
+        """Start a process."""
         super().start()
         self.topics = {}
         self._forget()
@@ -55,7 +55,7 @@ class Broker(Frame):
             self._forget()
 
     def stop(self) -> None:
-        """Give every group back, end the registration, and exit."""
+        """Release every group, delete the registration, and exit."""
         if self.stopping:
             return
         self.stopping = True
@@ -70,11 +70,11 @@ class Broker(Frame):
         self.world.faults.stopped(self)
 
     def registered(self, items: dict[Key, Item]) -> None:
-        """Read brokers and topics."""
+        """Read the brokers and topics of the store."""
         self.mirror.list()
 
     def lease_lost(self) -> None:
-        """Drop all groups and register again."""
+        """Drop all groups, and register again."""
         self._forget()
         self.register()
 
@@ -86,7 +86,7 @@ class Broker(Frame):
         self._holders = {}
 
     def mirrored(self, changed: list[Key]) -> None:
-        """Wake the groups when topics have changed."""
+        """Wake the groups after a change of topics."""
         if any(kind == "topic" for kind, _ in changed):
             self.topics = {name: item.value for name, item in self.mirror.tables["topic"].items()}
             for coordinator in list(self.groups.values()):
@@ -95,7 +95,7 @@ class Broker(Frame):
     # -- calls
 
     def call(self, request: Request) -> None:
-        """Take a call about a group, as its coordinator or to forward it."""
+        """Handle a call about a group as its coordinator, or forward it."""
         if not self.epoch or not guards.may_answer(self) or self.stopping:
             self.answer(request, Refused("coordination_unavailable"))
         elif (coordinator := self.groups.get(request.group)) is not None:
@@ -109,13 +109,13 @@ class Broker(Frame):
                 self.ask_store(lambda: (store.items.get(key),), self._looked, request)
 
     def answer(self, request: Request, answer: Answer) -> None:
-        """Answer a member."""
+        """Send an answer to a member."""
         world = self.world
         receive = world.members[request.sender].answered
         world.network.send(self.number, request.sender, receive, request, answer)
 
     def drop(self, coordinator: Coordinator) -> None:
-        """Remove a group that is no longer coordinated here."""
+        """Remove a group that this broker no longer coordinates."""
         if self.groups.get(coordinator.name) is coordinator:
             del self.groups[coordinator.name]
         self._holders.pop(coordinator.name, None)
@@ -145,12 +145,12 @@ class Broker(Frame):
             self.answer(request, Refused("shutting_down"))
 
     def counts(self, record: CoordinatorRecord) -> bool:
-        """Return whether the holder of a claim is registered, in the incarnation in which it claimed."""
+        """Return whether the holder of a claim is registered in the incarnation of the claim."""
         registered = self.mirror.brokers.get(record.broker)
         return registered is not None and BrokerEpoch(registered.create_revision) == record.broker_epoch
 
     def _claimant(self, group: str) -> BrokerId:
-        """Return the broker that claims an unowned group: the same for every broker with the same mirror."""
+        """Return the broker that claims an unowned group, which is the same for all brokers with the same mirror."""
         brokers = sorted(self.mirror.brokers) or [BrokerId(self.number)]
         return max(brokers, key=lambda broker: crc32(f"{group}/{broker}".encode()))
 
@@ -164,6 +164,6 @@ class Broker(Frame):
             world.network.send(self.number, broker, world.brokers[broker].call, forwarded)
 
     def transact(self, transaction: Transaction, answered: Callable[..., None], *more: Any) -> None:
-        """Write; `answered` gets whether it was done and the revision, or None if the outcome is unknown."""
+        """Write a transaction; `answered` gets its success and revision, or None if the outcome is unknown."""
         store = self.world.store
         self.ask_store(lambda: store.transact(transaction), answered, *more)

@@ -1,11 +1,11 @@
-"""A group at its coordinator: claimed, loaded, then in turns: decide, write, replay, answer.
+"""A group at its coordinator: claimed, loaded, and then run in turns that decide, write, replay and answer.
 
-One transaction of a group is under way at a time, commits of offsets included: an admitted commit is written before
-any partition gets another owner. After a write with an unknown outcome the group is dropped, and claimed again under a
-new revision, which that write cannot outlive.
+A group has at most one running transaction, commits of offsets included: an admitted commit is written before a
+partition gets another owner. After a write with an unknown outcome the group is dropped and claimed again under a new
+revision, which makes that write fail.
 
-A twin of `fairlead_broker.runtime.groups.coordinated_group`, which is tasks and timers of an event loop: with it a
-world takes too long for rules that only one of hundreds of worlds needs. The shipped one runs in `virtual_time`.
+A twin of `fairlead_broker.runtime.groups.coordinated_group`, whose tasks and timers need an event loop and would make a
+world too slow for rules that only one of hundreds of worlds tests. The shipped coordinator runs in `virtual_time`.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ DUE_SECONDS: Final = 0.05
 
 
 class Coordinator:
-    """One claim of one group by one process."""
+    """The claim of one group by one process."""
 
     def __init__(self, broker: Broker, name: str) -> None:
-        """Make a coordinator that has not claimed the group."""
+        """Create a coordinator that has not claimed the group."""
         self.name = name
         self.group: Group | None = None
         self.closed = False
@@ -60,7 +60,7 @@ class Coordinator:
         self.heard: dict[str, float] = {}
         """Time of each member's last accepted heartbeat, for the judge."""
         self.topics_seen: Topics | None = None
-        """Topics as the previous turn saw them."""
+        """Topics in the previous turn."""
         self._world = broker.world
         self._queue: list[Request] = []
         self._busy = True
@@ -71,7 +71,7 @@ class Coordinator:
     # -- claim and load
 
     def claim(self, found: Item | None) -> None:
-        """Claim a group that no broker has; `found` is its key as it was read."""
+        """Claim a group without a coordinator; `found` is its key as it was read."""
         broker = self.broker
         record = CoordinatorRecord(broker=BrokerId(broker.number), broker_epoch=broker.epoch)
         broker.transact(
@@ -92,12 +92,12 @@ class Coordinator:
         self.load()
 
     def load(self) -> None:
-        """Read the group at one revision, after the claim."""
+        """Read the group at one revision after the claim."""
         store = self._world.store
         self.broker.ask_store(lambda: group_items(store, self.name), self.loaded)
 
     def loaded(self, items: dict[Key, Item] | None) -> None:
-        """Begin to coordinate with what was read."""
+        """Coordinate the group that was read."""
         if self.closed:
             return
         if items is None:
@@ -121,19 +121,19 @@ class Coordinator:
         self.wake()
 
     def release(self) -> None:
-        """Give the group back once no write of it is under way."""
+        """Release the group when no write of it is running."""
         self._releasing = True
         if not self._busy:
             self._release()
 
     def _release(self) -> None:
-        # The outcome does not matter: a key that stays is void with the registration.
+        # The outcome does not matter, because a remaining key is void without the registration.
         deletion = Transaction(self._compares(), (), (coordinator_key(self.name),))
         self.broker.transact(deletion, lambda _: None)
         self.drop()
 
     def drop(self) -> None:
-        """Coordinate no longer; waiting members ask again."""
+        """Stop coordinating; waiting members retry."""
         if self.closed:
             return
         self.closed = True
@@ -151,7 +151,7 @@ class Coordinator:
         self.wake()
 
     def wake(self) -> None:
-        """Take a turn if none is under way."""
+        """Start a turn if none is running."""
         if not self._busy and not self.closed:
             if self._releasing:
                 self._release()
@@ -159,10 +159,10 @@ class Coordinator:
                 self._turn()
 
     def _turn(self) -> None:
-        """Decide all queued heartbeats and leaves, and everything that is due."""
+        """Decide all queued heartbeats and leaves, and all due timeouts."""
         assert self.group is not None, "loaded"
         if not guards.may_answer(self.broker):
-            # Heartbeats could not be received: sessions start at full length, under a new claim.
+            # Heartbeats could not be received: under a new claim every session starts at its full length.
             self.drop()
             return
         world = self._world
@@ -183,11 +183,11 @@ class Coordinator:
             self.send(turn, requests, self.portions(turn.change))
 
     def portions(self, change: GroupChange) -> Sequence[GroupChange]:
-        """Cut a change into transactions; room is kept for the compares."""
+        """Split a change into transactions, leaving room for their compares."""
         return list(change.portions(self._world.plan.operations_max - 2))
 
     def send(self, turn: Turn, requests: list[Request], portions: Sequence[GroupChange]) -> None:
-        """Write one portion; the change is replayed after the last."""
+        """Write one portion, and replay the change after the last portion."""
         first, *rest = portions
         puts = tuple((key_of(self.name, key), record, None) for key, record in first.puts.items())
         deletes = tuple(key_of(self.name, key) for key in sorted(first.deletes, key=repr))
@@ -247,7 +247,7 @@ class Coordinator:
 
     def _commit_offsets(self) -> None:
         requests, self._queue = self._queue, []
-        # Newer heartbeats are decided first: a member that is gone commits no more.
+        # Newer heartbeats are decided first, because a removed member must not commit.
         self._queue = [each for each in requests if isinstance(each.content, (Heartbeat, Leave))]
         commits: list[Request] = []
         for request in requests:
@@ -276,7 +276,7 @@ class Coordinator:
             self._rest()
 
     def write_offsets(self, commits: list[Request]) -> None:
-        """Write all admitted commits in their order."""
+        """Write all admitted commits in order."""
         entries = dict(self.entries)
         touched: set[tuple[TopicId, int]] = set()
         for request in commits:
@@ -328,7 +328,7 @@ class Coordinator:
     # -- time
 
     def _rest(self) -> None:
-        """Wait until something is due."""
+        """Wait until the next deadline."""
         assert self.group is not None, "loaded"
         deadline = self.group.deadline()
         self._timer += 1

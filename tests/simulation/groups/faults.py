@@ -1,4 +1,4 @@
-"""The faults of groups: of brokers and members, and changes of members and topics besides."""
+"""The faults of groups: those of brokers and members, and changes of members and topics."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 PARTITIONS_MAX = 12
 """Number of partitions up to which a topic grows."""
 HANGS_SECONDS = 1_000.0
-"""Longer than any world."""
+"""Longer than the duration of any world."""
 
 
 class Faults(Storm):
-    """The storm of one world."""
+    """The faults of one world."""
 
     PAUSE_LEASES = 3.0
     _world: World
 
     def victim(self, kind: Enum) -> Process | None:
-        """Draw a broker, mostly a coordinator, or a member; topics have no process."""
+        """Draw a broker, preferably a coordinator, or a member; None for a topic, which has no process."""
         world = self._world
         if kind in BROKER_FAULTS:
             coordinators = [broker for broker in world.brokers.values() if broker.groups]
@@ -41,18 +41,18 @@ class Faults(Storm):
         return None
 
     def stop(self) -> None:
-        """Heal everything that can be healed, and let no more faults happen."""
+        """Stop all faults, and heal everything that can be healed."""
         super().stop()
         members = self._world.members
         if not any(member.alive for member in members.values()):
             members[min(members)].start()
 
     def cut_leases(self) -> float:
-        """Return for how many leases links are cut at most: sometimes long enough for a take-over."""
+        """Return the maximum duration of a cut in leases: sometimes long enough for a takeover."""
         return self._world.schedule.rng.choice((2.5, 6.0))
 
     def _depose(self, broker: Broker) -> None:
-        """Cut a coordinator from the store for longer than its lease, and change the group in that time."""
+        """Cut a coordinator off the store for longer than its lease, and change the group during that time."""
         world = self._world
         lease = world.plan.lease_seconds
         self.cut_until(self.links(broker.number, [STORE]), 3.0 * lease, 6.0 * lease)
@@ -64,7 +64,7 @@ class Faults(Storm):
     # -- members
 
     def _member_crash(self, member: Member) -> None:
-        """Kill a member; it returns mostly within its session, sometimes after it, sometimes never."""
+        """Kill a member; it usually returns within its session, sometimes later or never."""
         member.kill()
         schedule = self._world.schedule
         if schedule.happens(0.85):

@@ -1,4 +1,4 @@
-"""Rules of a coordinator's shell, one function a rule, so that each can be dropped alone."""
+"""Rules of a coordinator's shell, one function per rule, so that each rule can be dropped alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def claim(group: str, found: Item | None, broker: Broker) -> tuple[Compare, ...]:
-    """Hold if there was no claim since, and neither claimant nor absence of the holder has changed."""
+    """Return compares that hold if the claim, the claimant and the absence of the holder have not changed."""
     compares = [
         Compare(coordinator_key(group), 0 if found is None else found.mod_revision),
         *own_registration(broker.number, broker.epoch),
@@ -31,27 +31,27 @@ def claim(group: str, found: Item | None, broker: Broker) -> tuple[Compare, ...]
 
 
 def claimed(group: str, revision: int) -> tuple[Compare, ...]:
-    """Hold as long as no broker has claimed the group again, the writer included."""
+    """Return compares that hold until a broker, including the writer, claims the group again."""
     return (Compare(coordinator_key(group), revision),)
 
 
 def may_answer(broker: Broker) -> bool:
-    """Return whether no other broker can have taken over: an answer of now was true a moment ago."""
+    """Return whether no other broker can have taken over, so that an answer is current."""
     return broker.leased
 
 
 def sessions_begin(coordinator: Coordinator) -> float:
-    """Return the time at which sessions of a loaded group begin: now, whatever was before."""
+    """Return the time at which the sessions of a loaded group begin: the time of loading."""
     return coordinator.broker.world.now
 
 
 def in_doubt(coordinator: Coordinator) -> None:
-    """Continue after a write with an unknown outcome: under a new claim, which that write does not outlive."""
+    """Continue after a write with an unknown outcome under a new claim, which makes that write fail."""
     coordinator.drop()
 
 
 def check_commit(coordinator: Coordinator, commit: Commit) -> list[Partition]:
-    """Return the partitions that may be committed; raise if the member is unknown or in another epoch."""
+    """Return the partitions that may be committed; raise an error if the member is unknown or in another epoch."""
     assert coordinator.group is not None, "loaded"
     coordinator.group.check_commit(commit.member_id, commit.member_epoch)
     return [each for each in commit.offsets if _has(coordinator.group, commit.member_id, each)]

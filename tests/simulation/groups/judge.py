@@ -1,7 +1,7 @@
-"""What must hold at every step: invariants as named classes, each a way in which a run can be wrong.
+"""The invariants of groups, each a named class of violation.
 
-The judge sees every revision of the store as a whole, every decision of a coordinator, and what each member believes
-to own. The truth of a group is what the store has: nobody's memory.
+The judge sees every revision of the store, every decision of a coordinator, and the partitions that each member
+believes to own. The truth about a group is the contents of the store, not the memory of a process.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ if TYPE_CHECKING:
 
 ROUNDING_SECONDS: Final = 0.01
 SOONEST_MS: Final = 10
-"""What a member may be told to wait at least: less is a storm."""
+"""Shortest wait that a member may be given; a shorter one would cause a storm of heartbeats."""
 JUST_HEARD: Final = 0.3
-"""Of a session: so long after its last heartbeat a member is surely there."""
+"""Share of a session after the last heartbeat for which a member is certainly alive."""
 LONG_SILENT: Final = 0.75
-"""Of a session: so long after its last heartbeat a static member may be replaced by its next process."""
+"""Share of a session after the last heartbeat from which a static member may be replaced by its next process."""
 
 
 class TwoOwners(Violation):
-    """Two members consume a partition, each in the epoch that the group has for it."""
+    """Two members consume the same partition, each in its epoch in the store."""
 
 
 class OneOwnerRecorded(Violation):
-    """A revision of the store has a partition with two members."""
+    """A revision of the store assigns a partition to two members."""
 
 
 class CommittedByOwner(Violation):
@@ -66,51 +66,51 @@ class CommitsKeepOrder(Violation):
 
 
 class OffsetsRise(Violation):
-    """A new owner began before what had been committed."""
+    """A new owner started before the committed offset."""
 
 
 class UnmovedNeverPause(Violation):
-    """A partition that its member was to keep was taken from it for a while."""
+    """A member lost a partition for a while that its target keeps."""
 
 
 class SessionKept(Violation):
-    """A member was removed before it was silent for its session, or slow for its rebalance timeout."""
+    """A member was removed before its session or its rebalance timeout expired."""
 
 
 class StaticKeeps(Violation):
-    """The return of a static member within its session moved a partition or touched another member."""
+    """The return of a static member within its session moved a partition or changed another member."""
 
 
 class OneInstance(Violation):
-    """A static member that had just been heard of lost its place to a second process with its instance id."""
+    """A static member with a recent heartbeat lost its place to a second process with its instance id."""
 
 
 class FencedInVain(Violation):
-    """A member was fenced that the store has at its very epoch."""
+    """A member was fenced although the store has it in the same epoch."""
 
 
 class PaceKept(Violation):
-    """A member was told to come again at once, or too late for its session."""
+    """A member was given an interval that is nearly zero or too long for its session."""
 
 
 class AnswersAreStored(Violation):
-    """A member was told an epoch or an assignment that the store does not have."""
+    """A member was given an epoch or an assignment that the store does not have."""
 
 
 @dataclass(slots=True)
 class Truth:
-    """What the store has of one group."""
+    """The contents of the store about one group."""
 
     state: GroupRecord | None = None
     members: dict[str, MemberRecord] = field(default_factory=dict)
     targets: dict[TopicId, TargetRecord] = field(default_factory=dict)
     claim: int = 0
-    """Of the coordinator's key."""
+    """Revision of the coordinator's key."""
     doubted: set[tuple[str, Partition]] = field(default_factory=set)
-    """What members have that some target since did not give them."""
+    """Partitions of members that some later target did not assign to them."""
     ever_doubted: set[tuple[str, Partition]] = field(default_factory=set)
     revoking_since: dict[str, float] = field(default_factory=dict)
-    """When a member was first to give something up that it still has."""
+    """Time at which a member was first ordered to revoke a partition that it still owns."""
 
 
 def partitions_of(table: dict[TopicId, tuple[int, ...]]) -> set[Partition]:
@@ -119,7 +119,7 @@ def partitions_of(table: dict[TopicId, tuple[int, ...]]) -> set[Partition]:
 
 
 def target_of(targets: dict[TopicId, TargetRecord], member_id: str) -> set[Partition]:
-    """Return what a member is to have."""
+    """Return the target partitions of a member."""
     return {
         (topic_id, partition)
         for topic_id, target in targets.items()
@@ -128,10 +128,10 @@ def target_of(targets: dict[TopicId, TargetRecord], member_id: str) -> set[Parti
 
 
 class Judge:
-    """Sees everything."""
+    """The observer that checks every invariant."""
 
     def __init__(self, world: World) -> None:
-        """Begin with nothing stored."""
+        """Start with an empty store."""
         self._world = world
         self.counts: Counter[str] = Counter()
         self.groups: defaultdict[str, Truth] = defaultdict(Truth)
@@ -139,7 +139,7 @@ class Judge:
     # -- the store
 
     def written(self, _: Revision, changes: list[Change]) -> None:
-        """Check what one revision changed."""
+        """Check the changes of a revision."""
         kinds: defaultdict[str, list[Change]] = defaultdict(list)
         for change in changes:
             kinds[change[0][0]].append(change)
@@ -178,7 +178,7 @@ class Judge:
         if before is None:
             return
         if after.epoch == AWAY_EPOCH:
-            return  # it gave everything up
+            return  # the member gave up everything
         if after.epoch < before.epoch:
             raise EpochsRise(f"member {member_id}: {before.epoch} to {after.epoch}")
         had, has = partitions_of(before.assigned), partitions_of(after.assigned)
@@ -232,7 +232,7 @@ class Judge:
             if (
                 entry.offset < old.offset
                 and member_id != old_member
-                # A lease that ends early leaves its holder in the belief that what it has is still true.
+                # A holder whose lease ends early still believes that its state is current.
                 and Fault.LEASE_EARLY not in self._world.plan.faults
             ):
                 raise OffsetsRise(f"{partition}: {old} to {entry}")
@@ -242,7 +242,7 @@ class Judge:
     # -- members
 
     def owns(self, member: Member) -> None:
-        """Check what a member believes to own from now on."""
+        """Check the partitions that a member owns from now on."""
         self._two_owners(member.group)
 
     def _two_owners(self, group: str) -> None:
@@ -260,12 +260,12 @@ class Judge:
                     )
 
     def member_epoch(self, member: Member, epoch: int) -> None:
-        """Check the epoch that a member is told."""
+        """Check an epoch that a member receives."""
         if member.joined and epoch < member.epoch:
             raise EpochsRise(f"{member.member_id} is told {epoch} after {member.epoch}")
 
     def gives_up(self, member: Member, lost: set[Partition]) -> None:
-        """Check that some target has taken from a member what it was told to give up."""
+        """Check that some target has removed the partitions that a member is ordered to revoke."""
         doubted = self.groups[member.group].ever_doubted
         for partition in lost:
             self.counts["given up"] += 1
@@ -275,7 +275,7 @@ class Judge:
     # -- coordinators
 
     def took_over(self, group: str, revision: Revision) -> None:
-        """Hear of a loaded group."""
+        """Record a loaded group."""
         self.counts["take-overs"] += 1
         truth = self.groups[group]
         if revision == truth.claim:
@@ -296,7 +296,7 @@ class Judge:
         heard_now = {event.member_id for event in events}
         joins = [event for event in events if isinstance(event, Heartbeat) and event.member_epoch == 0]
         for event, reply in zip(events, turn.replies, strict=True):
-            # Two that join at once: the second finds the first in the place.
+            # Two processes join at the same time, and the second finds the place taken by the first.
             if event in joins and len(joins) == 1 and event.subscription is not None:
                 places = {
                     place: record
@@ -311,7 +311,7 @@ class Judge:
                 coordinator.heard[event.member_id] = self._world.now
 
     def _doubt(self, truth: Truth, change: GroupChange) -> None:
-        """Note what a new target takes from members: it may be written after what follows from it."""
+        """Record the partitions that a new target removes, because the target may be written after its effects."""
         targets = dict(truth.targets)
         for key, record in change.puts.items():
             if isinstance(key, TargetKey) and isinstance(record, TargetRecord):
@@ -327,7 +327,7 @@ class Judge:
     def _places(
         self, coordinator: Coordinator, places: dict[str, MemberRecord], member_id: str, reply: Reply
     ) -> None:
-        """Check that a static member's place is taken when its holder is silent, and only then."""
+        """Check that the place of a static member is taken exactly when its holder is silent."""
         for place, record in places.items():
             silent = self._world.now - max(coordinator.loaded_at, coordinator.heard.get(place, 0.0))
             sessions = silent / (record.session_timeout_ms / 1000)
@@ -337,7 +337,7 @@ class Judge:
                 raise StaticKeeps(f"{member_id} waits for {place}, silent for {silent:.3f} s: {reply.code}")
 
     def answers(self, coordinator: Coordinator, member_id: str, reply: HeartbeatReply) -> None:
-        """Check what a coordinator that believes to be the only one is about to tell a member."""
+        """Check the answer to a member from a coordinator that believes to be the only one."""
         if not SOONEST_MS <= reply.heartbeat_interval_ms <= reply.session_timeout_ms / 2:
             raise PaceKept(f"{member_id} is told {reply}")
         if Fault.LEASE_EARLY in self._world.plan.faults:
@@ -351,7 +351,7 @@ class Judge:
                 raise AnswersAreStored(f"{member_id} is told {reply}, the record is {record}")
 
     def fences(self, coordinator: Coordinator, member_id: str, epoch: int, code: str) -> None:
-        """Check a coordinator that believes to be the only one, and is about to fence a member."""
+        """Check the fencing of a member by a coordinator that believes to be the only one."""
         record = self.groups[coordinator.name].members.get(member_id)
         if Fault.LEASE_EARLY in self._world.plan.faults or record is None:
             return
@@ -384,7 +384,7 @@ class Judge:
     def _static(
         self, coordinator: Coordinator, truth: Truth, events: Sequence[GroupEvent], turn: Turn
     ) -> None:
-        """Look at turns with nothing else in them than the return of a static member."""
+        """Check turns that contain only the return of a static member."""
         match events, turn.replies:
             case [Heartbeat(member_id, 0, Subscription() as wanted)], [HeartbeatReply()]:
                 pass
@@ -411,7 +411,7 @@ class Judge:
         for key, record in change.puts.items():
             match record:
                 case MemberRecord() if key == MemberKey(member_id):
-                    pass  # what the old process had it gets with its next heartbeat; nobody else does
+                    pass  # the old process gets its state with its next heartbeat, and no other process does
                 case MemberRecord():
                     raise StaticKeeps(f"{member_id} returns, and {key} changes: {record}")
                 case GroupRecord() if truth.state is not None and record.epoch != truth.state.epoch:

@@ -1,4 +1,4 @@
-"""Keys of the store that groups use."""
+"""Keys of groups in the store."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fairlead_broker.groups import GroupKey, MemberKey, StateKey, TargetKey
 from simulator.store import Item, Key, Store
 
 MIRRORED: Final = frozenset({"broker", "topic"})
-"""Kinds of keys that every broker watches; only the coordinator reads those of a group."""
+"""Kinds of keys that every broker watches; keys of a group are read by its coordinator only."""
 
 
 def topic_key(name: str) -> Key:
@@ -39,5 +39,5 @@ def key_of(group: str, key: GroupKey) -> Key:
 
 
 def group_items(store: Store, group: str) -> dict[Key, Item]:
-    """Return everything of a group, as one list at one revision."""
+    """Return all keys of a group as one list at one revision."""
     return {key: item for key, item in store.items.items() if key[0] not in MIRRORED and key[1] == group}

@@ -1,8 +1,8 @@
 """A member of a group: the SDK's machine (`fairlead.group.member`), and offsets to read and to commit.
 
-A twin of the SDK's session, which is a task on an event loop: revoked partitions are finished and committed before
-they are reported as released, dropped ones are gone at once. Late answers reach the machine, which has to ignore them.
-A fault makes a member pause, crash, take too long, or change its subscription as a client of the HTTP API may.
+A twin of the SDK's session, which is a task on an event loop: revoked partitions are finished and committed before they
+are reported as released, and lost ones are dropped at once. Late answers reach the machine, which has to ignore them. A
+fault makes a member pause, crash, delay, or change its subscription as a client of the HTTP API may.
 """
 
 from __future__ import annotations
@@ -60,44 +60,44 @@ BACKOFF: Final = Backoff(0.05, 1.0)
 
 
 class Member(Process):
-    """One member, process after process, each with a machine of its own."""
+    """A member as a sequence of processes, each with its own machine."""
 
     world: World
 
     def __init__(self, world: World, number: int, group: str, instance_id: str | None) -> None:
-        """Make a member that does not run."""
+        """Create a member that is not running."""
         super().__init__(world, number)
         self.group = group
         self.instance_id = instance_id
         self.member_id = ""
         self.epoch = 0
         self.owned: dict[Partition, int | None] = {}
-        """Partitions that it may commit, with the next offset; None until the committed one is read."""
+        """Partitions that the member may commit, with the next offset; None until the committed offset is read."""
         self.giving_up: set[Partition] = set()
-        """Owned partitions that are consumed no longer, and released once all is committed."""
+        """Owned partitions that are no longer consumed, and are released after their commit."""
         self.topics: frozenset[str] = frozenset()
         self.pattern: str | None = None
         self.slow_until = 0.0
-        """Time until which nothing is released, as by a callback that hangs."""
+        """Time until which nothing is released, as if a callback hangs."""
         self.leaving = False
         self._machine = self._new_machine()
         self._resubscribed = False
-        """Whether every heartbeat has to name the subscription, as a late one may bring back the earlier one."""
+        """Whether every heartbeat names the subscription, because a late heartbeat may restore the previous one."""
         self._numbers: dict[int, int] = {}
-        """The machine's number of each heartbeat that was sent, by attempt."""
+        """The machine's number of each sent heartbeat, by attempt."""
         self._attempts = self._wakes = self._broker = 0
         self._commit = self._read = 0
-        """Attempts of the commit and of the read under way, 0 for none."""
+        """Attempts of the running commit and read, 0 for none."""
 
     @property
     def joined(self) -> bool:
-        """Whether it is a member."""
+        """Whether the process is a member of the group."""
         return self.alive and self.epoch > 0
 
     # -- processes
 
     def start(self) -> None:
-        """Begin a process, which joins."""
+        """Start a process that joins the group."""
         super().start()
         self.leaving, self.slow_until = False, 0.0
         if not self.member_id or not self.world.plan.same_id or self.instance_id is not None:
@@ -118,7 +118,7 @@ class Member(Process):
             self._lose_all()
 
     def leave(self, *, static: bool) -> None:
-        """Commit nothing more, leave the group, and end."""
+        """Stop committing, leave the group, and end."""
         if not self.alive or self.leaving:
             return
         self._machine.step(Closed(), self.world.now)
@@ -151,7 +151,7 @@ class Member(Process):
         return GroupMember(subscription, BACKOFF, self.world.now)
 
     def _feed(self, event: Event) -> None:
-        """Pass an event to the machine and carry out its orders."""
+        """Pass an event to the machine, and carry out its orders."""
         machine, now = self._machine, self.world.now
         if not self.alive or self.leaving:
             return
@@ -188,7 +188,7 @@ class Member(Process):
                 gained = _places(partitions)
                 world.note("assigned", self.number, self.member_id, self.epoch, sorted(gained))
                 self.owned |= dict.fromkeys(sorted(gained))
-                self._read = 0  # the answer to a read under way may be older than the last owner's commit
+                self._read = 0  # the answer to a running read may be older than the last owner's commit
                 self._read_offsets()
                 self.after(world.schedule.between(0.0, SOON_SECONDS), self._feed, Taken(order))
             case Drop():
@@ -216,7 +216,7 @@ class Member(Process):
         return heartbeat
 
     def _finish(self, order: int, lost: set[Partition]) -> None:
-        """Release revoked partitions, mostly after the commit under way."""
+        """Release revoked partitions, usually after the running commit."""
         if order != self._machine.round:
             return
         if self._commit and self.world.schedule.happens(0.7):
@@ -239,7 +239,7 @@ class Member(Process):
         return self._attempts
 
     def answered(self, request: Request, answer: Answer | None) -> None:
-        """Take an answer, or None for none in time; a late one reaches only the machine."""
+        """Handle an answer, or None after a timeout; a late answer reaches only the machine."""
         if request.life != self.life or self.leaving:
             return
         match request.content:
@@ -280,7 +280,7 @@ class Member(Process):
             self.after(SOON_SECONDS, self._read_offsets)
 
     def _consume(self) -> None:
-        """Read some records of each partition, and commit."""
+        """Read some records of each partition, and commit their offsets."""
         world = self.world
         for partition, offset in self.owned.items():
             if offset is not None and partition not in self.giving_up and world.traffic:
@@ -299,7 +299,7 @@ class Member(Process):
                 self._feed(HeartbeatWanted())
 
     def describe(self) -> dict[str, Any]:
-        """Sum up the member for the digest of a run."""
+        """Return the state of the member for the digest of a run."""
         owned = sorted(self.owned.items(), key=repr)
         return {"id": self.member_id, "epoch": self.epoch, "owned": owned, "alive": self.alive}
 

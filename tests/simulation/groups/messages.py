@@ -1,4 +1,4 @@
-"""Calls of members and their answers; a message is a value that does not change."""
+"""Calls of members and their answers; a message is an immutable value."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Partition: TypeAlias = tuple[TopicId, int]
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Offsets that a member wants stored: the next one to read."""
+    """Offsets that a member commits, each the next one to read."""
 
     member_id: str
     member_epoch: int
@@ -23,7 +23,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class ReadOffsets:
-    """A question for the committed offsets of partitions."""
+    """A request for the committed offsets of partitions."""
 
     partitions: tuple[Partition, ...]
 
@@ -33,22 +33,22 @@ Content: TypeAlias = Heartbeat | Leave | Commit | ReadOffsets
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One call on its way."""
+    """A call that is being sent."""
 
     group: str
     content: Content
     sender: int
     """The member's number in the network."""
     life: int
-    """The sender's process: an answer to an earlier process is not delivered."""
+    """The sender's process; an answer to an earlier process is not delivered."""
     attempt: int
     hops: int = 0
-    """Number of times it was forwarded, at most one."""
+    """Number of times the call was forwarded, at most one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A problem by its code."""
+    """A refusal with its problem code."""
 
     code: str
 
@@ -60,7 +60,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """Committed offsets; partitions without one are left out."""
+    """Committed offsets; partitions without a committed offset are omitted."""
 
     offsets: Mapping[Partition, int]
 

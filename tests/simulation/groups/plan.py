@@ -1,6 +1,6 @@
-"""What one world is made of, drawn from the seed.
+"""The properties of one world, drawn from its seed.
 
-Each world knows some of the faults; one that always happens hides what only its absence shows.
+Each world has only some of the faults, because a fault that always happens hides errors that need its absence.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from simulator.network import Weather
 
 
 class Fault(Enum):
-    """What can go wrong, or merely happen."""
+    """A fault, or another event of a world."""
 
     KILL = "kill"
     STOP = "stop"
@@ -40,19 +40,19 @@ class Fault(Enum):
 BROKER_FAULTS = tuple(fault for fault in Fault if not fault.name.startswith(("MEMBER", "TOPIC")))
 
 DEPOSED_SHARE = 0.15
-"""Worlds about coordinators that were deposed and do not know it."""
+"""Share of worlds about coordinators that were deposed without their knowledge."""
 
 
 @dataclass(slots=True)
 class Plan:
-    """One world."""
+    """The properties of one world."""
 
     brokers: int
     members: int
     static: int
-    """How many of the members have an instance id."""
+    """Number of members with an instance id."""
     same_id: bool
-    """Whether a dynamic member that comes back uses the member id that it had."""
+    """Whether a dynamic member that returns reuses its member id."""
     topics: int
     partitions_max: int
     assignor: str | None
@@ -67,19 +67,19 @@ class Plan:
     rebalance_seconds: float
     commit_seconds: float
     wind_seconds: float
-    """How long a member takes at most to finish what it has before it gives a partition up."""
+    """Longest time in which a member finishes its work before it releases a partition."""
     operations_max: int
-    """Of one transaction; a larger change is written in portions."""
+    """Maximum number of operations of one transaction; a larger change is written in portions."""
     storm_seconds: float
-    """How long faults happen."""
+    """Duration of the faults."""
     fault_seconds: float
-    """Mean time between two."""
+    """Mean time between two faults."""
     faults: tuple[Fault, ...]
     weather: Weather
 
 
 def draw(rng: Random) -> Plan:
-    """Draw a world."""
+    """Draw the properties of a world."""
     faults = [each for each in Fault if rng.random() < 0.35]
     weather = Weather()
     if rng.random() < 0.7:
@@ -114,7 +114,7 @@ def draw(rng: Random) -> Plan:
         weather=weather,
     )
     if rng.random() < DEPOSED_SHARE:
-        # A coordinator that writes notices soon that it is none any more: here hardly anybody commits.
+        # A coordinator that writes soon notices that it was deposed, so commits are rare in these worlds.
         plan.brokers, plan.members, plan.commit_seconds = 3, max(3, members), 6.0
         plan.faults = (Fault.DEPOSE, Fault.MEMBER_LEAVE, Fault.MEMBER_RESUBSCRIBE)
         plan.fault_seconds = 1.0

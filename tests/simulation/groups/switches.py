@@ -1,6 +1,6 @@
 """Rules of groups that can be dropped, in the order of the protocol's sections.
 
-Rules of the shells are dropped in the simulator's own form; those of the pure room and of the member's machine in the
+Rules of the shells are dropped in the simulator's twins; rules of the pure room and of the member's machine in the
 production code.
 """
 

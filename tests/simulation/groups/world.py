@@ -1,6 +1,6 @@
 """Consumer groups: the pure room `groups`, and the member's machine of the SDK.
 
-Around them are twins of brokers, coordinators and sessions that misbehave as the real parts may.
+They are surrounded by twins of brokers, coordinators and sessions that fail as the real parts may.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ GROUP: Final = "g"
 NAMES: Final = ("topic-0", "topic-1", "topic-2", "topic-3")
 PATTERN: Final = "topic-[0-2]"
 TWINS_FROM: Final = 50
-"""The second process of a static member has the number of the first one and this."""
+"""Difference between the numbers of the second and the first process of a static member."""
 
 
 class World(Frame):
-    """Brokers, topics and the members of one group."""
+    """The brokers, topics and members of one group."""
 
     START_SECONDS = 1.0
     REST_SECONDS = 60.0
@@ -48,12 +48,12 @@ class World(Frame):
     # -- topics and subscriptions
 
     def topics(self) -> dict[str, TopicShape]:
-        """Return the topics as the store has them."""
+        """Return the topics in the store."""
         items = self.store.items
         return {name: items[topic_key(name)].value for name in NAMES if topic_key(name) in items}
 
     def create_topic(self) -> None:
-        """Create a topic that does not exist, under a new id."""
+        """Create a missing topic with a new id."""
         free = [name for name in NAMES if topic_key(name) not in self.store.items]
         if free:
             topic_id = TopicId(f"t{len(self._names)}")
@@ -61,7 +61,7 @@ class World(Frame):
             self.put_topic(free[0], topic_id, self.schedule.rng.randint(1, self.plan.partitions_max))
 
     def name_of(self, topic_id: TopicId) -> str | None:
-        """Return the name that a topic has or had."""
+        """Return the current or former name of a topic."""
         return self._names.get(topic_id)
 
     def put_topic(self, name: str, topic_id: TopicId, partitions: int) -> None:
@@ -71,7 +71,7 @@ class World(Frame):
         self.store.transact(Transaction((), ((topic_key(name), shape, None),)))
 
     def subscription(self) -> tuple[frozenset[str], str | None]:
-        """Draw the subscription of a member: the same for all, unless the plan mixes."""
+        """Draw the subscription of a member: the same for all members, unless the plan mixes them."""
         rng = self.schedule.rng
         if self.plan.mixed:
             return frozenset(rng.sample(NAMES, rng.randint(1, len(NAMES)))), None
@@ -80,7 +80,7 @@ class World(Frame):
         return frozenset(NAMES), None
 
     def twin(self, member: Member) -> Member | None:
-        """Return the other process with the same instance id, None for a dynamic member."""
+        """Return the other process with the same instance id; None for a dynamic member."""
         if member.instance_id is None:
             return None
         number = member.number
@@ -95,7 +95,7 @@ class World(Frame):
             self.create_topic()
 
     def populate(self) -> None:
-        """Start the members, one after the other."""
+        """Start the members one after the other."""
         for place in range(self.plan.members):
             first = self._add(CLIENTS_FROM + place, place)
             if first.instance_id is not None:
@@ -110,14 +110,14 @@ class World(Frame):
         return member
 
     def unrest(self) -> str | None:
-        """Every process is a member, and every wanted partition has one owner that wants it."""
+        """Return a process that is no member or a wanted partition without one interested owner; None at rest."""
         alive = [member for member in self.members.values() if member.alive]
         if not alive:
-            return None  # without calls no broker takes the group over
+            return None  # without calls no broker takes over the group
         return self._unsettled(alive) or self._unowned(alive) or self._unbalanced(alive)
 
     def _unsettled(self, alive: list[Member]) -> str | None:
-        """Every process is a member, there is no other, and each owns what its record says."""
+        """Return how the members of the store differ from the running processes and their partitions; None if equal."""
         records = self.judge.groups[GROUP].members
         for member in alive:
             record = records.get(member.member_id)
@@ -130,7 +130,7 @@ class World(Frame):
         return None
 
     def _unowned(self, alive: list[Member]) -> str | None:
-        """Every partition of a wanted topic has an owner that wants it, and no other partition has one."""
+        """Return a wanted partition without an interested owner, or an unwanted one with an owner; None if none is."""
         owners: dict[Partition, Member] = {}
         for member in alive:
             owners.update(dict.fromkeys(member.owned, member))
@@ -149,7 +149,7 @@ class World(Frame):
         return name in member.topics or (member.pattern is not None and name != NAMES[3])
 
     def _unbalanced(self, alive: list[Member]) -> str | None:
-        """Shares differ by one partition at most: of everything, or with the range assignor of each topic."""
+        """Return why the shares of members differ by more than one partition; with the range assignor, per topic."""
         if self.plan.mixed:
             return None
         topics = [{shape.topic_id} for shape in self.topics().values()]
@@ -162,7 +162,7 @@ class World(Frame):
         return None
 
     def fingerprint(self) -> list[Any]:
-        """Return the members."""
+        """Return the states of the members."""
         return [member.describe() for member in self.members.values()]
 
 

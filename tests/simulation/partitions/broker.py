@@ -1,13 +1,13 @@
-"""A broker: processes over one disk, and the partitions that it leads and follows.
+"""A broker: a sequence of processes on one disk, and the partitions that it leads and follows.
 
 A process registers, checks whether its disk is an old copy, writes its broker epoch into the identity file, and then
-leads or follows what the records say. Before it drops bytes that it distrusts it leaves isr and elr (protocol section
-2). A failed sync ends all writes of the directory until a restart (T22): unsynced bytes may be gone though they can
-still be read.
+leads or follows by the records. Before it drops distrusted bytes it leaves ISR and ELR (protocol section 2). A failed
+sync ends all writes of the directory until a restart (T22), because unsynced bytes may be lost although they can still
+be read.
 
-A twin of `fairlead_broker.runtime`: a world of shipped brokers on virtual time takes seconds, one of these takes
-milliseconds, and most dropped rules are found only in one of many worlds. One file because each start, lease and disk
-fault decides the roles of all partitions.
+A twin of `fairlead_broker.runtime`: a world of shipped brokers on virtual time takes seconds, and a world of these
+twins takes milliseconds, while most dropped rules are found only in one of many worlds. One file because each start,
+lease and disk fault decides the roles of all partitions.
 """
 
 from __future__ import annotations
@@ -47,23 +47,23 @@ LAZY_SYNC_SECONDS = 2.0
 
 
 class Broker(Frame):
-    """One member of the cluster."""
+    """A broker of the cluster."""
 
     world: World
 
     def __init__(self, world: World, number: int, disk: Disk) -> None:
-        """Make a broker that does not run."""
+        """Create a broker that is not running."""
         super().__init__(world, number)
         self.disk = disk
         self.ready = False
-        """Whether it is registered, and the identity file says so."""
+        """Whether the broker is registered and its identity file has the broker epoch."""
         self.failed = False
-        """Whether the directory takes no more writes before a restart."""
+        """Whether the directory accepts no writes before a restart."""
         self.full_until = 0.0
-        """Time until which the volume has no room."""
+        """Time until which the volume is full."""
         self.roles: dict[int, Leading | Following] = {}
         self.damaged: dict[int, int] = {}
-        """Partitions whose bytes from an offset on this process distrusts."""
+        """Partitions, each with the offset from which this process distrusts the bytes."""
         self.controlling = Controlling(self)
         self._kept = False
         self._registered_brokers: dict[BrokerId, RegisteredBroker] | None = None
@@ -74,7 +74,7 @@ class Broker(Frame):
     # -- processes
 
     def start(self) -> None:
-        """Begin a process over the disk."""
+        """Start a process on the disk."""
         super().start()
         self.ready = False
         for table in (self.roles, self._syncing, self._taking_out, self._own_write, self.damaged):
@@ -83,13 +83,13 @@ class Broker(Frame):
         self._recover()
         kept = self.disk.clean_marker or self.disk.boot == self.world.boots[self.number]
         if kept:
-            # Together with the marker: a kill before this incarnation is written down loses nothing either.
+            # Written with the marker, because a kill before this incarnation is stored loses nothing either.
             self.disk.boot = self.world.boots[self.number]
         self.remove_clean_marker()
         self.register(kept)
 
     def _recover(self) -> None:
-        """Read the logs at a start: find what a failed sync has lost, and torn tails."""
+        """Read the logs at a start, and find torn tails and the losses of a failed sync."""
         self.failed = False
         for partition, log in self.disk.logs.items():
             if not self.disk.clean_marker:
@@ -101,7 +101,7 @@ class Broker(Frame):
                 self.damaged[partition] = log.torn_at
 
     def remove_clean_marker(self) -> None:
-        """Keep a later crash from looking like a clean stop."""
+        """Remove the marker of a clean stop, so that a later crash is not taken for one."""
         self.disk.clean_marker = False
 
     def kill(self) -> None:
@@ -115,7 +115,7 @@ class Broker(Frame):
         self.roles.clear()
 
     def stop(self) -> None:
-        """Stop cleanly: hand over, make everything durable, write the marker, leave."""
+        """Stop cleanly: hand over leaderships, sync every log, write the marker, and leave."""
         if not self.ready or self.stopping:
             return
         self.stopping = True
@@ -137,14 +137,14 @@ class Broker(Frame):
         self.world.faults.stopped(self)
 
     def sync_everything(self) -> None:
-        """Make every log durable before the clean marker is written (rule 4.10)."""
+        """Sync every log before the clean marker is written (rule 4.10)."""
         for log in self.disk.logs.values():
             log.synced = log.end
 
     # -- registration
 
     def registration(self, kept: bool) -> BrokerRegistration:
-        """Return the registration; `kept`: everything written before this start is still there."""
+        """Return the registration; `kept` means that all bytes written before this start still exist."""
         disk = self.disk
         self._directories = self._own_directories()
         return msgspec.structs.replace(
@@ -166,13 +166,13 @@ class Broker(Frame):
     def first_directories(self) -> tuple[Directory, ...]:
         """Return the directories of a registration: none before the identity file has the broker epoch.
 
-        If the broker were elected in between and killed, the record would name an incarnation that its disk has never
-        seen, and the broker would take its disk for an old copy.
+        If the broker were elected and killed in between, the record would name an incarnation that its disk does not
+        know, and the broker would take its disk for an old copy.
         """
         return ()
 
     def registered(self, items: dict[Key, Item], kept: bool) -> None:
-        """Look for an old copy, then begin the incarnation."""
+        """Check for an old copy, then begin the incarnation."""
         self._kept = kept
         numbers = self.world.partitions
         self._look_for_old_copy(
@@ -180,7 +180,7 @@ class Broker(Frame):
         )
 
     def _look_for_old_copy(self, records: dict[int, Versioned[PartitionRecord]]) -> None:
-        """Leave the records that count on more than the disk has, before this incarnation is written down."""
+        """Leave the records that count more than the disk has, before this incarnation is stored."""
         for partition, item in records.items():
             if self._is_older_than(item.value):
                 self._take_out(partition, item, lambda: self._read_again(self._look_for_old_copy))
@@ -215,7 +215,7 @@ class Broker(Frame):
     def _write_identity(self, disk: Disk) -> None:
         if not self._kept or disk.intact_since is None:
             disk.intact_since = self.epoch
-        # In one write: a start that lost something and ended before this must not make the next one look whole.
+        # In one write, because a start that lost bytes and ended before it must not make the next start look complete.
         disk.last_broker_epoch, disk.boot = self.epoch, self.world.boots[self.number]
         self._kept = True
 
@@ -231,7 +231,7 @@ class Broker(Frame):
         self.ready = True
         for partition, log in self.disk.logs.items():
             if log.synced < log.end:
-                self.sync_soon(partition)  # a killed process left it to the page cache
+                self.sync_soon(partition)  # a killed process left the bytes in the page cache
         if self.mirror.revision:
             for partition in list(self.mirror.partitions):
                 self.reconcile(partition)
@@ -239,7 +239,7 @@ class Broker(Frame):
             self.mirror.list()
 
     def lease_lost(self) -> None:
-        """Begin another incarnation in the same process: no written byte is gone."""
+        """Begin another incarnation in the same process, which keeps all written bytes."""
         if self.stopping:
             return
         self.ready = False
@@ -251,13 +251,13 @@ class Broker(Frame):
     # -- roles
 
     def registered_brokers(self) -> dict[BrokerId, RegisteredBroker]:
-        """Return the registrations as leaders need them."""
+        """Return the registrations in the form that leaders need."""
         if self._registered_brokers is None:
             self._registered_brokers = registered_brokers(self.mirror.brokers)
         return self._registered_brokers
 
     def mirrored(self, changed: list[Key]) -> None:
-        """Act on changes of registrations and partitions."""
+        """Apply changes of registrations and partitions."""
         if any(kind == "broker" for kind, _ in changed):
             self._registered_brokers = None
             for role in list(self.roles.values()):
@@ -270,10 +270,10 @@ class Broker(Frame):
         self.controlling.look()
 
     def reconcile(self, partition: int) -> None:
-        """Lead or follow as the record says, or give the partition up."""
+        """Lead or follow a partition by its record, or drop it."""
         item = self.mirror.partitions.get(partition)
         if item is None or not self.ready or item.mod_revision < self._own_write.get(partition, 0):
-            # An older record than the broker's own last write may still let it lead.
+            # A record older than the broker's own last write may still name it as leader.
             return
         record, role = item.value, self.roles.get(partition)
         home = self._home(record)
@@ -298,7 +298,7 @@ class Broker(Frame):
             self._follow(partition, record, home)
 
     def leads(self, record: PartitionRecord) -> bool:
-        """Return whether the record names this broker in this incarnation (rule 4.1)."""
+        """Return whether the record names this broker in this incarnation as leader (rule 4.1)."""
         leader = record.leader
         return leader is not None and leader.broker == self.number and leader.broker_epoch == self.epoch
 
@@ -342,18 +342,18 @@ class Broker(Frame):
 
     @property
     def takes_writes(self) -> bool:
-        """Whether anything can be appended."""
+        """Whether the directory accepts appends."""
         return not self.failed and self.world.now >= self.full_until
 
     def log(self, partition: int) -> Log:
-        """Return the log, created at its first use."""
+        """Return the log, which is created at its first use."""
         log = self.disk.logs.get(partition)
         if log is None:
             log = self.disk.logs[partition] = Log()
         return log
 
     def sync_soon(self, partition: int) -> None:
-        """Make a log durable: soon if synced bytes count, some time later if not."""
+        """Sync a log: soon if synced bytes count, and some time later otherwise."""
         if partition in self._syncing or self.failed:
             return
         self._syncing.add(partition)
@@ -394,12 +394,12 @@ class Broker(Frame):
         self._hide_directories()
 
     def doubt_logs(self) -> None:
-        """Let unsynced bytes be lost at the next start: after an error their pages count as clean."""
+        """Let the next start lose unsynced bytes, because after an error their pages count as clean."""
         for log in self.disk.logs.values():
             log.doubtful = log.synced if log.doubtful is None else min(log.synced, log.doubtful)
 
     def _hide_directories(self) -> None:
-        """Take the directory out of the registration: nothing may count on its contents."""
+        """Remove the directory from the registration, so that no record counts its contents."""
         self.change_registration(self._hidden, self.epoch, directories=())
 
     def _hidden(self, result: tuple[bool, Revision] | None, epoch: int) -> None:
@@ -409,7 +409,7 @@ class Broker(Frame):
     # -- distrusted bytes
 
     def find_damage(self, partition: int, offset: int) -> None:
-        """Distrust the bytes from an offset on: leave isr and elr, then drop them."""
+        """Distrust the bytes from an offset on: leave ISR and ELR, then drop them."""
         log = self.disk.logs.get(partition)
         if self.ready and log is not None and log.log_start <= offset < log.end:
             self.damaged[partition] = offset
@@ -424,17 +424,17 @@ class Broker(Frame):
             self._take_out(partition, item, lambda: self.drop_damaged(partition))
 
     def drop_damaged(self, partition: int) -> None:
-        """Drop distrusted bytes and fetch them again."""
+        """Drop distrusted bytes, and fetch them again."""
         offset = self.damaged.pop(partition, None)
         if offset is not None:
             self.log(partition).truncate(offset)
             self.reconcile(partition)
 
     def _take_out(self, partition: int, item: Versioned[PartitionRecord], then: Callable[[], None]) -> None:
-        """Write this broker out of the record, again and again until it succeeds, and go on then.
+        """Remove this broker from the record, with retries until it succeeds, and then continue.
 
-        If no other replica would be left, nothing may be dropped: damaged bytes stay and are served as far as
-        possible, and an old copy of a disk waits.
+        If no other replica would be left, nothing may be dropped: damaged bytes stay and are served as far as possible,
+        and an old copy of a disk waits.
         """
         if partition in self._taking_out:
             return
@@ -447,7 +447,7 @@ class Broker(Frame):
             if self.damaged.pop(partition, None) is not None:
                 torn_at = self.log(partition).torn_at
                 if torn_at is not None:
-                    self.log(partition).truncate(torn_at)  # never synced, so never promised
+                    self.log(partition).truncate(torn_at)  # never synced, so not promised
                 self.reconcile(partition)
             else:
                 self.after(AGAIN_SECONDS, self._try_again, partition, then)
@@ -459,10 +459,10 @@ class Broker(Frame):
         self.ask_store(lambda: store.transact(transaction), self._taken_out, partition, then)
 
     def without_this(self, record: PartitionRecord) -> PartitionRecord | None:
-        """Return the record without this broker, its replica in another generation.
+        """Return the record without this broker, with its replica in another generation.
 
-        A directory that the record does not name starts at generation 0, before and after. The record names it from
-        now on, so that reports from before the loss of the bytes differ from later ones.
+        A directory that the record does not name starts at generation 0. The record names the directory from now on, so
+        that reports from before the loss of the bytes differ from later ones.
         """
         return taken_out(record, BrokerId(self.number), self.disk.directory)
 
@@ -477,7 +477,7 @@ class Broker(Frame):
             self.after(AGAIN_SECONDS, self._try_again, partition, then)
 
     def _try_again(self, partition: int, then: Callable[[], None]) -> None:
-        # Another attempt may have succeeded, now or while the record is read, and the replica be in sync again.
+        # Another attempt may have succeeded, now or while the record is read, and the replica may be in sync again.
         def read(records: dict[int, Versioned[PartitionRecord]]) -> None:
             if not self._has_left(partition):
                 self._take_out(partition, records[partition], then)
@@ -491,7 +491,7 @@ class Broker(Frame):
     # -- calls of other brokers
 
     def fetch(self, partition: int, report: FollowerReport, answer: Callable[[FetchAnswer], None]) -> None:
-        """Serve a follower."""
+        """Serve the fetch of a follower."""
         role = self.roles.get(partition)
         if isinstance(role, Leading):
             role.fetch(report, answer)
@@ -499,7 +499,7 @@ class Broker(Frame):
             answer(FetchRefused())
 
     def progress(self, partition: int, *report: Any) -> None:
-        """Count what a follower has synced."""
+        """Count the synced offset of a follower."""
         role = self.roles.get(partition)
         if isinstance(role, Leading):
             role.progress(*report)

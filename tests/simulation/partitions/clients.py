@@ -1,4 +1,4 @@
-"""Clients: producers of unique values, idempotent or not, and readers that remember what they were told."""
+"""Clients: producers of unique values, idempotent or not, and readers that remember the offsets they have seen."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ READ_MAX = 4
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """One value on its way."""
+    """A value that is being produced."""
 
     value: int
     producer: int
@@ -28,27 +28,27 @@ class Request:
     acks_all: bool
     attempts: int = 0
     sent: int = 0
-    """Number of the attempt under way; answers to other attempts are late."""
+    """Number of the running attempt; answers to other attempts are late."""
     done: bool = False
     maybe: bool = False
     """Whether the outcome of some attempt is unknown."""
 
 
 class Client:
-    """What all clients share: a number in the network, and a guess who leads."""
+    """The common part of all clients: a number in the network, and a guess of the leader."""
 
     def __init__(self, world: World, number: int, partition: int) -> None:
-        """Be there."""
+        """Create a client."""
         self.world = world
         self.number = number
         self.partition = partition
 
     def receive(self, action: Callable[..., None], *arguments: Any) -> None:
-        """Clients are always up."""
+        """Run an action at once, because clients are always up."""
         action(*arguments)
 
     def leader(self) -> Leading | None:
-        """Pick one of those who believe that they lead, the deposed ones among them."""
+        """Draw one of the brokers that believe to lead, deposed leaders included."""
         world = self.world
         found = [
             role
@@ -61,10 +61,10 @@ class Client:
 
 
 class Producer(Client):
-    """Stores values, one after the other or a few at once."""
+    """A producer that stores values, one after the other or a few at once."""
 
     def __init__(self, world: World, number: int, partition: int) -> None:
-        """Begin with the first value."""
+        """Start with the first value."""
         super().__init__(world, number, partition)
         self._idempotent = world.plan.idempotent
         self._producer = world.next_producer() if self._idempotent else -1
@@ -130,7 +130,7 @@ class Producer(Client):
             self.open.remove(request)
 
     def _give_up(self, request: Request) -> None:
-        """Take another id: what was sent under this one may be stored or not."""
+        """Use another producer id, because values under this one may be stored or not."""
         producer = request.producer
         for each in [each for each in self.open if each.producer == producer]:
             self._finish(each)
@@ -140,14 +140,14 @@ class Producer(Client):
 
 
 class Reader(Client):
-    """Reads on and on, and never forgets the newest leader epoch that it has heard of."""
+    """A reader that reads on, and keeps the newest leader epoch that it has received."""
 
     def __init__(self, world: World, number: int, partition: int) -> None:
-        """Begin at the beginning."""
+        """Start at offset 0."""
         super().__init__(world, number, partition)
         self._position = 0
         self._seen = (-1, 0)
-        """Leader epoch and high watermark, each the highest so far."""
+        """Leader epoch and high watermark, each the highest received so far."""
         world.schedule.after(world.schedule.between(0, 1), self._go_on)
 
     def _go_on(self) -> None:
@@ -167,7 +167,7 @@ class Reader(Client):
         world.schedule.after(world.schedule.between(0.2, 1.8) * world.plan.think_seconds, self._go_on)
 
     def carried_epoch(self) -> int:
-        """The highest leader epoch that this reader has seen (rule 4.9)."""
+        """Return the highest leader epoch that this reader has received (rule 4.9)."""
         return self._seen[0]
 
     def _answer_from(self, broker: int, seen: tuple[int, int]) -> Callable[[ReadAnswer], None]:

@@ -1,7 +1,7 @@
 """The controller's term: claimed by any broker, fenced by its key's create revision.
 
-Every registered broker wants it; who has it lets `controller.next_record` say what becomes of each partition and
-writes that down, one partition a transaction, with a wish of the operator between.
+Every registered broker tries to claim the term. Its holder writes the record that `controller.next_record` plans for
+each partition, one partition a transaction, mixed with the operator's wishes.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ LOOK_SECONDS = 0.5
 
 
 class Controlling:
-    """What one process of a broker does about the term."""
+    """The part of a broker's process that claims and uses the term."""
 
     def __init__(self, broker: Broker) -> None:
-        """Not hold it."""
+        """Start without the term."""
         self._broker = broker
         self._term: Revision | None = None
         self._claiming = False
@@ -41,7 +41,7 @@ class Controlling:
         return self._term is not None
 
     def look(self) -> None:
-        """Do what is to be done, as the mirror shows it."""
+        """Write the changes that follow from the mirror."""
         broker = self._broker
         if not broker.ready or broker.stopping:
             return
@@ -117,7 +117,7 @@ class Controlling:
 
     def _written(self, result: tuple[bool, Revision] | None, partition: int) -> None:
         if result is None or not result[0]:
-            # The next look plans anew from what the mirror shows by then.
+            # The next pass plans again from the newer mirror.
             self._broker.after(LOOK_SECONDS / 2, self._forget, partition)
 
     def _forget(self, partition: int) -> None:
@@ -126,7 +126,7 @@ class Controlling:
     def _unclean(
         self, partition: int, key: PartitionKey, record: PartitionRecord, view: ClusterView
     ) -> PartitionRecord | None:
-        """Elect somebody who may lack records, where that is allowed and nobody better has come for a while."""
+        """Elect a replica that may lack records, where that is allowed and no better replica returned for a while."""
         world = self._broker.world
         if record.leader is not None or not record.unclean:
             self._leaderless_since.pop(partition, None)

@@ -1,7 +1,7 @@
-"""Disks that keep what was synced and lose, when the power goes, what was not.
+"""Disks that keep synced bytes and may lose unsynced bytes in a power cut.
 
-A log is a list of cells, one record each; `synced` is the prefix that survives anything but the loss of the disk.
-A process that is killed leaves every cell behind; a power cut keeps the synced ones and some of the others.
+A log is a list of cells, one record each; `synced` is the prefix that survives everything but the loss of the disk. A
+killed process leaves every cell; a power cut keeps the synced cells and some of the others.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ class Cell(NamedTuple):
     """One batch of one record."""
 
     epoch: int
-    """Leader epoch in which it was appended."""
+    """Leader epoch of the append."""
     value: int
-    """Unique in the world."""
+    """Value that is unique in the world."""
     producer: int = -1
     sequence: int = -1
 
 
 @dataclass(slots=True)
 class Log:
-    """One replica's log of one partition."""
+    """The log of one partition in one replica."""
 
     base: int = 0
     """Offset of the first cell."""
@@ -36,13 +36,13 @@ class Log:
     synced: int = 0
     epochs: list[EpochStart] = field(default_factory=list)
     high_watermark: int = 0
-    """As in the checkpoint."""
+    """High watermark in the checkpoint."""
     doubtful: int | None = None
-    """How far it was synced when a sync failed: what is behind may be gone at the next start."""
+    """Synced offset at the time of a failed sync, after which cells may be lost at the next start."""
     torn_at: int | None = None
-    """The first bad batch, with valid ones behind it."""
+    """Offset of the first bad batch, which is followed by valid ones."""
     cuts: int = 0
-    """How often cells were dropped: a sync that began before says nothing about what came after."""
+    """Number of times cells were dropped; a sync that began earlier does not count for later cells."""
 
     @property
     def end(self) -> Offset:
@@ -51,13 +51,13 @@ class Log:
 
     @property
     def last_epoch(self) -> LeaderEpoch | None:
-        """The epoch of the last cell, deleted or not; None where there was none."""
+        """The epoch of the last cell, deleted or not; None if there was none."""
         epochs = (start.epoch for start in reversed(self.epochs) if start.start_offset < self.end)
         return next(epochs, None)
 
     @property
     def highest_epoch(self) -> int:
-        """The newest epoch in the list, -1 for none."""
+        """The newest epoch in the list; -1 if it is empty."""
         return self.epochs[-1].epoch if self.epochs else -1
 
     def cell(self, offset: int) -> Cell:
@@ -65,27 +65,27 @@ class Log:
         return self.cells[offset - self.base]
 
     def read(self, offset: int, most: int) -> list[Cell]:
-        """Return some cells from an offset on."""
+        """Return at most the given number of cells from an offset on."""
         start = offset - self.base
         return self.cells[start : start + most]
 
     def begin_epoch(self, epoch: int) -> None:
-        """Note, durably, where an epoch begins."""
+        """Store the start of an epoch durably."""
         self.epochs.append(EpochStart(LeaderEpoch(epoch), self.end))
 
     def append(self, cells: list[Cell]) -> None:
-        """Append cells; an epoch that is new begins with its first cell."""
+        """Append cells; a new epoch begins with its first cell."""
         for cell in cells:
             if cell.epoch > self.highest_epoch:
                 self.begin_epoch(cell.epoch)
             self.cells.append(cell)
 
     def epoch_end(self, epoch: int) -> EpochEnd | None:
-        """Return where the records of an epoch end."""
+        """Return the end of the records of an epoch."""
         return epoch_end(self.epochs, epoch, self.end)
 
     def truncate(self, offset: int) -> None:
-        """Drop everything from an offset on, durably."""
+        """Drop all cells from an offset on, durably."""
         if offset < self.end:
             del self.cells[max(0, offset - self.base) :]
             self.epochs = [each for each in self.epochs if each.start_offset < offset]
@@ -96,7 +96,7 @@ class Log:
         self.high_watermark = min(self.high_watermark, self.end)
 
     def restart(self, offset: int, deleted: EpochStart | None = None) -> None:
-        """Drop everything and begin anew at an offset, behind records of an epoch."""
+        """Drop all cells and restart at an offset, after deleted records of an epoch."""
         self.cells.clear()
         self.epochs = [] if deleted is None else [deleted]
         self.base = self.log_start = self.synced = self.high_watermark = offset
@@ -104,13 +104,13 @@ class Log:
         self.cuts += 1
 
     def forget_high_watermark(self, rng: Random) -> None:
-        """Know what the checkpoint says: it may be some seconds old."""
+        """Read the high watermark from the checkpoint, which may be some seconds old."""
         least = max(self.log_start, self.base)
         if self.high_watermark > least:
             self.high_watermark = rng.randint(least, self.high_watermark)
 
     def tear(self, rng: Random) -> bool:
-        """Lose one unsynced batch and keep what stands behind it, as pages are written in any order."""
+        """Lose one unsynced batch and keep later ones, because pages are written in any order."""
         first = max(self.synced, self.log_start)
         if self.end - first < 2:
             return False
@@ -118,19 +118,19 @@ class Log:
         return True
 
     def lose_unsynced(self, rng: Random) -> int:
-        """Keep what was synced and a part of the rest, as a power cut does; return how many cells are gone."""
+        """Keep synced cells and a part of the others, as a power cut does; return the number of lost cells."""
         before, deleted = self.end, epoch_before(self.epochs, Offset(self.log_start))
         if self.synced < before:
             self.truncate(rng.randint(self.synced, before))
         if self.end < self.log_start:
             self.restart(
                 self.log_start, deleted
-            )  # the log start was made durable before what is below it went
+            )  # the log start was durable before the cells below it were removed
         self.synced = self.end
         return before - self.end
 
     def copy(self) -> Log:
-        """Return the log as it is now."""
+        """Return a copy of the log."""
         return Log(
             self.base,
             self.cells[:],
@@ -145,19 +145,19 @@ class Log:
 
 @dataclass(slots=True)
 class Disk:
-    """What a broker finds at a start."""
+    """The state that a broker finds at a start."""
 
     directory: str
     last_broker_epoch: int = 0
     intact_since: int | None = None
     clean_marker: bool = False
     boot: int = 0
-    """Boot of the kernel under which it was written."""
+    """Boot of the kernel that wrote the disk."""
     logs: dict[int, Log] = field(default_factory=dict)
     quarantined: set[int] = field(default_factory=set)
 
     def copy(self) -> Disk:
-        """Return the disk as it is now, for somebody to put back later."""
+        """Return a copy of the disk, to be restored later."""
         return Disk(
             self.directory,
             self.last_broker_epoch,

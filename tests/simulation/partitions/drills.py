@@ -1,8 +1,9 @@
-"""Short plays that lead a world to the brink of one coincidence, with every moment drawn from the seed.
+"""Short plays that lead a world to a specific coincidence, at moments drawn from the seed.
 
-Some rules matter only when three or four rare things meet, which faults drawn one by one hardly ever do. A drill
-makes them meet, again and again through the storm, and stays within what the protocol promises to bear: it damages
-through `Faults`, which keeps count. Each is a generator that yields how long to wait before it goes on.
+Some rules matter only when three or four rare events meet, which faults that are drawn independently hardly ever do. A
+drill makes the events meet, again and again through the storm, and stays within the limits of the protocol: it damages
+through `Faults`, which counts the damage. Each drill is a generator that yields the seconds to wait before its next
+step.
 """
 
 from __future__ import annotations
@@ -26,21 +27,21 @@ PARTITION = 0
 
 
 class Drills:
-    """Plays the drill of a world over and over."""
+    """The player that repeats the drill of a world."""
 
     def __init__(self, world: World) -> None:
-        """Play nothing yet."""
+        """Create a player that has not begun."""
         self._world = world
         self._calm = False
         self._cut: list[tuple[int, int]] = []
 
     def begin(self) -> None:
-        """Play from now on, where the world has a drill."""
+        """Start playing if the world has a drill."""
         if self._world.plan.drill is not None:
             self._world.schedule.after(self._between(0.3, 1.0), self._again)
 
     def stop(self) -> None:
-        """Play no more; links are healed with all others."""
+        """Stop playing; the links are healed with all others."""
         self._calm = True
         self._world.network.late.clear()
 
@@ -77,7 +78,7 @@ class Drills:
         return self._world.records()[PARTITION].value
 
     def _pair(self) -> tuple[Broker, Broker] | None:
-        """Pick the leader and one other member of the isr, both at work."""
+        """Return the running leader and another running member of the ISR."""
         brokers, record = self._world.brokers, self._record()
         if record.leader is None or not brokers[record.leader.broker].ready:
             return None
@@ -96,7 +97,7 @@ class Drills:
         return [each for each in self._world.brokers.values() if each is not broker]
 
     def _until(self, met: Callable[[], bool], seconds: float) -> Play:
-        """Wait until something is so, or for too long."""
+        """Wait until a condition holds or the time is over."""
         end = self._world.now + seconds
         while not met() and self._world.now < end:
             yield LOOK_SECONDS
@@ -110,7 +111,7 @@ class Drills:
         self._cut.clear()
 
     def _end(self, broker: Broker, least: float, most: float) -> None:
-        """Kill a process; sometimes its lease ends with it. It comes back after a while."""
+        """Kill a process, sometimes with the end of its lease, and start it again after a while."""
         if broker.alive:
             lease = broker.lease
             broker.kill()
@@ -119,7 +120,7 @@ class Drills:
             self._world.faults.bring_back(broker, least, most)
 
     def _end_at_once(self, broker: Broker) -> None:
-        """Kill a process whose lease ends with it; the drill brings it back."""
+        """Kill a process whose lease ends at once; the drill starts it again."""
         if broker.alive:
             broker.kill()
             self._world.store.revoke(broker.lease)
@@ -141,7 +142,7 @@ class Drills:
     # -- drills
 
     def _damaged_follower(self, leader: Broker, follower: Broker) -> Play:
-        """A follower drops damaged bytes, the leader has only what it said before, and goes."""
+        """A follower drops damaged bytes, and the leader, which knows only its earlier reports, is killed."""
         if not self._world.faults.may_impair(follower):
             return
         self._part((follower.number, leader.number))
@@ -153,7 +154,7 @@ class Drills:
         yield 1.2
 
     def _damaged_newcomer(self, leader: Broker, follower: Broker) -> Play:
-        """A follower with a new disk finds damage after it has caught up, and before it is back in the isr."""
+        """A follower with a new disk finds damage after it has caught up and before it joins the ISR."""
         late = self._world.network.late
         if not self._loses_disk(follower):
             return
@@ -170,7 +171,7 @@ class Drills:
         yield 1.2
 
     def _power_after_stop(self, leader: Broker, follower: Broker) -> Play:
-        """A follower was stopped cleanly once; later the power goes, and it comes back before anybody else."""
+        """A follower that was stopped cleanly loses power later, and starts before all other brokers."""
         follower.receive(follower.stop)
         yield 0.3
         yield from self._until(lambda: self._is_live_member(follower), 4.0)
@@ -184,7 +185,7 @@ class Drills:
         yield 1.5
 
     def _loses_disk(self, broker: Broker) -> bool:
-        """Replace the disk where that is allowed; process and lease end with it."""
+        """Replace the disk if allowed, with the end of process and lease; return whether it was."""
         if not self._world.faults.may_impair(broker):
             return False
         self._world.faults.impair(broker)
@@ -193,7 +194,7 @@ class Drills:
         return True
 
     def _loses_power(self, broker: Broker) -> bool:
-        """Cut the power where that is allowed; the lease ends with it."""
+        """Cut the power if allowed, with the end of the lease; return whether it was."""
         faults = self._world.faults
         if not faults.may_impair(broker):
             return False
@@ -203,7 +204,7 @@ class Drills:
         return True
 
     def _deposed_alone(self, leader: Broker, follower: Broker) -> Play:
-        """A leader is alone in the isr, loses the store, and another is elected uncleanly."""
+        """A leader alone in the ISR loses the store, and another leader is elected uncleanly."""
         for other in self._others(leader):
             self._part((leader.number, other.number), (other.number, leader.number))
         yield from self._until(lambda: len(self._record().isr) == 1, 3.0)
@@ -212,7 +213,7 @@ class Drills:
         yield self._between(3.0, 4.5)
 
     def _late_progress(self, leader: Broker, follower: Broker) -> Play:
-        """What a follower has said of its fsyncs arrives when its disk has been replaced."""
+        """A follower's progress report arrives after its disk was replaced."""
         late = self._world.network.late
         late["progress", follower.number] = self._between(0.5, 1.2)
         yield self._between(0.1, 0.7)
@@ -227,7 +228,7 @@ class Drills:
         yield 1.2
 
     def _synced_tail(self, leader: Broker, follower: Broker) -> Play:
-        """A deposed leader syncs what only it has before it hears from the next one that it has to go."""
+        """A deposed leader syncs its unique tail before it learns of the next leader."""
         late = self._world.network.late
         self._part((leader.number, follower.number))
         yield self._between(0.1, 0.4)
@@ -241,7 +242,7 @@ class Drills:
         yield self._between(0.5, 1.2)
 
     def _short_of_epoch(self, leader: Broker, follower: Broker) -> Play:
-        """One has lost committed records, the other leads and has forgotten how far they go, and is gone again."""
+        """A broker loses committed records while the other leads without the high watermark and is killed again."""
         short, whole = self._world.schedule.rng.sample((leader, follower), 2)
         if not self._loses_power(short):
             return
@@ -261,7 +262,7 @@ class Drills:
         yield 0.5
 
     def _damaged_survivor(self, leader: Broker, follower: Broker) -> Play:
-        """All are killed, one comes back, leads alone and finds damage."""
+        """All brokers are killed, and the first to return leads alone and finds damage."""
         first = self._world.schedule.rng.choice((leader, follower))
         if not self._world.faults.may_impair(first):
             return
@@ -277,7 +278,7 @@ class Drills:
             self._start(other)
 
     def _late_join(self, leader: Broker, follower: Broker) -> Play:
-        """The write that takes a follower in is carried out long after its outcome became unknown."""
+        """The write by which a follower joins is carried out long after its outcome became unknown."""
         network = self._world.network
         both = ((follower.number, leader.number), (leader.number, follower.number))
         self._part(*both)
@@ -296,7 +297,7 @@ class Drills:
         return isinstance(role, Leading) and follower.number in role.machine.maximal_isr
 
     def _lost_in_between(self, leader: Broker, follower: Broker) -> Play:
-        """A follower comes back with less than it had said, and the leader goes before it says so."""
+        """A follower returns with fewer records than it reported, and the leader is killed before it learns that."""
         if not self._loses_power(follower):
             return
         self._part((leader.number, follower.number), (follower.number, leader.number))
@@ -308,15 +309,15 @@ class Drills:
         yield 1.5
 
     def _late_watch(self, leader: Broker, _: Broker) -> Play:
-        """A leader hears late that it is deposed, and goes on answering readers."""
+        """A deposed leader learns late of its successor, and still answers readers."""
         leader.stalled_until = self._world.now + self._between(1.2, 3.0)
         self._world.wishes.wish(PARTITION, Fault.MOVE_LEADER)
         yield from self._until(lambda: False, 2.5)
 
     def _powered_last(self, leader: Broker, _: Broker) -> Play:
-        """The others are killed and keep what they have; the last one in the isr loses power and comes back first.
+        """The other brokers are killed and keep their records; the last in-sync broker loses power and returns first.
 
-        What it lost was never only its own, so somebody still has it, and nobody may lead without it.
+        The lost records also exist on another broker, and no broker may lead without them.
         """
         faults = self._world.faults
         for other in self._others(leader):
@@ -333,7 +334,7 @@ class Drills:
             self._start(other)
 
     def _deleted_beyond(self, leader: Broker, follower: Broker) -> Play:
-        """A leader goes on alone, deletes, and comes back to one that lacks even what was deleted, but has grown."""
+        """A leader deletes records alone, and returns to a leader that lacks even the deleted records but has grown."""
         for other in self._others(leader):
             self._end_at_once(other)
         yield from self._until(lambda: len(self._record().isr) == 1, 2.0)
@@ -358,7 +359,7 @@ class Drills:
         yield 1.5
 
     def _short_move(self, leader: Broker, follower: Broker) -> Play:
-        """Of a partition that moves one replica is away, and when the move is done only the new one would be left."""
+        """A replica is missing during a move, after which only the new replica would be left."""
         world, late = self._world, self._world.network.late
         gone, stays = world.schedule.rng.sample((leader, follower), 2)
         homes = {replica.broker for replica in self._record().replicas}

@@ -1,7 +1,7 @@
-"""The faults of partitions, never more than the protocol promises to bear.
+"""The faults of partitions, within the limits of the protocol.
 
-It bears any number of crashes; of the replicas that hold committed records at most min_isr - 1 at a time may lose
-them (a wiped or old disk, unsynced pages while written ones count, bytes found damaged).
+The protocol tolerates any number of crashes. Of the replicas with committed records, at most min_isr - 1 at a time may
+lose them: by a wiped or old disk, by unsynced pages while written ones count, or by damaged bytes.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 
 
 class Faults(Storm):
-    """The storm of one world."""
+    """The faults of one world."""
 
     _world: World
 
     def __init__(self, world: World) -> None:
-        """Make a storm that has not begun."""
+        """Create faults that have not begun."""
         super().__init__(world)
         self._copies: dict[int, Disk] = {}
         self._impaired: dict[int, int] = {}
-        """Brokers that may lack committed records; each with the broker epoch after which it may be whole again."""
+        """Brokers that may lack committed records, each with the broker epoch after which it may be complete again."""
         self.all_lost_power = False
-        """Whether power cuts were not counted, as only synced records counted at the time."""
+        """Whether power cuts were not counted, because only synced records counted at the time."""
 
     def victim(self, kind: Enum) -> Broker:
-        """Draw a leader in half of the cases."""
+        """Draw a broker; in half of the cases a leader."""
         del kind
         brokers = self._world.brokers.values()
         leaders = [each for each in brokers if any(isinstance(role, Leading) for role in each.roles.values())]
@@ -44,12 +44,12 @@ class Faults(Storm):
         return found
 
     def begin(self) -> None:
-        """Let faults and drills happen from now on."""
+        """Start faults and drills."""
         super().begin()
         self._world.drills.begin()
 
     def stop(self) -> None:
-        """Heal everything that can be healed, and let no more faults happen."""
+        """Stop all faults, and heal everything that can be healed."""
         self._world.drills.stop()
         self._world.wishes.clear()
         for broker in self._world.brokers.values():
@@ -75,14 +75,14 @@ class Faults(Storm):
                 self.cut_power(broker)
 
     def cut_power(self, broker: Broker) -> None:
-        """End the process and lose what was not synced."""
+        """Kill the process, and lose unsynced bytes."""
         world = self._world
         was_alive = broker.alive
         broker.kill()
         world.boots[broker.number] += 1
         for log in broker.disk.logs.values():
             if Fault.TORN in world.plan.faults and self.may_impair(broker) and log.tear(world.schedule.rng):
-                # Even if only synced records count: the replica leaves isr and elr, and is no copy from then on.
+                # Even if only synced records count: the replica leaves ISR and ELR, and is no copy from then on.
                 self.impair(broker)
                 world.judge.counts["torn tails"] += 1
             else:
@@ -91,7 +91,7 @@ class Faults(Storm):
             self.bring_back(broker)
 
     def stopped(self, broker: Broker) -> None:
-        """Start a broker again that has stopped cleanly, sometimes after a power cut."""
+        """Start a cleanly stopped broker again, sometimes after a power cut."""
         world = self._world
         if not self._calm and world.schedule.happens(0.5) and Fault.POWER in world.plan.faults:
             self.cut_power(broker)
@@ -121,7 +121,7 @@ class Faults(Storm):
             self._kill(broker)
 
     def _may_lose_unsynced(self, broker: Broker) -> bool:
-        """Return whether a broker may lose unsynced records now, and note the loss if they count."""
+        """Return whether a broker may lose unsynced records now, and record the loss if they count."""
         if self._loses_nothing_that_counts():
             self.all_lost_power = True
         elif self.may_impair(broker):
@@ -131,7 +131,7 @@ class Faults(Storm):
         return True
 
     def _loses_nothing_that_counts(self) -> bool:
-        """Return whether a power cut may happen to any broker, as only synced records were promised."""
+        """Return whether every broker may lose power, because only synced records were promised."""
         return all(item.value.durability is DurabilityState.SYNCED for item in self._world.records().values())
 
     def may_impair(self, broker: Broker) -> bool:
@@ -149,7 +149,7 @@ class Faults(Storm):
         return others < world.plan.min_isr_least - 1
 
     def impair(self, broker: Broker) -> None:
-        """Note that a broker may lack committed records from now on."""
+        """Record that a broker may lack committed records from now on."""
         item = self._world.store.items.get(("broker", broker.number))
         registered = 0 if item is None else item.create_revision
         self._impaired[broker.number] = max(registered, broker.epoch)
@@ -180,7 +180,7 @@ class Faults(Storm):
             self.bring_back(broker)
 
     def _epochs_reveal(self, broker: Broker, copy: Disk) -> bool:
-        """Return whether the copy is older than an incarnation that a record names: nothing else reveals its age."""
+        """Return whether a record names a newer incarnation than the copy, which alone reveals its age."""
         entries = [
             entry.broker_epoch
             for item in self._world.records().values()
@@ -193,7 +193,7 @@ class Faults(Storm):
         self.damages(broker)
 
     def damages(self, broker: Broker) -> bool:
-        """Let a broker find damaged bytes, if that is allowed."""
+        """Damage bytes of a broker if allowed, and return whether it was."""
         found = False
         for partition, log in broker.disk.logs.items():
             if log.end > log.log_start and broker.ready and self.may_impair(broker):

@@ -1,4 +1,4 @@
-"""The shell of a follower: asks the leader, appends what comes, runs the orders of `PartitionFollower`."""
+"""The shell of a follower, which fetches from the leader, appends, and runs the orders of `PartitionFollower`."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from partitions.broker import Broker
 
 ANSWER_SECONDS = 1.5
-"""Patience with a leader: it may park a fetch for a part of that."""
+"""Timeout of a fetch; the leader may hold it for a part of that time."""
 AGAIN_SECONDS = 0.15
 
 
 class Following:
-    """One partition followed by one broker in one leader epoch."""
+    """A partition that one broker follows in one leader epoch."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Following:
         leader_epoch: LeaderEpoch,
         generation: int,
     ) -> None:
-        """Begin to follow."""
+        """Start following."""
         self.broker = broker
         self.partition = partition
         self.log = log
@@ -70,14 +70,14 @@ class Following:
         self._ask()
 
     def cut_before_fetching(self) -> None:
-        """Cut nothing: only the leader can tell what is too much (T1)."""
+        """Cut nothing, because only the leader knows the divergence (T1)."""
 
     def close(self) -> None:
-        """Follow no longer."""
+        """Stop following."""
         self.closed = True
 
     def step(self, event: FollowerEvent) -> None:
-        """Feed the machine and run its orders."""
+        """Pass an event to the machine, and run its orders."""
         if self.closed:
             return
         for effect in self.machine.step(event):
@@ -116,7 +116,7 @@ class Following:
         )
 
     def synced(self, offset: int) -> None:
-        """Hear that the own log is durable below an offset."""
+        """Handle the sync of the own log up to an offset."""
         self.step(FollowerLogSynced(Offset(offset)))
 
     # -- fetching
@@ -158,7 +158,7 @@ class Following:
     def _answered(self, asked: int, answer: FetchAnswer) -> None:
         if self.closed or asked != self._asked:
             return
-        self._asked += 1  # what comes a second time is no answer
+        self._asked += 1  # a repeated message is not an answer
         match answer:
             case FetchedCells() if answer.cells and not self.broker.takes_writes:
                 self.broker.after(AGAIN_SECONDS, self._ask)

@@ -1,6 +1,6 @@
-"""What the writes of a leader, a controller and a replica compare (protocol section 3, rule 3).
+"""The compares of the writes of a leader, a controller and a replica (protocol section 3, rule 3).
 
-The broker's own shells compare the same; here each rule is one function, so that each can be dropped alone.
+The broker's own shells have the same compares; here each rule is one function that can be dropped alone.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from simulator.store import CONTROLLER, Compare, broker_key, partition_key
 
 
 def leader_sees_partition(partition: int, revision: int) -> tuple[Compare, ...]:
-    """Hold if the record is still the one that the leader has seen."""
+    """Return a compare that holds if the record has not changed since the leader saw it."""
     return (Compare(partition_key(partition), revision),)
 
 
 def controller_sees_partition(partition: int, revision: int) -> tuple[Compare, ...]:
-    """Hold if the record is still the one that the controller has seen."""
+    """Return a compare that holds if the record has not changed since the controller saw it."""
     return (Compare(partition_key(partition), revision),)
 
 
 def added_brokers(added: Iterable[tuple[BrokerId, Revision]]) -> tuple[Compare, ...]:
-    """Hold if the registrations by which replicas join have not changed."""
+    """Return compares that hold if the registrations of joining replicas have not changed."""
     return tuple(Compare(broker_key(broker), revision) for broker, revision in added)
 
 
 def controller_term(revision: int) -> tuple[Compare, ...]:
-    """Hold as long as the term lasts."""
+    """Return a compare that holds during the term."""
     return (Compare(CONTROLLER, revision, created=True),)
 
 
 def installed_leader(record: PartitionRecord) -> tuple[Compare, ...]:
-    """Hold if the leader that the record names is still in that incarnation."""
+    """Return a compare that holds if the leader of the record is still registered in that incarnation."""
     if record.leader is None:
         return ()
     return (Compare(broker_key(record.leader.broker), record.leader.broker_epoch, created=True),)

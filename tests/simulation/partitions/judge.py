@@ -1,7 +1,7 @@
-"""What must hold at every step: invariants as named classes, each a way in which a run can be wrong.
+"""The invariants of partitions, each a named class of violation.
 
-The judge sees the truth that no broker has: it hears of every commit, every leader, every answer, and raises the
-invariant that does not hold. Names follow reference specifications of Kafka's replication (hachikuji, Vanlightly).
+The judge sees the whole truth, which no broker has: it receives every commit, every leader and every answer, and raises
+the invariant that does not hold. Names follow reference specifications of Kafka's replication (hachikuji, Vanlightly).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class LeaderCompleteness(Violation):
-    """A leader becomes leader without everything that was committed before."""
+    """A leader was elected without all records that were committed before."""
 
 
 class ConsistentRead(Violation):
@@ -30,27 +30,27 @@ class ConsistentRead(Violation):
 
 
 class StrongIsr(Violation):
-    """A live member of the stored isr lacks what the leader has just committed."""
+    """A live member of the stored ISR lacks records that the leader has just committed."""
 
 
 class DeletedByLeaders(Violation):
-    """A log begins behind records that no leader has deleted, and counts as if it had them."""
+    """A log begins after records that no leader has deleted, and counts as if it had them."""
 
 
 class ReplicationQuorumSuperset(Violation):
-    """A leader commits without counting a member of the stored isr."""
+    """A leader commits without counting a member of the stored ISR."""
 
 
 class OneLeaderPerEpoch(Violation):
-    """Two lives lead in one leader epoch."""
+    """Two incarnations lead in one leader epoch."""
 
 
 class AcknowledgedIsCommitted(Violation):
-    """A client was told that a value is stored, and it is not committed there."""
+    """A value was acknowledged to a client, and is not committed at its offset."""
 
 
 class CommitsAlone(Violation):
-    """A leader without a lease commits alone what an unclean election has given up."""
+    """A leader without a lease commits alone records that an unclean election has given up."""
 
 
 class NothingTwice(Violation):
@@ -58,19 +58,19 @@ class NothingTwice(Violation):
 
 
 class InOrder(Violation):
-    """The batches of an idempotent producer stand out of order, or one is missing between."""
+    """The batches of an idempotent producer are out of order, or one of them is missing."""
 
 
 class LatestRises(Violation):
-    """A reader was told a smaller high watermark than before (B3)."""
+    """A reader received a smaller high watermark than before (B3)."""
 
 
 class FailedIsNotStored(Violation):
-    """A value that was certainly not stored was read (A5)."""
+    """A value that was reported as not stored was read (A5)."""
 
 
 class ReplicasAgree(Violation):
-    """In the end a replica has something else than what was committed."""
+    """A replica differs from the committed records at the end of a run."""
 
 
 @dataclass(slots=True)
@@ -79,9 +79,9 @@ class Partition:
 
     committed: list[Cell] = field(default_factory=list)
     committed_in: list[int] = field(default_factory=list)
-    """Leader epoch in which each offset was committed first."""
+    """Leader epoch of the first commit of each offset."""
     deleted: int = 0
-    """Offset below which leaders have deleted."""
+    """Offset below which leaders have deleted records."""
     places: dict[int, int] = field(default_factory=dict)
     """Offset of each committed value."""
     sequences: dict[int, int] = field(default_factory=dict)
@@ -97,21 +97,21 @@ class Partition:
 
 
 class Judge:
-    """Sees everything."""
+    """The observer that checks every invariant."""
 
     def __init__(self, world: World) -> None:
-        """Begin with nothing committed."""
+        """Start without committed records."""
         self._world = world
         self.partitions = {number: Partition() for number in world.partitions}
         self.unclean: list[PartitionRecord] = []
-        """Records made by unclean elections, by identity."""
+        """Records of unclean elections, compared by identity."""
         self.counts: Counter[str] = Counter()
         self.failed_values: set[int] = set()
 
     # -- leaders
 
     def leads(self, leading: Leading) -> None:
-        """Check a leader that becomes leader."""
+        """Check a new leader."""
         truth = self.partitions[leading.partition]
         self._world.note("leads", leading.broker.number, leading.broker_epoch, leading.epoch, leading.log.end)
         self.counts["leaders"] += 1
@@ -133,7 +133,7 @@ class Judge:
             truth.leader = leading
 
     def deletes(self, leading: Leading, offset: int) -> None:
-        """Hear that a leader lets its log start at an offset."""
+        """Record that a leader moves its log start to an offset."""
         truth = self.partitions[leading.partition]
         if leading.epoch >= truth.unclean_epoch:
             truth.deleted = max(truth.deleted, offset)
@@ -145,7 +145,7 @@ class Judge:
             )
 
     def commits(self, leading: Leading, offset: int) -> None:
-        """Check what a leader declares committed."""
+        """Check the records that a leader commits."""
         truth = self.partitions[leading.partition]
         log = leading.log
         self._world.note("commits", leading.broker.number, leading.epoch, offset)
@@ -179,10 +179,10 @@ class Judge:
         self.counts["commits"] += 1
 
     def _commits_deposed(self, truth: Partition, leading: Leading, start: int, offset: int) -> None:
-        """Check a leader that does not know yet of the unclean election that deposed it.
+        """Check a leader that does not yet know the unclean election that deposed it.
 
-        Alone it must have stopped by its own clock (protocol section 3, rule 7); with others it may go on, which
-        is a part of the price of unclean elections.
+        A leader alone must have stopped by its own clock (protocol section 3, rule 7). A leader with in-sync followers
+        may continue, which is a part of the price of unclean elections.
         """
         record: PartitionRecord = self._world.store.items[partition_key(leading.partition)].value
         winner = None if record.leader is None else self._world.brokers[record.leader.broker]
@@ -200,7 +200,7 @@ class Judge:
             truth.lost.add(cell.value)
 
     def _check_successor(self, truth: Partition, leading: Leading, offset: int) -> None:
-        """A leader that was deposed may still commit, but only what its successor has."""
+        """Check that a deposed leader commits only records that its successor has."""
         latest = truth.leader
         if latest is None or latest.closed or latest.epoch <= leading.epoch or truth.unclean_epoch >= 0:
             return
@@ -254,14 +254,14 @@ class Judge:
             self._give_up(partition, new)
 
     def _give_up(self, number: int, record: PartitionRecord) -> None:
-        """Take over what the winner of an unclean election has as the truth."""
+        """Replace the truth by the log of the winner of an unclean election."""
         assert record.leader is not None, "an unclean election has a winner"
         truth = self.partitions[number]
         log = self._world.brokers[record.leader.broker].log(number)
         truth.unclean_epoch = record.leader_epoch
         kept = 0
         for offset, cell in enumerate(truth.committed):
-            # What it has deleted is compared as well: an earlier winner may have had something else there.
+            # Its deleted records are compared as well, because an earlier winner may have had other ones at the offset.
             if offset >= log.base and (offset >= log.end or log.cell(offset) != cell):
                 break
             kept = offset + 1
@@ -277,7 +277,7 @@ class Judge:
     # -- clients
 
     def acknowledged(self, partition: int, value: int, offset: int) -> None:
-        """Check an answer to acks=all."""
+        """Check an answer with acks=all."""
         self.counts["acknowledged"] += 1
         truth = self.partitions[partition]
         if value in truth.lost:
@@ -286,14 +286,14 @@ class Judge:
             raise AcknowledgedIsCommitted(f"value {value} was acknowledged at {offset}")
 
     def read(self, partition: int, leader_epoch: int, offset: int, values: list[int]) -> None:
-        """Check what a reader got."""
+        """Check the answer to a reader."""
         truth = self.partitions[partition]
         if leader_epoch < truth.unclean_epoch:
             return
         self.counts["read"] += len(values)
         for at, value in enumerate(values, offset):
             if at >= len(truth.committed) and value in truth.lost:
-                continue  # A second unclean election has brought back one that has what the first gave up.
+                continue  # A second unclean election has restored a replica with records that the first one gave up.
             if at >= len(truth.committed) or truth.committed[at].value != value:
                 raise ConsistentRead(f"value {value} was read at {at}, which is not what is committed there")
 

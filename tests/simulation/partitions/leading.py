@@ -1,6 +1,6 @@
-"""The shell of a leader: appends what clients send, serves followers, runs the orders of `PartitionLeader`.
+"""The shell of a leader, which appends batches, serves followers, and runs the orders of `PartitionLeader`.
 
-As `runtime` does it, without bytes. Lives as long as one leader epoch of one partition; `closed` afterwards.
+It works like `runtime`, without bytes, for one leader epoch of one partition; `closed` is set afterwards.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ PRODUCER_EPOCH = 0
 
 @dataclass(slots=True)
 class Parked:
-    """A follower's fetch that waits for news."""
+    """A follower's fetch that waits for changes."""
 
     report: FollowerReport
     answer: Callable[[FetchAnswer], None]
@@ -77,12 +77,12 @@ class Parked:
 
 
 class Leading:
-    """One partition led by one broker in one leader epoch."""
+    """A partition that one broker leads in one leader epoch."""
 
     def __init__(
         self, broker: Broker, partition: int, log: Log, record: PartitionRecord, revision: Revision
     ) -> None:
-        """Take leadership."""
+        """Become leader."""
         world = broker.world
         self.broker = broker
         self.partition = partition
@@ -111,7 +111,7 @@ class Leading:
         self._tick()
 
     def step(self, event: LeaderEvent) -> None:
-        """Feed the machine and run its orders."""
+        """Pass an event to the machine, and run its orders."""
         if self.closed:
             return
         effects = self.machine.step(event)
@@ -167,16 +167,16 @@ class Leading:
             self.step(WriteAnswered(order.revision, WriteOutcome.REFUSED))
 
     def written_unknown(self, order: WriteRecord) -> None:
-        """Say that nobody knows; only another record or a definite answer settles it."""
+        """Report an unknown outcome, which only another record or a definite answer resolves."""
         self.step(WriteAnswered(order.revision, WriteOutcome.UNKNOWN))
 
     def record_changed(self, record: PartitionRecord, revision: Revision) -> None:
-        """Hear what the mirror shows."""
+        """Apply a record of the mirror."""
         self.step(RecordChanged(record, revision))
         self._drop_refused()
 
     def brokers_changed(self) -> None:
-        """Hear what the mirror shows."""
+        """Apply the registrations of the mirror."""
         self.step(BrokersChanged(self.broker.registered_brokers()))
 
     # -- time
@@ -195,13 +195,13 @@ class Leading:
         self.broker.after(min(world.plan.lag_seconds / 2, PARK_SECONDS), self._tick)
 
     def look_at_lease(self) -> None:
-        """Tell the machine what the clock says about the lease."""
+        """Report the state of the lease by the own clock to the machine."""
         confirmed = self.broker.leased
         if confirmed != self.machine.lease_confirmed:
             self.step(LeaseChanged(confirmed))
 
     def close(self) -> None:
-        """Lead no longer: what waits may be stored or not."""
+        """Stop leading; waiting values may be stored or not."""
         if self.closed:
             return
         self.closed = True
@@ -215,7 +215,7 @@ class Leading:
     # -- clients
 
     def produce(self, produce: Produce) -> None:
-        """Take a value, or say why not."""
+        """Append a value, or answer with the reason of the refusal."""
         self.look_at_lease()
         if (
             self.closed
@@ -269,7 +269,7 @@ class Leading:
                     request.answer(Outcome.UNKNOWN_PRODUCER if unknown else Outcome.OUT_OF_ORDER, -1)
 
     def answer_repeat(self, produce: Produce, offset: int) -> None:
-        """Answer a duplicate as its own acks ask for (protocol section 6, rule 1)."""
+        """Answer a duplicate by its own acks (protocol section 6, rule 1)."""
         if produce.acks_all and offset >= self.machine.readable_limit:
             self._waiting.append((offset, produce))
         else:
@@ -290,11 +290,11 @@ class Leading:
         self._wake()
 
     def synced(self, offset: int) -> None:
-        """Hear that the own log is durable below an offset."""
+        """Handle the sync of the own log up to an offset."""
         self.step(Synced(Offset(offset), self.broker.world.now))
 
     def read(self, offset: int, leader_epoch: int, most: int) -> ReadAnswer | None:
-        """Answer a reader; None where this broker cannot know, or knows that it does not lead."""
+        """Answer a reader; None if this broker cannot answer or does not lead."""
         self.look_at_lease()
         if self.closed or not reader_is_known(leader_epoch, self.epoch):
             return None
@@ -362,7 +362,7 @@ class Leading:
         parked.answer(FetchedCells(self.epoch, self.machine.readable_limit, log.log_start, cells))
 
     def _drop_refused(self) -> None:
-        """Answer parked fetches that the record does not allow any more."""
+        """Answer waiting fetches that the record no longer allows."""
         if self.closed:
             return
         for number, parked in list(self._parked.items()):
@@ -373,7 +373,7 @@ class Leading:
     def progress(
         self, broker: int, broker_epoch: int, generation: int, leader_epoch: LeaderEpoch, synced: int
     ) -> None:
-        """Hear of a follower's fsync."""
+        """Handle a follower's progress report."""
         self.look_at_lease()
         self.step(
             FollowerSynced(
@@ -396,12 +396,12 @@ class Leading:
 
 
 def reader_is_known(seen: int, own: int) -> bool:
-    """Say whether a leader is at least as new as what a client has seen (rule 4.9)."""
+    """Return whether a leader is at least as new as the epoch that a client has seen (rule 4.9)."""
     return seen <= own
 
 
 def replayed(log: Log) -> ProducerState:
-    """Rebuild what the log says about its producers."""
+    """Return the producer state that follows from the log."""
     state = ProducerState()
     for index, cell in enumerate(log.cells):
         if cell.producer >= 0:

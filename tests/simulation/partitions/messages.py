@@ -1,4 +1,4 @@
-"""What brokers and clients say to each other; a message is a value that nobody changes."""
+"""Messages between brokers and clients; a message is an immutable value."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from partitions.disk import Cell
 
 @dataclass(slots=True)
 class FetchedCells:
-    """The leader's answer to a follower that has nothing else than the leader."""
+    """The leader's answer to a follower whose log is a prefix of the leader's."""
 
     leader_epoch: int
     high_watermark: int | None
@@ -23,14 +23,14 @@ class FetchedCells:
 
 @dataclass(slots=True)
 class FetchDiverged:
-    """The follower's log is none of the leader's."""
+    """The answer to a follower whose log diverges from the leader's."""
 
     end: EpochEnd
 
 
 @dataclass(slots=True)
 class FetchOutside:
-    """The follower asks for what the leader does not have."""
+    """The answer to a fetch of an offset that the leader does not have."""
 
     log_start: int
     end_offset: int
@@ -40,43 +40,43 @@ class FetchOutside:
 
 @dataclass(slots=True)
 class FetchRefused:
-    """Nothing to do but to ask again."""
+    """A refusal after which the follower fetches again."""
 
 
 FetchAnswer: TypeAlias = FetchedCells | FetchDiverged | FetchOutside | FetchRefused
 
 
 class Outcome(Enum):
-    """What a client is told about what it wanted stored."""
+    """The answer to a client about a produced value."""
 
     OK = "ok"
     FAILED = "failed"
     """Certainly not stored by this request."""
     MAYBE = "maybe"
-    """Nobody knows."""
+    """Outcome unknown."""
     UNKNOWN_PRODUCER = "unknown producer"
     OUT_OF_ORDER = "out of order"
 
 
 @dataclass(slots=True)
 class Produce:
-    """One value to store."""
+    """A value to store."""
 
     value: int
     producer: int
-    """-1 for none."""
+    """Producer id; -1 for none."""
     sequence: int
     acks_all: bool
     answer: Callable[[Outcome, int], None]
-    """Called with the offset, -1 where there is none. The network is in it."""
+    """Function that is called with the outcome and the offset, -1 for none, and that includes the network."""
 
 
 @dataclass(slots=True)
 class ReadAnswer:
-    """What a reader is told."""
+    """The answer to a reader."""
 
     offset: int
     values: list[int]
     high_watermark: int | None
-    """None: the leader does not know."""
+    """High watermark; None if the leader does not know it."""
     leader_epoch: int

@@ -1,6 +1,7 @@
-"""What a world is like, drawn from its seed: size, rules, times, and which faults it knows.
+"""The properties of a world, drawn from its seed: size, rules, times, and its faults.
 
-Every world knows only some faults (swarm testing): a fault that always happens hides what only its absence shows.
+Every world has only some faults (swarm testing), because a fault that always happens hides errors that need its
+absence.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from simulator.network import Weather
 
 
 class Fault(Enum):
-    """What can go wrong."""
+    """A fault."""
 
     KILL = "kill"
     KILL_ALL = "kill all"
@@ -62,32 +63,32 @@ class Drill(Enum):
 
 
 TWO_SHARE = 0.2
-"""Worlds with two partitions on each disk."""
+"""Share of worlds with two partitions on each disk."""
 DRILLED_SHARE = 0.5
-"""Worlds that have a drill."""
+"""Share of worlds with a drill."""
 LONE: frozenset[Drill] = frozenset(
     {Drill.DEPOSED_ALONE, Drill.LATE_JOIN, Drill.LATE_WATCH, Drill.POWERED_LAST}
 )
-"""Drills in which a leader goes on without the others."""
+"""Drills in which a leader continues without the other replicas."""
 WRITTEN: frozenset[Drill] = frozenset(
     {Drill.POWER_AFTER_STOP, Drill.SHORT_OF_EPOCH, Drill.LOST_IN_BETWEEN, Drill.POWERED_LAST}
 )
 """Drills that need records which count before they are synced."""
 DRAWN: tuple[Drill, ...] = tuple(drill for drill in Drill if drill is not Drill.DELETED_BEYOND)
-"""Drills of worlds that are made for one; the other one is played where a world happens to allow it."""
+"""Drills that worlds are made for; the remaining drill is played where a world happens to allow it."""
 SYNCED: frozenset[Drill] = frozenset({Drill.LATE_PROGRESS, Drill.SYNCED_TAIL})
 
 
 @dataclass(slots=True)
 class Plan:
-    """One world."""
+    """The properties of one world."""
 
     brokers: int
     replicas: int
     partitions: int
     min_isr: int
     min_isr_least: int
-    """The smallest that it may become."""
+    """The smallest value that min_isr may take."""
     durability: DurabilityState
     unclean: bool
     idempotent: bool
@@ -100,21 +101,21 @@ class Plan:
     think_seconds: float
     fetch_cells: int
     storm_seconds: float
-    """How long faults happen."""
+    """Duration of the faults."""
     fault_seconds: float
-    """Mean time between two."""
+    """Mean time between two faults."""
     faults: tuple[Fault, ...]
     weather: Weather
     drill: Drill | None = None
 
     @property
     def replicated(self) -> bool:
-        """Whether what was only written counts, all the time."""
+        """Whether written records count without a sync, all the time."""
         return self.durability is DurabilityState.REPLICATED and Fault.CHANGE_DURABILITY not in self.faults
 
 
 def draw(rng: Random) -> Plan:
-    """Draw a world."""
+    """Draw the properties of a world."""
     brokers = rng.choice((2, 2, 3, 3, 3))
     replicas = brokers if brokers == 2 or rng.random() < 0.6 else 2
     min_isr = rng.choice((1, 2, 2)) if replicas == 2 else rng.choice((1, 2, 2, 2, 3))
@@ -144,7 +145,7 @@ def draw(rng: Random) -> Plan:
         readers=rng.choice((0, 1, 2)),
         lease_seconds=1.0,
         lag_seconds=rng.choice((0.6, 1.2)),
-        # At least the lease: one that ends early leaves a leader alone in the belief that it leads.
+        # At least the lease, because a leader whose lease ended early still believes that it leads.
         unclean_seconds=rng.choice((1.0, 1.5)),
         sync_seconds=rng.choice((0.01, 0.3, 1.0)),
         think_seconds=rng.choice((0.1, 0.3)),
@@ -163,7 +164,7 @@ def draw(rng: Random) -> Plan:
 
 
 def _drill(plan: Plan, rng: Random) -> None:
-    """Make a world that one drill fits, with few other faults."""
+    """Change a plan so that it fits one drill, with few other faults."""
     plan.drill = drill = rng.choice(DRAWN)
     quiet = rng.random() < 0.6
     plan.faults = () if quiet else tuple(rng.sample(plan.faults, min(2, len(plan.faults))))

@@ -1,6 +1,6 @@
 """Rules of partitions that can be dropped, in the order of the protocol's sections.
 
-Rules of the shells are dropped in the simulator's own form; all others in the production code.
+Rules of the shells are dropped in the simulator's twins, and all others in the production code.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _is_registered_at_all(self: PartitionLeader, broker: BrokerId, follower: Any
     registered = self._registered.get(broker)
     if registered is None:
         return False
-    follower.broker_epoch = registered.epoch  # whichever incarnation reported
+    follower.broker_epoch = registered.epoch  # of any reporting incarnation
     return True
 
 
@@ -269,7 +269,7 @@ SWITCHES: Final = (
     Switch(
         "last-broker-epoch",
         "4.7 a candidate's disk knows the incarnation of the entry",
-        # The broker looks for an old copy itself before it shows its directories; one of the two is enough.
+        # The broker checks for an old copy before it registers its directories; one of these two rules is enough.
         (election, "_kept_everything", _kept_since_intact),
         (Broker, "_is_older_than", _no),
     ),

@@ -1,4 +1,4 @@
-"""What operators ask of the controller: other replicas, another leader, another min isr, another durability."""
+"""Requests of operators to the controller: other replicas, leaders, min ISRs and durabilities."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ if TYPE_CHECKING:
 
 
 class Wishes:
-    """Wishes that nobody has fulfilled yet, one of a kind for each partition; dropped when the faults stop."""
+    """Open requests, at most one of a kind for each partition; dropped when the faults stop."""
 
     def __init__(self, world: World) -> None:
-        """Want nothing."""
+        """Start without requests."""
         self._world = world
         self._open: dict[int, set[Fault]] = {}
         self.homes: dict[int, list[int]] = {}
-        """Where a partition is to go; chance says where nothing is said."""
+        """Target brokers of a partition's move; drawn at random if not set."""
 
     def wish(self, partition: int, kind: Fault) -> None:
-        """Want something."""
+        """Request a change."""
         self._open.setdefault(partition, set()).add(kind)
 
     def clear(self) -> None:
-        """Want nothing any more."""
+        """Drop all requests."""
         self._open.clear()
         self.homes.clear()
 
     def next_record(
         self, partition: int, key: PartitionKey, item: Versioned[PartitionRecord], view: ClusterView
     ) -> PartitionRecord | None:
-        """Return the record that fulfils a wish, None if there is none or it has to wait."""
+        """Return the record that fulfils a request; None if there is none or it has to wait."""
         wanted = self._open.get(partition)
         if not wanted:
             return None
@@ -87,7 +87,7 @@ class Wishes:
 
 
 def with_durability(record: PartitionRecord) -> PartitionRecord | None:
-    """Return the record on its way to the other durability: `synced` is only reached by way of `syncing`."""
+    """Return the record on its way to the other durability; `synced` is reached only through `syncing`."""
     match record.durability:
         case DurabilityState.REPLICATED:
             return msgspec.structs.replace(record, durability=DurabilityState.SYNCING)

@@ -1,7 +1,7 @@
 """Replicated partitions: the leader's and the follower's machine, elections, reassignment, ISR, producers.
 
-The rules are the production ones (`replication`, `controller`, `producers`, `registry`); around them are twins that
-misbehave as the real parts may.
+The rules are the production ones (`replication`, `controller`, `producers`, `registry`), surrounded by twins that fail
+as the real parts may.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from simulator.world import World as Frame
 
 
 class World(Frame):
-    """Brokers with replicas, their clients, and an operator with wishes."""
+    """Brokers with replicas, their clients, and an operator."""
 
     START_SECONDS = 2.0
     REST_SECONDS = 40.0
@@ -47,7 +47,7 @@ class World(Frame):
         self.faults = Faults(self)
         self.drills = Drills(self)
         self.boots = dict.fromkeys(range(1, self.plan.brokers + 1), 0)
-        """Boot of each broker's machine."""
+        """Boot number of each broker's machine."""
         self._values = self._producers = self._directories = 0
         self.brokers = {
             number: Broker(self, number, Disk(self.next_directory(), boot=-1)) for number in self.boots
@@ -73,14 +73,14 @@ class World(Frame):
         return f"d{self._directories}"
 
     def records(self) -> dict[int, Versioned[PartitionRecord]]:
-        """Return the partitions' records as the store has them."""
+        """Return the partition records in the store."""
         items = self.store.items
         return {number: items[key] for number in self.partitions if (key := partition_key(number)) in items}
 
     # -- calls of clients
 
     def produce(self, broker: int, partition: int, produce: Produce) -> None:
-        """Take a value at a broker."""
+        """Pass a value to the leader on a broker."""
         role = self.brokers[broker].roles.get(partition)
         if isinstance(role, Leading):
             # A repeated message is a second request.
@@ -89,7 +89,7 @@ class World(Frame):
             produce.answer(Outcome.FAILED, -1)
 
     def read(self, broker: int, partition: int, offset: int, leader_epoch: int, answer: Any) -> None:
-        """Serve a reader at a broker."""
+        """Serve a reader on a broker."""
         role = self.brokers[broker].roles.get(partition)
         if isinstance(role, Leading):
             found = role.read(offset, leader_epoch, 4)
@@ -99,13 +99,13 @@ class World(Frame):
     # -- the run
 
     def create(self) -> None:
-        """Create the partitions once the brokers are registered."""
+        """Create the partitions after the brokers have registered."""
         self.schedule.run(self.START_SECONDS / 2)
         for partition in self.partitions:
             self.store.transact(Transaction((), ((partition_key(partition), self._first_record(), None),)))
 
     def _first_record(self) -> PartitionRecord:
-        """Return a record whose replicas are all in sync and empty; the first leads once it is registered."""
+        """Return a record whose replicas are empty and in sync; the first one leads once it is registered."""
         plan, homes = self.plan, [self.brokers[home] for home in self._homes]
         return PartitionRecord(
             leader=None,
@@ -129,7 +129,7 @@ class World(Frame):
                 number += 1
 
     def unrest(self) -> str | None:
-        """Every partition is led, every replica in sync and complete, and every request answered."""
+        """Return a partition without leader or complete replicas, or an unanswered request; None at rest."""
         for partition, item in self.records().items():
             wrong = self._unrest_of(partition, item.value)
             if wrong is not None:
@@ -141,8 +141,8 @@ class World(Frame):
     def _unrest_of(self, partition: int, record: PartitionRecord) -> str | None:
         if record.leader is None:
             if self.faults.all_lost_power and record.durability is not DurabilityState.SYNCED:
-                # All lost power while only synced records counted, and then written ones were made to count: no
-                # replica can be proven complete, and only an operator may go on with what is there.
+                # All brokers lost power while only synced records counted, and later written records were made to
+                # count: no replica is provably complete, and only an operator may continue with the remaining records.
                 self.judge.counts["excused"] += 1
                 return None
             return f"partition {partition} has no leader: {record}"
@@ -162,7 +162,7 @@ class World(Frame):
         """Check that every replica has exactly the committed records."""
         for partition, item in self.records().items():
             if item.value.leader is None:
-                continue  # excused: no leader has said yet where the replicas part
+                continue  # excused: no leader has yet named the divergence
             for replica in item.value.replicas:
                 log = self.brokers[replica.broker].log(partition)
                 truth = self.judge.partitions[partition].committed
@@ -171,7 +171,7 @@ class World(Frame):
                         raise ReplicasAgree(f"broker {replica.broker} has {log.cell(offset)} at {offset}")
 
     def fingerprint(self) -> list[Any]:
-        """Return the disks."""
+        """Return the contents of the disks."""
         return [broker.disk for broker in self.brokers.values()]
 
 

@@ -1,7 +1,7 @@
-"""A broker as every play has it: a process with a registration under a lease, and a mirror of the store.
+"""The common part of a broker in every play: a process with a leased registration and a mirror of the store.
 
-A twin of `fairlead_broker.runtime.lifecycle` and of the coordination mirror: the shipped ones are tasks on an event
-loop, in which a world takes seconds instead of milliseconds (decision 0200).
+A twin of `fairlead_broker.runtime.lifecycle` and of the coordination mirror, whose tasks on an event loop would make a
+world take seconds instead of milliseconds (decision 0200).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from simulator.store import Compare, Item, Key, Transaction, broker_key
 
 AGAIN_SECONDS = 0.25
 LEASE_SHARE = 0.8
-"""Share of a lease, counted from the request that prolonged it, in which the lease cannot have ended by itself."""
+"""Share of a lease, counted from its last renewal request, for which the lease cannot have expired."""
 REGISTRATION = BrokerRegistration(
     state=BrokerState.RUNNING,
     addresses=Addresses(data="-", peer="-", ops="-"),
@@ -33,15 +33,15 @@ REGISTRATION = BrokerRegistration(
 
 
 def own_registration(broker: int, epoch: int) -> tuple[Compare, ...]:
-    """Hold as long as the writer's incarnation is registered."""
+    """Return compares that hold while the writer's incarnation is registered."""
     return (Compare(broker_key(broker), epoch, created=True),)
 
 
 class Broker(Process):
-    """One member of the cluster."""
+    """A broker of the cluster."""
 
     def __init__(self, world: Any, number: int) -> None:
-        """Make a broker that does not run."""
+        """Create a broker that is not running."""
         super().__init__(world, number)
         self.stopping = False
         self.epoch = BrokerEpoch(0)
@@ -49,28 +49,28 @@ class Broker(Process):
         self.mirror = Mirror(self)
         self._leased_until = 0.0
 
-    # -- what a play says
+    # -- methods of a play
 
     def registration(self, *context: Any) -> BrokerRegistration:
-        """Return the registration of the incarnation that begins."""
+        """Return the registration of the new incarnation."""
         return REGISTRATION
 
     def registered(self, items: dict[Key, Item], *context: Any) -> None:
-        """Begin the incarnation; `items` is what the store held."""
+        """Begin the incarnation; `items` are the contents of the store."""
         raise NotImplementedError
 
     def lease_lost(self) -> None:
-        """End the incarnation and begin the next one in the same process."""
+        """End the incarnation, and begin the next one in the same process."""
         raise NotImplementedError
 
     def mirrored(self, changed: list[Key]) -> None:
-        """Act on changes of the mirror."""
+        """Apply changes of the mirror."""
         raise NotImplementedError
 
     # -- processes
 
     def start(self) -> None:
-        """Begin a process, with an empty mirror."""
+        """Start a process with an empty mirror."""
         super().start()
         self.stopping = False
         self.mirror = Mirror(self)
@@ -83,7 +83,7 @@ class Broker(Process):
     # -- registration
 
     def register(self, *context: Any) -> None:
-        """Register under a new lease, again and again until it succeeds; `context` is passed on."""
+        """Register under a new lease, with retries until it succeeds; `context` is passed on."""
         self.lease = lease = self.world.next_lease()
         registration, key = self.registration(*context), broker_key(self.number)
         store, seconds = self.world.store, self.world.plan.lease_seconds
@@ -105,7 +105,7 @@ class Broker(Process):
         context: tuple[Any, ...],
     ) -> None:
         if answer is None or not answer[0]:
-            # The old key must vanish first; an own one whose answer was lost ends with its lease.
+            # The old key must expire first; an own key with a lost answer ends with its lease.
             self.after(AGAIN_SECONDS, self.register, *context)
             return
         seconds = self.world.plan.lease_seconds
@@ -133,11 +133,11 @@ class Broker(Process):
 
     @property
     def leased(self) -> bool:
-        """Whether the lease cannot have ended yet, by the own clock (rule 3.7)."""
+        """Return whether the lease cannot have expired by the own clock (rule 3.7)."""
         return self.world.now < self._leased_until
 
     def change_registration(self, answered: Callable[..., None], *more: Any, **changes: Any) -> None:
-        """Write fields of the own registration, as long as it is that of this incarnation."""
+        """Change fields of the own registration while this incarnation is registered."""
         key, epoch, lease, store = broker_key(self.number), self.epoch, self.lease, self.world.store
 
         def change() -> tuple[bool, Revision]:

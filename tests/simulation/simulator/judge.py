@@ -1,7 +1,7 @@
-"""What a run can be wrong in: invariants as named classes, and the code's own assertions.
+"""Violations that a run can have: invariants as named classes, and assertions of the code.
 
-Each play names its invariants in a judge of its own, which sees every change of the store and every step of the
-brokers, and raises the invariant that does not hold.
+The judge of each play defines the play's invariants, sees every change of the store and every step of the brokers, and
+raises the invariant that does not hold.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ class Violation(Exception):
 
 
 class EpochsRise(Violation):
-    """An epoch went back, or a leader epoch changed its leader without growing."""
+    """An epoch fell, or a leader epoch changed its leader without rising."""
 
 
 class Liveness(Violation):
-    """The faults have stopped, and the cluster does not come to rest."""
+    """The cluster does not come to rest after the end of the faults."""
 
 
 class CodeFails(Violation):
-    """A machine broke one of its own assertions."""
+    """A machine failed one of its own assertions."""
 
 
 BUGS = (AssertionError, AttributeError, LookupError, RuntimeError, StopIteration, TypeError, ValueError)
@@ -30,7 +30,7 @@ BUGS = (AssertionError, AttributeError, LookupError, RuntimeError, StopIteration
 
 
 def violation_of(run: Callable[[], None]) -> Violation | None:
-    """Run a world; return what was wrong with it, errors of the code included."""
+    """Run a world, and return its violation, errors of the code included."""
     try:
         run()
     except Violation as found:

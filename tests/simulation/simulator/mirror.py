@@ -1,4 +1,4 @@
-"""A broker's copy of the store, and how it stays true: list, watch, and list again after every break."""
+"""A broker's copy of the store: a list, a watch, and another list after every break."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ AGAIN_SECONDS = 0.3
 
 
 class Mirror:
-    """What one process of a broker knows of the store."""
+    """The contents of the store as one process of a broker knows them."""
 
     def __init__(self, broker: Broker) -> None:
-        """Begin without knowledge."""
+        """Start with an empty copy."""
         self.revision = Revision(0)
         self.tables: defaultdict[str, dict[Any, Item]] = defaultdict(dict)
-        """Items by kind of key, then by what tells a key from others of its kind."""
+        """Items by kind of key, then by the rest of the key."""
         self.brokers = self.tables["broker"]
         self.partitions = self.tables["partition"]
         self._broker = broker
@@ -69,24 +69,24 @@ class Mirror:
         self._broker.after(AGAIN_SECONDS, self.resume)
 
     def resume(self) -> None:
-        """Continue after a break: listing again finds what was missed (T19)."""
+        """Continue after a break with another list, which includes the missed changes (T19)."""
         self.list()
 
     def _receive(self, revision: Revision, changes: tuple[tuple[Key, Item | None], ...]) -> None:
         self._broker.receive(self.watched, revision, changes)
 
     def watched(self, revision: Revision, changes: tuple[tuple[Key, Item | None], ...]) -> None:
-        """Apply an event of the watch, unless it is known: a resumed watch repeats events."""
+        """Apply an event of the watch unless it is known, because a resumed watch repeats events."""
         if revision > self.revision:
             self.apply(revision, changes)
 
     def apply(self, revision: Revision, changes: tuple[tuple[Key, Item | None], ...]) -> None:
-        """Take over changes, all of them before anything is decided."""
+        """Apply all changes before any decision is made."""
         self.revision = revision
         self._broker.mirrored([key for key, item in changes if self._set(key, item)])
 
     def _set(self, key: Key, item: Item | None) -> bool:
-        """Set or delete one item; return whether this changes anything."""
+        """Set or delete one item, and return whether this changes it."""
         kind, number = key
         table = self.tables[kind]
         before = table.get(number)

@@ -1,6 +1,6 @@
-"""Messages between brokers and clients: late, lost, repeated, out of order, one way only.
+"""Messages between brokers and clients: late, lost, repeated, out of order, or in one direction only.
 
-Order holds nowhere: every message is a stream of its own. What a broker sends over a link that is cut is lost.
+Messages have no order, because each is sent on its own. A message over a cut link is lost.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from typing import Any, Protocol, TypeAlias
 from simulator.schedule import Schedule
 
 Node: TypeAlias = int
-"""A broker's number; clients have numbers from 100 on, the store is 0."""
+"""Number of a broker; clients have numbers from 100 on, and the store is 0."""
 STORE: Node = 0
 CLIENTS_FROM: Node = 100
 
 
 class Receiver(Protocol):
-    """Whoever has a number."""
+    """A node with a number."""
 
     def receive(self, action: Callable[..., None], *arguments: Any) -> None:
-        """Do what a message asks for, unless this is down."""
+        """Run the action of a message, unless this node is down."""
 
 
 @dataclass(slots=True)
 class Weather:
-    """How bad the network is; drawn for each world, calm when the faults stop."""
+    """The faults of the network; drawn for each world, and none after the faults stop."""
 
     loss: float = 0.0
     repeat: float = 0.0
@@ -38,17 +38,17 @@ class Weather:
 
 @dataclass(slots=True)
 class Network:
-    """Every link."""
+    """All links."""
 
     schedule: Schedule
     weather: Weather = field(default_factory=Weather)
     cut: set[tuple[Node, Node]] = field(default_factory=set)
     nodes: dict[Node, Receiver] = field(default_factory=dict)
     late: dict[tuple[str, Node], float] = field(default_factory=dict)
-    """How much later what a broker sends arrives: its `fetch`, `progress` or `write` to the store."""
+    """Additional delay of a broker's `fetch`, `progress` and `write` messages."""
 
     def delay(self) -> float:
-        """Draw how long a message takes."""
+        """Draw the delay of a message."""
         weather, rng = self.weather, self.schedule.rng
         seconds = weather.usual_seconds * (0.2 + 1.6 * rng.random())
         if weather.slow and rng.random() < weather.slow:
@@ -56,19 +56,19 @@ class Network:
         return seconds
 
     def passes(self, source: Node, target: Node) -> bool:
-        """Draw whether a message gets through."""
+        """Draw whether a message arrives."""
         if self.cut and (source, target) in self.cut:
             return False
         return not (self.weather.loss and self.schedule.rng.random() < self.weather.loss)
 
     def lateness(self, kind: str, source: Node) -> float:
-        """Say how much later than others a message of this kind arrives."""
+        """Return the additional delay of a kind of message."""
         return self.late.get((kind, source), 0.0) if self.late else 0.0
 
     def send(
         self, source: Node, target: Node, action: Callable[..., None], *arguments: Any, late: float = 0.0
     ) -> None:
-        """Let the target do something, once, twice or never."""
+        """Run an action at the target once, twice or never."""
         if not self.passes(source, target):
             return
         receive = self.nodes[target].receive
@@ -77,6 +77,6 @@ class Network:
             self.schedule.after(self.delay() + self.weather.slow_seconds / 2, receive, action, *arguments)
 
     def send_once(self, source: Node, target: Node, action: Callable[..., None], *arguments: Any) -> None:
-        """Let the target do something, once or never: a request over one connection."""
+        """Run an action at the target once or never, as a request over one connection."""
         if self.passes(source, target):
             self.schedule.after(self.delay(), self.nodes[target].receive, action, *arguments)

@@ -1,4 +1,4 @@
-"""A process: everything that it has scheduled ends with it, and is late while it is paused."""
+"""A process, whose scheduled actions end with it and are delayed while it is paused."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ STORE_PATIENCE_SECONDS = 0.6
 
 
 class Process:
-    """The processes of one number in the network, one after the other."""
+    """The processes of one node, one after the other."""
 
     def __init__(self, world: Any, number: int) -> None:
-        """Make a process that does not run."""
+        """Create a process that is not running."""
         self.world = world
         self.number = number
         self.life = 0
@@ -26,7 +26,7 @@ class Process:
         self._backlog: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
 
     def start(self) -> None:
-        """Begin a process."""
+        """Start a process."""
         assert not self.alive, "one process at a time"
         self.life += 1
         self.alive, self.paused_until = True, None
@@ -42,12 +42,12 @@ class Process:
         self.world.schedule.after(delay, self.alive_in, self.life, action, *arguments)
 
     def alive_in(self, life: int, action: Callable[..., None], *arguments: Any) -> None:
-        """Run an action if the process that wanted it still runs."""
+        """Run an action if its process is still running."""
         if life == self.life:
             self.receive(action, *arguments)
 
     def receive(self, action: Callable[..., None], *arguments: Any) -> None:
-        """Run the action of a message: not at all while down, later while paused."""
+        """Run the action of a message: never while the process is down, and later while it is paused."""
         if not self.alive:
             return
         if self.paused_until is not None:
@@ -56,7 +56,7 @@ class Process:
         action(*arguments)
 
     def pause(self, seconds: float) -> None:
-        """Stop for a while: nothing is lost, everything is late."""
+        """Pause for some time, during which everything is delayed and nothing is lost."""
         if self.alive and self.paused_until is None:
             self.paused_until = self.world.now + seconds
             self.world.schedule.after(seconds, self._resume, self.life)

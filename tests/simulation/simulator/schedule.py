@@ -1,7 +1,7 @@
-"""Time of a simulated world: one heap of what is still to happen, and the only source of chance.
+"""Time of a simulated world: one heap of future actions, and the only source of randomness.
 
-Everything that happens is put here with a delay. Two things due at one moment happen in an order drawn from the
-seed. Knows nothing of what it runs.
+Every action is scheduled here with a delay. Actions that are due at the same time run in an order drawn from the seed.
+The schedule does not know the actions.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 
 
 class Schedule:
-    """What is still to happen, in the order of time."""
+    """Future actions in the order of time."""
 
     __slots__ = ("_count", "_heap", "happened", "now", "rng")
 
     def __init__(self, seed: int) -> None:
-        """Begin at time 0 with nothing to do."""
+        """Start at time 0 without actions."""
         self.now = 0.0
         self.rng = Random(seed)
         self.happened = 0
@@ -26,12 +26,12 @@ class Schedule:
         self._heap: list[tuple[float, float, int, Callable[..., None], tuple[Any, ...]]] = []
 
     def after(self, delay: float, action: Callable[..., None], *arguments: Any) -> None:
-        """Let something happen so many seconds from now."""
+        """Schedule an action after a number of seconds."""
         self._count += 1
         heappush(self._heap, (self.now + delay, self.rng.random(), self._count, action, arguments))
 
     def run(self, until: float) -> None:
-        """Let everything happen that is due up to a moment, and stand at that moment."""
+        """Run all actions that are due up to a time, and stop at that time."""
         heap = self._heap
         while heap and heap[0][0] <= until:
             self.now, _, _, action, arguments = heappop(heap)
@@ -44,5 +44,5 @@ class Schedule:
         return least + (most - least) * self.rng.random()
 
     def happens(self, probability: float) -> bool:
-        """Draw whether something happens."""
+        """Draw whether an event with a probability happens."""
         return probability > 0 and self.rng.random() < probability

@@ -1,8 +1,9 @@
-"""Run seeds: for `make sim`, and for the table of how soon each dropped rule is found.
+"""The search for violations, for `make sim`, and the measurement of how soon each dropped rule is found.
 
-`python -m simulator.search --seconds 60 --seed 1` runs fresh worlds until the time is over; `--seed 17 --trace` shows
-one; `--switches` writes the table. With `--groups` all of it is about consumer groups instead of partitions, with
-`--brokers` about whole brokers on virtual time. Ends with 1 when an invariant was broken, and says how to see it again.
+`python -m simulator.search --seconds 60 --seed 1` runs new worlds until the time is over; `--seed 17 --trace` shows one
+world; `--switches` writes the table. With `--groups` all worlds are of consumer groups instead of partitions, with
+`--brokers` of whole brokers on virtual time. The exit code is 1 when an invariant was violated, and the output has the
+command that repeats the run.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from simulator.switches import Switch
 from simulator.world import Verdict
 
 SEEDS_MAX = 10_000
-"""Seeds within which each dropped rule must be found."""
+"""Number of seeds within which each dropped rule must be found."""
 TABLE_FOUND = 3
 """Number of findings whose median distance the table gives."""
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "explanation" / "simulation.md"
@@ -37,7 +38,7 @@ TABLE_HEAD = """| dropped rule | switch | found as | median seeds | first seed |
 |---|---|---|---|---|"""
 NOT_FOUND = "not found within"
 DETERMINISM_EVERY = 50
-"""Interval of seeds after which a run is repeated."""
+"""Number of seeds between two runs that are repeated."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,19 +49,19 @@ class Suite:
     run: Callable[..., Verdict]
     switches: tuple[Switch, ...]
     option: str = ""
-    """Option of the command line that chooses these worlds."""
+    """Option of the command line that selects these worlds."""
 
     def __str__(self) -> str:
         return self.name
 
     @property
     def begin(self) -> str:
-        """The line of the page before the table."""
+        """Return the page's line before the table."""
         return f"<!-- made by: make sim SIM='{self.option}--switches --write' -->"
 
     @property
     def by_name(self) -> dict[str, Switch]:
-        """The switches by name."""
+        """Return the switches by name."""
         return {switch.name: switch for switch in self.switches}
 
 
@@ -69,7 +70,7 @@ GROUPS = Suite("groups", groups.world.run, groups.switches.SWITCHES, "--groups "
 BROKERS = Suite(
     "brokers",
     virtual_time.world.run,
-    # Switches of the shells replace the twins of the shells.
+    # Switches of the shells replace the simulator's twins of them.
     tuple(switch for switch in partitions.switches.SWITCHES if not switch.shell),
     "--brokers ",
 )
@@ -77,7 +78,7 @@ SUITES = {suite.name: suite for suite in (PARTITIONS, GROUPS, BROKERS)}
 
 
 def findings(suite: Suite, switch: Switch, first: int = 0, most: int = SEEDS_MAX) -> Iterator[Verdict]:
-    """Run seeds in order without a rule; yield those that break an invariant, and none with the rule."""
+    """Run seeds in order without a rule, and yield the violations that do not occur with the rule."""
     for seed in range(first, first + most):
         with switch.drop():
             verdict = suite.run(seed)
@@ -86,12 +87,12 @@ def findings(suite: Suite, switch: Switch, first: int = 0, most: int = SEEDS_MAX
 
 
 def first_found(suite: Suite, switch: Switch, first: int = 0, most: int = SEEDS_MAX) -> Verdict | None:
-    """Return the first run that notices a dropped rule."""
+    """Return the first run that finds a dropped rule."""
     return next(findings(suite, switch, first, most), None)
 
 
 def search(suite: Suite, first: int, seconds: float, most: int | None = None) -> int:
-    """Run fresh worlds for a while; return how many broke an invariant."""
+    """Run new worlds for some time, and return the number of violations."""
     started = time.perf_counter()
     counts: Counter[str] = Counter()
     broken: list[Verdict] = []
@@ -116,13 +117,13 @@ def search(suite: Suite, first: int, seconds: float, most: int | None = None) ->
 
 
 def report(suite: Suite, verdict: Verdict) -> None:
-    """Print what was wrong, and how to see it again."""
+    """Print a violation, and the command that repeats it."""
     print(f"seed {verdict.seed}: {type(verdict.violation).__name__}: {str(verdict.violation)[:300]}")
     print(f"  again, with every step: make sim SIM='{suite.option}--seed {verdict.seed} --trace'")
 
 
 def measure(suite_name: str, name: str, most: int) -> str:
-    """Return the table's line of a switch: how many seeds each of the first findings took, in the median."""
+    """Return the table row of a switch: the median number of seeds to each of the first findings."""
     suite = SUITES[suite_name]
     switch = suite.by_name[name]
     found = list(islice(findings(suite, switch, most=most), TABLE_FOUND))
@@ -135,7 +136,7 @@ def measure(suite_name: str, name: str, most: int) -> str:
 
 
 def write_table(suite: Suite, path: Path | None, names: list[str], most: int, processes: int) -> int:
-    """Measure the switches, print the table, and put it into the page; return how many were not found."""
+    """Measure the switches, print the table, write it into the page, and return the number of switches not found."""
     chosen = names or [switch.name for switch in suite.switches]
     lines = []
     with ProcessPoolExecutor(processes) as pool:
@@ -150,7 +151,7 @@ def write_table(suite: Suite, path: Path | None, names: list[str], most: int, pr
 
 
 def main(arguments: list[str]) -> int:
-    """Run what the command line asks for."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="make sim SIM=...", description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=60.0, help="how long to run fresh worlds")
     parser.add_argument("--seed", type=int, default=0, help="the first seed")

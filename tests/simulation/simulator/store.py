@@ -1,8 +1,8 @@
-"""A coordination store that decides like etcd and misbehaves as etcd may.
+"""A coordination store that decides like etcd and fails as etcd may.
 
-Keys with create and mod revisions, transactions, leases that end early or late, watches that lag, are cancelled and
-repeat what was seen. What a client cannot know stays unknown: a request or its answer gets lost, or the request is
-carried out long after its sender gave up. Values are the records themselves: nothing here reads them.
+It has keys with create and mod revisions, transactions, leases that end early or late, and watches that lag, are
+cancelled and repeat events. Outcomes stay unknown as in practice: a request or its answer is lost, or the request is
+carried out long after its sender gave up. Values are the records themselves, which the store does not read.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from fairlead_broker.registry.metadata import Versioned
 from simulator.schedule import Schedule
 
 Key: TypeAlias = tuple[Any, ...]
-"""A kind and what tells it from others of its kind."""
+"""Kind and name of a key."""
 Item: TypeAlias = Versioned[Any]
 Change: TypeAlias = tuple[Key, Item | None, Item | None]
-"""A key with what it held before and after."""
+"""Key with its previous and new value."""
 CONTROLLER: Final[Key] = ("controller", 0)
 ABSENT: Final = Revision(0)
 
@@ -36,7 +36,7 @@ def partition_key(partition: int) -> Key:
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """What must hold for a transaction: the create or mod revision of a key, 0 for a key that is not there."""
+    """A condition of a transaction: the create or mod revision of a key, 0 for an absent key."""
 
     key: Key
     revision: int
@@ -45,21 +45,21 @@ class Compare:
 
 @dataclass(slots=True)
 class Transaction:
-    """Compares and what follows from them."""
+    """Compares, and the operations that depend on them."""
 
     compares: tuple[Compare, ...]
     puts: tuple[tuple[Key, Any, int | None], ...] = ()
-    """Key, value, lease."""
+    """Key, value and lease of each put."""
     deletes: tuple[Key, ...] = ()
 
 
 @dataclass(slots=True)
 class Watch:
-    """One client that hears of every change, in order."""
+    """A client that receives every change in order."""
 
     deliver: Callable[[Revision, tuple[tuple[Key, Item | None], ...]], None]
     lag: Callable[[], float | None]
-    """Draw how late the next event comes; None breaks the watch."""
+    """Draws the delay of the next event; None breaks the watch."""
     broken: Callable[[], None]
     due: float = 0.0
     alive: bool = True
@@ -67,14 +67,14 @@ class Watch:
 
 @dataclass(slots=True)
 class Lease:
-    """Keys that end with their holder."""
+    """Keys that expire with their holder."""
 
     ends_at: float
     keys: set[Key] = field(default_factory=set)
 
 
 class Store:
-    """The truth of the cluster."""
+    """The contents of the coordination store."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Store:
         written: Callable[[Revision, list[Change]], None],
         mirrored: frozenset[str] = frozenset({"broker", "partition", "controller"}),
     ) -> None:
-        """Begin empty. `written` gets the changes of each revision; `mirrored`: kinds of keys that brokers watch."""
+        """Start empty; `written` gets the changes of each revision; `mirrored` are kinds of keys that brokers watch."""
         self.revision = Revision(1)
         self.items: dict[Key, Item] = {}
         self.leases: dict[int, Lease] = {}
@@ -96,7 +96,7 @@ class Store:
     # -- transactions
 
     def transact(self, transaction: Transaction) -> tuple[bool, Revision]:
-        """Carry out a transaction; answer whether every compare held, and the store's revision."""
+        """Execute a transaction, and return whether every compare held and the store's revision."""
         for compare in transaction.compares:
             item = self.items.get(compare.key)
             found = 0 if item is None else item.create_revision if compare.created else item.mod_revision
@@ -133,18 +133,18 @@ class Store:
                 self._notify(watcher, event)
 
     def snapshot(self) -> tuple[Revision, dict[Key, Item]]:
-        """Return what brokers mirror, at one revision."""
+        """Return the keys that brokers mirror, at one revision."""
         return self.revision, {key: item for key, item in self.items.items() if key[0] in self._mirrored}
 
     # -- leases
 
     def grant(self, lease: int, seconds: float) -> None:
-        """Begin a lease."""
+        """Grant a lease."""
         self.leases[lease] = Lease(self._schedule.now + seconds)
         self._schedule.after(seconds, self._check_lease, lease)
 
     def keep_alive(self, lease: int, seconds: float) -> bool:
-        """Let a lease last longer; False if it has ended."""
+        """Renew a lease; return False if it has expired."""
         held = self.leases.get(lease)
         if held is None:
             return False
@@ -152,12 +152,12 @@ class Store:
         return True
 
     def prolong(self, seconds: float) -> None:
-        """Let every lease end late, as an election of etcd does."""
+        """Extend every lease, as an election of etcd does."""
         for lease in self.leases.values():
             lease.ends_at += seconds
 
     def revoke(self, lease: int) -> None:
-        """End a lease with its keys."""
+        """Revoke a lease and its keys."""
         held = self.leases.pop(lease, None)
         if held is not None:
             self._write((), sorted(held.keys))
@@ -174,26 +174,26 @@ class Store:
     # -- watches
 
     def watch(self, watcher: Hashable, watch: Watch, since: Revision) -> None:
-        """Tell of every change behind a revision, from now on and of those that have been."""
+        """Send every change after a revision to a client, past and future ones."""
         self._watches[watcher] = watch
         for event in self._history:
             if event[0] > since:
                 self._notify(watcher, event)
 
     def unwatch(self, watcher: Hashable) -> None:
-        """Tell a client nothing more."""
+        """Stop sending changes to a client."""
         watch = self._watches.pop(watcher, None)
         if watch is not None:
             watch.alive = False
 
     def replay(self, watcher: Hashable, events: int) -> None:
-        """Tell a client once more what it was told already, as after a resumed watch."""
+        """Send known events to a client again, as a resumed watch does."""
         if watcher in self._watches:
             for event in self._history[-events:]:
                 self._notify(watcher, event)
 
     def cancel_watch(self, watcher: Hashable) -> None:
-        """Cancel a watch and say so."""
+        """Cancel a watch, and notify its client."""
         watch = self._watches.get(watcher)
         if watch is not None:
             self.unwatch(watcher)
@@ -208,7 +208,7 @@ class Store:
             self.unwatch(watcher)
             watch.broken()
             return
-        # Strictly later than the one before: the events of one watch never overtake each other.
+        # Strictly later than the previous event: the events of one watch never overtake each other.
         watch.due = max(watch.due + 1e-6, self._schedule.now + lag)
         self._schedule.after(watch.due - self._schedule.now, self._deliver, watch, event)
 

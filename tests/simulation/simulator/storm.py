@@ -1,6 +1,6 @@
-"""The storm of a world: faults at random moments, those of brokers, links and store that every play has.
+"""The faults of a world at random times: those of brokers, links and store that every play has.
 
-A fault of the plan is the method of its name. What a fault breaks is healed when the storm stops.
+A fault of the plan is the method with its name. Damage that can be healed is healed when the faults stop.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ class Storm:
     """The faults of one world."""
 
     PAUSE_LEASES: ClassVar[float] = 2.0
-    """Longest pause of a broker, in leases."""
+    """Longest pause of a broker in leases."""
 
     def __init__(self, world: World) -> None:
-        """Make a storm that has not begun."""
+        """Create faults that have not begun."""
         self._world = world
         self._calm = False
 
     def begin(self) -> None:
-        """Let faults happen from now on."""
+        """Start the faults."""
         if self._world.plan.faults:
             self._later()
 
     def stop(self) -> None:
-        """Heal everything that can be healed, and let no more faults happen."""
+        """Stop all faults, and heal everything that can be healed."""
         world = self._world
         self._calm = True
         world.network.cut.clear()
@@ -59,11 +59,11 @@ class Storm:
         self._later()
 
     def victim(self, kind: Enum) -> Process | None:
-        """Draw the process that a fault happens to."""
+        """Draw the process of a fault."""
         raise NotImplementedError
 
     def draw_broker(self, leading: list[Any], share: float) -> Any:
-        """Draw a broker: in a share of the cases one of those that lead something."""
+        """Draw a broker; in a share of the cases one that leads something."""
         rng = self._world.schedule.rng
         if leading and rng.random() < share:
             return rng.choice(leading)
@@ -72,17 +72,17 @@ class Storm:
     # -- processes
 
     def bring_back(self, process: Process, least: float = 0.05, most: float = 2.0) -> None:
-        """Start a process again after a while."""
+        """Start a process again after some time."""
         schedule = self._world.schedule
         schedule.after(schedule.between(least, most), self.start, process, process.life)
 
     def start(self, process: Process, life: int) -> None:
-        """Start a process unless another one has run since."""
+        """Start a process unless a newer one has run since."""
         if not process.alive and process.life == life:
             process.start()
 
     def stopped(self, broker: Broker) -> None:
-        """Start a broker again that has stopped cleanly."""
+        """Start a cleanly stopped broker again."""
         if self._calm:
             broker.start()
         else:
@@ -115,14 +115,14 @@ class Storm:
             self.cut_for(self.links(broker.number, [self._world.schedule.rng.choice(others)]))
 
     def cut_for(self, links: list[tuple[int, int]], *, one_way: bool = True) -> None:
-        """Cut links for a while, in some cases only one of them."""
+        """Cut links for some time, in some cases only one of them."""
         rng = self._world.schedule.rng
         if one_way and rng.random() < 0.4:
             links = [rng.choice(links)]
         self.cut_until(links, 0.2, self.cut_leases() * self._world.plan.lease_seconds)
 
     def cut_leases(self) -> float:
-        """Return for how many leases links are cut at most."""
+        """Return the maximum duration of a cut in leases."""
         return 2.5
 
     def cut_until(self, links: list[tuple[int, int]], least: float, most: float) -> None:

@@ -1,7 +1,7 @@
-"""Bug switches: each drops one rule, as an error in the code would, and the simulator has to notice.
+"""Bug switches: each drops one rule, as an error in the code would, and the simulator has to find it.
 
-A switch replaces named functions and methods for as long as it is open; production code knows nothing of it. Each play
-names its switches in the order of the rules, and docs/explanation/simulation.md says how soon each is found.
+A switch replaces named functions and methods while it is open; production code does not know it. Each play lists its
+switches in the order of the rules, and docs/explanation/simulation.md has the number of seeds until each is found.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from types import ModuleType
 from typing import Any, TypeAlias
 
 Replacement: TypeAlias = tuple[Any, str, object]
-"""A module or class, the name of its attribute, and what takes its place."""
+"""A module or class, the name of its attribute, and the replacement."""
 PLACES = ("fairlead_broker.", "simulator.", "partitions.", "groups.")
-"""Where a module's function is replaced under the name by which other modules have imported it."""
+"""Packages in which a module's function is also replaced under imported names."""
 
 
 class Switch:
-    """A rule, and what drops it."""
+    """A rule, and the replacements that drop it."""
 
     def __init__(self, name: str, rule: str, *replacements: Replacement, shell: bool = False) -> None:
-        """Name the rule; `shell`: the rule is one of the shells, which the simulator has in its own form."""
+        """Name the rule; `shell` means that the rule is one of the shells, for which the simulator has twins."""
         self.name = name
         self.rule = rule
         self.shell = shell
@@ -35,20 +35,20 @@ class Switch:
 
 @contextmanager
 def replaced(*replacements: Replacement) -> Iterator[None]:
-    """Replace attributes for as long as this is open."""
+    """Replace attributes while the context is open."""
     with ExitStack() as stack:
         for owner, name, value in replacements:
             for place in _importers(owner, name) if isinstance(owner, ModuleType) else (owner,):
                 if name in place.__dict__:
                     stack.callback(setattr, place, name, place.__dict__[name])
                 else:
-                    stack.callback(delattr, place, name)  # what it hides is inherited
+                    stack.callback(delattr, place, name)  # the hidden attribute is inherited
                 setattr(place, name, value)
         yield
 
 
 def _importers(owner: ModuleType, name: str) -> list[ModuleType]:
-    """Return the modules in which to replace: for a function of `owner` itself, all that have imported it."""
+    """Return the modules to replace in: for a function of `owner` itself, all modules that import it."""
     original = owner.__dict__[name]
     if original.__module__ != owner.__name__:
         return [owner]

@@ -1,7 +1,7 @@
-"""The frame of every play: a seed becomes a world, the world has a storm of faults, then rest, and a verdict.
+"""The common part of all plays: a seed becomes a world, which has a storm of faults, a rest, and a verdict.
 
-A play brings its brokers, clients, judge and faults; the rules in them are the production ones. Nothing here knows a
-clock, a loop or a file; chance comes from the seed alone, so a run is a pure function of its seed.
+A play adds its brokers, clients, judge and faults; the rules in them are the production ones. The world uses no clock,
+loop or file, and randomness comes from the seed alone, so that a run is a pure function of its seed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Verdict:
     seed: int
     violation: Exception | None = None
     digest: str = ""
-    """Digest of the run, equal for equal runs."""
+    """Digest of the run, which is equal for equal runs."""
     seconds: float = 0.0
     """Simulated time."""
     happened: int = 0
@@ -39,12 +39,12 @@ class Verdict:
 
 
 class World:
-    """Everything that exists in one run."""
+    """All parts of one run."""
 
     START_SECONDS: ClassVar[float]
-    """Time for the brokers to register, and for the first records."""
+    """Time in which the brokers register and the first records are written."""
     REST_SECONDS: ClassVar[float]
-    """Time within which the cluster has to come to rest."""
+    """Time limit within which the cluster has to come to rest."""
     plan: Any
     judge: Any
     store: Store
@@ -59,29 +59,29 @@ class World:
         self.plan = drawn if plan is None else plan
         self.trace: list[str] | None = [] if traced else None
         self.traffic = True
-        """Whether clients still begin something; ends with the first look at rest."""
+        """Whether clients still start requests; False from the first check for rest on."""
         self.network = Network(self.schedule, self.plan.weather)
         self._leases = 0
 
     @property
     def now(self) -> float:
-        """Seconds since the beginning."""
+        """Seconds since the start."""
         return self.schedule.now
 
     def next_lease(self) -> int:
-        """Return a new name for a lease."""
+        """Return a new lease id."""
         self._leases += 1
         return self._leases
 
     def note(self, what: str, *details: Any) -> None:
-        """Write a line into the trace, if there is one."""
+        """Append a line to the trace if there is one."""
         if self.trace is not None:
             self.trace.append(f"{self.now:8.3f} {what}: {' '.join(str(each) for each in details)}")
 
-    # -- what a play says
+    # -- methods of a play
 
     def create(self) -> None:
-        """Write the first records of the play, while the brokers register."""
+        """Write the first records of the play while the brokers register."""
         raise NotImplementedError
 
     def populate(self) -> None:
@@ -89,20 +89,20 @@ class World:
         raise NotImplementedError
 
     def unrest(self) -> str | None:
-        """Return what is not yet as it has to be in the end; None when all is."""
+        """Return the first condition of rest that does not hold; None at rest."""
         raise NotImplementedError
 
     def compare(self) -> None:
-        """Check what can be checked only at rest."""
+        """Run the checks that need rest."""
 
     def fingerprint(self) -> list[Any]:
-        """Return what the digest of a run sums up besides chance, store and counts."""
+        """Return the parts of the digest besides randomness, store and counts."""
         raise NotImplementedError
 
     # -- the run
 
     def run(self) -> Verdict:
-        """Go through storm and rest; nothing is raised, the verdict says what was wrong."""
+        """Run storm and rest, and return the verdict; no violation is raised."""
         violation = violation_of(self._run)
         return Verdict(
             self.seed,
@@ -132,7 +132,7 @@ class World:
         self.compare()
 
     def _rest(self) -> None:
-        """Wait until everything is as it has to be; raise `Liveness` if it takes too long."""
+        """Wait for rest; raise `Liveness` if it takes too long."""
         until = self.now + self.REST_SECONDS
         while True:
             self.schedule.run(self.now + LOOK_SECONDS)
@@ -144,7 +144,7 @@ class World:
                 raise Liveness(wrong)
 
     def _digest(self) -> str:
-        """Sum up the run; chance is drawn for nearly everything, so its state tells runs apart."""
+        """Return the digest of the run, which the state of the random generator makes unique."""
         text = repr(
             (
                 self.now,

@@ -1,7 +1,7 @@
-"""The store of coordination as brokers on virtual time see it: the embedded one, reached over a bad link.
+"""The coordination store for brokers on virtual time: the embedded store over an unreliable link.
 
-What it decides is what the shipped store decides. Requests and answers take time, get lost, or arrive after their
-sender has given up; watches lag and break; leases end early.
+Decisions are those of the shipped store. Requests and answers are delayed, lost, or carried out after their sender has
+given up; watches lag and break; leases end early.
 """
 
 from __future__ import annotations
@@ -31,35 +31,35 @@ from virtual_time.life import Life
 from virtual_time.loop import pass_time
 
 CALL_SECONDS = 5.0
-"""After which a client of etcd gives a call up."""
+"""Timeout of a call to etcd in seconds."""
 
 
 @dataclass(slots=True)
 class StoreWeather:
-    """What is wrong with the store at the moment."""
+    """The current faults of the store."""
 
     chance: random.Random
     cut: set[str] = field(default_factory=set)
-    """Brokers that do not reach it."""
+    """Brokers that cannot reach the store."""
     away: bool = False
     slow_seconds: float = 0.0
     unknown: float = 0.0
-    """Share of transactions whose outcome stays unknown."""
+    """Share of transactions with an unknown outcome."""
     breaking: float = 0.0
-    """Share of watch answers with which the watch breaks."""
+    """Share of watch events that break the watch."""
     unknown_outcomes: int = 0
     broken_watches: int = 0
 
 
 class FarCoordination:
-    """One broker's client of a store that stands elsewhere; implements `Coordination`."""
+    """A broker's client of a remote store; implements `Coordination`."""
 
     def __init__(self, inner: EmbeddedCoordination, weather: StoreWeather, life: Life) -> None:
         self._inner = inner
         self._weather = weather
         self._life = life
         self.leases: list[Lease] = []
-        """Granted, in order; for whoever ends one early."""
+        """Granted leases in order, from which the storm ends one early."""
 
     async def list(
         self,
@@ -69,20 +69,20 @@ class FarCoordination:
         after: str | None = None,
         limit: int = PAGE_KEYS_MAX,
     ) -> Page:
-        """Read."""
+        """Read a page of keys."""
         await self._reach()
         page = await self._inner.list(prefix, revision=revision, after=after, limit=limit)
         await self._reach()
         return page
 
     def watch(self, prefix: str, from_revision: Revision) -> Watch:
-        """Follow."""
+        """Watch the keys of a prefix."""
         return FarWatch(self._inner.watch(prefix, from_revision), self)
 
     async def transact(
         self, compares: Sequence[Compare], success: Sequence[Operation], failure: Sequence[Operation] = ()
     ) -> TransactionResult:
-        """Write, and perhaps never hear of it."""
+        """Write, possibly with an unknown outcome."""
         await self._reach()
         weather = self._weather
         if weather.chance.random() < weather.unknown:
@@ -92,7 +92,7 @@ class FarCoordination:
                 await self._inner.transact(compares, success, failure)
             elif fate < 0.8:
                 late = self._late(weather.chance.random() * 10, compares, success, failure)
-                # Not of this life: what is on its way outlives its sender.
+                # Not a task of this life, because a sent request outlives its sender.
                 asyncio.get_running_loop().create_task(late, context=_nobody())
             await pass_time(weather.chance.random() * CALL_SECONDS)
             raise UnknownOutcome("the answer got lost")
@@ -104,7 +104,7 @@ class FarCoordination:
         return result
 
     async def grant_lease(self, ttl_seconds: int) -> Lease:
-        """Begin a lease."""
+        """Grant a lease."""
         await self._reach()
         lease = await self._inner.grant_lease(ttl_seconds)
         self.leases.append(lease)
@@ -112,24 +112,24 @@ class FarCoordination:
         return lease
 
     async def keep_alive(self, lease: Lease) -> None:
-        """Prolong a lease."""
+        """Renew a lease."""
         await self._reach()
         await self._inner.keep_alive(lease)
         await self._reach()
 
     async def revoke(self, lease: Lease) -> None:
-        """End a lease."""
+        """Revoke a lease."""
         await self._reach()
         await self._inner.revoke(lease)
         await self._reach()
 
     async def compact(self, revision: Revision) -> None:
-        """Forget history."""
+        """Compact the history."""
         await self._reach()
         await self._inner.compact(revision)
 
     async def close(self) -> None:
-        """Let go."""
+        """Close the client."""
         await self._inner.close()
 
     async def __aenter__(self) -> Self:
@@ -140,17 +140,17 @@ class FarCoordination:
 
     @property
     def is_cut(self) -> bool:
-        """Whether nothing gets there or back."""
+        """Return whether requests and answers are lost."""
         return self._life.dead or self._weather.away or self._life.name in self._weather.cut
 
     async def _reach(self) -> None:
-        """Let a message take its time one way. Raises `CoordinationUnavailable`."""
+        """Wait for the delay of a message in one direction; raise `CoordinationUnavailable` if it is lost."""
         weather = self._weather
         delay = weather.chance.expovariate(1_000) + weather.chance.random() * weather.slow_seconds
         await pass_time(delay)
         if self.is_cut:
             await pass_time(CALL_SECONDS)
-            raise CoordinationUnavailable("nobody answers")
+            raise CoordinationUnavailable("the store does not answer")
 
     async def _late(self, seconds: float, *transaction: Any) -> None:
         await pass_time(seconds)
@@ -170,7 +170,7 @@ class FarWatch:
         return self
 
     async def __anext__(self) -> WatchBatch:
-        # Kept until it is handed out: whoever gives up waiting loses nothing.
+        # Kept until it is returned, so that a cancelled wait loses no event.
         if self._held is None:
             self._held = await self._inner.__anext__()
         weather = self._client._weather
@@ -182,12 +182,12 @@ class FarWatch:
         return batch
 
     async def request_progress(self) -> None:
-        """Ask how far everything is told."""
+        """Request a progress event."""
         if not self._client.is_cut:
             await self._inner.request_progress()
 
     async def cancel(self) -> None:
-        """End it."""
+        """Cancel the watch."""
         await self._inner.cancel()
 
 

@@ -1,4 +1,4 @@
-"""One life of one process: the tasks that end with it."""
+"""The life of one process, and the tasks that end with it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 
 class Life:
-    """What a process has started. It dies as by SIGKILL: nothing that it began afterwards has any effect."""
+    """The tasks of a process, which ends as by SIGKILL: its later operations have no effect."""
 
     def __init__(self, name: str, residence: str = "") -> None:
-        """Begin without tasks. `residence`: the boot of the machine, for which written bytes are kept."""
+        """Start without tasks; `residence` is the boot of the machine, for which written bytes are kept."""
         self.name = name
         self.residence = residence
         self.dead = False
@@ -26,10 +26,10 @@ class Life:
         task.add_done_callback(lambda _: self._tasks.pop(number, None))
 
     def end(self) -> None:
-        """Die. The tasks get to know by being cancelled; what they still try is cut off by disk, store and network."""
+        """End the life: its tasks are cancelled, and disk, store and network ignore their further operations."""
         self.dead = True
         for task in list(self._tasks.values()):
-            # Nobody asks a dead task how it ended.
+            # The result of a cancelled task is not read.
             task.add_done_callback(_forget)
             task.cancel()
 
@@ -40,4 +40,4 @@ def _forget(task: asyncio.Task[Any]) -> None:
 
 
 LIFE: ContextVar[Life | None] = ContextVar("life", default=None)
-"""The process that runs now; None for the world around them."""
+"""The running process; None outside of processes."""

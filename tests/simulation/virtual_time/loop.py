@@ -1,4 +1,4 @@
-"""An event loop whose time passes only when nobody has anything to do."""
+"""An event loop whose time passes only when no task can run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _numbers = itertools.count()
 
 
 class NumberedTask(asyncio.Task[Any]):
-    """A task whose place in a set does not depend on its address in memory."""
+    """A task with a number as its hash, so that its place in a set is reproducible."""
 
     def __init__(self, *arguments: Any, life: Life | None, **named: Any) -> None:
         self._number = next(_numbers)
@@ -27,7 +27,7 @@ class NumberedTask(asyncio.Task[Any]):
 
 
 class NumberedFuture(asyncio.Future[Any]):
-    """A future likewise."""
+    """A future with a number as its hash."""
 
     def __init__(self, *, loop: asyncio.AbstractEventLoop) -> None:
         self._number = next(_numbers)
@@ -39,7 +39,7 @@ class NumberedFuture(asyncio.Future[Any]):
 
 
 async def pass_time(seconds: float) -> None:
-    """Let so much of the loop's time go by."""
+    """Sleep for seconds of the loop's time."""
     loop = asyncio.get_running_loop()
     over = loop.create_future()
     timer = loop.call_later(seconds, _set, over)
@@ -55,35 +55,35 @@ def _set(future: asyncio.Future[None]) -> None:
 
 
 class NothingLeft(RuntimeError):
-    """Every task waits, and nothing is due: the world stands still for ever."""
+    """Every task waits and no timer is due."""
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """Runs callbacks and timers in order. There are no files, no sockets and no threads to wait for."""
+    """A loop that runs callbacks and timers in order, without files, sockets and threads."""
 
     def __init__(self) -> None:
-        """Begin at 0 seconds."""
+        """Start at 0 seconds."""
         super().__init__()
-        global _numbers  # noqa: PLW0603 - each world counts anew
+        global _numbers  # noqa: PLW0603 - each world counts from 0
         _numbers = itertools.count()
         self._now = 0.0
-        # What the base class asks for the next event from the outside; there is no outside.
+        # The base class asks the selector for outside events, of which there are none.
         self._selector = self
         self.set_task_factory(_task_of_a_life)
         self.unexpected: list[dict[str, Any]] = []
-        """What tasks and callbacks of the living raised and nobody caught."""
+        """Uncaught errors of tasks and callbacks of running processes."""
         self.set_exception_handler(self._note)
 
     def create_future(self) -> asyncio.Future[Any]:
-        """Make a future with a number."""
+        """Return a future with a number."""
         return NumberedFuture(loop=self)
 
     def time(self) -> float:
-        """Seconds since the loop was made."""
+        """Return the seconds since the start of the loop."""
         return self._now
 
     def select(self, timeout: float | None) -> list[Any]:
-        """Jump to the next timer."""
+        """Advance the time to the next timer."""
         if timeout is None:
             raise NothingLeft
         if timeout > 0:
@@ -93,7 +93,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def run_in_executor(  # type: ignore[override]
         self, executor: object, call: Callable[..., T], *arguments: Any
     ) -> asyncio.Future[T]:
-        """Call it in one piece on the next turn."""
+        """Run a call in one piece on the next turn."""
         del executor
         future: asyncio.Future[T] = self.create_future()
 
@@ -112,7 +112,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         assert not event_list
 
     def _write_to_self(self) -> None:
-        """Wake nobody: whoever calls is on the loop."""
+        """Do nothing, because every caller is on the loop."""
 
     def _note(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         del loop
@@ -134,7 +134,7 @@ def _task_of_a_life(
 
 
 def _life_of(context: dict[str, Any]) -> Life | None:
-    """Return whose callback, task or future it is that something went wrong in."""
+    """Return the life of the failed callback, task or future."""
     handle = context.get("handle")
     if handle is not None:
         life: Life | None = handle._context.get(LIFE)

@@ -1,4 +1,4 @@
-"""One broker's machine: its disk, and the process that runs on it or does not."""
+"""The machine of one broker: its disk, and its process if it runs."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ DATA = Path("/data")
 
 
 class VirtualClock:
-    """The loop's time, and the calendar by it."""
+    """A clock with the loop's time."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
 
     def now_us(self) -> TimestampUs:
-        """Microseconds since 1970."""
+        """Return the microseconds since 1970."""
         return TimestampUs(EPOCH_US + int(self._loop.time() * 1e6))
 
     def monotonic(self) -> float:
-        """Seconds of the loop."""
+        """Return the seconds of the loop."""
         return self._loop.time()
 
 
 class VirtualListener:
-    """Serves an application under an address while it is started."""
+    """A listener that serves an application at an address while it is started."""
 
     def __init__(self, application: Callable[..., Any], address: str, network: VirtualNetwork) -> None:
         self._application = application
@@ -55,19 +55,19 @@ class VirtualListener:
         self._network = network
 
     async def start(self) -> None:
-        """Answer."""
+        """Start serving."""
         life = LIFE.get()
         assert life is not None
         self._network.served[self._address] = Served(self._application, life, contextvars.copy_context())
 
     async def stop(self, timeout_seconds: float = 0.0) -> None:
-        """Answer no more."""
+        """Stop serving."""
         del timeout_seconds
         self._network.served.pop(self._address, None)
 
 
 class VirtualListeners(Listeners):
-    """The broker's listeners with everything but the sockets."""
+    """The broker's listeners without sockets."""
 
     def __init__(self, *arguments: Any, name: str, network: VirtualNetwork, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -76,11 +76,11 @@ class VirtualListeners(Listeners):
 
     @property
     def addresses(self) -> Addresses:
-        """Names, as if they were hosts."""
+        """Return names in the place of host addresses."""
         return Addresses(**{each: f"{self._name}.{each}:1" for each in ("data", "peer", "ops")})
 
     def bind(self) -> None:
-        """Take no port."""
+        """Bind no port."""
         self._bound = {each: f"{self._name}.{each}:1" for each in ("data", "peer", "ops")}  # type: ignore[misc,assignment]
 
     async def start_ops(self, state: Any) -> None:
@@ -96,13 +96,13 @@ class VirtualListeners(Listeners):
 
 @dataclass(slots=True)
 class _Bound:
-    """What a listener reads of its socket before it starts."""
+    """The part of a socket that a listener reads before its start."""
 
     name: str
 
 
 class Machine:
-    """A broker that can be started, stopped, killed, and lose its power."""
+    """A broker that can be started, stopped, killed and lose power."""
 
     def __init__(
         self,
@@ -121,9 +121,9 @@ class Machine:
         self.running: RunningBroker | None = None
         self.coordination: FarCoordination | None = None
         self.boot = 1
-        """Counts the times that the power came: what residence is told by."""
+        """Number of boots, by which the residence of a directory is recognised."""
         self.refusals: list[str] = []
-        """What starts ended with that did not lead to a running broker."""
+        """Errors of starts that did not lead to a running broker."""
         self._store, self._weather, self._network = store, weather, network
         self._chance = chance
         self._settings = settings
@@ -131,16 +131,16 @@ class Machine:
 
     @property
     def url(self) -> str:
-        """Where clients find it."""
+        """Return the URL for clients."""
         return f"http://{self.name}.data:1"
 
     @property
     def alive(self) -> bool:
-        """Whether a process runs, ready or not."""
+        """Return whether a process runs, ready or not."""
         return self.life is not None and not self.life.dead
 
     def start(self) -> asyncio.Task[None]:
-        """Begin a life; the task ends when the broker is ready, or with what it refused to start for."""
+        """Start a process; the task ends when the broker is ready, or with the error of its start."""
         assert not self.alive
         self._starts += 1
         life = self.life = Life(self.name, f"boot-{self.number}-{self.boot}")
@@ -154,7 +154,7 @@ class Machine:
         await asyncio.wait([start])
         error = None if start.cancelled() else start.exception()
         if error is not None:
-            # Whatever a process ends with, it is started again.
+            # A process is started again after any error.
             self.refusals.append(f"{type(error).__name__}: {error}")
             if not life.dead:
                 self.kill()
@@ -188,7 +188,7 @@ class Machine:
         self.running = await serve(broker, listeners)
 
     async def stop(self) -> None:
-        """Stop in order."""
+        """Stop the process cleanly."""
         running, life = self.running, self.life
         assert running is not None
         assert life is not None
@@ -199,19 +199,19 @@ class Machine:
         self.disk = self.disk.restart()
 
     def kill(self) -> None:
-        """Kill the process; what it wrote stays."""
+        """Kill the process; written bytes stay."""
         self._end()
         self.disk = self.disk.restart()
 
     def cut_power(self) -> None:
-        """Lose the process, and of what was not synced what the disk likes."""
+        """Kill the process, and lose some unsynced bytes."""
         self._end()
         self.boot += 1
         self.disk = self.disk.cut(self._chance)
 
     def _end(self) -> None:
         assert self.life is not None
-        # No operation of the disk from here on.
+        # The disk accepts no further operation.
         self.disk.cut_at = self.disk.operations
         self.life.end()
         for address in [each for each in self._network.served if each.startswith(f"{self.name}.")]:

@@ -1,7 +1,7 @@
-"""HTTP between processes without sockets: requests reach the ASGI applications of the other side, or do not.
+"""HTTP between processes without sockets: requests reach the ASGI application of the other process, or are lost.
 
-Stands for `pyreqwest.client.ClientBuilder` in brokers and SDK alike. A link delays, holds back in one direction or in
-both, and breaks with what was on its way; a dead process refuses connections.
+Replaces `pyreqwest.client.ClientBuilder` in brokers and SDK. A link delays messages, blocks one or both directions, and
+loses messages when it breaks; a dead process refuses connections.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from virtual_time.life import LIFE, Life
 from virtual_time.loop import pass_time
 
 CLIENTS = "clients"
-"""Name of everybody who is no broker."""
+"""Name of every process that is not a broker."""
 
 
 @dataclass(slots=True)
@@ -36,22 +36,22 @@ class Served:
 
 @dataclass(slots=True)
 class VirtualNetwork:
-    """Every address, and what is wrong between whom."""
+    """All addresses, and the faults between them."""
 
     chance: random.Random
     served: dict[str, Served] = field(default_factory=dict)
     cut: set[tuple[str, str]] = field(default_factory=set)
-    """(from, to): nothing of what is sent arrives."""
+    """Links (from, to) on which every message is lost."""
     slow_seconds: float = 0.0
     requests: int = 0
     lost: int = 0
 
     def link_is_cut(self, sender: str, receiver: str) -> bool:
-        """Whether what one sends to the other gets lost."""
+        """Return whether messages between two processes are lost."""
         return (sender, receiver) in self.cut
 
     async def travel(self, sender: str, receiver: str) -> bool:
-        """Let one message take its time; False if it does not arrive."""
+        """Wait for the delay of a message; return False if it is lost."""
         await pass_time(self.chance.expovariate(2_000) + self.chance.random() * self.slow_seconds)
         if self.link_is_cut(sender, receiver):
             self.lost += 1
@@ -60,7 +60,7 @@ class VirtualNetwork:
 
 
 class VirtualClientBuilder:
-    """Takes every option of a client and makes one; the options are about sockets."""
+    """A builder that accepts every option of a client and ignores them, because they concern sockets."""
 
     network: VirtualNetwork
 
@@ -68,12 +68,12 @@ class VirtualClientBuilder:
         return lambda *_, **__: self
 
     def build(self) -> VirtualClient:
-        """Make a client of whoever runs now."""
+        """Return a client of the running process."""
         return VirtualClient(self.network, LIFE.get())
 
 
 class VirtualClient:
-    """Sends requests."""
+    """A client that sends requests."""
 
     def __init__(self, network: VirtualNetwork, life: Life | None) -> None:
         self.network = network
@@ -87,16 +87,16 @@ class VirtualClient:
         await self.close()
 
     async def close(self) -> None:
-        """Refuse what comes later."""
+        """Close the client, which refuses later requests."""
         self.closed = True
 
     def request(self, method: str, url: str) -> VirtualRequest:
-        """Begin a request."""
+        """Return a new request."""
         return VirtualRequest(self, method, url)
 
 
 class VirtualRequest:
-    """A request, its builder too."""
+    """A request, which is also its builder."""
 
     def __init__(self, client: VirtualClient, method: str, url: str) -> None:
         self._client = client
@@ -107,7 +107,7 @@ class VirtualRequest:
         self._seconds = 3600.0
 
     def timeout(self, limit: timedelta) -> Self:
-        """Bound the whole exchange."""
+        """Set the timeout of the whole exchange."""
         self._seconds = limit.total_seconds()
         return self
 
@@ -123,7 +123,7 @@ class VirtualRequest:
         return self
 
     def query(self, values: Mapping[str, Any]) -> Self:
-        """Add to the query."""
+        """Add query parameters."""
         query = "&".join(f"{name}={value}" for name, value in dict(values).items())
         both = "&".join(part for part in (self._url.query, query) if part)
         self._url = self._url._replace(query=both)
@@ -135,15 +135,15 @@ class VirtualRequest:
         return self
 
     def body_json(self, body: object) -> Self:
-        """Set the body."""
+        """Set the JSON body."""
         return self.header("content-type", "application/json").body_bytes(msgspec.json.encode(body))
 
     def build(self) -> Self:
-        """Be complete."""
+        """Return the complete request."""
         return self
 
     async def send(self) -> VirtualResponse:
-        """Bring it there and the answer back. Raises as pyreqwest does."""
+        """Send the request and return the answer; raise the errors of pyreqwest."""
         client, network = self._client, self._client.network
         if client.closed:
             raise ClientClosedError("the client is closed")
@@ -171,7 +171,7 @@ class VirtualRequest:
             loop.create_task, served.application(exchange.scope, exchange.receive, exchange.send)
         )
         try:
-            # As with a real connection, the other side does not stop because nobody waits any more.
+            # As with a real connection, the server continues when the client no longer waits.
             await asyncio.wait([task])
         finally:
             exchange.gone.set()
@@ -216,7 +216,7 @@ class Exchange:
         self._parts: list[bytes] = []
 
     async def receive(self) -> dict[str, Any]:
-        """Return the body, then that the client has gone, once it has."""
+        """Return the body, and afterwards the disconnection of the client."""
         if self._body is not None:
             body, self._body = self._body, None
             return {"type": "http.request", "body": body, "more_body": False}
@@ -224,21 +224,21 @@ class Exchange:
         return {"type": "http.disconnect"}
 
     async def send(self, message: dict[str, Any]) -> None:
-        """Take a part of the answer."""
+        """Store a part of the answer."""
         if message["type"] == "http.response.start":
             self._status, self._headers = message["status"], list(message.get("headers", ()))
         else:
             self._parts.append(bytes(message.get("body", b"")))
 
     def response(self) -> VirtualResponse:
-        """Return the whole answer."""
+        """Return the complete answer."""
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in self._headers}
         return VirtualResponse(self._status, headers, b"".join(self._parts))
 
 
 @dataclass(slots=True)
 class VirtualResponse:
-    """An answer."""
+    """The answer to a request."""
 
     status: int
     headers: dict[str, str]

@@ -1,4 +1,4 @@
-"""What stands below the real broker and the real SDK while a world runs."""
+"""Replacements below the real broker and the real SDK while a world runs."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from virtual_time.network import VirtualClientBuilder, VirtualNetwork
 from virtual_time.threads import InlineExecutor, pool_submit
 
 PAUSE_SECONDS = 0.15
-"""Between two sends of a client: a world is to be long and eventful, not full."""
+"""Pause between two sends of a client, which makes a world long instead of crowded."""
 
 
 @contextmanager
 def substituted(
     loop: VirtualLoop, network: VirtualNetwork, chance: random.Random, trace: list[str] | None = None
 ) -> Iterator[None]:
-    """Put virtual threads, connections and clocks where the real ones are reached; put them back at the end.
+    """Replace threads, connections and clocks by virtual ones, and restore them at the end.
 
-    `trace` gets what is logged, which goes nowhere without it.
+    `trace` gets the log; without it the log is dropped.
     """
     clock = VirtualClock(loop)
     builder = type("Builder", (VirtualClientBuilder,), {"network": network})
@@ -67,7 +67,7 @@ def substituted(
 
 
 class _Tracing:
-    """Writes log lines down with their time and their process."""
+    """A logger that records log lines with their time and their process."""
 
     def __init__(self, loop: VirtualLoop, trace: list[str] | None) -> None:
         self._loop = loop

@@ -1,4 +1,4 @@
-"""Calls that threads make in a broker, made on the loop instead, each after a time drawn by chance."""
+"""Calls of a broker's threads, run on the loop after random delays."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from virtual_time.life import LIFE
 
 
 class InlineExecutor:
-    """Stands for a `ThreadPoolExecutor` whose threads are always faster than their caller."""
+    """A replacement of `ThreadPoolExecutor` whose threads are always faster than their caller."""
 
     def __init__(self, *sizes: object, **named: object) -> None:
-        """Take the sizes, which do not matter."""
+        """Accept the sizes, which have no effect."""
 
     def submit(self, call: Callable[..., Any], *arguments: Any, **named: Any) -> Future[Any]:
-        """Call it at once."""
+        """Run a call at once."""
         future: Future[Any] = Future()
         try:
             future.set_result(call(*arguments, **named))
@@ -29,17 +29,17 @@ class InlineExecutor:
         return future
 
     def map(self, call: Callable[..., Any], *iterables: Any) -> list[Any]:
-        """Call it for each at once."""
+        """Run a call for each item at once."""
         return list(map(call, *iterables))
 
     def shutdown(self, *arguments: object, **named: object) -> None:
-        """End nothing."""
+        """Do nothing."""
 
 
 def pool_submit(
     chance: random.Random, slow_seconds: Callable[[], float]
 ) -> Callable[..., asyncio.Future[Any]]:
-    """Return what replaces `DiskPool.submit`: the calls of a pool are made in order, but late."""
+    """Return the replacement of `DiskPool.submit`, which runs the calls of a pool in order after a delay."""
 
     def submit(pool: DiskPool, call: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
         life = LIFE.get()

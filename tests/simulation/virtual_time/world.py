@@ -1,7 +1,7 @@
-"""One seed, one world: brokers, clients, a storm of faults, the calm after it, and the verdict.
+"""The world of a seed: brokers, clients, a storm of faults, the rest after it, and the verdict.
 
-Brokers, log, HTTP application, SDK and the store of coordination are the shipped ones. What lies below them is
-replaced: the loop's clock, threads, the disk, connections (`substitution`).
+Brokers, log, HTTP application, SDK and coordination store are the shipped ones. The parts below them are replaced: the
+loop's clock, threads, the disk, connections (`substitution`).
 """
 
 from __future__ import annotations
@@ -43,27 +43,27 @@ SHARED_MEMORY: Final = Path("/dev/shm")
 
 
 class RestRefused(AssertionError):
-    """The faults are over, and the cluster does not come to rest."""
+    """The cluster does not come to rest after the end of the faults."""
 
 
 @dataclass(slots=True)
 class Verdict:
-    """What became of a world."""
+    """The result of a world."""
 
     seed: int
     violation: Exception | None = None
     counts: Counter[str] = field(default_factory=Counter)
     trace: list[str] = field(default_factory=list)
-    """What the brokers logged, if it was asked for."""
+    """Log lines of the brokers, if requested."""
     digest: str = ""
-    """Of the whole history, times included: the same for the same seed."""
+    """Digest of the whole history with its times, which is the same for the same seed."""
     seconds: float = 0.0
-    """Virtual ones."""
+    """Virtual seconds."""
 
 
 @dataclass(slots=True)
 class Plan:
-    """What a seed draws for its world."""
+    """The properties that a seed draws for its world."""
 
     chance: random.Random
     brokers: int
@@ -73,11 +73,11 @@ class Plan:
     idempotent: bool
     storm_seconds: float
     members: int
-    """Of the consumer group; 0 without one."""
+    """Number of members of the consumer group; 0 without a group."""
 
     @classmethod
     def draw(cls, seed: int) -> Plan:
-        """Draw it."""
+        """Draw the plan of a seed."""
         chance = random.Random(seed)
         return cls(
             chance,
@@ -92,7 +92,7 @@ class Plan:
 
 
 class World:
-    """Runs a plan. `urls`, `nodes` and so on are what the clients of the chaos tests know of a cluster."""
+    """The run of a plan; `urls`, `nodes` and other members have the names that clients of the chaos tests use."""
 
     def __init__(self, seed: int, loop: VirtualLoop, folder: Path) -> None:
         self.plan = Plan.draw(seed)
@@ -112,11 +112,11 @@ class World:
 
     @property
     def urls(self) -> list[str]:
-        """Where clients find the brokers."""
+        """Return the URLs of the brokers."""
         return [machine.url for machine in self.machines]
 
     async def run(self) -> None:
-        """Live. Raises `AssertionError` where a promise is broken."""
+        """Run the world; raise `AssertionError` when a promise is broken."""
         await self._begin()
         clients = self._clients()
         loop = asyncio.get_running_loop()
@@ -139,7 +139,7 @@ class World:
         for machine in self.machines:
             await machine.stop()
 
-    # -- the beginning
+    # -- the start
 
     async def _begin(self) -> None:
         store = await EmbeddedCoordination.open(self._folder / "store.sqlite", VirtualClock(self._loop))
@@ -179,7 +179,7 @@ class World:
         return clients + [PlainReader(cluster, self.history, TOPIC, each) for each in partitions]
 
     async def _ask(self, method: str, path: str, body: object = None) -> Any:
-        """Ask one broker after the other until one answers well."""
+        """Send a request to one broker after the other until one succeeds."""
         deadline = self._loop.time() + 60
         async with http_client() as client:
             while True:
@@ -213,14 +213,14 @@ class World:
         return self.chance.sample(alive, min(count, len(alive)))
 
     async def _kill(self) -> None:
-        # All may go: a process that dies keeps what it wrote.
+        # Every broker may be killed, because a killed process keeps its written bytes.
         victims = self._victims(self.chance.choice((1, 1, 2, len(self.machines))))
         for machine in victims:
             machine.kill()
         await self._start_again(victims)
 
     async def _cut_power(self) -> None:
-        """One at a time: so many lose what they had not synced."""
+        """Cut the power of one broker at a time, which loses its unsynced bytes."""
         victims = self._victims()
         for machine in victims:
             machine.cut_power()
@@ -286,14 +286,14 @@ class World:
         self.weather.breaking = 0.0
 
     async def _end_lease(self) -> None:
-        """As an etcd that was restored or changed its leader may do."""
+        """End a lease early, as an etcd that was restored or changed its leader may do."""
         for machine in self._victims():
             if machine.coordination is not None and machine.coordination.leases:
                 with suppress(Exception):
                     await machine.coordination._inner.revoke(machine.coordination.leases[-1])
 
     async def _kill_member(self) -> None:
-        """Whose partitions the others get when its session has ended."""
+        """Kill a member, whose partitions other members get when its session has expired."""
         if self.members:
             member = self.chance.choice(self.members)
             member.kill()
@@ -308,7 +308,7 @@ class World:
             member.start()
 
     async def _members_end(self) -> None:
-        """Wait until the group has committed everything, then let everybody leave."""
+        """Wait until the group has committed everything, then let all members leave."""
         if not self.members:
             return
         deadline = self._loop.time() + SETTLE_SECONDS
@@ -320,7 +320,7 @@ class World:
             await member.leave()
         self.counts["partitions assigned"] += sum(member.assigned for member in self.members)
 
-    # -- the calm
+    # -- the rest
 
     async def _calm(self) -> None:
         self.network.cut.clear()
@@ -331,13 +331,13 @@ class World:
         self._start_all()
 
     def _start_all(self) -> None:
-        """Start again whoever is not there, as Kubernetes would."""
+        """Start every broker that is not running, as Kubernetes would."""
         for machine in self.machines:
             if not machine.alive:
                 machine.start()
 
     async def _caught_up(self) -> None:
-        """Wait for everybody to be in sync, or not: the next one that loses its pages must not be the last."""
+        """Wait a limited time for all replicas to be in sync, so that the next power cut does not hit the last copy."""
         with suppress(RestRefused):
             await self._rest(20.0)
 
@@ -383,7 +383,7 @@ class World:
 
 
 class Member:
-    """A process that is a member of the group, again and again."""
+    """A sequence of processes that are members of the group."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -391,7 +391,7 @@ class Member:
         self.start()
 
     def start(self) -> None:
-        """Begin a life."""
+        """Start a process."""
         cluster: Any = self._world
         self._life = Life(CLIENTS)
         context = contextvars.copy_context()
@@ -400,7 +400,7 @@ class Member:
         self._task = asyncio.get_running_loop().create_task(self._reader.run(), context=context)
 
     async def leave(self) -> None:
-        """Leave in order."""
+        """Leave the group cleanly."""
         self._reader.stopping.set()
         done, _ = await asyncio.wait([self._task], timeout=120)
         assert done, "a member hangs"
@@ -408,13 +408,13 @@ class Member:
         self.kill()
 
     def kill(self) -> None:
-        """End without a word."""
+        """End the process without leaving."""
         self.assigned += self._reader.assigned
         self._life.end()
 
 
 class VirtualRecorder(HistoryRecorder):
-    """A history by the loop's clock."""
+    """A history with the loop's clock."""
 
     def __init__(self, settings: dict[str, Any], loop: VirtualLoop) -> None:
         super().__init__(settings)
@@ -422,18 +422,18 @@ class VirtualRecorder(HistoryRecorder):
 
     @property
     def now(self) -> float:
-        """Seconds of the loop."""
+        """Return the seconds of the loop."""
         return round(self._loop.time(), 6)
 
 
 def run(seed: int, *, traced: bool = False, keep: Path | None = None) -> Verdict:
-    """Run one world; `keep` gets its history, `traced` keeps the log of its brokers."""
+    """Run one world; `keep` gets its history, and `traced` keeps the log of its brokers."""
     loop = VirtualLoop()
     asyncio.set_event_loop(loop)
     folder = Path(tempfile.mkdtemp(dir=SHARED_MEMORY if SHARED_MEMORY.is_dir() else None))
     verdict = Verdict(seed)
     trace = verdict.trace if traced else None
-    # When garbage is found depends on what ran before, and the end of a forgotten generator is a task.
+    # Garbage collection depends on earlier runs, and the end of a dropped generator is a task.
     gc.collect()
     gc.disable()
     try:

@@ -151,7 +151,7 @@ def reconcile(leader: Log, follower: Log) -> tuple[Log, int]:
         if end is None:
             return follower, cuts
         follower = follower[: truncation_point(end, starts(follower), Offset(len(follower)))]
-    raise AssertionError("the follower is cut without end")
+    raise AssertionError("the follower is cut forever")
 
 
 @given(histories())

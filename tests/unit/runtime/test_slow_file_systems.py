@@ -53,7 +53,7 @@ class SlowStorage(PosixStorage):
     def _wait(self, event: threading.Event) -> None:
         if not event.is_set():
             self.waiting.set()
-            assert event.wait(30), "nobody let the disk go on"
+            assert event.wait(30), "the disk waits too long"
 
 
 @pytest.fixture

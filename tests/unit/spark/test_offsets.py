@@ -41,7 +41,7 @@ def test_offsets_come_back_from_text_and_from_parsed_json() -> None:
 
 
 def test_end_offsets_are_those_of_a_group() -> None:
-    """The end offsets are those that a group commits: the next offset of each partition."""
+    """The end offsets are the offsets that a group commits: the next offset of each partition."""
     ends = offsets().end_offsets()
 
     assert ends == {"a": {2: 7, 10: 5}, "b": {}}

@@ -42,7 +42,7 @@ def cluster(replicas: int, status: dict[str, Any] | None = None) -> dict[str, An
 
 
 def test_brokers_are_those_that_are_asked_for_and_those_that_still_run() -> None:
-    """Brokers of a Cluster are those in its spec and those that still run, each listed once."""
+    """Brokers of a Cluster are the brokers in its spec and all running brokers, each listed once."""
     leaving = {"pools": [{"name": "a", "brokerIds": [0, 1, 2]}, {"name": "b", "brokerIds": [100]}]}
 
     assert brokers_of(cluster(2, leaving)) == [("a", 0), ("a", 1), ("a", 2), ("b", 100)]

@@ -46,7 +46,7 @@ async def test_what_ends_with_its_cluster_is_let_go(api: MemoryApi) -> None:
     assert api.objects[own]["metadata"]["finalizers"] == ["others.dev/one"]
     assert await end.let_go("shop", all_topics=True) is True
     assert held(api, foreign) == [False]
-    assert api.writes == ["patch"] * 3, "who is free already is not written again"
+    assert api.writes == ["patch"] * 3, "a Topic without the finalizer is not written again"
 
 
 async def test_nobody_is_let_go_where_the_namespace_stays(api: MemoryApi) -> None:

@@ -18,7 +18,7 @@ def generate(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_committed_definitions_are_those_of_the_models() -> None:
-    """The committed definitions equal those that the generator makes from the models."""
+    """The committed definitions equal the generator's output for the models."""
     checked = generate("--check")
 
     assert checked.stderr == ""

@@ -114,7 +114,7 @@ def test_only_what_members_are_assigned_by_is_news() -> None:
     assert followed.topics.topics["t"].racks == (frozenset({"a", "c"}), frozenset({"a"}), frozenset())
     assert followed.put(KEYS.topic("t"), None) == 5
     assert dict(followed.topics.topics) == {}
-    assert dict(before) == {"t": shape}, "what a turn was given does not change under it"
+    assert dict(before) == {"t": shape}, "the topics of a turn do not change"
 
 
 def test_when_a_broker_goes_only_its_groups_go_elsewhere() -> None:

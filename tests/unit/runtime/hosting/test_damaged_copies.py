@@ -137,7 +137,7 @@ class FullStorage(PosixStorage):
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> PosixFile:
         """Open a file, or fail because the disk is full."""
         if self.full and create and ".fairlead" in path.parts:
-            raise OSError(errno.ENOSPC, "no room, the test says")
+            raise OSError(errno.ENOSPC, "no space, injected by the test")
         return super().open(path, write=write, create=create)
 
 

@@ -187,7 +187,7 @@ class FullStorage(WatchedStorage):
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> PosixFile:
         """Open a file; writes to a log may fail."""
         if create and path.suffix == ".log" and self.open_error is not None:
-            raise OSError(self.open_error, "the test says so")
+            raise OSError(self.open_error, "injected by the test")
         file = super().open(path, write=write, create=create)
         return FullFile(file, self) if path.suffix == ".log" else file
 
@@ -199,14 +199,14 @@ class FullFile(WatchedFile):
         """Write if the disk has space."""
         assert isinstance(self._watched, FullStorage)
         if self._watched.write_error is not None:
-            raise OSError(self._watched.write_error, "the test says so")
+            raise OSError(self._watched.write_error, "injected by the test")
         super().write(buffers, position)
 
     def sync(self) -> None:
         """Sync unless the disk fails."""
         assert isinstance(self._watched, FullStorage)
         if self._watched.syncs == self._watched.syncs_max:
-            raise OSError(errno.EIO, "the test says so")
+            raise OSError(errno.EIO, "injected by the test")
         super().sync()
 
 

@@ -51,7 +51,7 @@ async def fetch(leading: Leading, offset: int, wait_seconds: float = 0.0) -> Fet
 async def test_a_reader_that_knows_more_is_told_to_ask_again(
     tmp_path: Path, tasks: Tasks, wait_seconds: float
 ) -> None:
-    """A reader beyond the leader's old checkpoint is told to retry, with and without a wait."""
+    """A reader beyond the leader's old checkpoint gets a retriable refusal, with and without a wait."""
     box, made_before = LogBox(tmp_path / "data"), BatchMaker(leader_epoch=4)
     log = box.open()
     log.begin_epoch(LeaderEpoch(4))

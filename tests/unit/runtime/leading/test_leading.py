@@ -222,7 +222,7 @@ class TestInSync:
         waiting = asyncio.ensure_future(leading.produce(b"a"))
         await until(lambda: leading.partition.log_end_offset == 1)
         await second.catch_up()
-        assert not waiting.done(), "the third may be in the isr by now"
+        assert not waiting.done(), "the third replica may already be in the ISR"
 
         leading.pass_time(1)
         await until_isr(leading, {*BROKERS})

@@ -34,13 +34,13 @@ class TightStorage(PosixStorage):
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> PosixFile:
         """Open a file, or fail because the disk is full."""
         if self.full and create and ".fairlead" in path.parts:
-            raise OSError(errno.ENOSPC, "no room, the test says")
+            raise OSError(errno.ENOSPC, "no space, injected by the test")
         return super().open(path, write=write, create=create)
 
     def unlink(self, path: Path) -> None:
         """Remove a file."""
         if self.stuck and path.suffix == ".log":
-            raise OSError(errno.EIO, "stuck, the test says")
+            raise OSError(errno.EIO, "injected by the test")
         super().unlink(path)
         self.removed.append(path.suffix)
         if path.suffix == ".index":
