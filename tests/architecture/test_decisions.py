@@ -16,21 +16,21 @@ HEADINGS = ["Context", "Decision", "Consequences", "What would change our mind"]
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda path: path.stem)
 def test_a_record_has_the_four_parts(record: Path) -> None:
-    """A record has the parts context, decision, consequences and what would change our mind, in this order."""
+    """A decision record has the four parts in order: context, decision, consequences, what would change our mind."""
     text = record.read_text()
 
     assert re.findall(r"^## (.+)$", text, re.MULTILINE)[:4] == HEADINGS
 
 
 def test_numbers_are_given_once() -> None:
-    """No two records have one number."""
+    """Numbers of decision records are unique."""
     numbers = [record.name[:4] for record in RECORDS]
 
     assert sorted(set(numbers)) == numbers
 
 
 def test_the_index_lists_every_record() -> None:
-    """docs/decisions/index.md links every record and nothing else."""
+    """The index docs/decisions/index.md links every decision record and nothing else."""
     linked = re.findall(r"\]\((\d{4}-[\w-]+\.md)\)", (FOLDER / "index.md").read_text())
 
     assert sorted(linked) == [record.name for record in RECORDS]

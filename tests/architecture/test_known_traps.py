@@ -1,4 +1,4 @@
-"""docs/explanation/known-traps.md is true: the tests and the switches that it names exist."""
+"""The page docs/explanation/known-traps.md is correct: the tests and the switches that it names exist."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def rows() -> dict[int, list[str]]:
 
 
 def test_every_trap_has_its_proof() -> None:
-    """Every trap is listed, and only a trap of a feature that does not exist yet has no proof."""
+    """Every trap is listed, and has a proof unless its feature does not exist yet."""
     found = rows()
 
     assert list(found) == list(range(1, 31))
@@ -28,7 +28,7 @@ def test_every_trap_has_its_proof() -> None:
 
 
 def test_every_named_test_exists() -> None:
-    """Every named test is a file, or a test in it."""
+    """Every named test is a file, or a test in a file."""
     missing = []
     for span in {span for named in rows().values() for span in named if span.startswith("tests/")}:
         path, _, name = span.partition("::")
@@ -40,7 +40,7 @@ def test_every_named_test_exists() -> None:
 
 
 def test_every_named_switch_is_in_the_table_of_findings() -> None:
-    """The simulator finds each named switch within its seeds."""
+    """Every named switch is found by the simulator within its seeds."""
     table = SIMULATION.read_text()
     switches = {
         span

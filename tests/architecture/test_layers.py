@@ -1,4 +1,4 @@
-"""The layers of ARCHITECTURE.md hold: import-linter proves them, and importing the contract stays light."""
+"""The layers of ARCHITECTURE.md are kept: import-linter checks them, and importing the contract stays light."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 import checkout
 
-# The modules that hold batches as Arrow data; nothing else of the contract may load Arrow.
+# Modules that store batches as Arrow data; no other module of the contract may load Arrow.
 ARROW_MODULES = frozenset(
     f"fairlead_api.batch.{name}"
     for name in ("arrow_message", "batches", "columns", "partitioning", "validation")
@@ -23,7 +23,7 @@ LIGHT_MODULES = sorted(
 
 
 def test_every_contract_of_the_layers_is_kept() -> None:
-    """import-linter finds no import that crosses a wall."""
+    """Every layer is kept: import-linter finds no forbidden import."""
     command = [
         sys.executable,
         "-c",
@@ -38,7 +38,7 @@ def test_every_contract_of_the_layers_is_kept() -> None:
 
 
 def loaded_by(names: list[str], heavy: str) -> subprocess.CompletedProcess[str]:
-    """Import modules one after the other in a fresh process, which fails at the first that loads `heavy`."""
+    """Import modules one after another in a fresh process, which fails at the first module that loads `heavy`."""
     program = "import sys, importlib\nfor name in sys.argv[1:]:\n    importlib.import_module(name)\n"
     program += f"    assert {heavy!r} not in sys.modules, name"
     return subprocess.run(
@@ -47,14 +47,14 @@ def loaded_by(names: list[str], heavy: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_contract_loads_without_arrow() -> None:
-    """Only modules of the contract that hold batches load pyarrow, which costs a tenth of a second."""
+    """The contract loads pyarrow, which costs a tenth of a second, only in modules that store batches."""
     done = loaded_by(["fairlead_api", *LIGHT_MODULES], "pyarrow")
 
     assert done.returncode == 0, done.stderr
 
 
 def test_only_the_custom_resources_load_pydantic() -> None:
-    """Programs that use no custom resource do not load the models of them."""
+    """The models of the custom resources load pydantic only in programs that use them."""
     names = [name for name in LIGHT_MODULES if not name.startswith("fairlead_api.resources.")]
     done = loaded_by(["fairlead_api", *names], "pydantic")
 

@@ -1,4 +1,4 @@
-"""ARCHITECTURE.md is true: what it names exists, and what exists is named."""
+"""The map in ARCHITECTURE.md is correct: every named path exists, and every room is named."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CODE_SPAN = re.compile(r"`([\w.-]+(?:/[\w.-]*)*)`")
 
 
 def named_paths() -> set[str]:
-    """Collect what ARCHITECTURE.md writes as code and means as a path: it has a slash or an ending of a file."""
+    """Return the code spans of ARCHITECTURE.md that are paths: with a slash or with a file ending."""
     spans: list[str] = CODE_SPAN.findall((checkout.ROOT / "ARCHITECTURE.md").read_text())
     endings = (".py", ".md", ".toml", ".txt", ".sh")
     return {span for span in spans if "/" in span or span.endswith(endings)}
@@ -29,14 +29,14 @@ def test_every_named_path_exists() -> None:
 
 
 def test_every_room_is_named() -> None:
-    """ARCHITECTURE.md names every folder of the packages."""
+    """Every folder of the packages is named in ARCHITECTURE.md."""
     named = {path.rstrip("/") for path in named_paths()}
 
     assert [str(room) for room in checkout.rooms() if str(room) not in named] == []
 
 
 def test_no_room_is_empty() -> None:
-    """Every room holds a module beside its `__init__.py`, or lists its public names there."""
+    """Every room has a module in addition to its `__init__.py`, or lists its public names there."""
     inhabited = {
         path.parent for path in checkout.python_files(*checkout.PACKAGE_FOLDERS) if path.stem != "__init__"
     }
@@ -46,7 +46,7 @@ def test_no_room_is_empty() -> None:
 
 @pytest.mark.parametrize("page", sorted(checkout.ROOT.glob("*.md")), ids=lambda page: page.name)
 def test_every_link_of_the_top_level_pages_leads_somewhere(page: Path) -> None:
-    """Every relative link of a page at the root names a file or a folder of the checkout."""
+    """Every relative link of a page at the root leads to a file or a folder of the checkout."""
     links = RELATIVE_LINK.findall(page.read_text())
 
     assert [link for link in links if not (checkout.ROOT / link).exists()] == []

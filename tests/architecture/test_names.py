@@ -1,10 +1,10 @@
-"""Modules are named by the concept they hold, and no folder shadows a module of the standard library."""
+"""Modules are named by their concept, and no folder shadows a module of the standard library."""
 
 from __future__ import annotations
 
 import checkout
 
-# A name that fits everything attracts unrelated code.
+# Names that fit everything attract unrelated code.
 SHAPELESS_NAMES = frozenset({"util", "utils", "helper", "helpers", "common", "misc", "manager", "managers"})
 TOP_FOLDERS = (
     "api",

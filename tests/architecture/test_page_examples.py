@@ -44,7 +44,7 @@ RUN_BY: Final[dict[tuple[str, str], str]] = {
     ("tutorial/quick-start.md", "console"): f"{_CLI}/test_quick_start.py",
     ("tutorial/quick-start.md", "python"): f"{_CLI}/test_quick_start.py",
 }
-"""The test that runs the blocks of a page in a language."""
+"""Test that runs the blocks of a page in a language."""
 
 NOT_RUN: Final[dict[tuple[str, str], str]] = {
     ("benchmarks.md", "console"): "measures for minutes to hours",
@@ -61,7 +61,7 @@ NOT_RUN: Final[dict[tuple[str, str], str]] = {
     ("reference/command-line.md", "sh"): "made from the help of each command, which a test parses",
     ("reference/conditions.md", "bash"): "looks at objects; the how-tos have the same commands",
 }
-"""Why no test runs the blocks of a page in a language as they stand."""
+"""Reason why no test runs the blocks of a page in a language unchanged."""
 
 
 def examples() -> set[tuple[str, str]]:
@@ -77,13 +77,13 @@ def examples() -> set[tuple[str, str]]:
 
 
 def test_every_example_is_run_or_has_a_reason() -> None:
-    """Every language of a page has a test or a reason, and no entry is left of a page that is gone."""
+    """Every language of a page has a test or a reason, and every entry has a page."""
     assert not RUN_BY.keys() & NOT_RUN.keys()
     assert examples() == RUN_BY.keys() | NOT_RUN.keys()
 
 
 def test_every_test_that_is_named_reads_its_page() -> None:
-    """The test file exists and contains the page's name; tests of Kubernetes build it from its second half."""
+    """Every named test exists and contains the page's name; tests of Kubernetes build the name from its second half."""
     wrong = []
     for (page, _), test in RUN_BY.items():
         name = page.rpartition("/")[2].removesuffix(".md").removeprefix("kubernetes-")

@@ -9,7 +9,7 @@ PAGES = checkout.ROOT / "docs/reference/problems"
 
 
 def test_every_problem_has_its_page_and_every_page_its_problem() -> None:
-    """The pages of docs/reference/problems are exactly the codes of the catalogue, beside the index."""
+    """Every problem of the catalogue has a page in docs/reference/problems, and every page but the index a problem."""
     pages = {path.stem for path in PAGES.glob("*.md")} - {"index", "README"}
 
     assert pages == set(CATALOGUE)

@@ -1,4 +1,4 @@
-"""The check of words finds what it lists, at the right line, in every kind of text, and nothing in plain sentences."""
+"""The check of words finds its words at the right line in every kind of text, and nothing in plain sentences."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def prose() -> Any:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["ci_prose"] = module  # dataclasses look their module up in sys.modules
+    sys.modules["ci_prose"] = module  # dataclasses look up their module in sys.modules
     spec.loader.exec_module(module)
     return module
 
@@ -29,7 +29,7 @@ def found(prose: Any, path: str, text: str) -> list[tuple[int, str]]:
 
 
 def test_python_is_read_in_docstrings_fields_comments_and_texts(prose: Any) -> None:
-    """Each kind of text is read with its line, and a word at the beginning counts only in its own kinds."""
+    """Every kind of text in Python is read with its line, and a word at the beginning counts only in its own kinds."""
     text = (
         '"""A room for whoever asks."""\n'
         "class Part:\n"
@@ -52,14 +52,14 @@ def test_python_is_read_in_docstrings_fields_comments_and_texts(prose: Any) -> N
 
 
 def test_texts_of_tests_are_data(prose: Any) -> None:
-    """Literals of a test are not read: they are compared with something; its docstrings and comments are prose."""
+    """Literals of a test are not read, because they are data; its docstrings and comments are prose."""
     text = 'def test_a() -> None:\n    """Nobody is left."""\n    assert answer == "it begins anew here"\n'
 
     assert found(prose, "tests/unit/test_part.py", text) == [(2, "nobody")]
 
 
 def test_markdown_is_read_outside_code(prose: Any) -> None:
-    """Fences and spans of code are left out; a sentence over two lines is found where its paragraph begins."""
+    """Markdown is read without fences and code spans; a sentence over two lines is found at its paragraph."""
     text = (
         "# Page\n\n```sh\necho nobody\n```\n\nThe value `nobody` stays. It is told\nto the one\nthat asks.\n"
     )
@@ -83,18 +83,18 @@ def test_comments_of_other_files_are_read(prose: Any) -> None:
     ],
 )
 def test_plain_sentences_pass(prose: Any, sentence: str) -> None:
-    """A relative pronoun after a noun for people, and sentences whose subject is a broker, are no findings."""
+    """Sentences with a relative pronoun after a noun for people, or with a broker as the subject, are not findings."""
     assert found(prose, "docs/page.md", sentence) == []
 
 
 def test_every_word_says_what_to_write_instead(prose: Any) -> None:
-    """Every word has a replacement: a check that only forbids helps no writer."""
+    """Every word has a replacement, because a check that only forbids does not help a writer."""
     assert all(word.instead and word.kinds for word in prose.WORDS)
     assert len({word.name for word in prose.WORDS}) == len(prose.WORDS)
 
 
 def test_every_held_place_exists(prose: Any) -> None:
-    """Every held place exists; a folder that has moved would no longer be read."""
+    """Every listed path exists, because a moved folder would no longer be read."""
     names = prose.tracked()
 
     assert [place for place in prose.held() if not any(prose.below(name, [place]) for name in names)] == []

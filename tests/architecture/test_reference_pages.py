@@ -17,14 +17,14 @@ GENERATOR = checkout.ROOT / "docs/generate/pages.py"
 
 
 def generate(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the generator as `make docs` does."""
+    """Run the generator like `make docs`."""
     return subprocess.run(
         [sys.executable, str(GENERATOR), *arguments], capture_output=True, text=True, check=False
     )
 
 
 def test_the_committed_pages_are_those_of_the_catalogues() -> None:
-    """The committed pages are what the generator writes from the catalogues."""
+    """The committed pages are those that the generator writes from the catalogues."""
     checked = generate("--check")
 
     assert checked.stderr == ""
@@ -33,7 +33,7 @@ def test_the_committed_pages_are_those_of_the_catalogues() -> None:
 
 @pytest.mark.slow
 def test_a_page_that_differs_lacks_or_should_not_exist_is_named(tmp_path: Path) -> None:
-    """The check fails for each of the three and changes nothing, and writing again mends them."""
+    """A page that differs, is missing or should not exist fails the check unchanged, and writing repairs it."""
     assert generate("--into", str(tmp_path)).returncode == 0
     (tmp_path / "metrics.md").write_text("edited by hand")
     (tmp_path / "problems/disk_full.md").unlink()
@@ -48,10 +48,10 @@ def test_a_page_that_differs_lacks_or_should_not_exist_is_named(tmp_path: Path) 
 
 
 def test_only_bytes_are_counted_in_units_of_1024() -> None:
-    """A limit that counts no bytes, such as requests or connections, is a plain number."""
+    """A limit in units of 1024 counts bytes; a limit of requests or connections is a plain number."""
     page = (checkout.ROOT / "docs/reference/limits.md").read_text(encoding="utf-8")
     rows = [row.split(" | ") for row in page.splitlines() if row.startswith("| ")]
-    # The last cell is the reason, which may speak of anything.
+    # The last cell is the reason, which may contain any number.
     sized = {name for name, *cells, _ in rows if re.search(r"\d [KM]iB", " ".join(cells))}
 
     assert len(sized) > 10
@@ -60,14 +60,14 @@ def test_only_bytes_are_counted_in_units_of_1024() -> None:
 
 
 def test_no_option_is_shown_with_an_empty_default() -> None:
-    """A default is a value between backquotes or a word; without one the cell is empty."""
+    """An option without a default has an empty cell; a default is a word or a value between backquotes."""
     page = (checkout.ROOT / "docs/reference/command-line.md").read_text(encoding="utf-8")
 
     assert "| `` |" not in page
 
 
 def test_the_page_of_retries_names_arguments_as_clients_take_them() -> None:
-    """Every parameter has its name as a call takes it, and an explanation."""
+    """A parameter of retries has the name that a call accepts, and an explanation."""
     page = (checkout.ROOT / "docs/reference/sdk/retries.md").read_text(encoding="utf-8")
     parts = re.split(r"^## ", page, flags=re.MULTILINE)[1:]
     clients = {"Connections": Admin, "Producer": Producer, "Consumer": Consumer}

@@ -1,4 +1,4 @@
-"""The built site finds its pages: each page of the navigation is in the search index, with its headings and text."""
+"""The search index of the built site has each page of the navigation with its headings and text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CONFIGURATION = checkout.ROOT / "zensical.toml"
 
 @pytest.fixture(scope="module")
 def index(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
-    """Build the site beside a copy of its settings, and return the titles and texts of its index by page."""
+    """Build the site next to a copy of its settings, and return the titles and texts of its index by page."""
     folder = tmp_path_factory.mktemp("site")
     shutil.copy(CONFIGURATION, folder)
     shutil.copytree(checkout.ROOT / "docs", folder / "docs", ignore=shutil.ignore_patterns("__pycache__"))
@@ -38,7 +38,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]
 
 
 def pages(navigation: Any) -> list[str]:
-    """Return the files of a navigation, in their order."""
+    """Return the files of a navigation in order."""
     if isinstance(navigation, str):
         return [navigation]
     entries = navigation.values() if isinstance(navigation, dict) else navigation
@@ -47,7 +47,7 @@ def pages(navigation: Any) -> list[str]:
 
 @pytest.mark.slow
 def test_every_page_of_the_navigation_is_found(index: dict[str, dict[str, str]]) -> None:
-    """Every page of the navigation is found by its headings, and has text to search in."""
+    """Every page of the navigation is found by its headings and has text to search."""
     navigation = tomllib.loads(CONFIGURATION.read_text(encoding="utf-8"))["project"]["nav"]
     missing = []
     for page in pages(navigation):
@@ -78,7 +78,7 @@ def test_words_of_a_page_lead_to_it(index: dict[str, dict[str, str]]) -> None:
 
 
 def test_what_is_not_for_readers_is_not_in_the_site(index: dict[str, dict[str, str]]) -> None:
-    """Notes that wait for the changelog are not in the site, although there are some."""
+    """Notes for the changelog exist and are not in the site."""
     found = [page for page in index if page.startswith("changes/")]
 
     assert (checkout.ROOT / "docs/changes/README.md").exists()

@@ -1,4 +1,4 @@
-"""Files, functions and folders stay small enough to be read in one sitting."""
+"""Files, functions and folders stay small enough to be read at once."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 FILE_LINES_MAX = 900
 REASON_LINES_MIN = 500
-"""Lines from which a module's docstring gives the reason for one file."""
+"""Number of lines from which a module's docstring explains its length."""
 MODULES_MAX = 24
-"""Modules in one folder of the product."""
+"""Maximum number of modules in one folder of the product."""
 FUNCTION_LINES_MAX = 60
 
 
 def functions(source: str) -> Iterator[tuple[str, int]]:
-    """Name every function of a module with the number of its lines, from `def` to its last statement."""
+    """Yield every function of a module with its number of lines, from `def` to its last statement."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             assert node.end_lineno is not None, "the parser numbers every line"
@@ -31,7 +31,7 @@ def functions(source: str) -> Iterator[tuple[str, int]]:
 
 
 def test_no_file_is_long() -> None:
-    """No Python file has more than 900 lines, and a file of more than 500 gives the reason in its docstring."""
+    """A Python file has at most 900 lines, and with more than 500 explains its length in its docstring."""
     lengths = {path: len((checkout.ROOT / path).read_text().splitlines()) for path in checkout.python_files()}
     long = [path for path, lines in lengths.items() if lines > REASON_LINES_MIN]
 
@@ -45,7 +45,7 @@ def docstring(path: Path) -> str:
 
 
 def test_no_folder_is_crowded() -> None:
-    """No folder of the product shows more modules than a reader can take in."""
+    """A folder of the product has no more modules than a reader can survey."""
     folders = Counter(path.parent for path in checkout.python_files(*checkout.PACKAGE_FOLDERS))
 
     assert {str(folder): count for folder, count in folders.items() if count > MODULES_MAX} == {}
@@ -53,7 +53,7 @@ def test_no_folder_is_crowded() -> None:
 
 @pytest.mark.slow
 def test_no_function_is_long() -> None:
-    """No function has more than 60 lines."""
+    """A function has at most 60 lines."""
     long = {
         f"{path}:{name}": lines
         for path in checkout.python_files()
@@ -73,5 +73,5 @@ def test_the_ruler_counts_every_line_of_a_function(body_lines: int, expected: in
 
 
 def test_the_ruler_sees_this_file() -> None:
-    """The list of files contains this file, so it is not empty by mistake."""
+    """The list of files contains this file, so that the list is not empty by mistake."""
     assert Path(__file__).relative_to(checkout.ROOT) in checkout.python_files()

@@ -1,4 +1,4 @@
-"""The checkout carries no trace of the machine that made it."""
+"""The checkout has no trace of the machine that made it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 import checkout
 
-# Written so that the patterns do not match themselves.
+# The patterns are written so that they do not match themselves.
 MACHINE_PATH = re.compile(r"/(?:root|home/\w+|Users/\w+|work/main|work/shared|tmp/plan)/")
 REGISTRY_HOST = re.compile(
     r"pypi\.org|pythonhosted\.org|repo1?\.maven\.|maven\.apache\.org/maven2|registry\.npmjs"
@@ -15,7 +15,7 @@ REGISTRY_HOST = re.compile(
 
 
 def texts() -> dict[str, str]:
-    """Read every file of the checkout that is text."""
+    """Return every text file of the checkout."""
     found = {}
     for path in checkout.files():
         data = (checkout.ROOT / path).read_bytes()
@@ -25,17 +25,17 @@ def texts() -> dict[str, str]:
 
 
 def test_no_file_names_a_path_of_a_machine() -> None:
-    """No file holds an absolute path into a home folder or a work folder."""
+    """No file has an absolute path to a home folder or a work folder."""
     assert {name: found[0] for name, text in texts().items() if (found := MACHINE_PATH.search(text))} == {}
 
 
 def test_no_file_names_a_package_registry() -> None:
-    """No file holds the address of a package registry: where packages come from is the machine's own setting."""
+    """No file has the address of a package registry, which is a setting of the machine."""
     assert {name: found[0] for name, text in texts().items() if (found := REGISTRY_HOST.search(text))} == {}
 
 
 def test_constraints_hold_a_hash_for_every_package() -> None:
-    """Every pinned package of every part has at least one hash, so that an altered file is refused."""
+    """Every pinned package of every part has at least one hash, so that a changed file is refused."""
     for path in sorted((checkout.ROOT / "constraints").glob("*.txt")):
         entries = re.split(r"^(?=[a-z0-9])", path.read_text(), flags=re.MULTILINE)
 

@@ -208,7 +208,7 @@ ALONE: Final = ("kill-all", "pause-leader", "restart-leader", "nothing")
 
 
 async def inject(run: ChaosRun, rng: random.Random, names: Iterable[str], seconds: float) -> None:
-    """Inject one fault after another for `seconds`, no fault for about a quarter of the time; count effective faults."""
+    """Inject one fault after another for `seconds`, none for about a quarter of the time; count effective faults."""
     names = sorted(names)
     until = run.history.now + seconds
     while run.history.now < until:

@@ -36,7 +36,7 @@ class AnswerTrouble:
     late: int = field(default=0, init=False)
 
     async def lets_pass(self) -> bool:
-        """Return whether a piece passes; False loses the piece and breaks its connection, which the client must notice."""
+        """Return whether a piece passes; False loses the piece and breaks its connection, as the client notices."""
         chance = self.rng.random()
         if chance < self.share / 2:
             self.lost += 1

@@ -99,9 +99,7 @@ async def test_readers_learn_of_a_truncation_by_an_unclean_election(tmp_path: Pa
 
 @pytest.mark.scenario
 async def test_an_unclean_election_needs_permission(tmp_path: Path) -> None:
-    """A partition has no leader without its in-sync replicas when unclean elections are not allowed, and loses no
-    record.
-    """
+    """A partition without in-sync replicas waits for them when unclean elections are forbidden, and loses no record."""
     async with chaos_run(tmp_path, producers=Producers.ONCE, partitions=1) as run:
         await run.create_topic(min_insync_replicas=1)
         await _produce(run, 50)

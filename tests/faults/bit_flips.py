@@ -1,13 +1,13 @@
-"""Flips bits in the files of a log and cuts them short, and reads the damaged log as a careful reader does.
+"""Flips bits in the files of a log and truncates them, and reads the damaged log like a careful reader.
 
 Every trial damages one file of a stopped or killed data directory: segments, indexes, snapshots of producers, leader
-epochs, checkpoint, identity, clean marker. Then the log is opened, read from end to end and at every offset, and
-scrubbed. A reader checks every batch; each record must be the stored one of its offset, and no offset may be skipped
-silently. Every range that is not served must be reported: by recovery, by a read, by the reader's own check, and in any
-case by the scrub.
+epochs, checkpoint, identity, clean marker. The log is opened, read from end to end and at every offset, and scrubbed. A
+reader checks every batch; each record must be the stored record of its offset, and no offset may be skipped silently.
+Every range that is not served must be reported: by recovery, by a read, by the reader's own check, and in any case by
+the scrub.
 
-`python bit_flips.py --trials 1000 --seed 1` prints a JSON report and ends with 1 when damage went unnoticed, a wrong
-record was served, or any error but a refusal was raised.
+`python bit_flips.py --trials 1000 --seed 1` prints a JSON report and ends with 1 when damage was not noticed, a wrong
+record was served, or any error other than a refusal was raised.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LOST_BYTES: Final = (1, 1, 2, 4, 8, 33, 100, 511, 512, 1000, 4096, 1 << 20)
 
 
 class Wrong(AssertionError):
-    """Damage went unnoticed, or a wrong record was served."""
+    """Damage was not noticed, or a wrong record was served."""
 
 
 class Origin:
@@ -72,7 +72,7 @@ class Origin:
 
 
 def records_of(log: PartitionLog) -> list[Record]:
-    """Return every record of a good log."""
+    """Return every record of an undamaged log."""
     read = log.read(log.log_start_offset, 1 << 30, log.end_offset)
     data, at = bytearray(read.data), read.next_offset
     while at < log.end_offset:
@@ -84,7 +84,7 @@ def records_of(log: PartitionLog) -> list[Record]:
 
 
 def harm(path: Path, rng: random.Random) -> str:
-    """Flip a bit or two of a file, or cut it short; return a description of the change."""
+    """Flip one or two bits of a file, or truncate it; return a description of the change."""
     data = bytearray(path.read_bytes())
     if rng.random() < 0.3:
         lost = min(rng.choice(LOST_BYTES), len(data))
@@ -92,8 +92,7 @@ def harm(path: Path, rng: random.Random) -> str:
         return f"lost its last {lost} bytes"
     begin, length = 0, len(data)
     if path.suffix == ".log" and rng.random() < 0.5:
-        # A header gives the place of the next batch: half of the damage is put there, though it is few bytes of
-        # many.
+        # Half of the damage is put in headers, a small part of the bytes, because a header locates the next batch.
         begin, length = rng.choice([start for start, _ in iterate_headers(data)]), HEADER_BYTES
     flips = {8 * begin + rng.randrange(length * 8) for _ in range(rng.choice((1, 1, 2)))}
     for bit in flips:
@@ -113,7 +112,7 @@ def trial(origin: Origin, folder: Path, rng: random.Random, counts: Counter[str]
     try:
         noticed = judge(origin, box, done)
     except LogError as refused:
-        # Only the identity is indispensable: the start is refused, and names the wrong file.
+        # Only the identity is indispensable: the start is refused and names the damaged file.
         if name.name != "identity" or name.name not in str(refused):
             raise
         noticed = "refused to start"
@@ -129,7 +128,7 @@ def trial(origin: Origin, folder: Path, rng: random.Random, counts: Counter[str]
 
 
 def judge(origin: Origin, box: LogBox, done: str) -> str | None:
-    """Open, read and scrub; return the part that noticed the damage first."""
+    """Open, read and scrub the log; return the first part that noticed the damage."""
     log = box.open()
     if log.end_offset != BATCHES * RECORDS:
         message = f"{done}: the log ends at {log.end_offset}"
@@ -137,7 +136,7 @@ def judge(origin: Origin, box: LogBox, done: str) -> str | None:
     by_start = "found at the start" if log.damaged or box.opened.corrupt else None
     served, by_read = read_carefully(origin, log, done)
     if not origin.clean:
-        # Not in every trial: such a read may report damage itself, and the scrub has to find it alone.
+        # Only in some trials: such a read may report the damage itself, and the scrub must find the damage alone.
         read_everywhere(log, done)
     before = log.damaged
     for segment in log.segments:
@@ -159,7 +158,7 @@ def judge(origin: Origin, box: LogBox, done: str) -> str | None:
 
 
 def read_carefully(origin: Origin, log: PartitionLog, done: str) -> tuple[set[int], str | None]:
-    """Read everything that can be read, batch by batch; return the offsets served, and what noticed damage."""
+    """Read all readable records batch by batch; return the served offsets and the part that noticed damage."""
     served, noticed, at = set(), None, log.log_start_offset
     while at < log.end_offset:
         try:
@@ -188,7 +187,7 @@ def read_carefully(origin: Origin, log: PartitionLog, done: str) -> tuple[set[in
 
 
 def read_everywhere(log: PartitionLog, done: str) -> None:
-    """Read at every offset: its batch is returned, checked or not, or the read reports that it is damaged."""
+    """Read at every offset: either its batch is returned, checked or not, or the read reports its damage."""
     for at in range(log.log_start_offset, log.end_offset):
         try:
             read = log.read(Offset(at), 1, log.end_offset)
@@ -201,7 +200,7 @@ def read_everywhere(log: PartitionLog, done: str) -> None:
 
 
 def is_whole(batch: memoryview) -> bool:
-    """Return whether a reader would accept the batch."""
+    """Return whether a reader accepts the batch."""
     try:
         decode_records(batch)
     except ProblemError:
@@ -220,7 +219,7 @@ def check_times(origin: Origin, log: PartitionLog, done: str) -> None:
 
 
 def run(trials: int, seed: int, *, progress: bool = False) -> dict[str, object]:
-    """Damage so many copies; the report counts the parts that noticed it, and names the first unnoticed damage."""
+    """Damage `trials` copies; report the counts of the parts that noticed it, and the first unnoticed damage."""
     rng, counts, wrong = random.Random(seed), Counter[str](), None
     with tempfile.TemporaryDirectory(prefix="fairlead-flips-") as name:
         folder = Path(name)

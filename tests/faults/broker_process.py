@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Final
 
 BYTECODE: Final = Path(__file__).parents[2] / "build" / "bytecode"
-"""Limit of every start: the first one on a machine compiles, which takes three times as long as a start."""
+"""Limit of every start: the first start on a machine compiles, which takes three times as long as a start."""
 
 
 @dataclass(slots=True)
@@ -25,24 +25,24 @@ class BrokerProcess:
     environment: dict[str, str] = field(default_factory=dict)
     """Settings, as `FAIRLEAD_...` variables."""
     errors: Path | None = None
-    """Folder of the logs; beside the data by default."""
+    """Folder of the logs, by default next to the data."""
     arguments: tuple[str, ...] = ()
-    """More flags of the command."""
+    """Additional flags of the command."""
     listeners: tuple[str, str, str] = ("127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0")
     """Addresses of the listeners for clients, brokers and operators."""
     url: str = ""
-    """Address of the data listener; another one after every start when the system picks the port."""
+    """Address of the data listener; it changes with every start when the system picks the port."""
     ops: str = ""
     start_seconds: float = 0.0
-    """Seconds from the call of the last start to its ready line, the interpreter's own start included."""
+    """Seconds from the call of the last start to its ready line, including the start of the interpreter."""
     _process: subprocess.Popen[bytes] | None = None
     _log: IO[bytes] | None = None
 
     def start(self, timeout_seconds: float = 60) -> None:
-        """Start a process and return once it serves; raises `RuntimeError` with the end of its logs if it does not."""
+        """Start a process and return when the broker serves; raise `RuntimeError` with the end of its logs if it fails."""
         errors = self.errors or self.data.with_name(self.data.name + ".log")
         kept = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")}
-        # Like an installed program, with its bytecode: compiling all modules is half of a start otherwise.
+        # Like an installed program, with bytecode: otherwise compiling all modules is half of a start.
         kept.pop("PYTHONDONTWRITEBYTECODE", None)
         kept["PYTHONPYCACHEPREFIX"] = str(BYTECODE)
         command = [str(Path(sys.executable).with_name("fairlead")), "broker", "start", "--output", "json"]
@@ -92,7 +92,7 @@ class BrokerProcess:
         self._end(signal.SIGKILL)
 
     def stop(self, timeout_seconds: float = 20) -> int:
-        """Stop in order; return the exit code."""
+        """Stop gracefully; return the exit code."""
         return self._end(signal.SIGTERM, timeout_seconds)
 
     def pause(self) -> None:

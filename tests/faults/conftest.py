@@ -1,4 +1,4 @@
-"""A real broker in this process over a disk that can fail, and small file systems that really run full."""
+"""A real broker in this process over a disk that can fail, and small file systems that really fill up."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VOLUME_BYTES = 48 << 20
 
 @dataclass(slots=True)
 class FaultyBroker:
-    """A broker, its failing disk, and calls to it."""
+    """A broker, its failing disk, and requests to the broker."""
 
     data: Path
     storage: FaultyStorage = field(default_factory=FaultyStorage)
@@ -32,7 +32,7 @@ class FaultyBroker:
 
     @property
     def calls(self) -> Calls:
-        """Calls to the present broker."""
+        """Requests to the present broker."""
         assert self._calls is not None
         return self._calls
 
@@ -43,7 +43,7 @@ class FaultyBroker:
         return self.running
 
     async def start(self) -> None:
-        """Start a broker with a disk that works."""
+        """Start a broker with a working disk."""
         self.storage = FaultyStorage()
         free = dict.fromkeys(("listen", "peer_listen", "ops_listen"), "127.0.0.1:0")
         settings = BrokerSettings.load({"data": self.data, **free, **self.settings})
@@ -51,7 +51,7 @@ class FaultyBroker:
         self._calls = await Calls(str(self.running.addresses.data)).__aenter__()
 
     async def stop(self) -> None:
-        """Stop the broker in order, as far as the disk allows it."""
+        """Stop the broker gracefully, as far as its disk allows."""
         if self._calls is not None:
             await self._calls.__aexit__()
         if self.running is not None:
@@ -78,7 +78,7 @@ def _get(url: str) -> tuple[int, str]:
 
 @pytest.fixture
 async def faulty(tmp_path: Path) -> AsyncIterator[FaultyBroker]:
-    """A broker over a failing disk, started."""
+    """Yield a started broker over a failing disk."""
     broker = FaultyBroker(tmp_path / "data")
     await broker.start()
     yield broker
@@ -87,7 +87,7 @@ async def faulty(tmp_path: Path) -> AsyncIterator[FaultyBroker]:
 
 @pytest.fixture(params=["ext4", pytest.param("tmpfs", marks=pytest.mark.scenario)])
 def small_volume(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
-    """A mounted file system of 48 MiB; the test is skipped where mounting is not permitted."""
+    """Yield a mounted file system of 48 MiB; the test is skipped when mounting is not permitted."""
     folder = tmp_path / "volume"
     folder.mkdir()
     if request.param == "ext4":

@@ -1,10 +1,10 @@
-"""Kills a broker under load many times, and judges the answers to its clients against the stored records.
+"""Kills a broker under load many times, and compares the answers to its clients with the stored records.
 
-Several clients produce to a real `fairlead broker start` with acks=all, one partition and one request at a time each.
-SIGKILL is sent at a random moment, mostly while requests are unanswered; the broker is started again on the same data,
-and must be ready in time. Half of the clients are idempotent and repeat an unanswered batch until it is acknowledged:
-it must then be stored once. The others continue with the next: theirs may be stored once or not at all. All answers
-form a history for `history_checker.py`.
+Several clients produce to a real `fairlead broker start` with acks=all, with one partition and one request at a time
+for each client. SIGKILL is sent at a random moment, mostly while requests are unanswered; the broker is started again
+on the same data and must be ready in time. Half of the clients are idempotent and repeat an unanswered batch until it
+is acknowledged; such a batch must be stored once. The other clients continue with the next batch; their unanswered
+batches may be stored once or not at all. All answers form a history for `history_checker.py`.
 
 `python killed_brokers.py --kills 100 --ballast-bytes 1073741824` prints a JSON report and ends with 1 when a record was
 lost, repeated or out of order, or a start took too long.
@@ -56,14 +56,14 @@ class Report:
     repeated_requests_acknowledged: int = 0
     ballast_bytes: int = 0
     empty_start_seconds: float = 0.0
-    """A start without any log: interpreter, imports, listeners."""
+    """Start without any log: interpreter, imports, listeners."""
     start_seconds: list[float] = field(default_factory=list)
     history: dict[str, Any] = field(default_factory=dict)
     anomalies: dict[str, list[str]] = field(default_factory=dict)
     verdict: str = "unknown"
 
     def as_json(self) -> dict[str, Any]:
-        """Return the report with the starts summed up."""
+        """Return the report with a summary of the starts."""
         starts = sorted(self.start_seconds)
         return {
             "kills": self.kills,
@@ -84,7 +84,7 @@ class Report:
 
 
 class Producers:
-    """Clients that produce as long as a broker runs, and remember its answers."""
+    """Clients that produce as long as a broker runs, and record its answers."""
 
     def __init__(self, rng: random.Random, report: Report) -> None:
         self.events: list[dict[str, Any]] = []
@@ -97,11 +97,11 @@ class Producers:
 
     @property
     def in_flight(self) -> int:
-        """Number of requests without an answer now."""
+        """Number of requests without an answer."""
         return self._in_flight
 
     async def run(self, client: Client, url: str) -> None:
-        """Produce to every partition until the broker is gone."""
+        """Produce to every partition until the broker is killed."""
         await asyncio.gather(*(self._produce(client, url, partition) for partition in range(PARTITIONS)))
 
     async def _produce(self, client: Client, url: str, partition: int) -> None:
@@ -148,7 +148,7 @@ class Producers:
     async def _send(
         self, client: Client, path: str, partition: int, request: int, body: bytes, count: int
     ) -> bool:
-        """Send once; return whether this was a repetition that is stored now."""
+        """Send once; return whether the request was a repetition that is stored now."""
         self._in_flight += 1
         try:
             answer = await client.post(path).headers(BATCHES).body_bytes(body).build().send()
@@ -170,7 +170,7 @@ class Producers:
         self.events.append({"op": "send", "type": kind, "process": partition, "id": request, **more})
 
     async def repeat_unanswered(self, client: Client, url: str) -> None:
-        """Send the remaining requests once more, so that every idempotent request has its answer."""
+        """Repeat the unanswered requests, so that every idempotent request has its answer."""
         for partition, (request, body, count) in list(self._unanswered.items()):
             path = f"{url}/v1/topics/{TOPIC}/partitions/{partition}/records?acks=all"
             self._report.repeated_requests_acknowledged += await self._send(
@@ -198,7 +198,7 @@ async def _create(url: str, name: str, partitions: int) -> None:
 
 
 async def _load(url: str, nbytes: int) -> None:
-    """Fill a topic with so many bytes."""
+    """Fill a topic with `nbytes` bytes."""
     values = [bytes([65 + index % 26]) * 1000 for index in range(BALLAST_BATCH_BYTES // 1040)]
     body = encode(record_batch(values, default_timestamp_us=TIME_US)).to_bytes()
     await _create(url, BALLAST, BALLAST_PARTITIONS)
@@ -242,7 +242,7 @@ async def _read_all(url: str) -> list[dict[str, Any]]:
 async def run(
     data: Path, kills: int, seed: int, *, ballast_bytes: int = 0, progress: bool = False
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Kill the broker so often; return the report and the history."""
+    """Kill the broker `kills` times; return the report and the history."""
     rng, report = random.Random(seed), Report(ballast_bytes=ballast_bytes)
     broker, producers = BrokerProcess(data), Producers(rng, report)
     broker.start()

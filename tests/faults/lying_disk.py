@@ -35,24 +35,24 @@ SECTOR_BYTES: Final = 512
 
 
 class PowerCut(BaseException):
-    """A power cut in the middle of an operation. No handler of the log may take this for an error of the disk."""
+    """A power cut in the middle of an operation. No handler of the log may treat it as an error of the disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class Promises:
-    """The promises of the disk; each one is a switch."""
+    """Promises of the disk; each promise is a switch."""
 
     file_sync: bool = True
     """A synced file of batches is durable."""
     folder_sync: bool = True
     """The names in a synced folder are durable."""
     rename_order: bool = True
-    """A file that was synced before it was renamed is durable before its new name is."""
+    """A file that was synced before its rename is durable before its new name."""
 
 
 @dataclass(slots=True)
 class Losses:
-    """The losses by cuts, counted: attempts that took nothing are not losses."""
+    """Counted losses by cuts; attempts without an effect are not losses."""
 
     cuts: int = 0
     files_changed: int = 0
@@ -64,7 +64,7 @@ class Losses:
 
 
 class DiskFile:
-    """The bytes of a file: as reads return them, as they are durable, and the changes between."""
+    """The bytes of a file: as reads return them, as they are durable, and the changes in between."""
 
     __slots__ = ("changes", "content", "durable")
 
@@ -106,11 +106,11 @@ class DiskFile:
         return DiskFile(kept)
 
     def _whole(self, rng: random.Random) -> bytes:
-        """Return one state between the sync and the cut, not mixed with any other."""
+        """Return one state between the sync and the cut, not mixed with another state."""
         return bytes(self._state(rng.choice((0, len(self.changes), rng.randint(0, len(self.changes))))))
 
     def _mix(self, rng: random.Random, losses: Losses) -> bytes:
-        """Return pages of several states, with a size of no single state."""
+        """Return pages of several states, with a size that no single state has."""
         count = len(self.changes)
         moments = (0, count, rng.randint(0, count))
         states = {moment: self._state(moment) for moment in moments}
@@ -132,13 +132,13 @@ class DiskFile:
         return bytes(mixed)
 
     def _size(self, rng: random.Random, at: int) -> int:
-        """Return a size between two states: that of the metadata that was stored."""
+        """Return a size between two states, which the stored metadata has."""
         size = len(self._state(at))
         before = len(self._state(at - 1)) if at else size
         return rng.randint(before, size) if before < size and rng.random() < 0.3 else size
 
     def _oldest(self, at: int, stop: int) -> int:
-        """Return the state before which these bytes belonged to blocks that a truncation has freed since."""
+        """Return the state before which these bytes belonged to blocks that a later truncation freed."""
         for number in range(at, 0, -1):
             size, data = self.changes[number - 1]
             if data is None and size < stop:
@@ -163,7 +163,7 @@ def _apply(content: bytearray, position: int, data: bytes | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class NameChange:
-    """A name that points to another thing, or to nothing, from now on."""
+    """A name that points to another file or folder, or to nothing, from now on."""
 
     name: str
     node: DiskFile | DiskFolder | None
@@ -171,7 +171,7 @@ class NameChange:
 
 
 class DiskFolder:
-    """The names in a folder: as listings show them, as they are durable, and the changes between."""
+    """The names in a folder: as listings show them, as they are durable, and the changes in between."""
 
     __slots__ = ("changes", "durable", "names")
 
@@ -181,7 +181,7 @@ class DiskFolder:
         self.changes: list[NameChange] = []
 
     def change(self, *changes: NameChange) -> None:
-        """Change names, not durably. Of a rename the new name is applied first."""
+        """Change names, not durably. The new name of a rename is applied first."""
         for change in changes:
             self.changes.append(change)
             _point(self.names, change)
@@ -192,7 +192,7 @@ class DiskFolder:
         self.changes.clear()
 
     def after_cut(self, rng: random.Random, losses: Losses, seen: dict[int, DiskFile]) -> DiskFolder:
-        """Return the folder and all below as the next start finds them."""
+        """Return the folder and everything below as the next start finds them."""
         names = dict(self.durable)
         for number in sorted(self._kept(rng)):
             _point(names, self.changes[number])
@@ -209,7 +209,7 @@ class DiskFolder:
         return found
 
     def _kept(self, rng: random.Random) -> set[int]:
-        """Choose the changes that were stored: all up to a point, as with a journal, or up to a point for each name."""
+        """Choose the stored changes: all up to a point, as with a journal, or up to a point for each name."""
         if rng.random() < 0.4:
             kept = set(range(rng.randint(0, len(self.changes))))
         else:
@@ -217,7 +217,7 @@ class DiskFolder:
             for name in dict.fromkeys(change.name for change in self.changes):
                 numbers = [number for number, change in enumerate(self.changes) if change.name == name]
                 kept.update(numbers[: rng.randint(0, len(numbers))])
-        # A renamed thing has at least one of its names: when the old one is gone, the new one exists.
+        # A renamed file or folder has at least one of its names: when the old name is missing, the new name exists.
         for number, change in enumerate(self.changes):
             if change.renamed_from is None or change.node is None:
                 continue
@@ -255,12 +255,12 @@ class LyingDisk:
     operations: int = 0
     """Changes and syncs so far."""
     cut_at: int | None = None
-    """Number of the operation in which the power is cut; None = never."""
+    """Number of the operation in which the power is cut; None for never."""
 
     # ------------------------------------------------------------------------------------------ the power
 
     def cut(self, rng: random.Random) -> LyingDisk:
-        """Return the disk as it is found when the power is back."""
+        """Return the disk as the next start finds it after the cut."""
         self.losses.cuts += 1
         root = self.root.after_cut(rng, self.losses, {})
         return LyingDisk(self.promises, self.losses, root)
@@ -270,7 +270,7 @@ class LyingDisk:
         return LyingDisk(self.promises, self.losses, self.root)
 
     def begin(self) -> bool:
-        """Count an operation; return whether the power is cut in it. Raises `PowerCut` once it is gone."""
+        """Count an operation; return whether the power is cut in it. Raise `PowerCut` after the cut."""
         self.operations += 1
         if self.cut_at is None or self.operations < self.cut_at:
             return False
@@ -281,7 +281,7 @@ class LyingDisk:
     # ------------------------------------------------------------------------------------------ Storage
 
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> LyingFile:
-        """Open a file; `create` makes it if it is missing."""
+        """Open a file; `create` creates a missing file."""
         folder = self._folder(path.parent)
         node = folder.names.get(path.name)
         if node is None:
@@ -294,14 +294,14 @@ class LyingDisk:
         return LyingFile(self, node, path)
 
     def exists(self, path: Path) -> bool:
-        """Return whether a name is taken."""
+        """Return whether a name exists."""
         node: DiskFile | DiskFolder | None = self.root
         for part in path.parts[1:]:
             node = node.names.get(part) if isinstance(node, DiskFolder) else None
         return node is not None
 
     def file_size(self, path: Path) -> int:
-        """Return the bytes of a file by its name."""
+        """Return the size of a file in bytes, by its name."""
         return self.open(path).size()
 
     def list_files(self, folder: Path) -> list[str]:
@@ -313,13 +313,13 @@ class LyingDisk:
         return [name for name, node in self._folder(folder).names.items() if isinstance(node, DiskFolder)]
 
     def make_folder(self, path: Path) -> None:
-        """Make a folder unless it is there."""
+        """Create a folder unless it exists."""
         folder = self._folder(path.parent)
         if path.name not in folder.names:
             self._change(folder, NameChange(path.name, DiskFolder()))
 
     def rename(self, source: Path, target: Path) -> None:
-        """Give a file or folder another name in its folder."""
+        """Rename a file or folder within its folder."""
         assert source.parent == target.parent, "the log renames within a folder"
         folder = self._folder(source.parent)
         node = folder.names.get(source.name)
@@ -330,19 +330,19 @@ class LyingDisk:
         )
 
     def unlink(self, path: Path) -> None:
-        """Remove a file unless it is gone."""
+        """Delete a file if it exists."""
         folder = self._folder(path.parent)
         if path.name in folder.names:
             self._change(folder, NameChange(path.name, None))
 
     def remove_folder(self, path: Path) -> None:
-        """Remove an empty folder."""
+        """Delete an empty folder."""
         if self._folder(path).names:
             raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(path))
         self._change(self._folder(path.parent), NameChange(path.name, None))
 
     def sync_folder(self, path: Path) -> None:
-        """Make the names in a folder durable, if the disk keeps that promise."""
+        """Make the names in a folder durable, if the disk keeps this promise."""
         goes = self.begin()
         if self.promises.folder_sync and not goes:
             self._folder(path).sync()
@@ -355,7 +355,7 @@ class LyingDisk:
         return LyingVolume(self)
 
     def lock(self, path: Path, holder: bytes) -> LyingFile | None:
-        """Lock a file; there is no other process."""
+        """Lock a file; no other process exists."""
         file = self.open(path, create=True)
         file.truncate(0)
         file.write([holder], 0)
@@ -364,7 +364,7 @@ class LyingDisk:
     # ------------------------------------------------------------------------------------------ internals
 
     def sync_file(self, file: DiskFile, name: str) -> None:
-        """Make a file durable, if the disk keeps that promise."""
+        """Make a file durable, if the disk keeps this promise."""
         if not self.promises.file_sync and name.endswith(".log"):
             return
         if not self.promises.rename_order and name.endswith(".tmp"):
@@ -372,7 +372,7 @@ class LyingDisk:
         file.sync()
 
     def sync_all(self) -> None:
-        """Make everything durable, as far as the promises go."""
+        """Make everything durable, as far as the promises allow."""
         pending = [self.root]
         while pending:
             folder = pending.pop()
@@ -410,35 +410,35 @@ class LyingFile:
         self._path = path
 
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
-        """Write all buffers one after another."""
+        """Write all buffers in order."""
         goes = self._disk.begin()
         self._file.write(position, b"".join(buffers))
         if goes:
             raise PowerCut
 
     def read_into(self, buffer: memoryview, position: int) -> int:
-        """Fill the buffer unless the file ends."""
+        """Fill the buffer up to the end of the file."""
         data = self._file.content[position : position + len(buffer)]
         buffer[: len(data)] = data
         return len(data)
 
     def read_into_cached(self, buffer: memoryview, position: int) -> int:
-        """Read; everything is in memory."""
+        """Read; all data is in memory."""
         return self.read_into(buffer, position)
 
     def size(self) -> int:
-        """Return the bytes of the file."""
+        """Return the size of the file in bytes."""
         return len(self._file.content)
 
     def truncate(self, size: int) -> None:
-        """Make the file this long."""
+        """Set the size of the file."""
         goes = self._disk.begin()
         self._file.truncate(size)
         if goes:
             raise PowerCut
 
     def sync(self) -> None:
-        """Make bytes and size durable, if the disk keeps that promise."""
+        """Make bytes and size durable, if the disk keeps this promise."""
         goes = self._disk.begin()
         if goes:
             raise PowerCut
@@ -446,7 +446,7 @@ class LyingFile:
 
 
 class LyingVolume:
-    """The whole disk, to be synced at once."""
+    """The whole disk, which can be synced at once."""
 
     __slots__ = ("_disk",)
 
@@ -454,7 +454,7 @@ class LyingVolume:
         self._disk = disk
 
     def sync(self) -> None:
-        """Make everything durable, as far as the promises go."""
+        """Make everything durable, as far as the promises allow."""
         if self._disk.begin():
             raise PowerCut
         self._disk.sync_all()

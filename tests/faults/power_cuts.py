@@ -1,9 +1,9 @@
 """Cuts the power under the log many times, and compares the remaining log with the acknowledged batches.
 
-One run is one seed: a machine with a `LyingDisk` does what a broker does with its log (append, roll, sync one partition
-or the volume, begin epochs, write checkpoints, truncate, move the log start, create and delete topics, stop and start)
-until the power is cut in the middle of some operation, often during recovery itself. Then the log is opened on the data
-that the disk kept, and must hold every batch that was acknowledged, once, in order and byte for byte.
+One run is one seed: a machine with a `LyingDisk` performs the log operations of a broker (append, roll, sync one
+partition or the volume, begin epochs, write checkpoints, truncate, move the log start, create and delete topics, stop
+and start) until the power is cut in the middle of an operation, often during recovery itself. Afterwards the log is
+opened on the data that the disk kept, and must have every acknowledged batch once, in order and byte for byte.
 
 `python power_cuts.py --cycles 2000 --seed 1` prints a JSON report and ends with 1 when a batch was lost. With
 `--without file_sync`, `folder_sync` or `rename_order` the disk breaks that promise, and the run must fail.
@@ -34,11 +34,12 @@ from lying_disk import Losses, LyingDisk, PowerCut, Promises
 
 ROOT: Final = Path("/data")
 CUTS_PER_DISK: Final = 12
-"""After so many cuts the run continues with an empty disk: logs stay short, and their beginnings are cut as well."""
+"""Number of cuts after which the run continues with an empty disk: logs stay short, and their beginnings are cut too.
+"""
 OPERATIONS_MAX: Final = 250
 TOPICS_MAX: Final = 4
 KILL_SHARE: Final = 0.25
-"""Share of ends that end the process alone, after which all written bytes stay, durable or not."""
+"""Share of ends that end only the process, after which all written bytes stay, durable or not."""
 
 
 class Lost(AssertionError):
@@ -46,7 +47,7 @@ class Lost(AssertionError):
 
 
 def contents() -> list[bytes]:
-    """Return unstamped batches of many sizes, from one small record to some pages."""
+    """Return unstamped batches of many sizes, from one small record to several pages."""
     made = []
     for number in range(24):
         records, value_bytes = 1 + number % 5, (10, 90, 700, 3000)[number % 4]
@@ -72,25 +73,25 @@ class Witness:
     topic_id: TopicId
     config: TopicConfig
     batches: list[Stored] = field(default_factory=list)
-    """Batches appended and not known to be gone, in order; the last ones perhaps only in part."""
+    """Appended batches that may exist, in order; the last batches may be incomplete."""
     acknowledged: int = 0
-    """Every batch below this offset was synced before it was acknowledged."""
+    """Offset below which every batch was synced before its acknowledgement."""
     log_start: int = 0
     """Lower bound of the log start."""
     log_start_asked: int = 0
     """Upper bound of the log start."""
     log_start_highest: int = 0
-    """The highest requested start: epochs that ended before it may be forgotten."""
+    """Highest requested log start; epochs that ended before it may be forgotten."""
     epochs: list[tuple[int, int]] = field(default_factory=list)
-    """(epoch, start offset) of epochs that began."""
+    """(epoch, start offset) of started epochs."""
     epochs_asked: list[tuple[int, int]] = field(default_factory=list)
-    """Later epochs whose beginning was interrupted, so they may be stored or not."""
+    """Later epochs whose start was interrupted, so that they may be stored or not."""
     cut_asked: int | None = None
-    """The offset of a truncation that may have happened."""
+    """Offset of a truncation that may have happened."""
     log: PartitionLog | None = None
 
     def check(self, log: PartitionLog) -> int:
-        """Compare an opened log with all of it, and adopt the batches that it kept. Return the batches not kept."""
+        """Compare an opened log with the witness, and adopt the kept batches. Return the batches that were not kept."""
         start, end = log.log_start_offset, log.end_offset
         self._expect(
             self.log_start <= start <= self.log_start_asked,
@@ -124,7 +125,7 @@ class Witness:
     def _check_epochs(self, log: PartitionLog) -> None:
         found = [(entry.epoch, entry.start_offset) for entry in log.leader_epochs]
         told = [*self.epochs, *self.epochs_asked]
-        # An epoch without batches may be forgotten where the log was cut in front of it.
+        # An epoch without batches may be forgotten when the log was truncated before it.
         ends = [*(start for _, start in told[1:]), log.end_offset]
         forgettable = {entry for entry, end in zip(told, ends, strict=False) if end < self.log_start_highest}
         needed = [each for each in self.epochs if each[1] <= log.end_offset and each not in forgettable]
@@ -172,7 +173,7 @@ class Witness:
 
 
 class Machine:
-    """A broker's log on a disk that lies, through any number of starts."""
+    """A broker's log on a lying disk, through any number of starts."""
 
     def __init__(self, rng: random.Random, disk: LyingDisk, counts: Counter[str]) -> None:
         self._rng = rng
@@ -207,7 +208,7 @@ class Machine:
             self._disk = self._disk.cut(self._rng)
 
     def start(self) -> None:
-        """Open the directory and every partition, and check what they hold."""
+        """Open the directory and every partition, and check their contents."""
         self._epoch += 1
         stopped_in_order, self._stopped_in_order = self._stopped_in_order, False
         directory = LogDirectory.open(
@@ -248,7 +249,7 @@ class Machine:
     # ------------------------------------------------------------------------------------------ work
 
     def work(self) -> None:
-        """Do one operation of a broker."""
+        """Perform one operation of a broker."""
         if not self._topics:
             self._create()
         topic = self._rng.choice(self._topics)
@@ -312,7 +313,7 @@ class Machine:
         self._counts["records acknowledged"] += max(0, topic.acknowledged - before)
 
     def _sync_volume(self, topic: Witness) -> None:
-        """Sync everything at once, as with many dirty partitions, and append in between."""
+        """Sync everything at once, as with many dirty partitions, and append at the same time."""
         points = {id(each): self._log(each).sync_point() for each in self._topics}
         self._append(topic)
         assert self._directory is not None
@@ -337,7 +338,7 @@ class Machine:
         epoch = max(self._epoch, *(each + 1 for each in known), 0)
         topic.epochs_asked.append((epoch, self._log(topic).end_offset))
         self._log(topic).begin_epoch(LeaderEpoch(epoch))
-        # One sync makes the whole list durable.
+        # One sync makes the whole list of epochs durable.
         topic.epochs += topic.epochs_asked
         topic.epochs_asked.clear()
 
@@ -351,7 +352,7 @@ class Machine:
         topic.cut_asked = min(
             (batch.base_offset for batch in topic.batches if batch.next_offset > asked), default=asked
         )
-        # A log start inside a dropped batch goes back to where the batch began.
+        # A log start inside a dropped batch moves back to the first offset of the batch.
         topic.log_start = min(topic.log_start, topic.cut_asked)
         end = log.truncate_to(Offset(asked))
         topic.log_start = topic.log_start_asked = log.log_start_offset
@@ -383,7 +384,7 @@ class Machine:
             segment_ms=self._rng.choice((5, 1000)),
             durability=Durability.SYNCED,
         )
-        # The topic exists from this moment: its record was written before any broker made a folder.
+        # The topic exists from this moment, because its record is written before any broker creates its folder.
         topic = Witness(TopicId(f"3f1d6c1e-0b6a-4d3c-9b3e-{self._made:012d}"), config)
         self._topics.append(topic)
         self._open(topic)
@@ -418,7 +419,7 @@ class Machine:
 def run(
     cycles: int, seed: int, promises: Promises | None = None, progress: bool = False
 ) -> dict[str, object]:
-    """Run through so many power cuts; the report counts what took effect and names the first broken promise."""
+    """Run `cycles` power cuts; report the counts of effective cuts and the first broken promise."""
     rng, counts, losses = random.Random(seed), Counter[str](), Losses()
     machine, lost = None, None
     while counts["cuts"] < cycles and lost is None:

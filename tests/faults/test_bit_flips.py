@@ -1,4 +1,4 @@
-"""A short run of `bit_flips.py`, and one over a log that does not report its damage, which must fail."""
+"""A short run of `bit_flips.py`, and a run over a log that does not report its damage, which must fail."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TRIALS = 100
 
 @pytest.mark.slow
 def test_all_damage_is_reported_and_no_wrong_record_is_served() -> None:
-    """After any change in the files of a log, reads return stored records or none, and the damage is reported."""
+    """A log with any change in its files returns stored records or none, and reports the damage."""
     report = run(TRIALS, seed=random.SystemRandom().randrange(1 << 32))
 
     assert report["wrong"] is None, report
@@ -23,7 +23,7 @@ def test_all_damage_is_reported_and_no_wrong_record_is_served() -> None:
 
 
 def test_unreported_damage_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same run without the reports of the scrub fails: the program would notice a log that hides its damage."""
+    """A log whose scrub does not report damage fails the same run, so that the program notices hidden damage."""
     monkeypatch.setattr(SegmentScrub, "finish", lambda scrub: ())
 
     assert run(TRIALS, seed=1)["wrong"] is not None

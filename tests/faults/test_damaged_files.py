@@ -1,4 +1,4 @@
-"""Files that changed by themselves under a real broker: found, reported, never served, and accepted at last."""
+"""Files that change by themselves under a real broker: damage is found, reported, never served, and accepted."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def value_of(offset: int) -> bytes:
 
 
 async def store(faulty: FaultyBroker) -> list[Path]:
-    """Store one record a batch over several segments, and stop in order; return the segment files."""
+    """Store one record a batch over several segments, and stop gracefully; return the segment files."""
     await faulty.calls.create("t", segment_bytes=SEGMENT_BYTES, index_interval_bytes=4096)
     for offset in range(RECORDS):
         data = encode(record_batch([value_of(offset)], default_timestamp_us=TIME_US)).to_bytes()
@@ -58,7 +58,7 @@ def harm_header(path: Path, number: int) -> int:
 
 
 async def served(calls: Calls) -> tuple[dict[int, bytes], list[tuple[int, int]]]:
-    """Read as a careful reader does; return records by offset, and the damaged ranges.
+    """Read like a careful reader; return records by offset, and the damaged ranges.
 
     The reader checks each batch, so that damage that the broker has not noticed yet is found too.
     """
@@ -89,7 +89,7 @@ async def served(calls: Calls) -> tuple[dict[int, bytes], list[tuple[int, int]]]
 
 
 def checked(data: bytes) -> list[Record] | None:
-    """Return the records of a batch, None if its checksum is wrong."""
+    """Return the records of a batch, or None for a wrong checksum."""
     try:
         return decode_records(data)
     except ProblemError as problem:
@@ -101,7 +101,7 @@ def checked(data: bytes) -> list[Record] | None:
 @pytest.mark.slow
 @pytest.mark.parametrize("segment", [0, 1, -1])
 async def test_a_flipped_bit_is_refused_scrubbed_and_accepted(faulty: FaultyBroker, segment: int) -> None:
-    """No reader believes a changed record; the scrub finds it, the rest is served, and the loss can be accepted."""
+    """A record with a flipped bit is refused by readers, found by the scrub, and can be accepted as lost."""
     files = await store(faulty)
     harmed = harm_content(files[segment], 1)
     await faulty.start()
@@ -123,7 +123,7 @@ async def test_a_flipped_bit_is_refused_scrubbed_and_accepted(faulty: FaultyBrok
 async def accept_and_read_on(
     faulty: FaultyBroker, records: dict[int, bytes], first: int, following: int
 ) -> None:
-    """Request the loss of another range, then accept a damaged one, and find it skipped, also after a restart."""
+    """Request the loss of a wrong range, accept the damaged range, and check that reads skip it over a restart."""
     wrong = await faulty.calls.post(ACCEPT, {"first_offset": first, "next_good_offset": following + 1})
     assert (wrong.status, wrong.code) == (409, "conflict")
     for _ in range(2):
@@ -138,7 +138,7 @@ async def accept_and_read_on(
 
 
 async def test_damage_is_accepted_by_the_sdk_and_the_command_line(faulty: FaultyBroker) -> None:
-    """SDK and command line accept exactly the damaged range; another range is a conflict, and exits as a refusal."""
+    """Damage is accepted by the SDK and the command line for exactly its range; another range is a conflict."""
     files = await store(faulty)
     first, second = harm_content(files[0], 1), harm_content(files[1], 1)
     await faulty.start()
@@ -171,7 +171,7 @@ async def accept_by_command(url: str, first: int, following: int) -> tuple[int |
 @pytest.mark.slow
 @pytest.mark.parametrize("segment", [0, 1, -1])
 async def test_a_header_that_changed_hides_only_its_own_batch(faulty: FaultyBroker, segment: int) -> None:
-    """Readers refuse a batch whose length changed; after their report the broker finds the same damage."""
+    """A batch whose length changed is refused by readers, and the broker finds the same damage after their report."""
     files = await store(faulty)
     harmed = harm_header(files[segment], 1)
     await faulty.start()
@@ -188,7 +188,7 @@ async def test_a_header_that_changed_hides_only_its_own_batch(faulty: FaultyBrok
 async def test_a_file_that_lost_its_end_is_damage_up_to_the_next_segment(
     faulty: FaultyBroker, segment: int, kept: int
 ) -> None:
-    """A file cut below the recovery point loses records and no offsets: those are damaged, and never used again."""
+    """A segment that is truncated below the recovery point has damaged offsets, which are never assigned again."""
     files = await store(faulty)
     path = files[segment]
     bases = [*(int(each.stem) for each in files), RECORDS]
@@ -214,7 +214,7 @@ async def test_a_file_that_lost_its_end_is_damage_up_to_the_next_segment(
 @pytest.mark.slow
 @pytest.mark.parametrize("harm", ["missing", "empty", "garbage", "foreign", "shifted"])
 async def test_indexes_are_rebuilt(faulty: FaultyBroker, harm: str) -> None:
-    """After any damage to index files every record and every time is found, and the files exist again."""
+    """Index files are rebuilt after any damage, and every record and time is found."""
     files = await store(faulty)
     names = [path for path in files[0].parent.iterdir() if path.suffix in {".index", ".timeindex"}]
     whole = {path: path.read_bytes() for path in names}

@@ -1,4 +1,4 @@
-"""A real broker on a disk that fails: the answers to its clients, the calls that still work, and its recovery."""
+"""A real broker on a failing disk: answers to its clients, requests that still work, and its recovery."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def batch(*values: bytes) -> bytes:
 
 
 async def store_three(faulty: FaultyBroker) -> None:
-    """Make a topic with three acknowledged batches."""
+    """Create a topic with three acknowledged batches."""
     await faulty.calls.create("t")
     for value in VALUES:
         assert (await faulty.calls.send("t", batch(value))).status == 200
@@ -34,7 +34,7 @@ async def store_three(faulty: FaultyBroker) -> None:
 async def test_the_first_failed_sync_or_write_ends_all_writes_until_a_restart(
     faulty: FaultyBroker, fault: str
 ) -> None:
-    """After a failed sync or write, writes are refused until a restart; reads succeed, and the broker is not ready."""
+    """A broker whose sync or write failed refuses writes until a restart, serves reads, and is not ready."""
     await store_three(faulty)
     assert await faulty.ops("/readyz") == 200
     if fault == "sync":
@@ -63,7 +63,7 @@ async def test_the_first_failed_sync_or_write_ends_all_writes_until_a_restart(
 
 
 async def test_one_topics_failed_sync_ends_the_whole_directory(faulty: FaultyBroker) -> None:
-    """After a failed sync the state of the disk is unknown, so no partition of the directory takes another write."""
+    """A failed sync of one topic stops writes to the whole directory, because the state of the disk is unknown."""
     await store_three(faulty)
     await faulty.calls.create("other")
     faulty.storage.sync_error = errno.EIO
@@ -76,7 +76,7 @@ async def test_one_topics_failed_sync_ends_the_whole_directory(faulty: FaultyBro
 
 
 async def test_a_failed_read_is_answered_and_does_not_end_writes(faulty: FaultyBroker) -> None:
-    """A read of a bad sector is answered with the failure; other requests are served, and the next read tries again."""
+    """A fetch that reads a bad sector is answered with the failure, and the next fetch reads again."""
     await store_three(faulty)
     faulty.storage.read_error = errno.EIO
     answer = await faulty.calls.call("GET", "/v1/topics/t/partitions/0/records?offset=1")
@@ -91,7 +91,7 @@ async def test_a_failed_read_is_answered_and_does_not_end_writes(faulty: FaultyB
 
 
 async def test_an_idempotent_batch_in_doubt_is_there_once_after_a_restart(faulty: FaultyBroker) -> None:
-    """A batch whose sync failed may be stored; the same batch sent again after the restart is stored once."""
+    """An idempotent batch whose sync failed is stored once after a restart and a repetition."""
     await store_three(faulty)
     doubtful = sequenced(0, [b"doubtful"])
     faulty.storage.sync_error = errno.EIO
@@ -107,7 +107,7 @@ async def test_an_idempotent_batch_in_doubt_is_there_once_after_a_restart(faulty
 async def test_a_full_disk_refuses_writes_serves_reads_and_recovers_by_itself(
     small_volume: Path, tmp_path: Path
 ) -> None:
-    """Writes to a full file system are answered with 507; when space is freed they succeed, without a restart."""
+    """A full disk refuses writes with 507, serves reads, and accepts writes without a restart when space is freed."""
     # Bytecode would fill half of the volume.
     elsewhere = {"PYTHONPYCACHEPREFIX": str(tmp_path / "bytecode")}
     broker = BrokerProcess(small_volume / "data", errors=tmp_path / "errors", environment=elsewhere)
@@ -151,7 +151,7 @@ async def fill(calls: Calls) -> list[bytes]:
 
 
 def eat(path: Path) -> None:
-    """Write a file until its file system has no room left."""
+    """Write a file until its file system is full."""
     with path.open("ab", buffering=0) as file:
         for nbytes in (1 << 20, 4096, 1):
             with pytest.raises(OSError, match="No space left"):
@@ -166,7 +166,7 @@ def write_for_ever(file: IO[bytes], nbytes: int) -> None:
 
 @pytest.mark.slow
 def test_a_directory_of_another_broker_or_cluster_is_refused(tmp_path: Path) -> None:
-    """A broker on the directory of another broker or cluster does not start, and names the remedy."""
+    """A broker on the directory of another broker or cluster does not start, and its message names the remedy."""
     broker = BrokerProcess(tmp_path / "data")
     broker.start()
     broker.stop()
@@ -183,7 +183,7 @@ def test_a_directory_of_another_broker_or_cluster_is_refused(tmp_path: Path) -> 
 
 @pytest.mark.slow
 async def test_after_an_unclean_stop_every_acknowledged_record_is_stored(tmp_path: Path) -> None:
-    """A killed broker starts again by itself, with every record that it had acknowledged."""
+    """A killed broker starts again by itself with every acknowledged record."""
     broker = BrokerProcess(tmp_path / "data")
     await asyncio.to_thread(broker.start)
     async with Calls(broker.url) as calls:

@@ -1,4 +1,4 @@
-"""A few kills of `killed_brokers.py`; `make prove` does a hundred over a log of a GiB and more."""
+"""A few kills of `killed_brokers.py`; `make prove` runs a hundred over a log of more than a GiB."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def test_nothing_acknowledged_is_lost_repeated_or_reordered_by_kills(tmp_p
     # The bound holds on a machine without other load; `make prove` checks it there.
     starts = report["start_seconds"]
     assert starts["median"] <= max(START_SECONDS_MAX, 2 * starts["without_a_log"])
-    # A history in which the log lost its last record is found invalid.
+    # A history whose log lost its last record is invalid.
     answers = {event["id"]: event for event in history if event.get("type") == "ok" and event["op"] == "send"}
     last = max(answers)
     told = [answers[last]["offset"], f"{answers[last]['process']}:{last}.0"]
@@ -34,7 +34,7 @@ async def test_nothing_acknowledged_is_lost_repeated_or_reordered_by_kills(tmp_p
 
 
 def without(event: dict[str, Any], record: list[object]) -> dict[str, Any]:
-    """Return an event from which a record is missing."""
+    """Return an event without a record."""
     return (
         {**event, "records": [each for each in event["records"] if each != record]}
         if "records" in event

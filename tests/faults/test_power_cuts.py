@@ -12,12 +12,12 @@ from power_cuts import run
 
 CYCLES = 600
 SEEDS = (1, 2, 3)
-"""Over a disk that breaks a promise, each of these must find the loss within as many cycles."""
+"""Seeds that must each find a loss within the same number of cycles, over a disk that breaks a promise."""
 
 
 @pytest.mark.slow
 def test_no_acknowledged_batch_is_lost_by_power_cuts() -> None:
-    """After any loss of unsynced data every acknowledged batch is stored once, in order and byte for byte."""
+    """Acknowledged batches are stored once, in order and byte for byte after any loss of unsynced data."""
     report = run(CYCLES, seed=random.SystemRandom().randrange(1 << 32))
 
     assert report["lost"] is None, report
@@ -29,7 +29,7 @@ def test_no_acknowledged_batch_is_lost_by_power_cuts() -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("switch", ["file_sync", "folder_sync", "rename_order"])
 def test_a_disk_that_breaks_a_promise_is_noticed(switch: str, seed: int) -> None:
-    """Without fsync of segments, fsync of folders, or fsync before a rename, the same run loses a batch."""
+    """A batch is lost in the same run without fsync of segments, fsync of folders or fsync before a rename."""
     report = run(CYCLES, seed, Promises(**{switch: False}))
 
     assert report["lost"] is not None
@@ -39,17 +39,17 @@ def test_a_disk_that_breaks_a_promise_is_noticed(switch: str, seed: int) -> None
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1552551361])
 def test_seeds_that_found_a_fault(seed: int) -> None:
-    """A truncation that a kill interrupted stays done after a later cut, once a start had shown the shorter log."""
+    """A truncation that a kill interrupted stays done after a later cut, once a start has shown the shorter log."""
     assert run(1700, seed)["lost"] is None
 
 
 def test_two_runs_of_one_seed_are_the_same() -> None:
-    """A seed gives the same run every time."""
+    """Two runs of one seed are the same."""
     assert run(30, seed=5) == run(30, seed=5)
 
 
 def test_synced_data_survives_every_cut() -> None:
-    """The disk itself never loses a synced byte or name, and loses some of all other data."""
+    """The disk itself never loses a synced byte or name, and loses some unsynced data."""
     path = Path("/folder/file")
     found: set[bytes | None] = set()
     for seed in range(300):

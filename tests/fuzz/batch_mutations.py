@@ -1,9 +1,9 @@
-"""Mutates record batches and checks the leader's validation: each is refused by a problem, or sound.
+"""Mutates record batches and checks the leader's validation: each mutant is refused by a problem, or valid.
 
 `python batch_mutations.py --mutants 20000 --seed 1` prints a JSON report and ends with 1 when a mutant broke the
-promise. Most mutants have lengths and checksums computed again, so that they pass those checks. With
-`--without-validation` Arrow's full validation is left out, to prove that the run would notice; that may crash the
-interpreter, which is why tests start this file in a process of its own.
+promise. Most mutants have recomputed lengths and checksums, so that they pass those checks. With `--without-validation`
+Arrow's full validation is skipped, to prove that the run would notice; this may crash the interpreter, so that tests
+start this file in a separate process.
 """
 
 from __future__ import annotations
@@ -63,27 +63,27 @@ CHECKS = {
     "timestamps": {"validate_produced"},
     "window": {"_check_window"},
 }
-"""The checks in the order of the protocol, each with the functions that make it."""
+"""The checks in the order of the protocol, each with the functions that implement it."""
 
 
 @dataclass
 class Mutant:
-    """A batch in parts; the parts are changed, and joined with correct or wrong lengths."""
+    """A batch in parts, which are changed and joined with correct or wrong lengths."""
 
     header: bytearray
     message: bytearray
     codec: Codec = Codec.NONE
     extension: bytes = b""
     body: bytearray | None = None
-    """The compressed body, where it is changed itself."""
+    """The compressed body, when the body itself is changed."""
 
     @classmethod
     def of(cls, batch: bytes) -> Mutant:
-        """Take an uncompressed batch apart."""
+        """Split an uncompressed batch."""
         return cls(bytearray(batch[:HEADER_BYTES]), bytearray(batch[HEADER_BYTES:]))
 
     def compressed(self) -> bytes:
-        """Return the message as the codec makes it."""
+        """Return the message compressed by the codec."""
         return (
             bytes(pa.compress(bytes(self.message), self.codec.name.lower(), asbytes=True))
             if self.codec
@@ -91,7 +91,7 @@ class Mutant:
         )
 
     def to_bytes(self, numbers: dict[int, int]) -> bytearray:
-        """Join the parts with correct lengths, then set the wrong header fields; without a checksum."""
+        """Join the parts with correct lengths, and set the wrong header fields; leave out the checksum."""
         body = self.compressed() if self.body is None else self.body
         padding = -len(body) % 8
         whole = bytearray(self.header + self.extension + body + bytes(padding))
@@ -106,14 +106,14 @@ class Mutant:
 
 
 class Mutations:
-    """Makes mutants from a few good batches, all from one seed."""
+    """Makes mutants of a few good batches from one seed."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.originals = [encode(columns).to_bytes() for columns in originals()]
 
     def next(self) -> tuple[bytes, bool]:
-        """Return a mutant, and whether its checksum was computed again."""
+        """Return a mutant, and whether its checksum was recomputed."""
         mutant = Mutant.of(self.random.choice(self.originals))
         numbers: dict[int, int] = {}
         for _ in range(self.random.choice((1, 1, 1, 2, 3))):
@@ -135,7 +135,7 @@ class Mutations:
         return bytes(whole), True
 
     def number(self, near: int) -> int:
-        """Return a number that code tends to get wrong, or one beside the present number."""
+        """Return a number that code often gets wrong, or a neighbour of the present number."""
         pick = self.random.random()
         if pick < 0.4:
             return self.random.choice(NUMBERS)
@@ -144,7 +144,7 @@ class Mutations:
         return near + self.random.choice((-8, -4, -1, 1, 4, 8))
 
     def put(self, data: bytearray, start: int, stop: int) -> None:
-        """Overwrite a number at an aligned place, or flip a bit."""
+        """Overwrite a number at an aligned position, or flip a bit."""
         kind = self.random.choice("biqx")
         if kind == "x":
             data[self.random.randrange(start, stop)] ^= 1 << self.random.randrange(8)
@@ -165,20 +165,20 @@ class Mutations:
             self.put(mutant.message, 480, len(mutant.message))
 
     def change_body(self, mutant: Mutant) -> None:
-        """Compress, and now and then change the compressor's output."""
+        """Compress the body, and sometimes change the compressor's output."""
         mutant.codec = self.random.choice((Codec.LZ4, Codec.ZSTD))
         if self.random.random() < 0.5:
             mutant.body = bytearray(mutant.compressed())
             self.put(mutant.body, 0, len(mutant.body))
 
     def extend(self, mutant: Mutant) -> None:
-        """Insert an extension of some entries, or of noise."""
+        """Insert an extension of some entries or of random bytes."""
         kind, size = self.random.choice((1, 2, 3, 9, 0x7FFF, 0x8000)), self.random.randrange(12)
         entry = struct.pack("<HH", kind, self.random.choice((size, size, size + 9))) + bytes([size]) * size
         mutant.extension = entry + bytes(-len(entry) % 8)
 
     def resize(self, mutant: Mutant) -> None:
-        """Cut the message, or add bytes after it."""
+        """Truncate the message, or append bytes."""
         if self.random.random() < 0.5:
             del mutant.message[self.random.randrange(len(mutant.message)) :]
         else:
@@ -188,7 +188,7 @@ class Mutations:
 
 
 def originals() -> list[pa.RecordBatch]:
-    """Return batches of columns that have everything a batch can have, in several sizes."""
+    """Return batches of columns with all features of a batch, in several sizes."""
     rows = range(40)
     full = record_batch(
         [None if row % 5 == 1 else b"value-%d" % row for row in rows],
@@ -205,7 +205,7 @@ def originals() -> list[pa.RecordBatch]:
 
 
 def check_of(problem: ProblemError) -> str:
-    """Return the check that refused a mutant, by the functions that its traceback went through."""
+    """Return the check that refused a mutant, by the functions in its traceback."""
     functions = {frame.name for frame in traceback.extract_tb(problem.__traceback__)}
     if "before compression" in problem.detail:
         return "declared size"
@@ -214,7 +214,7 @@ def check_of(problem: ProblemError) -> str:
 
 
 def check_promise(mutant: bytes) -> None:
-    """Check the promise for an accepted mutant: sound columns, and records that survive another round trip."""
+    """Check an accepted mutant: its columns are valid, and its records survive another round trip."""
     header = read_header(mutant)
     stored = make_stamp(header, 1000, 1, NOW_US) + mutant[36:]
     columns = decode(stored, validate=False)
@@ -232,7 +232,7 @@ def _without_offset(record: Record) -> tuple[object, ...]:
 
 
 def run(mutants: int, seed: int) -> dict[str, object]:
-    """Judge so many mutants; the report counts the outcomes, and names the first that broke the promise."""
+    """Judge `mutants` mutants; report the counts of outcomes and the first broken promise."""
     mutations, refused, sealed_count, broken = Mutations(seed), Counter[str](), 0, None
     for number in range(mutants):
         mutant, sealed = mutations.next()

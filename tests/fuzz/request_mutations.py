@@ -1,10 +1,10 @@
-"""Mutates whole requests and checks that a broker gives a sensible answer to each.
+"""Mutates whole requests and checks that a broker gives a valid answer to each.
 
-`python request_mutations.py --mutants 20000 --seed 1` starts a broker in this process and gives the application of its
-data listener one mutated request after the other, without the HTTP server, whose parsing belongs to a library. It
-prints a JSON report and ends with 1 when a request was answered by a failure (500), by nothing, by a problem outside
-the catalogue, or when records that were stored before cannot be read back. Batches inside the requests are mutated as
-in `batch_mutations.py`, and nine of ten have a valid checksum.
+`python request_mutations.py --mutants 20000 --seed 1` starts a broker in this process and passes mutated requests to
+the application of its data listener, without the HTTP server, whose parser belongs to a library. It prints a JSON
+report and ends with 1 when a request is answered by a failure (500), by nothing or by a problem outside the catalogue,
+or when earlier records cannot be read back. Batches in the requests are mutated as in `batch_mutations.py`, and nine of
+ten have a valid checksum.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Request:
 
 
 def originals(topic_id: str, batch: bytes) -> list[Request]:
-    """Return good requests of every kind whose bodies or parameters a broker has to parse."""
+    """Return good requests of every kind whose bodies or parameters a broker parses."""
     at = f"/v1/topics/{TOPIC}/partitions/0"
     place = json.dumps({"topic_id": topic_id, "partition": 0}).encode()
     frames = b"".join(bytes(part) for part in (*encode_frame(place, [batch]), *encode_frame(place, [batch])))
@@ -116,7 +116,7 @@ def originals(topic_id: str, batch: bytes) -> list[Request]:
 
 
 class RequestMutations:
-    """Makes mutated requests, all from one seed."""
+    """Makes mutated requests from one seed."""
 
     def __init__(self, seed: int, topic_id: str) -> None:
         self._random = random.Random(seed)
@@ -148,7 +148,7 @@ class RequestMutations:
             parts["body"] = bytes(body)
 
     def _splice(self, body: bytearray) -> None:
-        """Flip a bit, cut, repeat a piece, or replace a piece by a JSON value."""
+        """Flip a bit, truncate, repeat a piece, or replace a piece by a JSON value."""
         rng = self._random
         at = rng.randrange(len(body))
         pick = rng.random()
@@ -206,13 +206,13 @@ class RequestMutations:
 
 
 class Answers:
-    """Gives requests to the application and collects its answers."""
+    """Passes requests to the application and collects its answers."""
 
     def __init__(self, application: Application) -> None:
         self._application = application
 
     async def answer(self, request: Request) -> tuple[int, bytes]:
-        """Return status and body. Raises the errors that leave the application."""
+        """Return status and body. Raise the errors that leave the application."""
         headers = [(name.encode(), value.encode()) for name, value in request.headers]
         for name, value in (("content-type", request.media_type), ("accept", request.accept)):
             if value is not None:
@@ -249,7 +249,7 @@ class Answers:
 
 
 def complaint(status: int, body: bytes) -> str | None:
-    """Return the fault of an answer."""
+    """Return the fault of an answer, if there is one."""
     if not 200 <= status < 600 or status == 500:
         return f"status {status}: {body[:300]!r}"
     if status < 400 or not body:
@@ -261,7 +261,7 @@ def complaint(status: int, body: bytes) -> str | None:
 
 
 async def control(answers: Answers, stored: list[bytes]) -> str | None:
-    """Store a record beside the mutated ones, and read all of them back."""
+    """Store a record among the mutated requests, and read all records back."""
     value = b"%d" % len(stored)
     at = f"/v1/topics/{CONTROL}/partitions/0/records"
     batch = encode(record_batch([value], default_timestamp_us=1_700_000_000_000_000)).to_bytes()
@@ -277,7 +277,7 @@ async def control(answers: Answers, stored: list[bytes]) -> str | None:
 
 
 async def run(mutants: int, seed: int, folder: Path) -> dict[str, object]:
-    """Judge so many mutants; the report counts the answers and names the first that broke the promise."""
+    """Judge `mutants` mutants; report the counts of answers and the first broken promise."""
     limits = Limits(fetch_wait_seconds_max=0.001, produce_timeout_seconds_max=1)
     settings = BrokerSettings(data=folder, limits=limits, config_values={"retention.bytes": 1 << 26})
     telemetry, clock = Telemetry(), SystemClock()
@@ -301,7 +301,7 @@ async def run(mutants: int, seed: int, folder: Path) -> dict[str, object]:
 
 
 async def judge(answers: Answers, mutations: RequestMutations, mutants: int, seed: int) -> dict[str, object]:
-    """Answer one mutant after the other."""
+    """Answer the mutants one after another."""
     statuses, broken, stored = Counter[int](), None, list[bytes]()
     for number in range(mutants):
         request = mutations.next()

@@ -1,4 +1,4 @@
-"""A short mutation fuzz of the leader's validation; `batch_mutations.py` itself takes larger counts."""
+"""A short mutation fuzz of the leader's validation; `batch_mutations.py` accepts larger counts."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ REACHED_SHARES_MIN = {
     "timestamps": 0.15,
     "window": 0.1,
 }
-"""Shares of the mutants that must reach each check, or the fuzz tests less than it seems to."""
+"""Shares of mutants that must reach each check; with smaller shares the fuzz tests less than it seems to."""
 
 
 def mutate(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the mutations in a process of their own, which may crash."""
+    """Run the mutations in a separate process, which may crash."""
     command = [sys.executable, str(PROGRAM), "--mutants", str(MUTANTS), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
 
@@ -47,7 +47,7 @@ def report() -> dict[str, Any]:
 def test_every_mutant_is_refused_by_a_problem_or_sound(
     report: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No mutant raises any error but a problem, and each accepted one is valid and survives a round trip."""
+    """A mutated batch is refused by a problem, or is valid and survives a round trip."""
     shares = ", ".join(f"{check} {share:.1%}" for check, share in report["reached"].items())
     with capsys.disabled():
         sys.stdout.write(
@@ -61,7 +61,7 @@ def test_every_mutant_is_refused_by_a_problem_or_sound(
 
 @pytest.mark.slow
 def test_the_mutants_get_past_the_checksum(report: dict[str, Any]) -> None:
-    """At least nine of ten mutants have a valid checksum, and enough of them reach every check."""
+    """Mutated batches have a valid checksum in nine of ten cases and reach every check."""
     assert report["sealed"] >= SEALED_SHARE_MIN
     assert {
         check: share for check, share in report["reached"].items() if share < REACHED_SHARES_MIN[check]
@@ -69,7 +69,7 @@ def test_the_mutants_get_past_the_checksum(report: dict[str, Any]) -> None:
 
 
 def test_leaving_validation_out_is_noticed() -> None:
-    """Without Arrow's full validation the same run finds a broken promise, or crashes."""
+    """A batch breaks the promise or crashes the run when Arrow's full validation is skipped."""
     finished = mutate("--seed", "1", "--without-validation")
     found = finished.returncode == 1 and "ArrowInvalid" in json.loads(finished.stdout)["broken"]["error"]
     died = finished.returncode < 0

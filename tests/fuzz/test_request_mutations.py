@@ -1,4 +1,4 @@
-"""A short mutation fuzz of whole requests; `request_mutations.py` itself takes larger counts."""
+"""A short mutation fuzz of whole requests; `request_mutations.py` accepts larger counts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MUTANTS = 5_000
 
 @pytest.mark.slow
 def test_every_request_is_answered_and_stored_records_stay() -> None:
-    """No mutant causes a failure, an unknown problem or no answer, and other records are read back whole."""
+    """A mutated request gets an answer of the catalogue without a failure, and other records are read back whole."""
     command = [sys.executable, str(PROGRAM), "--mutants", str(MUTANTS), "--seed", "1"]
     finished = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
     assert finished.returncode in (0, 1), f"the broker died of a request: {finished.stderr[-2000:]}"
@@ -23,5 +23,5 @@ def test_every_request_is_answered_and_stored_records_stay() -> None:
 
     assert report["broken"] is None
     assert report["mutants"] == MUTANTS
-    # Enough mutants are stored and read, or the fuzz tests less than it seems to.
+    # Enough mutants are stored and read; otherwise the fuzz tests less than it seems to.
     assert report["statuses"]["200"] > MUTANTS // 10

@@ -1,4 +1,4 @@
-"""A cluster of brokers in this process, over one embedded store, for tests of consumer groups."""
+"""A cluster of brokers in this process over one embedded store, for tests of consumer groups."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cluster_kit import Cluster
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    """No broker yet; whatever runs at the end is stopped."""
+    """Yield a cluster without brokers, and stop all its brokers at the end."""
     opened = await Cluster.open(tmp_path)
     try:
         yield opened

@@ -1,4 +1,4 @@
-"""Coordinators that stop, lose their lease, or claim at once: members and offsets are kept, and one broker writes."""
+"""Coordinators that stop, lose their lease or claim at the same time: members and offsets are kept, and one writes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from group_kit import GroupClient, GroupMember, filled_topic, settle
 
 @pytest.fixture
 async def three(cluster: Cluster) -> Cluster:
-    """Three brokers with a topic of six partitions."""
+    """Return three brokers with a topic of six partitions."""
     await cluster.start(1, 2, 3)
     await filled_topic(cluster, "flights", partitions=6, records=100)
     return cluster
 
 
 async def settled_pair(cluster: Cluster) -> tuple[GroupClient, GroupMember, GroupMember]:
-    """A group of two members that have three partitions each, one of them with a committed offset."""
+    """Return a group of two members with three partitions each, one of them with a committed offset."""
     group = GroupClient(cluster, "etl")
     first, second = group.member("m1", "flights"), group.member("m2", "flights")
     await settle(first, second)
@@ -32,7 +32,7 @@ async def settled_pair(cluster: Cluster) -> tuple[GroupClient, GroupMember, Grou
 
 
 async def goes_on(group: GroupClient, *members: GroupMember) -> None:
-    """Check that members go on with what they had, in the epochs that they had."""
+    """Check that members keep their partitions, in the same member epochs."""
     before = [(member.epoch, member.partitions) for member in members]
     epoch, offsets = (await group.describe()).epoch, await group.offsets()
     for member in members:
@@ -46,7 +46,7 @@ async def goes_on(group: GroupClient, *members: GroupMember) -> None:
 
 @pytest.mark.slow
 async def test_members_do_not_notice_that_their_coordinator_stops(three: Cluster) -> None:
-    """It gives the group back before it ends; the next one reads it and changes nothing."""
+    """A coordinator that stops releases its group, and the next coordinator loads the group unchanged."""
     group, first, second = await settled_pair(three)
     was = await group.coordinator()
     await three.stop(was)
@@ -57,7 +57,7 @@ async def test_members_do_not_notice_that_their_coordinator_stops(three: Cluster
 
 
 async def test_members_are_kept_when_the_coordinator_loses_its_lease(three: Cluster) -> None:
-    """Its claim ended with its life; what it would still write is refused by the store."""
+    """A group whose coordinator lost its lease is kept, and writes of the old coordinator are refused by the store."""
     group, first, second = await settled_pair(three)
     was = await group.coordinator()
     old = next(each for each in three.broker(was).groups if each.name == "etl")
@@ -74,11 +74,11 @@ async def test_members_are_kept_when_the_coordinator_loses_its_lease(three: Clus
 
 
 async def test_one_broker_gets_a_group_that_all_ask_for(three: Cluster) -> None:
-    """The others name it; only its claim stands, and it answers all."""
+    """A group that three brokers claim has one coordinator, whose address the other brokers name."""
     group = GroupClient(three, "etl")
 
     async def join(broker: int) -> str:
-        """What a broker answers to a member."""
+        """Return the broker's answer to a join."""
         groups: Groups = three.broker(broker).groups
         member = group.member(f"m{broker}", "flights")
         try:
@@ -96,7 +96,7 @@ async def test_one_broker_gets_a_group_that_all_ask_for(three: Cluster) -> None:
 
 
 async def test_claims_at_once_leave_one(three: Cluster) -> None:
-    """Two brokers that both believe that a group is theirs: the store lets one of them have it."""
+    """A group that several brokers claim at the same time is given to one of them by the store."""
     keys = Keys("fairlead")
     lives = [three.broker(broker).entry.incarnation for broker in (1, 2, 3)]
     store = GroupStore(three.store, keys)
@@ -114,7 +114,7 @@ async def test_claims_at_once_leave_one(three: Cluster) -> None:
 
 
 async def test_a_group_that_nobody_asks_about_is_taken_on(three: Cluster) -> None:
-    """Its members died with its coordinator: somebody has to miss them."""
+    """A group without requests is taken over when its coordinator stops, and its dead members are removed."""
     group = GroupClient(three, "etl")
     member = group.member("m1", "flights", session_timeout_ms=1000)
     await settle(member)
@@ -122,7 +122,7 @@ async def test_a_group_that_nobody_asks_about_is_taken_on(three: Cluster) -> Non
     await three.stop(was)
 
     def is_empty() -> bool:
-        """Whether one coordinator has the group, without members."""
+        """Return whether one coordinator has the group, without members."""
         found = [each for broker in three.brokers.values() for each in broker.broker.groups]
         return [each.group.member_count for each in found if each.name == "etl"] == [0]
 

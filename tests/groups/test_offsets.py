@@ -1,4 +1,4 @@
-"""Committed offsets: who may write them, how they share transactions, how they expire, lag and resets."""
+"""Committed offsets: permitted commits, shared transactions, expiry, lag and resets."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ IN_AN_HOUR_US = 3600 * 1_000_000
 
 @pytest.fixture
 async def alone(cluster: Cluster) -> Cluster:
-    """One broker with a topic of four partitions."""
+    """Return one broker with a topic of four partitions."""
     await cluster.start(1)
     await filled_topic(cluster, "flights", partitions=4, records=100, replication_factor=1)
     return cluster
 
 
 def coordinated(cluster: Cluster, name: str) -> CoordinatedGroup:
-    """The group as its coordinator holds it."""
+    """Return the group as its coordinator has it."""
     return next(each for each in cluster.broker(1).groups if each.name == name)
 
 
 async def test_only_who_has_a_partition_commits_it(alone: Cluster) -> None:
-    """Stale epochs, unknown members, partitions of others and of no topic: refused, and nothing overwritten."""
+    """A commit with a stale epoch, of an unknown member or for a foreign partition is refused and changes nothing."""
     group = GroupClient(alone, "etl")
     first, second = group.member("m1", "flights"), group.member("m2", "flights")
     await settle(first)
@@ -57,7 +57,7 @@ async def test_only_who_has_a_partition_commits_it(alone: Cluster) -> None:
 
 
 async def test_commits_share_transactions(alone: Cluster) -> None:
-    """A hundred that come at once are a few writes, and each is stored."""
+    """A hundred concurrent commits are stored by a few transactions."""
     group = GroupClient(alone, "job")
     await group.commit({("flights", 0): 1})
     budget = coordinated(alone, "job")._shared.budget
@@ -69,7 +69,7 @@ async def test_commits_share_transactions(alone: Cluster) -> None:
 
 
 async def test_offsets_of_a_group_without_members_expire_and_then_the_group(alone: Cluster) -> None:
-    """Never while there are members, however old a commit is; what a restart has to load is gone too."""
+    """Offsets of a group with members do not expire; without members they expire, and the group is removed."""
     group = GroupClient(alone, "etl")
     member = group.member("m1", "flights")
     await settle(member)
@@ -77,7 +77,7 @@ async def test_offsets_of_a_group_without_members_expire_and_then_the_group(alon
     later = TimestampUs(alone.broker(1).clock.now_us() + IN_AN_HOUR_US)
 
     def is_gone(topic_id: TopicId) -> bool:
-        """Whether the topic is gone."""
+        """Return whether the topic is deleted."""
         return alone.broker(1).metadata.topic_by_id(topic_id) is None
 
     await coordinated(alone, "etl").forget_old(later, is_gone)
@@ -93,19 +93,19 @@ async def test_offsets_of_a_group_without_members_expire_and_then_the_group(alon
 
 
 class Later(SystemClock):
-    """A clock that is ahead of the broker's."""
+    """Clock that is ahead of the broker's clock."""
 
     def __init__(self, minutes: int) -> None:
-        """Be so far ahead."""
+        """Set the clock ahead by `minutes`."""
         self._ahead_us = minutes * 60_000_000
 
     def now_us(self) -> TimestampUs:
-        """The time of the wall, and more."""
+        """Return the wall time plus the advance."""
         return TimestampUs(super().now_us() + self._ahead_us)
 
 
 def upkeep(cluster: Cluster, *, minutes: int, mirror: Mirror | None = None) -> GroupUpkeep:
-    """What looks after the groups, so much later; `mirror`: by another picture of the topics than the broker's."""
+    """Return the upkeep of the groups at a later time; `mirror` replaces the broker's mirror of the topics."""
     parts = cluster.broker(1)
     return GroupUpkeep(
         parts.coordinated_groups, mirror or parts.entry.mirror, parts.group_lag, Later(minutes), parts.log
@@ -113,7 +113,7 @@ def upkeep(cluster: Cluster, *, minutes: int, mirror: Mirror | None = None) -> G
 
 
 async def test_offsets_expire_after_seven_days(alone: Cluster) -> None:
-    """Counted from the last commit where nobody ever was a member."""
+    """Offsets of a group that never had a member expire seven days after the last commit."""
     group = GroupClient(alone, "job")
     await group.commit({("flights", 0): 5})
     week = 7 * 24 * 60
@@ -127,7 +127,7 @@ async def test_offsets_expire_after_seven_days(alone: Cluster) -> None:
 
 
 async def test_a_commit_that_waits_with_the_expiry_of_the_one_before_stands(alone: Cluster) -> None:
-    """Both go in one transaction: what has just been committed is not what has grown old."""
+    """A commit that shares a transaction with the expiry of the previous offset is stored."""
     group = GroupClient(alone, "job")
     await group.commit({("flights", 0): 5, ("flights", 1): 5})
     held, budget = coordinated(alone, "job"), alone.broker(1).groups._shared.budget
@@ -144,7 +144,7 @@ async def test_a_commit_that_waits_with_the_expiry_of_the_one_before_stands(alon
 
 @pytest.mark.slow
 async def test_offsets_of_a_topic_that_is_not_known_yet_are_kept(alone: Cluster) -> None:
-    """Whoever takes a group over may know less than whoever had it: first it learns all up to then."""
+    """Offsets of a topic that the coordinator does not know yet are kept until its mirror is current."""
     behind = Mirror(alone.store.connect(), alone.broker(1).metadata.keys)
     await behind.load()
     await alone.topic("ships", partitions=1, replication_factor=1)
@@ -164,7 +164,7 @@ async def test_offsets_of_a_topic_that_is_not_known_yet_are_kept(alone: Cluster)
 
 
 async def test_offsets_of_a_topic_that_was_made_again_begin_clean(alone: Cluster) -> None:
-    """They belong to the topic's id; those of the one that is gone are forgotten at the next look."""
+    """A topic that was created again has no committed offsets, and those of the deleted topic are removed."""
     group = GroupClient(alone, "job")
     await group.commit({("flights", 0): 5})
     await alone.broker(1).delete_topic("flights")
@@ -179,7 +179,7 @@ async def test_offsets_of_a_topic_that_was_made_again_begin_clean(alone: Cluster
 
 
 async def test_lag_and_resets_go_by_what_the_leaders_have(alone: Cluster) -> None:
-    """Records and seconds behind; every kind of reset, refused while there are members and beyond the log."""
+    """A group's lag is counted in records and seconds, and its offsets are reset only without members, in the log."""
     group = GroupClient(alone, "etl")
     member = group.member("m1", "flights")
     await settle(member)
@@ -197,7 +197,7 @@ async def test_lag_and_resets_go_by_what_the_leaders_have(alone: Cluster) -> Non
     assert 0 < lag.max_seconds < 60
 
     async def reset(to: object, *, dry_run: bool = False, partition: int = 0) -> int | None:
-        """Where a partition goes; None where it stays."""
+        """Return the offset after a reset of a partition; None when it stays."""
         request = ResetRequest(
             to=to,  # type: ignore[arg-type]
             topics=(ResetPartition(topic="flights", partition=partition),),
@@ -228,7 +228,7 @@ async def test_lag_and_resets_go_by_what_the_leaders_have(alone: Cluster) -> Non
 
 
 async def test_who_commits_while_the_group_is_deleted_comes_again(alone: Cluster) -> None:
-    """And founds it anew: what waited has nothing to do with what was deleted."""
+    """A commit that waits while its group is deleted is refused, and its repetition creates the group again."""
     group = GroupClient(alone, "job")
     place = ("flights", 0)
     await group.commit({place: 1})
@@ -244,13 +244,13 @@ async def test_who_commits_while_the_group_is_deleted_comes_again(alone: Cluster
 
 
 async def test_metrics_tell_how_far_groups_are_behind(alone: Cluster) -> None:
-    """By group, topic and partition, and no more of a group that is gone."""
+    """Metrics show the lag by group, topic and partition, without deleted groups."""
     group = GroupClient(alone, "job")
     await group.commit({("flights", 0): 99})
     telemetry = alone.broker(1).telemetry
 
     def lag() -> float | None:
-        """What a scrape would show."""
+        """Return the lag that a scrape shows."""
         labels = {"group": "job", "topic": "flights", "partition": "0"}
         return telemetry.registry.get_sample_value("fairlead_group_lag_records", labels)
 
@@ -265,7 +265,7 @@ async def test_metrics_tell_how_far_groups_are_behind(alone: Cluster) -> None:
 
 @pytest.mark.slow
 async def test_members_follow_topics_and_silence(alone: Cluster) -> None:
-    """New partitions and topics of a pattern are divided without anybody asking; who is silent is out in time."""
+    """A member gets new partitions and topics of its pattern without a request, and a silent member is removed."""
     group = GroupClient(alone, "etl")
     silent = group.member("m1", "flights", session_timeout_ms=1000)
     await settle(silent)

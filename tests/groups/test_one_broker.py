@@ -1,4 +1,4 @@
-"""A group on one broker: from its first member over commits to its deletion."""
+"""A group on one broker, from its first member through commits to its deletion."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from group_kit import GroupClient, filled_topic, settle
 
 @pytest.mark.slow
 async def test_members_split_a_topic_commit_and_go_on_where_they_stopped(cluster: Cluster) -> None:
-    """What one has committed is there for whoever reads the partition next, in whatever group of members."""
+    """A member continues at the committed offsets of its partitions, whichever member committed them."""
     await cluster.start(1)
     await filled_topic(cluster, "flights", partitions=4, records=10, replication_factor=1)
     group = GroupClient(cluster, "etl")
@@ -41,7 +41,7 @@ async def test_members_split_a_topic_commit_and_go_on_where_they_stopped(cluster
 
 
 async def test_a_crowded_broker_says_how_often_its_members_may_come(cluster: Cluster) -> None:
-    """The members of all its groups count while they are there; who left, or whose group was let go, does not."""
+    """A broker lengthens the heartbeat interval by the number of its members, without members that have left."""
     await cluster.start(1)
     await filled_topic(cluster, "flights", partitions=2, records=1, replication_factor=1)
     member = GroupClient(cluster, "etl").member("m1", "flights")

@@ -1,4 +1,4 @@
-"""What leaders tell coordinators: from whichever broker a group is coordinated, lag and limits are the same."""
+"""Positions that leaders report to coordinators: lag and limits are the same at every coordinator."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from group_kit import GroupClient, filled_topic
 
 
 async def test_a_coordinator_asks_the_leaders_of_other_brokers(cluster: Cluster) -> None:
-    """Topics of one replica lie on brokers that the coordinator can only ask; one that is gone holds up no other."""
+    """A coordinator asks leaders of other brokers for positions, and one that is stopped does not delay the others."""
     await cluster.start(1, 2, 3)
     await filled_topic(cluster, "flights", partitions=3, records=20, replication_factor=1)
     group = GroupClient(cluster, "job")
@@ -41,7 +41,7 @@ async def test_a_coordinator_asks_the_leaders_of_other_brokers(cluster: Cluster)
 
 
 async def test_positions_are_told_in_the_order_of_the_question(cluster: Cluster) -> None:
-    """Each about what was asked of it: the age of a record, the record of a time, or where the log stands."""
+    """Positions are answered in the order of the questions: a record's age, the record at a time, or the log's end."""
     await cluster.start(1)
     topic_id = await filled_topic(cluster, "flights", partitions=2, records=5, replication_factor=1)
     positions = cluster.broker(1).positions
@@ -65,7 +65,7 @@ async def test_positions_are_told_in_the_order_of_the_question(cluster: Cluster)
 
 
 async def test_the_age_of_a_record_is_read_once(cluster: Cluster) -> None:
-    """A thousand groups at one place do not read it a thousand times: it is told when the file is empty, too."""
+    """The age of a record is read once from the file and later answered from memory."""
     await cluster.start(1)
     topic_id = await filled_topic(cluster, "flights", partitions=1, records=5, replication_factor=1)
     asked = [PositionAsked(topic_id=topic_id, partition=PartitionIndex(0), from_start=True)]

@@ -1,4 +1,4 @@
-"""A store that is away or does not answer, and a lease in doubt: nothing is answered that does not stand."""
+"""A store that is unavailable or does not answer, and an unconfirmed lease: nothing unstored is acknowledged."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from fairlead_broker.runtime.groups.upkeep import GroupUpkeep
 from group_kit import GroupClient, filled_topic, settle
 
 Trouble = Literal["away", "lost before", "lost after"] | asyncio.Event
-"""An event: the transaction waits for it and is then made."""
+"""Fault of a transaction; an event delays the transaction until it is set."""
 
 
 class TroubledStore:
-    """A real store in which what is written to groups may go wrong."""
+    """A real store in which transactions that change groups may fail."""
 
     def __init__(self, store: EmbeddedCoordination, faults: list[Trouble]) -> None:
         self._store = store
         self.faults = faults
-        """What becomes of the next transactions that change groups, in their order."""
+        """Faults of the next transactions that change groups, in order."""
 
     def connect(self) -> TroubledStore:
-        """Another client, with the same trouble."""
+        """Return another client with the same faults."""
         return TroubledStore(self._store.connect(), self.faults)
 
     def __getattr__(self, name: str) -> Any:
@@ -42,7 +42,7 @@ class TroubledStore:
     async def transact(
         self, compares: Sequence[Compare], success: Sequence[Operation], failure: Sequence[Operation] = ()
     ) -> TransactionResult:
-        """Run it, or what is to become of it."""
+        """Run a transaction, or apply the next fault."""
         if not self.faults or not any("/groups/" in each.key for each in compares):
             return await self._store.transact(compares, success, failure)
         match self.faults.pop(0):
@@ -63,7 +63,7 @@ IN_AN_HOUR_US = 3600 * 1_000_000
 
 @pytest.fixture
 async def troubled(cluster: Cluster, tmp_path: Path) -> tuple[Cluster, list[Trouble]]:
-    """One broker, and the trouble that its store is to have."""
+    """Return one broker and the list of its store's faults."""
     faults: list[Trouble] = []
     real = cluster.store
     cluster.store = TroubledStore(real, faults)  # type: ignore[assignment]
@@ -73,7 +73,7 @@ async def troubled(cluster: Cluster, tmp_path: Path) -> tuple[Cluster, list[Trou
 
 
 def coordinated(cluster: Cluster) -> CoordinatedGroup | None:
-    """The group as it is held now."""
+    """Return the group as the coordinator has it now."""
     return next(iter(cluster.broker(1).groups), None)
 
 
@@ -81,7 +81,7 @@ def coordinated(cluster: Cluster) -> CoordinatedGroup | None:
 async def test_a_commit_that_may_not_stand_is_not_acknowledged(
     troubled: tuple[Cluster, list[Trouble]], trouble: Trouble
 ) -> None:
-    """What was acknowledged is read, and what is read is what is stored, whatever became of the write."""
+    """A commit with an unknown outcome is not acknowledged, and the client's repetition is stored."""
     cluster, faults = troubled
     group = GroupClient(cluster, "etl")
     member = group.member("m1", "flights")
@@ -100,7 +100,7 @@ async def test_a_commit_that_may_not_stand_is_not_acknowledged(
 async def test_a_commit_that_is_being_written_keeps_its_group(
     troubled: tuple[Cluster, list[Trouble]],
 ) -> None:
-    """Old enough to go and without offsets when it was looked at, the group has one when the write is through."""
+    """A group without offsets that is old enough to be removed is kept while a commit is being written."""
     cluster, faults = troubled
     group = GroupClient(cluster, "job")
     await group.commit({("flights", 0): 5})
@@ -113,7 +113,7 @@ async def test_a_commit_that_is_being_written_keeps_its_group(
         await until(lambda: not faults, "the commit is not written")
         later = TimestampUs(cluster.broker(1).clock.now_us() + IN_AN_HOUR_US)
         tasks.create_task(held.forget_old(later, lambda _: False))
-        # Tasks begin in the order in which they were made.
+        # Tasks start in the order of their creation.
         asyncio.get_running_loop().call_soon(through.set)
 
     assert committing.result() == []
@@ -126,7 +126,7 @@ async def test_a_commit_that_is_being_written_keeps_its_group(
 async def test_members_get_over_a_change_whose_answer_was_lost(
     troubled: tuple[Cluster, list[Trouble]], trouble: Trouble
 ) -> None:
-    """The group is read anew where nobody knows what stands; whoever asks again gets what is written."""
+    """A group is loaded again after a change with an unknown outcome, and members that retry get the stored state."""
     cluster, faults = troubled
     group = GroupClient(cluster, "etl")
     first, second = group.member("m1", "flights"), group.member("m2", "flights")
@@ -143,7 +143,7 @@ async def test_members_get_over_a_change_whose_answer_was_lost(
 
 
 async def test_a_claim_whose_answer_was_lost_is_made_anew(troubled: tuple[Cluster, list[Trouble]]) -> None:
-    """Whether the first one stands or not, the second one does."""
+    """A claim with an unknown outcome is repeated and succeeds, whether or not the first claim was stored."""
     cluster, faults = troubled
     group = GroupClient(cluster, "etl")
     faults += ["lost after", "lost before"]
@@ -157,7 +157,7 @@ async def test_a_claim_whose_answer_was_lost_is_made_anew(troubled: tuple[Cluste
 async def test_a_lease_in_doubt_answers_nothing_and_ends_no_session(
     troubled: tuple[Cluster, list[Trouble]],
 ) -> None:
-    """Members could not be heard meanwhile: afterwards all of them have their whole session again."""
+    """A coordinator with an unconfirmed lease answers no member, and afterwards each member has its whole session."""
     cluster, _ = troubled
     group = GroupClient(cluster, "etl")
     member = group.member("m1", "flights", session_timeout_ms=1000)
@@ -183,7 +183,7 @@ async def test_a_lease_in_doubt_answers_nothing_and_ends_no_session(
 async def test_a_group_that_cannot_be_read_holds_up_no_other(
     troubled: tuple[Cluster, list[Trouble]], damaged: str
 ) -> None:
-    """It is listed, refused with what is wrong, and those after it are looked after."""
+    """A group that cannot be loaded is listed and refused with the damaged key, and other groups are maintained."""
     cluster, _ = troubled
     await GroupClient(cluster, "zzz").commit({("flights", 0): 1})
     parts = cluster.broker(1)
@@ -203,7 +203,7 @@ async def test_a_group_that_cannot_be_read_holds_up_no_other(
 
 
 async def test_nothing_is_left_of_a_join_that_was_refused(troubled: tuple[Cluster, list[Trouble]]) -> None:
-    """Names of groups that never were fill neither store nor memory."""
+    """A join that was refused leaves no group in the store or in memory."""
     cluster, _ = troubled
     group = GroupClient(cluster, "never")
     with pytest.raises(ProblemError, match="invalid_pattern"):
@@ -212,7 +212,7 @@ async def test_nothing_is_left_of_a_join_that_was_refused(troubled: tuple[Cluste
     keys = cluster.broker(1).metadata.keys
 
     async def left() -> int:
-        """Keys of groups in the store."""
+        """Return the number of group keys in the store."""
         return len((await cluster.store.list(keys.prefix + "groups/")).items)
 
     async with asyncio.timeout(30):

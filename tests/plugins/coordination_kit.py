@@ -240,7 +240,7 @@ class Cluster:
     async def add(
         self, broker: int, *, last_broker_epoch: int = 0, rack: str | None = None, **fields: Any
     ) -> Life:
-        """Start an incarnation of a broker and wait until every other broker sees it; `fields` go to the registration."""
+        """Start an incarnation of a broker and wait until every broker sees it; `fields` go to the registration."""
         registered = msgspec.structs.replace(registration(last_broker_epoch, f"d{broker}", rack), **fields)
         life = await join(self.tasks, self.store, self.clock, broker, registered)
         self.lives[broker] = life

@@ -1,7 +1,7 @@
-"""Runs a program in a process that ends at a drawn point: killed at a line, killed a moment later, or by a failure.
+"""Runs a program in a process that ends at a random point: killed at a line, killed a moment later, or by a failure.
 
-The program is unchanged, since a crash point in it would make it another program: a trace function counts the lines of
-its functions as they are about to run.
+The program is unchanged, because a crash point inside would make it another program: a trace function counts the lines
+of its functions before they run.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from types import FrameType
 from typing import Any, Final
 
 PRELOADED: Final = ["fairlead.consumer", "fairlead.producer", "fairlead.admin", "psycopg", "structlog"]
-"""Modules that every process has at once, because all are forked from one that has imported them."""
+"""Modules that every process has at once, because all processes are forked from a process that imported them."""
 NOTE: Final = "crash.txt"
-"""File in which a process notes the line at which it crashes, because it cannot report the line afterwards."""
+"""File in which a process records the line of its crash, because it cannot report the line afterwards."""
 STDERR: Final = "stderr.txt"
 
 
@@ -30,16 +30,16 @@ class CrashKind(StrEnum):
 
     KILL = "kill"
     KILL_SOON = "kill soon"
-    """A moment after the line began, in the middle of its waiting."""
+    """Kill a moment after the line began, while it waits."""
     FAILURE = "failure"
-    """The line raises; what the program has opened is closed."""
+    """An error raised at the line; resources of the program are closed."""
     PAUSE = "pause"
-    """The process does not end, but stands still until SIGCONT: others take it for dead, and it notices nothing."""
+    """A pause until SIGCONT: other processes consider the process dead, and it notices nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """A point: the line after so many others, and for a kill the delay. `only`: no other line counts."""
+    """The line after `lines` others, and for a kill the delay. `only`: no other line counts."""
 
     kind: CrashKind
     lines: int
@@ -48,11 +48,11 @@ class Crash:
 
 
 class DrawnFailure(Exception):
-    """The error that a drawn line raises."""
+    """The error raised at the chosen line."""
 
 
 def start(program: Path, environment: dict[str, str], crash: Crash | None) -> ForkServerProcess:
-    """Begin the program in its own folder."""
+    """Start the program in its own folder."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
     process = context.Process(target=_run, args=(program, environment, crash), daemon=True)
@@ -72,7 +72,7 @@ def _run(program: Path, environment: dict[str, str], crash: Crash | None) -> Non
 
 
 class _Tracer:
-    """Counts the lines of the program's functions, and crashes at the drawn one."""
+    """Counts the lines of the program's functions, and crashes at the chosen line."""
 
     def __init__(self, program: str, crash: Crash) -> None:
         self._program = program
@@ -80,12 +80,12 @@ class _Tracer:
         self._left = crash.lines
 
     def called(self, frame: FrameType, _event: str, _argument: Any) -> Any:
-        """Follow the functions of the program; the interpreter calls this at every call."""
+        """Trace the functions of the program; the interpreter calls this at every call."""
         code = frame.f_code
         return self.line if code.co_filename == self._program and code.co_name != "<module>" else None
 
     def line(self, frame: FrameType, event: str, _argument: Any) -> Any:
-        """Count a line that is about to run."""
+        """Count a line before it runs."""
         if event == "line" and self._crash.only in (None, frame.f_lineno):
             self._left -= 1
             if self._left == 0:
@@ -98,7 +98,7 @@ class _Tracer:
             case CrashKind.KILL:
                 os.kill(os.getpid(), signal.SIGKILL)
             case CrashKind.KILL_SOON:
-                # The program handles no such signal, so the kernel ends the process wherever it is.
+                # The program has no handler for this signal, so that the kernel ends the process at any point.
                 signal.setitimer(signal.ITIMER_REAL, self._crash.delay_seconds)
             case CrashKind.FAILURE:
                 raise DrawnFailure

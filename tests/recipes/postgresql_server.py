@@ -1,4 +1,4 @@
-"""A PostgreSQL server of its own for a test: in a temporary folder, on a Unix socket, stopped by its process id."""
+"""A PostgreSQL server for one test: in a temporary folder, on a Unix socket, stopped by its process id."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ DATABASE: Final = "shop"
 
 @contextmanager
 def postgresql_server() -> Iterator[dict[str, str]]:
-    """Run a server with one empty database; yields the environment in which libpq finds it."""
+    """Run a server with one empty database; yield the environment for libpq."""
     folder = Path(tempfile.mkdtemp(prefix="fairlead-postgresql-"))
     try:
         _give_away(folder)
         data = str(folder / "data")
-        # No sync: tests of the server's clients do not crash the machine.
+        # No sync, because tests of the server's clients do not crash the machine.
         _run(folder, "initdb", "-D", data, "-A", "trust", "-U", USER, "-E", "UTF8", "--locale=C", "--no-sync")
         options = f"-k {folder} -c listen_addresses= -c fsync=off"
         _run(folder, "pg_ctl", "start", "-w", "-D", data, "-l", str(folder / "log"), "-o", options)
@@ -57,7 +57,7 @@ def _run(folder: Path, program: str, *arguments: str) -> None:
 
 
 def _program(name: str) -> str:
-    """Return the path of a program: Debian keeps them off PATH, in a folder for each version."""
+    """Return the path of a program, which Debian keeps in a folder for each version, outside PATH."""
     versions = sorted(DEBIAN_PROGRAMS.glob("*/bin"), key=lambda each: float(each.parent.name))
     for folder in reversed(versions):
         if (folder / name).exists():
@@ -70,7 +70,7 @@ def _program(name: str) -> str:
 
 
 def _server_user() -> str | None:
-    """Return the user that the server runs as, because PostgreSQL refuses to run as root."""
+    """Return the user of the server, because PostgreSQL refuses to run as root."""
     if os.getuid() != 0:
         return None
     names = {entry.pw_name for entry in pwd.getpwall()}

@@ -1,8 +1,8 @@
 """Crashes the programs of docs/how-to/delivery-guarantees.md many times, and counts the effects of every record.
 
-Each run of a program gets new records and a drawn point at which it ends. After the last crash it runs until no work is
-left. Then the effects of every record are counted: at most, at least, or exactly one, as the page promises. The harness
-removes the dead member of a group, which the end of its session would do later.
+Each run of a program gets new records and a random crash point. After the last crash the program runs until no work is
+left. Afterwards the effects of every record are counted: at most, at least, or exactly one, as the page promises. The
+harness removes the dead member of a group, which the end of its session would do later.
 
 `python recipe_crashes.py --crashes 100 --seed 7` prints a JSON report and ends with 1 when a guarantee was broken.
 """
@@ -43,20 +43,20 @@ PARTITIONS: Final = 2
 BATCHES_A_LIFE: Final = 6
 RECORDS_A_BATCH: Final = 3
 LINES_MAX: Final = 60
-"""A run with this many records has more lines, so that most runs crash before their work is done."""
+"""Upper bound of the lines before a crash; a run with this many records has more, so that most runs crash early."""
 DELAY_SECONDS_MAX: Final = 0.03
 LIFE_SECONDS_MAX: Final = 5.0
-"""A run that never reaches its line is killed after this time; it has no work left."""
+"""Seconds after which a run that has not reached its line is killed; such a run has no work left."""
 END_SECONDS_MAX: Final = 60.0
 QUIET: Final = structlog.wrap_logger(structlog.ReturnLogger(), processors=[])
 
 Counts: TypeAlias = Callable[[Path, dict[str, str]], Counter[str]]
-"""From a program's folder and environment to the number of effects of each customer's order."""
+"""Function from a program's folder and environment to the number of effects of each customer's order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A program of the page, the bounds that it promises, and the place where its effects are counted."""
+    """A program of the page, its promised bounds, and the place where its effects are counted."""
 
     program: str
     at_least: int
@@ -111,7 +111,7 @@ class Report:
     wrong: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Return the counts, lines in their order."""
+        """Return the counts, with lines in order."""
         return {
             "seed": self.seed,
             "crashes": sum(self.crashes.values()),
@@ -125,7 +125,7 @@ class Report:
 
 
 class Wrong(Exception):
-    """A program that broke its promise, or ended by itself."""
+    """A program broke its promise, or ended by itself."""
 
 
 @dataclass(slots=True)
@@ -148,7 +148,7 @@ class CrashedProgram:
         self.program = write_program(self.recipe.program, self.address, self.folder)
 
     async def run(self, crashes: int) -> None:
-        """Crash the program so often, let it end its work, and count."""
+        """Crash the program `crashes` times, run it until its work is done, and count."""
         while sum(self.report.crashes.values()) < crashes:
             await self._give_work()
             await self._crash(self._draw())
@@ -157,7 +157,7 @@ class CrashedProgram:
         await self._judge()
 
     async def run_beside_ghost(self, line: str) -> str:
-        """Pause the program before a line, let another end the work, and resume it; return its last output."""
+        """Pause the program before a line, complete its work by another run, and resume it; return its last output."""
         await self._give_work()
         lines = self.program.read_text(encoding="utf-8").splitlines()
         ghost = start(self.program, self.environment, Crash(CrashKind.PAUSE, 2, only=lines.index(line) + 1))
@@ -245,7 +245,7 @@ class CrashedProgram:
         if self.recipe.group is None:
             return False
         if self.recipe.at_most is None:
-            # Repeats are allowed, so no later effect could be wrong.
+            # Repeats are allowed, so that no later effect could be wrong.
             return len(self.recipe.effects(self.folder, self.environment)) == self.report.records
         lag = await self.admin.group_lag(self.recipe.group)
         return lag.total_records == 0 and len(lag.lag) == PARTITIONS
@@ -272,7 +272,7 @@ class CrashedProgram:
                 raise Wrong(message)
 
     async def _write_stored(self) -> None:
-        """Note the records in the topic: the effects of a program that writes it."""
+        """Record the records in the topic: the effects of a program that writes to the topic."""
         async with Consumer(self.address) as consumer:
             await consumer.assign(topic=TOPIC)
             until = await consumer.end_offsets()
@@ -291,7 +291,7 @@ def _fill_outbox(folder: Path, orders: list[str]) -> None:
 
 @asynccontextmanager
 async def _broker(data: Path) -> AsyncIterator[str]:
-    # Imported here: the processes that are crashed import this module too, and each import would cost them time.
+    # Imported here because the crashed processes import this module too, and each import takes time.
     from fairlead_broker.settings import BrokerSettings
     from fairlead_broker.wiring.start import start_broker
 
@@ -305,7 +305,7 @@ async def _broker(data: Path) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def crashed_program(recipe: Recipe, seed: int) -> AsyncIterator[CrashedProgram]:
-    """Yield the program with a broker, and a PostgreSQL server if it wants one, all in a folder of their own."""
+    """Yield the program with a broker, and a PostgreSQL server if needed, in a folder of its own."""
     folder = Path(tempfile.mkdtemp(prefix="fairlead-recipe-"))
     try:
         async with AsyncExitStack() as stack:
@@ -329,7 +329,7 @@ async def crashed_program(recipe: Recipe, seed: int) -> AsyncIterator[CrashedPro
 
 
 async def run(recipe: Recipe, crashes: int, seed: int) -> Report:
-    """Crash one program so often; the report names the first broken promise."""
+    """Crash one program `crashes` times; report the first broken promise."""
     async with crashed_program(recipe, seed) as crashed:
         try:
             await crashed.run(crashes)
@@ -346,7 +346,7 @@ def main() -> int:
     parser.add_argument("programs", nargs="*", help="names as on the page; all without")
     arguments = parser.parse_args()
     chosen = [recipe for recipe in RECIPES if not arguments.programs or recipe.program in arguments.programs]
-    # Standard output is for the report.
+    # Standard output is reserved for the report.
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     reports = {}
     for recipe in chosen:

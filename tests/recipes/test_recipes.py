@@ -13,14 +13,14 @@ BEFORE_THE_TRANSACTION = '    place = {"topic": batch.topic, "partition": batch.
 
 
 def test_every_program_of_the_page_is_crashed() -> None:
-    """A program that is added to the page needs its promise in this file."""
+    """Every program of the page has its promise in this file."""
     assert [recipe.program for recipe in RECIPES] == list(programs())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.program)
 async def test_a_crashed_program_keeps_its_promise(recipe: Recipe) -> None:
-    """Every record is counted; repeats and losses that a promise allows do happen, so the counts would show others."""
+    """A record has as many effects as promised after crashes, and allowed repeats and losses do happen."""
     report = await run(recipe, CRASHES, SEED)
 
     assert report.wrong is None, report
@@ -32,7 +32,7 @@ async def test_a_crashed_program_keeps_its_promise(recipe: Recipe) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("program", ["exactly_once_sqlite.py", "exactly_once_postgresql.py"])
 async def test_a_ghost_stores_nothing_twice(program: str) -> None:
-    """The database refuses the transaction of a worker that stood still before it while another took over."""
+    """A record is not stored twice by a worker that was paused before its transaction and replaced."""
     recipe = next(recipe for recipe in RECIPES if recipe.program == program)
     async with crashed_program(recipe, SEED) as crashed:
         said = await crashed.run_beside_ghost(BEFORE_THE_TRANSACTION)

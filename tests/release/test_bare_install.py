@@ -1,4 +1,4 @@
-"""What a user gets from wheel and sdist alone: SDK and command line, without the broker's packages."""
+"""Installation of wheel and sdist alone: SDK and command line, without the broker's packages."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ pytestmark = pytest.mark.slow
 
 
 def contents(wheel: Path) -> dict[str, bytes]:
-    """Return the files of a wheel by their names, without the record, whose order may differ."""
+    """Return the files of a wheel by name, without its RECORD, whose order may differ."""
     with zipfile.ZipFile(wheel) as archive:
         return {name: archive.read(name) for name in archive.namelist() if not name.endswith("RECORD")}
 
 
 @pytest.fixture(scope="module")
 def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Install the wheel without extras into a new environment, and give its folder of programs."""
+    """Install the wheel without extras into a new environment, and return its folder of programs."""
     programs = new_environment(tmp_path_factory.mktemp("bare"))
     install(programs, wheel)
     return programs
@@ -51,7 +51,7 @@ def test_the_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
 
 
 def test_the_sdist_is_complete(wheel: Path, sdist: Path, tmp_path: Path) -> None:
-    """The sdist unpacked makes the same wheel as the checkout, and holds licence, readme and changelog."""
+    """The sdist builds the same wheel as the checkout, and has licence, readme and changelog."""
     with tarfile.open(sdist) as archive:
         archive.extractall(tmp_path, filter="data")
     source = next(tmp_path.iterdir())
@@ -77,7 +77,7 @@ def test_the_version_comes_from_one_place(wheel: Path, bare: Path, tmp_path: Pat
 
 
 def test_the_sdk_imports(bare: Path, tmp_path: Path) -> None:
-    """`import fairlead` works, and loads no package of the broker."""
+    """The SDK is imported without loading a package of the broker."""
     program = (
         "import sys, fairlead; sys.exit(any(name.startswith('fairlead_broker') for name in sys.modules))"
     )
@@ -87,7 +87,7 @@ def test_the_sdk_imports(bare: Path, tmp_path: Path) -> None:
 
 
 def test_the_command_line_shows_its_help(bare: Path, tmp_path: Path) -> None:
-    """`fairlead --help` names the commands without a cluster and without an extra."""
+    """The command line shows its commands without a cluster and without an extra."""
     done = run(bare / "fairlead", "--help", cwd=tmp_path)
 
     assert done.returncode == 0, done.stderr
@@ -96,7 +96,7 @@ def test_the_command_line_shows_its_help(bare: Path, tmp_path: Path) -> None:
 
 
 def test_a_command_of_a_missing_extra_names_the_extra(bare: Path, tmp_path: Path) -> None:
-    """`fairlead broker start`, and `operator start`, end with 2 and the line that installs the extra."""
+    """A command of a missing extra ends with exit code 2 and the line that installs the extra."""
     for extra in ("broker", "operator"):
         done = run(bare / "fairlead", extra, "start", cwd=tmp_path)
 

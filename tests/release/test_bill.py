@@ -13,7 +13,7 @@ import pytest
 
 import checkout
 
-# Both tools read the metadata of every package in the environment: a quarter of a minute where nothing else runs.
+# The tools read the metadata of every package in the environment, which takes a quarter of a minute without load.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 PROGRAM = checkout.ROOT / ".ci/release.py"
@@ -21,7 +21,7 @@ PROGRAM = checkout.ROOT / ".ci/release.py"
 
 @pytest.fixture(scope="module")
 def release() -> ModuleType:
-    """The program that makes a release, as a module."""
+    """Return the program that makes a release, as a module."""
     spec = importlib.util.spec_from_file_location("release_program", PROGRAM)
     assert spec is not None
     assert spec.loader is not None
@@ -34,7 +34,7 @@ def release() -> ModuleType:
 def test_the_bill_and_the_licences_name_every_package(
     release: ModuleType, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Bill and licences list every package of the extras with its version, and none of the checkout alone."""
+    """The bill of materials and the licences list every package of the extras with its version, and no other."""
     into = tmp_path_factory.mktemp("bill")
     done = subprocess.run(
         [sys.executable, str(PROGRAM), "--bill-only", "--into", str(into)],
@@ -59,7 +59,7 @@ def test_the_bill_and_the_licences_name_every_package(
 
 
 def test_the_changelog_describes_this_version(release: ModuleType) -> None:
-    """The changelog has a dated section of the version of a release, and none of the next version."""
+    """The changelog has a dated section of the released version, and no section of the next version."""
     changelog = (checkout.ROOT / "CHANGELOG.md").read_text()
     version = tomllib.loads((checkout.ROOT / "pyproject.toml").read_text())["project"]["version"]
 
@@ -69,7 +69,7 @@ def test_the_changelog_describes_this_version(release: ModuleType) -> None:
 
 
 def test_no_package_has_a_licence_that_is_not_allowed(release: ModuleType) -> None:
-    """The licences of base, broker, operator, Spark and tracing allow redistribution."""
+    """Packages of base, broker, operator, Spark and tracing have licences that allow redistribution."""
     packages = release.closure("fairlead", release.EXTRAS)
     licenses = release.licenses_of(packages)
 

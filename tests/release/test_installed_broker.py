@@ -1,4 +1,4 @@
-"""A broker from installed packages alone: from the wheel, from the sdist, and with the extra installed later."""
+"""A broker from installed packages: from the wheel, from the sdist, and with the extra installed later."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def from_sdist(programs: Path, wheel: Path, sdist: Path) -> str:
 
 
 def extra_later(programs: Path, wheel: Path, sdist: Path) -> str:
-    """Install the wheel alone, and then the command in the message of a missing extra."""
+    """Install the wheel alone, and later run the command from the message of a missing extra."""
     del sdist
     install(programs, wheel)
     told = run(programs / "fairlead", "broker", "start", cwd=programs.parent).stderr
@@ -49,7 +49,7 @@ def names(said: str) -> set[str]:
 def test_a_record_goes_through_an_installed_broker(
     way: Callable[[Path, Path, Path], str], wheel: Path, sdist: Path, tmp_path: Path
 ) -> None:
-    """With the extra `broker` a broker starts, and a topic stores and returns records, all on the command line."""
+    """A record is stored and read through a broker that was installed with the extra `broker`."""
     programs = new_environment(tmp_path)
     brought = way(programs, wheel, sdist)
     origin = "import fairlead_broker; print(fairlead_broker.__file__)"

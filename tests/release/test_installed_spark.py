@@ -1,4 +1,4 @@
-"""Spark finds Fairlead where nothing but the wheel with its extras is installed."""
+"""Spark finds Fairlead when only the wheel with its extras is installed."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ spark.stop()
 def test_spark_reads_and_writes_by_installing_the_package(
     wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the extra `spark` the format is found without an import, to read one topic and write another."""
+    """A topic is read and another written by Spark with the extra `spark`, without an import of the format."""
     for name, value in LIGHT_VARIABLES.items():
         monkeypatch.setenv(name, value)
     programs = new_environment(tmp_path)
-    # PySpark is published as source alone.
+    # PySpark is published only as source.
     install(programs, "--quiet", "--require-hashes", "-r", BACKENDS)
     install_hashed(programs, wheel, "broker,spark")
 

@@ -1,4 +1,4 @@
-"""`.ci/setup.sh` where it may not install: it lists all that is missing, and leaves the machine unchanged."""
+"""`.ci/setup.sh` when it may not install: it lists everything missing, and leaves the machine unchanged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 import checkout
 
-# The programs that the script itself runs. Python, Java and all others are not found.
+# Programs that the script itself runs; Python, Java and all others are missing.
 TOOLS = ("bash", "cat", "cut", "dirname", "env", "id", "sha256sum")
 # A user other than root, with read access to root's files.
 NOT_ROOT = ("/usr/bin/unshare", "--user", "--map-user=65534") if os.geteuid() == 0 else ()
@@ -19,7 +19,7 @@ NOT_ROOT = ("/usr/bin/unshare", "--user", "--map-user=65534") if os.geteuid() ==
 
 @pytest.fixture
 def bare_machine(tmp_path: Path) -> Path:
-    """A checkout of what the set-up reads, and a folder with the only programs."""
+    """Return a checkout of the files that the set-up reads, and a folder with the only programs."""
     programs = tmp_path / "bin"
     programs.mkdir()
     for name in TOOLS:
@@ -34,7 +34,7 @@ def bare_machine(tmp_path: Path) -> Path:
 
 
 def set_up(machine: Path, part: str) -> subprocess.CompletedProcess[str]:
-    """Run the script there for a part."""
+    """Run the script on the bare machine for a part."""
     return subprocess.run(
         [*NOT_ROOT, str(machine / "bin/bash"), ".ci/setup.sh", part],
         cwd=machine / "checkout",
@@ -54,7 +54,7 @@ def set_up(machine: Path, part: str) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_what_is_missing_is_listed(bare_machine: Path, part: str, told: list[str]) -> None:
-    """All missing parts are listed at once with their Debian packages; the script ends with 1 and installs nothing."""
+    """Missing parts are listed at once with their Debian packages, exit code 1, and no installation."""
     before = sorted((bare_machine / "checkout").rglob("*"))
     done = set_up(bare_machine, part)
     *missing, last = done.stderr.splitlines()
@@ -68,7 +68,7 @@ def test_what_is_missing_is_listed(bare_machine: Path, part: str, told: list[str
 
 
 def test_a_part_that_does_not_exist_is_named(bare_machine: Path) -> None:
-    """A word that names no part is refused with the names of the parts."""
+    """An unknown part is refused with the names of the parts."""
     done = set_up(bare_machine, "all")
 
     assert done.returncode == 1

@@ -1,4 +1,4 @@
-"""Pages that explain installing: one page has the tested ways, the others name the extra and link to it."""
+"""Pages that explain installing: one page has the tested ways, and the others name the extra and link to it."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any
 import checkout
 
 INSTALLING = Path("docs/how-to/install.md")
-# Readers of these files have the command line installed, where the name alone finds it.
+# Readers of these files have installed the command line, so that the name alone suffices.
 OF_THE_INSTALLED = Path("docs/reference/command-line.md")
 BY_NAME = re.compile(r"(?:pip|uv|pipx) (?:install|add) [^`\n]*\bfairlead\b[^`\n]*")
 
 
 def pages() -> list[Path]:
-    """List what people read: pages at the root, of the documentation and of the charts."""
+    """List the public pages: at the root, of the documentation and of the charts."""
     shown = [path for path in checkout.files() if path.suffix == ".md"]
     return [path for path in shown if path not in {INSTALLING, OF_THE_INSTALLED}]
 
 
 def project() -> dict[str, Any]:
-    """Return what pyproject.toml says of the project."""
+    """Return the project table of pyproject.toml."""
     said: dict[str, Any] = tomllib.loads((checkout.ROOT / "pyproject.toml").read_text())["project"]
     return said
 
@@ -43,7 +43,7 @@ def test_the_page_names_every_extra() -> None:
 
 
 def test_the_page_installs_this_wheel() -> None:
-    """Wheels in the lines of the page are those of this version."""
+    """Wheels in the lines of the page have the version of this checkout."""
     wheels = re.findall(r"fairlead-[\w.]+?-py3-none-any\.whl", (checkout.ROOT / INSTALLING).read_text())
 
     assert set(wheels) == {f"fairlead-{project()['version']}-py3-none-any.whl"}
