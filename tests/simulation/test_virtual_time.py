@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 WORLDS = 3
-"""Number of worlds; the first runs twice, and both runs must be equal."""
+"""Number of worlds, of which the first runs twice with equal results."""
 
 
 def run_worlds(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -36,7 +36,7 @@ class Broker(Frame):
         super().__init__(world, number)
         self.groups: dict[str, Coordinator] = {}
         self.topics: dict[str, TopicShape] = {}
-        """Topics by name; replaced instead of modified, so that a turn can keep its version."""
+        """Topics by name, which are replaced instead of modified, so that a turn can keep its version."""
         self._holders: dict[str, CoordinatorRecord] = {}
 
     # -- processes

@@ -30,7 +30,7 @@ class Faults(Storm):
     _world: World
 
     def victim(self, kind: Enum) -> Process | None:
-        """Draw a broker, preferably a coordinator, or a member; None for a topic, which has no process."""
+        """Return a random broker, preferably a coordinator, or a member, or None for a fault of topics."""
         world = self._world
         if kind in BROKER_FAULTS:
             coordinators = [broker for broker in world.brokers.values() if broker.groups]
@@ -64,7 +64,7 @@ class Faults(Storm):
     # -- members
 
     def _member_crash(self, member: Member) -> None:
-        """Kill a member; it usually returns within its session, sometimes later or never."""
+        """Kill a member, which usually returns within its session, sometimes later or never."""
         member.kill()
         schedule = self._world.schedule
         if schedule.happens(0.85):

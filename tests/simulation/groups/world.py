@@ -149,7 +149,7 @@ class World(Frame):
         return name in member.topics or (member.pattern is not None and name != NAMES[3])
 
     def _unbalanced(self, alive: list[Member]) -> str | None:
-        """Return why the shares of members differ by more than one partition; with the range assignor, per topic."""
+        """Return why shares of members differ by more than one partition, in each topic with the range assignor."""
         if self.plan.mixed:
             return None
         topics = [{shape.topic_id} for shape in self.topics().values()]

@@ -185,7 +185,7 @@ class Drills:
         yield 1.5
 
     def _loses_disk(self, broker: Broker) -> bool:
-        """Replace the disk if allowed, with the end of process and lease; return whether it was."""
+        """Replace the disk and end process and lease if that is allowed; return whether the disk was replaced."""
         if not self._world.faults.may_impair(broker):
             return False
         self._world.faults.impair(broker)
@@ -194,7 +194,7 @@ class Drills:
         return True
 
     def _loses_power(self, broker: Broker) -> bool:
-        """Cut the power if allowed, with the end of the lease; return whether it was."""
+        """Cut the power and end the lease if that is allowed; return whether the power was cut."""
         faults = self._world.faults
         if not faults.may_impair(broker):
             return False

@@ -36,7 +36,7 @@ class Faults(Storm):
         """Whether power cuts were not counted, because only synced records counted at the time."""
 
     def victim(self, kind: Enum) -> Broker:
-        """Draw a broker; in half of the cases a leader."""
+        """Return a random broker, in half of the cases a leader."""
         del kind
         brokers = self._world.brokers.values()
         leaders = [each for each in brokers if any(isinstance(role, Leading) for role in each.roles.values())]

@@ -269,7 +269,7 @@ SWITCHES: Final = (
     Switch(
         "last-broker-epoch",
         "4.7 a candidate's disk knows the incarnation of the entry",
-        # The broker checks for an old copy before it registers its directories; one of these two rules is enough.
+        # The broker checks for an old copy before it registers its directories, and either rule alone is enough.
         (election, "_kept_everything", _kept_since_intact),
         (Broker, "_is_older_than", _no),
     ),

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 class Wishes:
-    """Open requests, at most one of a kind for each partition; dropped when the faults stop."""
+    """Open requests, at most one of a kind for each partition, dropped when the faults stop."""
 
     def __init__(self, world: World) -> None:
         """Start without requests."""
         self._world = world
         self._open: dict[int, set[Fault]] = {}
         self.homes: dict[int, list[int]] = {}
-        """Target brokers of a partition's move; drawn at random if not set."""
+        """Target brokers of a partition's move, drawn at random if not set."""
 
     def wish(self, partition: int, kind: Fault) -> None:
         """Request a change."""

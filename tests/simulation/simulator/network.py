@@ -26,7 +26,7 @@ class Receiver(Protocol):
 
 @dataclass(slots=True)
 class Weather:
-    """The faults of the network; drawn for each world, and none after the faults stop."""
+    """The faults of the network, drawn for each world and absent after the storm."""
 
     loss: float = 0.0
     repeat: float = 0.0

@@ -63,7 +63,7 @@ class Storm:
         raise NotImplementedError
 
     def draw_broker(self, leading: list[Any], share: float) -> Any:
-        """Draw a broker; in a share of the cases one that leads something."""
+        """Return a random broker, in a share of the cases a leading one."""
         rng = self._world.schedule.rng
         if leading and rng.random() < share:
             return rng.choice(leading)

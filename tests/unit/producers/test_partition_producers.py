@@ -202,14 +202,14 @@ class TestEpochs:
     """Unknown producers and producer epochs."""
 
     def test_an_unknown_producer_begins_at_zero(self, shell: Shell) -> None:
-        """An unknown producer begins at sequence 0; another batch waits for it and is then refused."""
+        """An unknown producer begins at sequence 0, and a later batch waits for that sequence before it is refused."""
         waiting = shell.send(3)
         shell.wait(HOLD_SECONDS)
 
         assert shell.answers[waiting] == UnknownProducer(7, 0, 3)
 
     def test_a_higher_epoch_begins_at_zero(self, shell: Shell) -> None:
-        """A higher epoch begins at sequence 0; its later batches wait, and the lower epoch is accepted until then."""
+        """A higher epoch begins at sequence 0, for which later batches wait while the lower epoch is accepted."""
         shell.store(0)
         early = shell.send(1, epoch=1)
         lower = shell.send(1)

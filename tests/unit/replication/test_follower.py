@@ -145,7 +145,7 @@ class TestFetching:
         assert follower.step(FetchOutOfRange(Offset(20), Offset(30))) == []
 
     def test_copies_never_take_the_log_back(self) -> None:
-        """Copied records never reduce the log end offset; only a cut does."""
+        """Copied records never reduce the log end offset, unlike a cut."""
         follower = following()
         fetched(follower, nbytes=1)
 
@@ -160,7 +160,7 @@ class TestFetching:
         assert report.last_epoch is None
 
     def test_a_log_without_records_says_what_it_deleted(self) -> None:
-        """A log whose records are all deleted names their last epoch; a log with records does not."""
+        """A log names the epoch of its last deleted record only if all its records are deleted."""
         emptied = following(end=10, log_start=10, last_epoch=4).next_fetch()
         whole = following(end=10, log_start=9, last_epoch=4).next_fetch()
 
@@ -214,7 +214,7 @@ class TestProgress:
         assert follower.synced_offset == 9
 
     def test_says_nothing_before_the_leader_has_agreed_to_the_log(self) -> None:
-        """No offset is reported before the leader has agreed to the log; the next fetch carries it."""
+        """A synced offset is reported by the next fetch if the leader had not yet agreed to the log."""
         follower = following(end=10, synced=4)
 
         assert follower.step(FollowerLogSynced(Offset(10))) == []

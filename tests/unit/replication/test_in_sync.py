@@ -253,7 +253,7 @@ class TestShrink:
         assert isr_of(only_write(leadership.pass_time(1)).record) == {LEADER}
 
     def test_a_dead_follower_does_not_come_back_by_its_last_report(self) -> None:
-        """A stopped follower does not join again by its last report; it must report again."""
+        """A stopped follower joins again only after a new report, not by its last one."""
         leadership = Office()
         leadership.append(10)
         leadership.fetch(SECOND, 10)

@@ -41,7 +41,7 @@ class Time:
 
 @contextmanager
 def listener(*answers: Answer) -> Iterator[tuple[Endpoint, list[str]]]:
-    """Answer requests in turn and repeat the last answer; yield the address and the requests."""
+    """Answer requests in turn, repeating the last answer, and yield the address and the requests."""
     asked: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):

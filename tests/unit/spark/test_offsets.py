@@ -98,7 +98,7 @@ def test_the_first_trigger_reads_from_where_it_first_began() -> None:
 
 
 def test_only_the_first_trigger_knows_its_beginning() -> None:
-    """Only the first trigger stores its beginning; a later unchanged end has the same text, a changed one does not."""
+    """Only the first trigger stores its beginning, which later ends keep until they move."""
     begin = StreamOffsets({"a": TopicOffsets("A", {0: PartitionOffset(5)})}, initial=True)
     end = first_end(begin, StreamOffsets(begin.topics))
     moved = StreamOffsets({"a": TopicOffsets("A", {0: PartitionOffset(6)})})

@@ -112,7 +112,7 @@ def starting(recorded: int, wish: int = 3) -> EtcdPlan:
 
 
 def test_a_new_cluster_is_formed_when_every_member_is_written_down() -> None:
-    """A new etcd is formed when every member is recorded in its claim; until then a changed wish waits."""
+    """A changed wish waits until every member is recorded in its claim and the new etcd is formed."""
     half, whole = starting(1, wish=1), starting(3)
 
     assert half.inputs is not None
@@ -473,7 +473,7 @@ def test_a_pod_beside_the_members_is_a_row_without_an_id() -> None:
 def test_an_external_etcd_is_only_asked(
     endpoints: list[str], answered: list[str], status: str, reason: str
 ) -> None:
-    """An external etcd is healthy if a majority of its endpoints answers; it gets no action, and TLS is not asked."""
+    """An external etcd gets no action, is healthy with a majority of answers, and is not asked over TLS."""
     asked = [url for url in endpoints if url.startswith("http:")]
     answers = {url: answer_of(n) for n, url in enumerate(answered)}
     plan = plan_external(endpoints, answers, asked=asked)

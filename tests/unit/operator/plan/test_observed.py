@@ -139,7 +139,7 @@ def test_a_pod_without_an_index_is_numbered_by_its_name() -> None:
     ],
 )
 def test_a_pod_that_will_not_start_by_waiting_says_why(status: dict[str, Any], why: str | None) -> None:
-    """A pod that waiting cannot repair is stuck with the reason; a pod that only needs time is not."""
+    """A pod is stuck with a reason only if waiting cannot repair it."""
     seen = observe_pod(pod_object(status))
 
     assert seen is not None
@@ -304,7 +304,7 @@ def test_the_refusal_of_a_missing_pod_is_read_out_of_events(what: str, *, combin
 
 
 def test_a_refusal_is_over_when_a_later_attempt_succeeded() -> None:
-    """A refusal is over when a later attempt created the pod; a created claim alone does not end it."""
+    """A refusal ends when a later attempt created the pod, and not when it created only the claim."""
     failed, made = attempt(3, "Pod main-a-1"), attempt(9, "Pod main-a-1", succeeds=True)
     series = {**attempt(1, "Pod main-a-1"), "series": {"lastObservedTime": "2026-01-01T00:00:10.000001Z"}}
     missing = {1: "main-a-1"}

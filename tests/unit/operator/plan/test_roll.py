@@ -197,7 +197,7 @@ def test_a_pool_that_is_not_drawn_keeps_its_pods() -> None:
 
 
 def test_an_empty_disk_is_given_when_others_have_all_records() -> None:
-    """A broker gets an empty disk if other replicas have all its records; its claim is deleted with its pod by uid."""
+    """A broker gets an empty disk if other replicas have all its records, by deleting its claim and pod by uid."""
     says = answer([0, 1, 2], topics={"orders": [{"replicas": [1, 2]}, {"replicas": [0, 2]}]})
     planned = plan([pod(0), pod(1, new_disk_asked=True), pod(2)], says)
 

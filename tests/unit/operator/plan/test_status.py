@@ -196,7 +196,7 @@ def test_an_order_to_restart_all_is_a_roll_from_its_first_look_on() -> None:
     ],
 )
 def test_a_set_that_is_replaced_is_under_way_until_it_is_there_again(away: dict[str, Any]) -> None:
-    """A StatefulSet that is being replaced is progress until it exists again; an external etcd has none."""
+    """The replacement of a StatefulSet is progress until it exists again, except with an external etcd."""
     status = after(facts(READY, **away))
     outside = {"etcd": {"external": {"endpoints": ["http://etcd:2379"]}}}
 

@@ -64,7 +64,7 @@ def test_namespaces() -> None:
 
 
 def test_a_topic_is_claimed_by_its_name_or_the_resources() -> None:
-    """A Topic claims the topic of its spec, else of its own name; an unreadable spec claims none."""
+    """A Topic claims the topic in its spec, else the topic of its own name, and none if the spec is unreadable."""
     own = {"metadata": {"name": "flights", "namespace": "apps"}, "spec": {"clusterRef": {"name": "main"}}}
 
     assert claimed_by(topic(name="a", namespace="apps")) == ClaimedTopic("shop", "main", "a")
@@ -92,7 +92,7 @@ def claim(uid: str, created: int, held: str | None = None, *, deleting: bool = F
 
 
 def test_who_had_the_topic_keeps_it() -> None:
-    """The Topic that has the topic wins, then the oldest, then the lowest uid; a Topic being deleted loses."""
+    """The owner of the topic wins, then the oldest Topic, then the lowest uid, and a Topic being deleted loses."""
     assert winner([]) is None
     assert winner([claim("b", 1), claim("a", 1), claim("c", 2)]) == claim("a", 1)
     assert winner([claim("a", 1), claim("b", 2, "t")]) == claim("b", 2, "t")

@@ -36,7 +36,7 @@ def held(api: MemoryApi, *refs: ObjectRef) -> list[bool]:
 
 
 async def test_what_ends_with_its_cluster_is_let_go(api: MemoryApi) -> None:
-    """Topics of a Cluster in the same namespace lose the finalizer; those of another Cluster keep it at first."""
+    """Topics lose the finalizer with their namespace, except Topics of a Cluster in another namespace at first."""
     own, broken = put_topic(api, "own"), put_topic(api, "broken", clusterRef="main")
     foreign = put_topic(api, "foreign", clusterRef={"name": "main", "namespace": "apps"})
     end = NamespaceEnd(api, MemoryCache(api))
@@ -74,7 +74,7 @@ async def test_a_resource_that_changed_meanwhile_is_let_go_all_the_same(api: Mem
 
 
 async def test_the_end_of_the_operator_is_never_held_up() -> None:
-    """An unavailable API server is logged and does not delay the operator's exit; without Topics nothing is asked."""
+    """An unavailable API server is logged and does not delay the exit, and without Topics no request is sent."""
 
     class Away(MemoryApi):
         async def get(self, ref: ObjectRef) -> Manifest | None:

@@ -180,7 +180,7 @@ def live(name: str, *, ingress: list[dict[str, str]] | None = None, node_port: i
 
 
 def test_addresses_of_load_balancers_are_advertised_when_they_are_known() -> None:
-    """The address of a load balancer is advertised once it is known; before that the pod's name is."""
+    """The address of a load balancer is advertised once it is known, and the pod's name before that."""
     cluster = render_kit.cluster_of(listeners={"data": {"type": "loadbalancer", "perBroker": True}})
     services = [
         live("main-broker-0", ingress=[{"ip": "192.0.2.1"}]),

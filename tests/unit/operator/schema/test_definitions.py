@@ -92,7 +92,7 @@ def test_the_file_says_what_the_definition_is(definition: Definition) -> None:
 
 
 def test_only_the_first_condition_is_a_default_of_the_status() -> None:
-    """The status has a default only as a whole; its fields are written by the operator."""
+    """The status has a default only as a whole, because the operator writes its fields."""
     for definition in DEFINITIONS:
         defaults = [
             path

@@ -129,7 +129,7 @@ async def test_a_full_disk_keeps_it_back_and_no_more(tmp_path: Path, tasks: Task
 
 
 async def test_a_full_disk_is_freed_where_the_leader_has_let_records_go(tmp_path: Path, tasks: Tasks) -> None:
-    """The leader's new log start frees a follower's full disk; its checkpoint uses the pages of removed indexes."""
+    """The leader's new log start frees a follower's full disk, whose checkpoint uses the pages of removed indexes."""
     storage = TightStorage()
     leading = await start_leading(tmp_path, tasks, isr=(LEADER,), min_isr=1)
     follower = await start_following(tmp_path, leading, SECOND, tasks, storage)

@@ -180,7 +180,7 @@ class FullStorage(WatchedStorage):
 
     write_error: int | None = None
     open_error: int | None = None
-    """Error that opening a new log raises; None opens it."""
+    """Error raised by opening a new log; None for no failure."""
     syncs_max: int | None = None
     """Number of log file syncs that succeed before the next ones fail; None for no failure."""
 

@@ -105,7 +105,7 @@ def test_slices_hold_few_objects() -> None:
 
 
 def test_a_record_with_too_many_headers_is_refused_in_json() -> None:
-    """A JSON answer ends before a record with too many headers and cannot begin with it; an Arrow answer has it."""
+    """A record with too many headers ends a JSON answer, is refused as its first record, and is in an Arrow answer."""
     part = headed(0, 1, RECORD_HEADERS_MAX + 1, 2)
     before = msgspec.json.decode(b"".join(records(0, part).to_json(Encoding.UTF8)))
     with pytest.raises(ProblemError) as refused:

@@ -1,4 +1,4 @@
-"""A committed batch stays committed when its clean-up fails; the failure is logged and the clean-up retried."""
+"""A committed batch stays committed when its clean-up fails, and the clean-up is retried."""
 
 from __future__ import annotations
 
