@@ -69,7 +69,7 @@ class Drills:
         self._world.network.late.clear()
         self._world.schedule.after(self._between(0.5, 1.5), self._again)
 
-    # -- what drills are made of
+    # -- parts of drills
 
     def _between(self, least: float, most: float) -> float:
         return self._world.schedule.between(least, most)

@@ -175,7 +175,7 @@ async def test_nobody_wonders_that_a_stopping_peer_does_not_answer(pair, world) 
 
 
 async def test_peer_that_goes_under_a_call_may_have_acted(pair, world) -> None:
-    """A connection that breaks after the request, as that of a killed broker, leaves the outcome unknown."""
+    """A connection that breaks after the request, as with a killed broker, leaves the outcome unknown."""
     first, _ = pair
     arrived = b""
 

@@ -1,4 +1,4 @@
-"""The keys and values below `producers/`; tests/contract holds their stored form."""
+"""The keys and values below `producers/`; tests/contract has their stored form."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ def test_a_follower_with_a_part_of_the_log_is_left_alone(logs: tuple[Log, Log]) 
 def test_an_emptied_follower_goes_on_exactly_where_its_leader_has_what_it_deleted(
     logs: tuple[Log, Log],
 ) -> None:
-    """An emptied follower goes on only if the leader has the epoch of its last deleted record up to its log end."""
+    """An emptied follower continues only if the leader has the epoch of its last deleted record up to its end."""
     leader, follower = logs
     for start in range(1, len(follower) + 1):
         deleted = LeaderEpoch(follower[start - 1])

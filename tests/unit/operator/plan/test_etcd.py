@@ -282,7 +282,7 @@ def test_the_place_of_a_member_that_was_taken_out_is_cleared_first() -> None:
 
 
 def test_members_that_are_not_wanted_leave_from_the_top() -> None:
-    """Members leave from the highest ordinal: out of etcd, then pod and claim, after a leader's transfer."""
+    """Members leave from the highest ordinal without leadership: first out of etcd, then the pod, then the claim."""
     plan = plan_etcd(wish_of(), healthy(5))
     leading = replace(healthy(5), answers={n: answer_of(n, leader=4) for n in range(5)})
     gone = replace(healthy(5), members=tuple(map(member_of, range(4))))

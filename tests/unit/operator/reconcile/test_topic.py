@@ -136,7 +136,7 @@ async def test_brokers_that_do_not_answer_are_waited_for(api: MemoryApi, reconci
 async def test_a_deleted_topic_is_let_go(
     api: MemoryApi, reconciler: TopicReconciler, case: str, released: bool
 ) -> None:
-    """A deleted Topic loses its finalizer unless brokers that must delete the topic are silent or rights lack."""
+    """A deleted Topic loses its finalizer unless the brokers must still delete the topic or a right is missing."""
     namespace = "apps" if case == "namespace not allowed" else "shop"
     ref = put_topic(
         api,
