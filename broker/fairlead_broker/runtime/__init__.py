@@ -1,7 +1,8 @@
-"""The asyncio shell of the broker. One task owns one partition and runs what the pure rooms decide.
+"""The asyncio shell of the broker.
 
-`server` uses `Broker` and its parts, and receives values and `ProblemError`s. `wiring` opens and closes the broker. The
-room uses the log, the coordination room and the clock; it must not use HTTP.
+Each led partition is owned by one task, which carries out the decisions of the pure rooms. `server` calls `Broker` and
+its parts, which return values or raise `ProblemError`. `wiring` opens and closes the broker. The room uses the log, the
+coordination room and the clock; it must not use HTTP.
 """
 
 from __future__ import annotations

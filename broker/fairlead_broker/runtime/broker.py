@@ -1,7 +1,7 @@
-"""A broker without its listeners: its parts, its phase, and the calls that need several parts.
+"""A broker without its listeners: its parts, its phase, and the calls that use several parts.
 
-`wiring.broker.open_broker` builds a `Broker`. `server` uses the parts directly; `Broker` has a method only for a call
-that joins several parts or depends on the phase. The module does not use HTTP.
+`wiring.broker.open_broker` builds a `Broker`. `server` uses the parts directly; `Broker` has methods only for calls
+that use several parts or depend on the phase. The module does not use HTTP.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from fairlead_broker.telemetry import Log, Telemetry
 
 
 class Phase(Enum):
-    """Phase of a broker's run; phases only advance."""
+    """Phase of a broker's run; a run never returns to an earlier phase."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -66,7 +66,7 @@ class Phase(Enum):
 
 
 class BrokerState:
-    """Phase of one run of a broker; created before the broker, for the probes of the ops listener."""
+    """Phase of one run of a broker. It is created before the broker, because the probes of the ops listener read it."""
 
     def __init__(self) -> None:
         self.phase = Phase.STARTING
@@ -79,7 +79,9 @@ class BrokerState:
 
     @property
     def ready(self) -> bool:
-        """Whether the broker serves: started, not stopping, its directory healthy, its replicas once caught up."""
+        """Whether the broker serves: it is running, its directory is healthy, and its replicas have once been caught
+        up.
+        """
         return self.phase is Phase.RUNNING and self._serves()
 
 
@@ -119,7 +121,7 @@ class Broker:
     fetching: Fetching
     producer_registry: ProducerRegistry
     coordinated_groups: Groups
-    """Groups of this broker in every phase; calls of clients use `groups`."""
+    """Groups of this broker, available in every phase; client calls use `groups` instead."""
     group_lag: GroupLagMeters
     records_deletion: RecordsDeletion
     damage_acceptance: DamageAcceptance
@@ -127,21 +129,24 @@ class Broker:
     scrub: Scrub
     retention: Retention
     close: Callable[[bool], Awaitable[None]]
-    """Function that closes all parts in the reverse order of their start; the argument tells whether the stop is
+    """Function that closes all parts in the reverse order of their start; its argument is whether the stop is
     orderly."""
 
     # -- phases
 
     async def announce_stop(self) -> None:
-        """Hand leaderships and groups over to other brokers while serving; return within the time limit."""
+        """Hand leaderships and groups over to other brokers while this broker still serves.
+
+        The call returns within the time limit.
+        """
         if self.state.phase is Phase.RUNNING:
             await self.departure.announce()
             await self.coordinated_groups.release_all()
 
     async def stop_answering(self) -> None:
-        """Refuse new calls, answer long polls at once and all other calls within the limit; idempotent.
+        """Refuse new calls, answer long polls at once, and answer all other calls within the time limit; idempotent.
 
-        Syncing starts at the same time, which leaves little work for the end of the stop.
+        Syncing starts at the same time, so that few bytes are left to sync at the end of the stop.
         """
         if self.state.phase is not Phase.RUNNING:
             return
@@ -149,11 +154,14 @@ class Broker:
         self.fetching.answer_all()
         self.rounds.hurry()
         await self.producing.stop(self.settings.limits.stop_answer_seconds)
-        # The followers are answered last because pending appends with acks=all need their fetches.
+        # The parked fetches of followers are answered last, because pending appends with acks=all need further fetches.
         self.replica_serving.answer_all()
 
     async def stop(self) -> None:
-        """Stop answering, sync everything, write checkpoint and clean marker, and leave the cluster; idempotent."""
+        """Stop answering, sync everything, write the checkpoint and the clean marker, and leave the cluster.
+
+        The call is idempotent.
+        """
         await self.stop_answering()
         if self.state.phase is not Phase.STOPPED:
             await self.close(True)
@@ -171,7 +179,7 @@ class Broker:
 
     @property
     def failure(self) -> asyncio.Future[BaseException]:
-        """Future with the exception of an unexpectedly failed task; the process must exit afterwards."""
+        """Future that receives the exception of a task that failed unexpectedly; the process must exit afterwards."""
         return self.supervisor.failure
 
     # -- the cluster
@@ -201,7 +209,7 @@ class Broker:
         ]
 
     def known_brokers(self) -> list[BrokerDescription]:
-        """Return all known brokers by id, unregistered ones included, with the replicas that a drain cannot move."""
+        """Return all known brokers by id, including unregistered brokers, with the replicas that a drain cannot move."""
         cordoned = cordoned_brokers(self.metadata)
         gone = [
             BrokerDescription(id=broker, address=None, state="gone", cordoned=broker in cordoned)
@@ -221,7 +229,10 @@ class Broker:
         return self.configs.of_broker(broker)
 
     async def alter_cluster_config(self, patch: Mapping[str, ConfigInput] | None) -> dict[str, ConfigEntry]:
-        """Change the cluster's configuration by a merge patch; return the result once it is in force here."""
+        """Change the cluster's configuration by a merge patch.
+
+        Return the resulting configuration once it is in force here.
+        """
         self.admit()
         await self.config_admin.alter_cluster(patch)
         await self.topic_admin.follow_cluster_config()
@@ -231,7 +242,10 @@ class Broker:
     async def alter_broker_config(
         self, broker: BrokerId, patch: Mapping[str, ConfigInput] | None
     ) -> dict[str, ConfigEntry]:
-        """Change a broker's configuration by a merge patch; return the result once it is in force here."""
+        """Change a broker's configuration by a merge patch.
+
+        Return the resulting configuration once it is in force here.
+        """
         self.admit()
         await self.config_admin.alter_broker(broker, patch)
         await self.replicas.settled()
@@ -242,7 +256,10 @@ class Broker:
     async def create_topic(
         self, request: CreateTopicRequest, *, dry_run: bool = False
     ) -> tuple[TopicView, bool]:
-        """Create a topic; return the topic and whether it is new, once its partitions here accept records."""
+        """Create a topic.
+
+        Return the topic and whether it is new, once the topic's partitions on this broker accept records.
+        """
         self.admit()
         record, created = await self.topic_admin.create(request, dry_run=dry_run)
         if dry_run:
@@ -260,7 +277,7 @@ class Broker:
         return self.views.by_name(name)
 
     async def delete_topic(self, name: str, topic_id: TopicId | None = None) -> None:
-        """Delete a topic; return once its name is free and its files here are removed."""
+        """Delete a topic; return once the topic's name is free and its files on this broker are removed."""
         self.admit()
         await self.topic_admin.delete(name, topic_id)
         await self.replicas.settled()
@@ -283,8 +300,8 @@ class Broker:
         """Delete a partition's records below an offset; return the new log start.
 
         The offset None deletes all committed records. The deletion is durable on return. Raises `offset_out_of_range`
-        above the high watermark, `offset_not_available` while the high watermark is unknown, `disk_full`,
-        `storage_failed`.
+        for an offset above the high watermark, `offset_not_available` while the high watermark is unknown, `disk_full`,
+        and `storage_failed`.
         """
         self.admit()
         return await self.records_deletion.delete(replica, offset)
@@ -292,7 +309,7 @@ class Broker:
     async def accept_damage(
         self, replica: LeaderReplica, first_offset: Offset, next_good_offset: Offset
     ) -> None:
-        """Accept that the records of a damaged range are lost: readers skip the range from then on, durably.
+        """Accept that the records of a damaged range are lost; readers then skip the range, even after a restart.
 
         Raises `conflict` unless exactly this range is damaged, `disk_full`, `storage_failed`.
         """
@@ -300,16 +317,18 @@ class Broker:
         await self.damage_acceptance.accept(replica, first_offset, next_good_offset)
 
     def check_produced(self, topic: TopicView, batch: memoryview, *, keyed: bool) -> None:
-        """Raise the problem for which a leader would refuse a batch.
+        """Raise the problem with which a leader would refuse a batch.
 
-        The topic need not exist yet. Can be called in any thread.
+        The topic need not exist yet. The method can be called in any thread.
         """
         limits = limits_of(topic.config, self.settings.limits.decompressed_bytes_max)
         own = KEYED_EXTENSIONS if keyed else NO_EXTENSIONS
         validate_produced(batch, limits, self.clock.now_us(), own)
 
     def digest_of_key(self, topic_id: TopicId, key: bytes) -> bytes | None:
-        """Return the digest stored with an idempotency key in any partition of the topic led here; None if unused."""
+        """Return the digest stored with an idempotency key in a partition of the topic that this broker leads; None if
+        the key is unused.
+        """
         for partition in self.replicas.of_topic(topic_id):
             digest = partition.digest_of(key)
             if digest is not None:

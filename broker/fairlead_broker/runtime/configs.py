@@ -1,7 +1,7 @@
-"""Effective configuration of the cluster and of this broker, and the task that follows the cluster's configuration.
+"""Effective configuration of the cluster and of this broker, and the task that applies the cluster's changes.
 
-Topics have their own view (`topic_views`). The first value found applies, in the order: set on the broker, in the
-broker's own settings, set on the cluster, the default.
+The configuration of topics is in `topic_views`. A value set on the broker takes precedence over a value in the broker's
+settings, a value set on the cluster, and the default, in this order.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Configs:
     def __init__(
         self, metadata: ClusterMetadata, broker: BrokerId, own_settings: Mapping[str, ConfigInput]
     ) -> None:
-        """`own_settings`: values with which the broker was started, `BrokerSettings.config_values`."""
+        """`own_settings`: values with which the broker was started (`BrokerSettings.config_values`)."""
         self._metadata = metadata
         self._broker = broker
         self._own_settings = own_settings
@@ -45,7 +45,7 @@ class Configs:
         return effective_config(ConfigScope.CLUSTER, {ConfigScope.CLUSTER: self._cluster()})
 
     def of_broker(self, broker: BrokerId) -> dict[str, ConfigEntry]:
-        """Return every key that can be set on a broker; the start settings of another broker are not known here."""
+        """Return every key that can be set on a broker. The start settings of other brokers are not known here."""
         layers = {ConfigScope.BROKER: self._of(broker), ConfigScope.CLUSTER: self._cluster()}
         return effective_config(ConfigScope.BROKER, layers)
 
@@ -56,12 +56,15 @@ class Configs:
 
     @property
     def retention_check_seconds(self) -> float:
-        """Seconds between two checks for segments whose retention time has passed."""
+        """Number of seconds between two checks for expired segments."""
         return self._seconds(RETENTION_CHECK_INTERVAL)
 
     @property
     def replica_lag_seconds(self) -> float:
-        """Seconds without catching up after which a follower leaves the isr; read by leaders at each new epoch."""
+        """Number of seconds after which a follower that has not caught up leaves the isr.
+
+        Leaders read it at each new epoch.
+        """
         return self._seconds(REPLICA_LAG_TIME)
 
     def _seconds(self, name: str) -> float:
@@ -83,7 +86,7 @@ class Configs:
 
 
 class ClusterConfigFollower:
-    """Updates partition records when the cluster's configuration changes, by this or another broker."""
+    """Task that updates partition records when this or another broker changes the cluster's configuration."""
 
     def __init__(self, topic_admin: TopicAdmin, log: Log) -> None:
         self._topic_admin = topic_admin
@@ -95,7 +98,7 @@ class ClusterConfigFollower:
         self._changed.set()
 
     async def run(self) -> None:
-        """Apply each change until cancelled."""
+        """Apply each change of the configuration until cancelled."""
         while True:
             await self._changed.wait()
             self._changed.clear()

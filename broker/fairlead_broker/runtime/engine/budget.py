@@ -1,7 +1,7 @@
-"""Limits of the bytes that unfinished calls hold in memory: one budget for appends, one for answers.
+"""Limits for the memory of unfinished calls: one budget for appends, one for answers.
 
 The budgets are used by `producing`, the partitions, `fetching` and the server, which knows when a client has received
-its answer. The module must not use HTTP. Everything runs on the event loop.
+its answer. The module must not use HTTP. All its code runs on the event loop.
 """
 
 from __future__ import annotations
@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 SMALL_ANSWER_BYTES = 256 << 10
-"""Number of bytes that an answer may always hold; an answer of this size is sent in one piece and released at once."""
+"""Number of bytes that an answer may always take. An answer of this size is sent in one piece and its bytes are
+returned at once."""
 ANSWER_SHARE = 4
-"""Divisor of the free bytes that gives the limit of one answer; the first large answers leave room for others."""
+"""Divisor of the budget's free bytes. The quotient limits one answer, so that the first large answers leave room for
+others."""
 
 
 class ByteBudget:
-    """Counter of bytes taken and returned, with a limit that only a first batch may exceed."""
+    """Counter of bytes in use, with a limit that only a batch taken from an empty budget may exceed."""
 
     __slots__ = ("bytes_max", "taken")
 
@@ -26,7 +28,7 @@ class ByteBudget:
     def take(self, nbytes: int) -> bool:
         """Take bytes if there is room; return whether they were taken.
 
-        An empty budget accepts any size, which prevents starvation.
+        If no bytes are in use, a batch of any size is accepted, so that a large batch cannot wait forever.
         """
         if self.taken and self.taken + nbytes > self.bytes_max:
             return False
@@ -40,17 +42,20 @@ class ByteBudget:
 
 
 class AnswerBudget:
-    """Budget for the bytes of fetch answers that were read and not yet sent.
+    """Budget for the bytes of fetch answers that are read but not yet sent.
 
     A full budget makes answers smaller instead of refusing them: a client with a small answer fetches again at once,
-    while a refused client would have to wait. While the budget is crowded, connections whose clients do not read are
+    while a refused client would have to wait. While the budget is crowded, connections of clients that do not read are
     closed.
     """
 
     __slots__ = ("_now", "_open", "_stall_seconds_max", "bytes_max", "taken")
 
     def __init__(self, bytes_max: int, *, stall_seconds_max: float, now: Callable[[], float]) -> None:
-        """`stall_seconds_max`: limit of time without progress while the budget is crowded; `now` returns seconds."""
+        """`stall_seconds_max`: limit of time without progress while the budget is crowded.
+
+        `now` returns the monotonic time in seconds.
+        """
         self.bytes_max = bytes_max
         self.taken = 0
         self._stall_seconds_max = stall_seconds_max
@@ -59,11 +64,11 @@ class AnswerBudget:
 
     @property
     def crowded(self) -> bool:
-        """Whether only a small answer fits."""
+        """Whether the budget has room only for a small answer."""
         return self.bytes_max - self.taken <= SMALL_ANSWER_BYTES
 
     def room(self) -> int:
-        """Return the number of bytes that the next answer may hold."""
+        """Return the number of bytes that the next answer may take."""
         if self.crowded:
             self._cut_stalled()
         free = self.bytes_max - self.taken
@@ -74,7 +79,7 @@ class AnswerBudget:
         return HeldAnswer(self)
 
     def moved(self, answer: HeldAnswer) -> None:
-        """Record progress of an answer, and move the answer to the end of the open answers."""
+        """Record progress of an answer, and move the answer to the end of the list of open answers."""
         self._open.pop(answer, None)
         self._open[answer] = None
         answer.progressed_at = self._now()
@@ -84,7 +89,7 @@ class AnswerBudget:
         self._open.pop(answer, None)
 
     def _cut_stalled(self) -> None:
-        """Cut off stalled answers; the search stops at the first answer with recent progress."""
+        """Abort stalled answers; the search stops at the first answer with recent progress."""
         since = self._now() - self._stall_seconds_max
         for answer in list(self._open):
             if answer.progressed_at > since:
@@ -104,26 +109,29 @@ class HeldAnswer:
         self.progressed_at = 0.0
 
     def room(self) -> int:
-        """Return the number of bytes that the answer may hold."""
+        """Return the number of bytes that the answer may take."""
         return self._budget.room()
 
     @property
     def crowded(self) -> bool:
-        """Whether only a small answer fits."""
+        """Whether the budget has room only for a small answer."""
         return self._budget.crowded
 
     def resize(self, nbytes: int) -> None:
-        """Change the number of bytes that the answer holds."""
+        """Change the number of bytes that the answer takes."""
         self._budget.taken += nbytes - self.nbytes
         self.nbytes = nbytes
 
     def sending(self, cut: Callable[[], None]) -> None:
-        """Start sending in pieces; `cut` aborts the sending if the client stalls while the budget is crowded."""
+        """Start sending the answer in pieces.
+
+        `cut` aborts the sending; it is called if the client stalls while the budget is crowded.
+        """
         self._cut = cut
         self._budget.moved(self)
 
     def moved(self) -> None:
-        """Record that the client has received a piece."""
+        """Record that the client has received a piece of the answer."""
         self._budget.moved(self)
 
     def sent(self) -> None:
@@ -132,14 +140,17 @@ class HeldAnswer:
         self._budget.ended(self)
 
     def cut_off(self) -> None:
-        """Abort the sending; only the first call has an effect, because the stream does not close at once."""
+        """Abort the sending of the answer.
+
+        Only the first call has an effect, because the stream does not close at once.
+        """
         cut, self._cut = self._cut, None
         self._budget.ended(self)
         if cut is not None:
             cut()
 
     def release(self) -> None:
-        """Release all bytes; may be called more than once."""
+        """Return all bytes of the answer to the budget; may be called more than once."""
         self.resize(0)
         self._cut = None
         self._budget.ended(self)

@@ -1,4 +1,4 @@
-"""Threads for calls that may block, which wake the event loop as rarely as possible.
+"""Threads for calls that may block. The threads wake the event loop as rarely as possible.
 
 The runtime has two pools: one appends and reads, one syncs. A standard executor needs a lock, a condition and two
 futures for each call, and one wake-up of the loop for each completion; on the produce path, this overhead took a third
@@ -23,9 +23,10 @@ _Completion = tuple["asyncio.Future[Any]", Any, BaseException | None]
 
 
 class DiskPool:
-    """Threads for blocking calls of one event loop; implements `ports.BlockingWork`.
+    """Thread pool for the blocking calls of one event loop; implements `ports.BlockingWork`.
 
-    A thread starts when a call would have to wait, up to `threads_max`. A pool must be created and closed on the loop.
+    When a call would have to wait for a thread, another thread starts, up to `threads_max`. A pool must be created and
+    closed on the event loop.
     """
 
     __slots__ = (
@@ -86,14 +87,14 @@ class DiskPool:
             self._notify_idle()
 
     async def idle(self) -> None:
-        """Wait until no call is running or queued."""
+        """Wait until no call of the pool is running or queued."""
         while self._unfinished:
             waiter = self._loop.create_future()
             self._idle.append(waiter)
             await waiter
 
     def close(self) -> None:
-        """Finish the queued calls and wait for the threads; blocks."""
+        """Finish the queued calls and wait for the threads to end; blocks."""
         for _ in self._threads:
             self._calls.put(None)
         for thread in self._threads:
@@ -118,8 +119,8 @@ class DiskPool:
 
     def _complete(self, completion: _Completion) -> None:
         # The order matters: the completion is appended before the flag is read. The loop clears the flag before it
-        # empties the queue. A completion is either delivered by that pass, or finds the flag clear and wakes the loop
-        # again.
+        # empties the queue. Each completion is either delivered by the running pass over the queue, or finds the flag
+        # clear and wakes the loop again.
         self._completions.append(completion)
         if not self._waking:
             self._waking = True

@@ -1,4 +1,4 @@
-"""Measurement of the delay with which the event loop runs its timers, which reveals work that blocks the loop."""
+"""Measurement of how late the event loop runs its timers. A long delay reveals work that blocks the loop."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ INTERVAL_SECONDS = 0.25
 
 
 class LoopLag:
-    """Recurring timer whose delay is observed."""
+    """Recurring timer whose delay is measured."""
 
     __slots__ = ("_interval_seconds", "_loop", "_observe", "_timer")
 
@@ -20,11 +20,11 @@ class LoopLag:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Start measuring."""
+        """Start measuring the delay of the event loop."""
         self._set(self._loop.time() + self._interval_seconds)
 
     def stop(self) -> None:
-        """Stop measuring."""
+        """Stop measuring the delay of the event loop."""
         if self._timer is not None:
             self._timer.cancel()
 

@@ -1,7 +1,7 @@
-"""Owner of the runtime's tasks, and of side tasks next to a partition's own task.
+"""Owner of the runtime's tasks, and of side tasks that run in addition to a partition's own task.
 
-All tasks run in one TaskGroup inside one owner task. A task that raises an unexpected exception stops the group and the
-broker: a partly working broker would keep leaderships that it does not serve.
+All tasks run in one TaskGroup inside one owner task. An unexpected exception of a task stops the group and the broker:
+a broker that works only partly would keep leaderships without serving them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 AGAIN_SECONDS: Final = 5.0
-"""Seconds until a task that has not ended is cancelled again."""
+"""Number of seconds after which a cancelled task that has not ended is cancelled again."""
 
 
 class Supervisor:
@@ -30,13 +30,13 @@ class Supervisor:
         """Future that gets the exception of the first failed task."""
 
     async def start(self) -> None:
-        """Open the group; tasks may be spawned afterwards."""
+        """Open the task group, so that `spawn` can start tasks."""
         # The owner of every other task is stored here and awaited by `stop`.
         self._owner = asyncio.create_task(self._own(), name="supervisor")  # noqa: TID251
         await self._opened
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Start a task. The task may return or be cancelled; an exception makes the broker fail."""
+        """Start a task. The task may return or be cancelled; if the task raises an exception, the broker fails."""
         task = self._group.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -56,7 +56,8 @@ class Supervisor:
                 while self._tasks:
                     for task in tuple(self._tasks):
                         task.cancel()
-                    # A cancellation is lost if a timeout expires at the same moment. The task is cancelled again.
+                    # A cancellation is lost if a timeout of the task expires at the same moment. For this reason the
+                    # task is cancelled again.
                     await asyncio.wait(tuple(self._tasks), timeout=AGAIN_SECONDS)
         except BaseExceptionGroup as failures:
             if not self.failure.done():
@@ -64,7 +65,7 @@ class Supervisor:
 
 
 class SideWork:
-    """Set of tasks that are removed when they end."""
+    """Set of running tasks; tasks that end are removed from the set."""
 
     __slots__ = ("_spawn", "_tasks")
 
@@ -86,8 +87,8 @@ class SideWork:
         """Wait until all current tasks have ended. Raises the exception of a failed task."""
         tasks = tuple(self._tasks)
         if tasks:
-            # The tasks are not awaited one by one: after a failure they are cancelled, and awaiting them would raise
-            # `CancelledError` here.
+            # The tasks are not awaited one by one: a failure cancels the other tasks, and awaiting a cancelled task
+            # would raise `CancelledError` here.
             await asyncio.wait(tasks)
         for task in tasks:
             if not task.cancelled():

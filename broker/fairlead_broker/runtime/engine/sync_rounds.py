@@ -1,12 +1,12 @@
-"""Fsync rounds of one data directory: the group commit.
+"""Group commit of one data directory: fsync rounds over the partitions with unsynced bytes.
 
 Partitions with unsynced bytes are marked dirty. Rounds run back to back over all dirty partitions that are due; batches
 appended during a round are synced by the next round. With `durability=synced` a dirty partition is due at once. With
 `replicated` a partition is due when its topic's `flush.*`, the background interval or the directory's limit of unsynced
 bytes requires it.
 
-The first error stops all rounds. After a failed fsync the kernel may have dropped the dirty pages: a later successful
-fsync proves nothing, and a retry is not allowed.
+The first error stops all rounds. A failed fsync must not be retried: the kernel may have dropped the dirty pages, and a
+later successful fsync would not prove that the pages were written.
 """
 
 from __future__ import annotations
@@ -26,45 +26,48 @@ from fairlead_broker.log.segments.storage import Volume
 from fairlead_broker.runtime.engine.disk_pool import DiskPool
 
 AT_ONCE = -math.inf
-"""Due time of a partition whose acknowledgements wait for the disk."""
+"""Due time of a partition with batches whose acknowledgements wait for the sync."""
 
 
 class SyncedPartition(Protocol):
-    """Interface of a partition that sync rounds use."""
+    """Interface of a partition that the sync rounds use."""
 
     @property
     def log(self) -> PartitionLog:
-        """Log to sync."""
+        """Log of the partition."""
         ...
 
     def synced(self, offset: Offset) -> None:
-        """Record that everything below the offset is durable."""
+        """Record that every record of the partition below the offset is durable."""
         ...
 
 
 class Syncing:
-    """Syncs of many logs outside of the event loop: a few logs in parallel, many logs by one call for the volume."""
+    """Syncs logs outside of the event loop.
+
+    A few logs are synced in parallel, many logs by one call that syncs the whole volume.
+    """
 
     __slots__ = ("_executor", "_pool", "_volume")
 
     def __init__(self, threads: int, volume: Volume) -> None:
-        # The thread of the pool waits for the threads of the executor and cannot be one of them.
+        # The pool's thread waits for the executor's threads, so it cannot be a thread of the executor.
         self._pool = DiskPool("sync rounds", 1)
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="sync")
         self._volume = volume
 
     async def sync(self, logs: Sequence[PartitionLog]) -> Mapping[PartitionLog, Offset | StorageFailed]:
-        """Sync logs; return the synced offset or the error of each log."""
+        """Sync logs; return the synced offset or the error for each log."""
         return await self._pool.submit(sync_partitions, logs, self._executor, self._volume)
 
     def close(self) -> None:
-        """Wait for the threads to end."""
+        """Wait for the threads of pool and executor to end."""
         self._pool.close()
         self._executor.shutdown()
 
 
 class SyncRounds:
-    """Scheduler of the rounds, which also delays appends while too many bytes are unsynced."""
+    """Scheduler of the sync rounds. It also delays appends while too many bytes are unsynced."""
 
     __slots__ = (
         "_busy",
@@ -95,10 +98,10 @@ class SyncRounds:
         failed: Callable[[LogError], None],
         observe_seconds: Callable[[float], None],
     ) -> None:
-        """`failed` receives the directory's first error, `observe_seconds` the duration of every round."""
+        """`failed` is called with the directory's first error, and `observe_seconds` with the duration of every round."""
         self.appended_bytes = 0
-        """Number of bytes appended by all partitions since the start; decides when the next checkpoint is
-        worthwhile."""
+        """Number of bytes that all partitions have appended since the start; decides when the next checkpoint is
+        written early."""
         self._syncing = syncing
         self._clock = clock
         self._unsynced_bytes_max = unsynced_bytes_max
@@ -118,7 +121,7 @@ class SyncRounds:
 
     @property
     def unsynced_bytes(self) -> int:
-        """Number of bytes appended in this directory whose round has not ended."""
+        """Number of bytes that were appended in this directory and not yet synced by a completed round."""
         return self._unsynced_bytes
 
     def mark(self, partition: SyncedPartition, nbytes: int, due: float) -> None:
@@ -134,14 +137,14 @@ class SyncRounds:
             self._wake.set()
 
     def hurry(self) -> None:
-        """Make all current and future bytes due at once, because the broker is stopping."""
+        """Make all current and future appended bytes due at once, because the broker is stopping."""
         self._hurried = True
         if self._dirty:
             self._next_due = AT_ONCE
             self._wake.set()
 
     def claim(self) -> bool:
-        """Return whether a partition may sync by itself, which is false while a round runs or is due.
+        """Return whether a partition may sync its log outside of the rounds; false while a round runs or is due.
 
         A caller that receives true must call `release` afterwards.
         """
@@ -151,18 +154,18 @@ class SyncRounds:
         return True
 
     def release(self) -> None:
-        """Release a claim."""
+        """Release the claim that `claim` granted."""
         self._busy -= 1
 
     def timed(self, sync: Callable[[], Offset]) -> Offset:
-        """Run a claimed sync and record its duration; blocks."""
+        """Run a sync that `claim` has granted, and record its duration; blocks."""
         begun = self._clock.monotonic()
         offset = sync()
         self._observe_seconds(self._clock.monotonic() - begun)
         return offset
 
     async def forget(self, partition: SyncedPartition) -> None:
-        """Remove a partition whose files will be deleted; return when no round uses the files."""
+        """Remove a partition before its files are deleted; return when no round uses the files."""
         self._dirty.pop(partition, None)
         self._unsynced_bytes -= self._unsynced.pop(partition, 0)
         self._release_waiters()
@@ -170,18 +173,21 @@ class SyncRounds:
             await self._round_ended.wait()
 
     def has_room(self) -> bool:
-        """Return whether an append may start; after a failure each partition refuses by itself."""
+        """Return whether an append may start.
+
+        After a failure the result is true, because each partition then refuses appends itself.
+        """
         return self._ended or self._unsynced_bytes < self._unsynced_bytes_max
 
     async def room(self) -> None:
-        """Wait until an append may start."""
+        """Wait until the number of unsynced bytes allows another append."""
         while not self.has_room():
             waiter = asyncio.get_running_loop().create_future()
             self._room_waiters.append(waiter)
             await waiter
 
     async def run(self) -> None:
-        """Run rounds until cancelled; returns after the first error."""
+        """Run sync rounds until cancelled; return after the first error."""
         while True:
             await self._until_due()
             due = self._take_due()
@@ -189,7 +195,7 @@ class SyncRounds:
                 return
 
     async def sync_all(self) -> bool:
-        """Run one last round over all dirty partitions after `run` was cancelled; return False on failure."""
+        """Run one last round over all dirty partitions after `run` was cancelled; return False if it fails."""
         due = {*self._dirty, *self._in_round}
         self._dirty.clear()
         return not self._ended and await self._round(due)
@@ -213,7 +219,8 @@ class SyncRounds:
         return due
 
     async def _round(self, due: Iterable[SyncedPartition]) -> bool:
-        # Bytes appended during the round count for the next round, although this round may sync them too.
+        # Bytes that are appended during a round belong to the next round, even if the running round syncs these bytes
+        # as well.
         self._in_round = {partition: self._unsynced.get(partition, 0) for partition in due}
         self._round_ended.clear()
         self._busy += 1
@@ -260,7 +267,7 @@ class SyncRounds:
 
 
 class ReplicaSync:
-    """Unsynced records of one replica, marked for the rounds by the topic's configuration.
+    """Unsynced records of one replica. The topic's configuration decides when the sync rounds must sync the records.
 
     Leader and follower replicas have a `ReplicaSync`, which runs on the event loop.
     """
@@ -283,7 +290,7 @@ class ReplicaSync:
         clock: Clock,
         interval_seconds: float,
     ) -> None:
-        """`interval_seconds`: maximum time until appended bytes are due."""
+        """`interval_seconds`: maximum number of seconds until appended bytes are due."""
         self._partition = partition
         self._rounds = rounds
         self._clock = clock
@@ -297,7 +304,10 @@ class ReplicaSync:
         self._flush_seconds = min(config.flush_ms / 1000, self._interval_seconds)
 
     def appended(self, nbytes: int, records: int, *, counts_synced: bool) -> None:
-        """Mark appended bytes, due at once if only synced bytes count or `flush.messages` is reached."""
+        """Mark appended bytes for the sync rounds.
+
+        The bytes are due at once if only synced bytes count or if `flush.messages` is reached.
+        """
         self._unsynced_records += records
         if counts_synced or self._unsynced_records >= self._flush_messages:
             due = AT_ONCE
@@ -306,10 +316,10 @@ class ReplicaSync:
         self._rounds.mark(self._partition, nbytes, due)
 
     def synced(self, offset: Offset, end_offset: Offset) -> None:
-        """Set the number of unsynced records to those from `offset` to the end of the log."""
+        """Set the number of unsynced records to the number of records from `offset` to the end of the log."""
         self._unsynced_records = max(0, end_offset - offset)
 
     def sync_at_once(self, end_offset: Offset) -> None:
-        """Make unsynced records below `end_offset` due at once, even if no later append marks them."""
+        """Make all unsynced records below `end_offset` due at once, without waiting for another append."""
         if end_offset > self._partition.log.synced_offset:
             self._rounds.mark(self._partition, 0, AT_ONCE)

@@ -1,4 +1,4 @@
 """Follower replicas: fetching from leaders, appending, truncating.
 
-The room is used by `hosting`. `replication.follower` makes the decisions.
+`hosting` uses this room. The state machine in `replication.follower` makes the decisions.
 """

@@ -49,7 +49,7 @@ from fairlead_broker.runtime.roles import Following
 
 @dataclass(frozen=True, slots=True)
 class AppendCopies:
-    """Append of the leader's batches at the end of the log."""
+    """Task to append the leader's batches at the end of the log."""
 
     data: memoryview
     end_offset: Offset
@@ -74,7 +74,7 @@ class FollowerReplica:
         shared: SharedParts,
         report: Callable[[FollowerReplica, Offset], None],
     ) -> None:
-        """`report` is called with a synced offset that the leader must learn."""
+        """`report` is called with each synced offset that must be reported to the leader."""
         self.topic = topic
         self.key = key
         self.topic_id = key.topic_id
@@ -84,7 +84,7 @@ class FollowerReplica:
         self.config = config
         """Effective configuration of the topic."""
         self.log = log
-        """Log of the partition, which the sync rounds sync."""
+        """Log of the partition; synced by the sync rounds."""
         self.sync = ReplicaSync(self, config, shared.rounds, shared.clock, shared.sync_interval_seconds)
         """Marks appended bytes for the sync rounds."""
         self.following = following
@@ -93,7 +93,8 @@ class FollowerReplica:
         self.got_damaged = False
         """Whether the last received records were damaged; the next fetch reports it to the leader."""
         self.leader_end_offset: Offset | None = None
-        """End of the leader's log in its last answer; None before the first answer in this leader epoch."""
+        """End of the leader's log according to the leader's last answer; None before the first answer in this leader
+        epoch."""
         self._shared = shared
         self._report = report
         self._record = record
@@ -112,14 +113,14 @@ class FollowerReplica:
 
     @property
     def lag(self) -> int | None:
-        """Number of offsets between this log's end and the leader's in its last answer; None before any answer."""
+        """Number of offsets from this log's end to the end that the leader reported last; None before the first answer."""
         if self.leader_end_offset is None:
             return None
         return max(0, self.leader_end_offset - self._end)
 
     @property
     def caught_up(self) -> bool:
-        """Whether the replica is in the isr, or could join it at once."""
+        """Whether the replica is in the isr or meets the conditions to join the isr."""
         own = (self.following.broker, self.following.broker_epoch)
         if any((entry.broker, entry.broker_epoch) == own for entry in self._record.value.isr):
             return True
@@ -134,7 +135,7 @@ class FollowerReplica:
     def received(self, result: ReplicaFetchResult) -> list[DiskWork]:
         """Pass the leader's answer to the state machine; return the resulting disk work."""
         if self._closed or result.leader_epoch != self.following.leader_epoch or self.next_fetch() is None:
-            return []  # The answer belongs to an earlier fetch.
+            return []  # The answer belongs to an outdated fetch.
         self.leader_end_offset = result.end_offset
         if result.diverging is not None:
             epoch, end = result.diverging.epoch, result.diverging.end_offset
@@ -154,7 +155,10 @@ class FollowerReplica:
         return work
 
     def out_of_range(self, result: ReplicaFetchResult) -> list[DiskWork]:
-        """Report to the state machine that the leader has no record at the fetched offset; return the disk work."""
+        """Notify the state machine that the leader has no record at the fetch offset.
+
+        Return the resulting disk work.
+        """
         if self._closed:
             return []
         deleted = None if result.epoch_before is None else _begin_of(result.epoch_before)
@@ -180,8 +184,8 @@ class FollowerReplica:
             case SkipTo(offset, lost_epochs):
                 self.log.skip_to(offset, lost_epochs)
             case MoveLogStart(offset):
-                # The new log start is made durable and the files are removed after all partitions of the answer were
-                # moved.
+                # After the log starts of all partitions in the answer are moved, the new log starts are made durable
+                # and the files are removed.
                 self.log.move_log_start(min(offset, self.log.checkpoint_high_watermark))
 
     def done(self, work: DiskWork, error: LogError | None) -> list[DiskWork]:
@@ -209,8 +213,8 @@ class FollowerReplica:
             case MoveLogStart():
                 following = []
             case _:
-                # Only the log knows its end. A new state machine starts from that end and reconciles with the leader
-                # again.
+                # After a failure, only the log knows where it ends. A new state machine starts from the log's end and
+                # reconciles with the leader again.
                 self._end = end
                 self._machine = self._new_machine()
                 following = []
@@ -221,11 +225,11 @@ class FollowerReplica:
     # -- syncing, called by the rounds
 
     def synced(self, offset: Offset) -> None:
-        """Report to the state machine that a round made more of the log durable."""
+        """Notify the state machine that a sync round made more records of the log durable."""
         if self._closed:
             return
-        # The round's offset is not used: the log may have been truncated since, or have grown without an event to the
-        # state machine.
+        # The offset of the sync round is not used, because the log may have been truncated in the meantime, or may have
+        # grown without an event to the state machine.
         offset = min(self.log.synced_offset, self._end)
         self.sync.synced(offset, self._end)
         self._step(FollowerLogSynced(offset))
@@ -233,7 +237,7 @@ class FollowerReplica:
     # -- changes by other parts
 
     def record_changed(self, record: Versioned[PartitionRecord]) -> None:
-        """Apply a new version of the record, in which this broker still follows the same leader."""
+        """Apply a new version of the partition record in which this broker still follows the same leader."""
         self._record = record
         if self._counts_synced:
             self.sync.sync_at_once(self._end)
@@ -244,12 +248,12 @@ class FollowerReplica:
         self.sync.change_config(config)
 
     async def close(self) -> None:
-        """Stop following, and wait until no disk work uses the log."""
+        """Stop following the leader, and wait until no disk work uses the log."""
         self.end()
         await self.idle()
 
     def end(self) -> None:
-        """Stop following without waiting."""
+        """Stop following the leader without waiting for disk work."""
         self._closed = True
 
     async def idle(self) -> None:

@@ -2,7 +2,7 @@
 
 One task for each leader fetches all partitions of that leader in an incremental session (KIP-227), writes the answers
 to the disk, and fetches again when the writes are done. A second task reports synced offsets without waiting for the
-long poll. The module must not know why this broker follows a partition, which `replicas` decides.
+long poll. `replicas` decides which partitions this broker follows; this module must not depend on the reasons.
 """
 
 from __future__ import annotations
@@ -40,31 +40,32 @@ FETCH_BYTES_MAX: Final = 10 << 20
 """Maximum number of bytes of one answer in memory, except for one larger first batch; Kafka's
 `replica.fetch.response.max.bytes`."""
 PARTITION_BYTES_MAX: Final = 1 << 20
-"""Maximum number of bytes of one partition, which keeps a partition from delaying the leader's others; Kafka's
-`replica.fetch.max.bytes`."""
+"""Maximum number of bytes for one partition in an answer, so that a large partition does not delay other partitions of
+the leader; Kafka's `replica.fetch.max.bytes`."""
 BACKOFF_SECONDS_MIN: Final = 0.05
 BACKOFF_SECONDS_MAX: Final = 1.0
-"""Maximum pause between attempts after failures of a leader or a partition; a change of the mirror ends the pause."""
+"""Maximum number of seconds between attempts after failures of a leader or a partition. A change of the mirror ends the
+pause early."""
 QUIET_FAILURES: Final = 3
-"""Number of consecutive failures of one partition at which a warning is logged; every election causes fewer
+"""Number of consecutive failures of one partition at which a warning is logged. An ordinary election causes fewer
 failures."""
 WORTH_A_WARNING: Final = 4
-"""Number of consecutive failures of a leader at which a warning is logged, after 0.35 seconds; every start and stop
-causes fewer failures."""
+"""Number of consecutive failures of a leader (within 0.35 seconds) at which a warning is logged. An ordinary start or
+stop of a broker causes fewer failures."""
 
 _Work = tuple[FollowerReplica, DiskWork]
 
 
 def backoff_seconds(failures: int) -> float:
-    """Return the pause after a number of consecutive failures."""
+    """Return the seconds to wait after a number of consecutive failures."""
     return float(min(BACKOFF_SECONDS_MIN * 2 ** min(failures - 1, 10), BACKOFF_SECONDS_MAX))
 
 
 class LeaderCalls(Protocol):
-    """Calls to leaders; implemented by `peers.Peers`."""
+    """Interface of the calls to leaders; implemented by `peers.Peers`."""
 
     async def replica_fetch(self, broker: BrokerId, request: ReplicaFetchRequest) -> ReplicaFetchAnswer:
-        """Fetch from a leader. Raises `PeerUnavailable`, and `ProblemError` for a refusal of the whole request."""
+        """Fetch from a leader. Raises `PeerUnavailable`, and `ProblemError` if the leader refuses the whole request."""
         ...
 
     async def progress(self, broker: BrokerId, request: ProgressRequest) -> None:
@@ -73,7 +74,10 @@ class LeaderCalls(Protocol):
 
 
 class ReplicaFetching:
-    """Fetchers of one broker; each fetcher is created with the first partition that follows its leader."""
+    """Fetchers of one broker.
+
+    The fetcher for a leader is created with the first partition that the leader leads and this broker follows.
+    """
 
     def __init__(
         self,
@@ -113,7 +117,7 @@ class ReplicaFetching:
         self._fetchers[partition.following.leader].report(partition, synced_offset)
 
     def mirror_changed(self) -> None:
-        """End the pauses after failures, since the leader may be available again or have a newer record."""
+        """End the pauses after failures, because a leader may be available again or may have a newer partition record."""
         for fetcher in self._fetchers.values():
             fetcher.try_again()
 
@@ -127,7 +131,7 @@ class ReplicaFetching:
 
 
 class ReplicaFetcher:
-    """Fetcher of every followed partition of one leader."""
+    """Fetcher of every partition that this broker follows from one leader."""
 
     def __init__(
         self,
@@ -156,7 +160,7 @@ class ReplicaFetcher:
         self._session = NEW_SESSION
         self._sequence = 0
         self._changed: set[TopicIdPartition] = set()
-        """Partitions whose report to the leader may have changed."""
+        """Partitions for which the report to the leader may have changed."""
         self._reported: dict[TopicIdPartition, FollowerReport] = {}
         """Last report of each partition that was sent in this session and that the leader may still answer."""
         self._gone: set[TopicIdPartition] = set()
@@ -166,10 +170,10 @@ class ReplicaFetcher:
     # -- followed partitions
 
     def add(self, partition: FollowerReplica) -> None:
-        """Start fetching a partition without waiting for the parked poll to end.
+        """Start fetching a partition without waiting for the end of the poll that is parked at the leader.
 
-        Otherwise, every acks=all write to a new partition would wait for the poll, up to half a second after each
-        election.
+        Otherwise, after an election, acks=all writes to a new partition would wait for the poll for up to half a
+        second.
         """
         self._partitions[partition.key] = partition
         self._resting.pop(partition.key, None)
@@ -227,17 +231,20 @@ class ReplicaFetcher:
                 await self._pause()
 
     async def run_reports(self) -> None:
-        """Report durable offsets until cancelled; offsets that change during a call are reported by the next call."""
+        """Report durable offsets to the leader until cancelled.
+
+        Offsets that change during a call are reported by the next call.
+        """
         while True:
             await self._reports.wait()
             self._reports.clear()
             progress, self._unreported = list(self._unreported.values()), {}
-            # A lost report does no harm, because the next fetch reports the same offset.
+            # A lost report is harmless, because the next fetch reports the same offset.
             with suppress(PeerUnavailable, ProblemError):
                 await self._peers.progress(self._leader, ProgressRequest(partitions=progress))
 
     async def _pause(self) -> None:
-        """Wait until something changes, or until the next attempt is due."""
+        """Wait until a report changes, or until the next attempt is due."""
         due = min(self._resting.values(), default=None)
         seconds = None if due is None else max(0.0, due - self._clock.monotonic())
         if self._failures:
@@ -260,7 +267,7 @@ class ReplicaFetcher:
         forgotten = [key for key in self._gone if key not in self._reported]
         self._gone.clear()
         if not self._reported:
-            # A session without partitions would only wait. The next partition begins a new session.
+            # A session without partitions would fetch nothing. The next followed partition begins a new session.
             self._session = NEW_SESSION
             return None
         return ReplicaFetchRequest(
@@ -293,14 +300,16 @@ class ReplicaFetcher:
             self._changed.add(key)
 
     def _wait_ms(self) -> int:
-        """Return how long the leader may park the poll: at most until a paused partition must be fetched again."""
+        """Return the number of milliseconds for which the leader may park the poll: at most until a paused partition
+        must be fetched again.
+        """
         due = min(self._resting.values(), default=None)
         if due is None:
             return FETCH_WAIT_MS
         return min(FETCH_WAIT_MS, max(1, int((due - self._clock.monotonic()) * 1000)))
 
     async def _fetch(self, request: ReplicaFetchRequest) -> ReplicaFetchAnswer | None:
-        """Run one poll; return None if the poll failed, or was cancelled to fetch other partitions."""
+        """Run one poll; return None if the poll failed or was cancelled to fetch other partitions."""
         try:
             async with asyncio.timeout(None) as self._poll:
                 answer = await self._peers.replica_fetch(self._leader, request)
@@ -331,11 +340,12 @@ class ReplicaFetcher:
         work: list[_Work] = []
         for result in answer.results:
             if result.data or (result.next_offset, result.diverging, result.problem) != (None, None, None):
-                # The leader answers for the partition again only after the next request names it.
+                # The leader answers for the partition again only after another request names the partition.
                 self._reported.pop(result.key, None)
                 self._changed.add(result.key)
             partition = self._partitions.get(result.key)
-            # A replica that was opened again after the request must not receive the answer for its predecessor.
+            # If the replica was closed and opened again after the request, the answer belongs to the earlier replica
+            # and must be dropped.
             if partition is not None and partition is self._asked.get(result.key):
                 work += [(partition, each) for each in self._received(partition, result)]
         if any(isinstance(each, AppendCopies) for _, each in work) and not self._rounds.has_room():
@@ -353,7 +363,7 @@ class ReplicaFetcher:
         return ()
 
     def _rest(self, partition: FollowerReplica, reason: str) -> None:
-        """Pause the fetches of a partition that failed."""
+        """Pause the fetches of a partition after a failure."""
         partition.failed_fetches += 1
         if partition.failed_fetches == QUIET_FAILURES:
             self._log.warning(
@@ -362,7 +372,7 @@ class ReplicaFetcher:
         self._resting[partition.key] = self._clock.monotonic() + backoff_seconds(partition.failed_fetches)
 
     async def _work(self, work: Sequence[_Work]) -> list[_Work]:
-        """Execute the disk work of an answer in one call to the pool; return the resulting disk work."""
+        """Execute the disk work of an answer in one call to the disk pool; return the resulting disk work."""
         for partition, _ in work:
             partition.begin_work()
         following: list[_Work] = []
@@ -372,7 +382,7 @@ class ReplicaFetcher:
                 if error is not None:
                     self._rest(partition, str(error))
                 following += [(partition, further) for further in partition.done(each, error)]
-                # The report may have changed without received records, because the log start moved.
+                # The report may have changed although no records were received, because the log start moved.
                 self._changed.add(partition.key)
         finally:
             for partition, _ in work:
@@ -391,7 +401,7 @@ class ReplicaFetcher:
         try:
             make_starts_durable(self._directory.write_checkpoint, [partition.log for partition in moved])
         except LogError as error:
-            # The files stay until the log start moves again. Clients already see the new log start.
+            # The files below the log start stay until the log start moves again. Clients already see the new log start.
             self._log.warning("log starts of followed partitions not durable", reason=str(error))
             return
         now_us = self._clock.now_us()
@@ -404,7 +414,7 @@ class ReplicaFetcher:
 
 
 def _is_leaving(error: PeerUnavailable | ProblemError) -> bool:
-    """Return whether a fetch failed because the leader or this broker is stopping, which needs no warning."""
+    """Return whether a fetch failed because the leader or this broker is stopping, in which case no warning is logged."""
     return error.expected if isinstance(error, PeerUnavailable) else error.code == "shutting_down"
 
 

@@ -1,4 +1,4 @@
 """Consumer groups on their coordinator: claims, turns, committed offsets, lag.
 
-The pure room `groups` makes the decisions. `server` calls the room through the broker's parts.
+The pure room `groups` makes the decisions. `server` calls this room through `Broker`.
 """

@@ -1,4 +1,4 @@
-"""Conversion of group requests to events, and of replies and group states to answers.
+"""Conversion of group requests to events, and of the state machine's replies to answers.
 
 Used by `groups`. The module has no state and makes no decisions.
 """
@@ -31,7 +31,7 @@ TopicName = Callable[[TopicId], str | None]
 
 
 def heartbeat_event(member_id: str, request: HeartbeatRequest) -> Heartbeat:
-    """Return the event for a member's heartbeat."""
+    """Return the event for a member's heartbeat request."""
     owned = None
     if request.owned is not UNSET:
         owned = {TopicId(each.topic_id): frozenset(each.partitions) for each in request.owned}
@@ -39,9 +39,10 @@ def heartbeat_event(member_id: str, request: HeartbeatRequest) -> Heartbeat:
 
 
 def _subscription(request: HeartbeatRequest) -> Subscription | None:
-    """Return the changed fields of a subscription; None if nothing changed.
+    """Return the subscription fields that a heartbeat changes; None if the heartbeat changes no field.
 
-    A null in the request means the default, "" in the event clears a field, and an absent field is None.
+    A null in the request stands for the default. In the event, an empty string clears a field, and None leaves the
+    field unchanged.
     """
     subscription = Subscription(
         topics=None if request.topics is UNSET else frozenset(request.topics or ()),
@@ -67,7 +68,7 @@ _UNCHANGED = Subscription()
 
 
 def heartbeat_answer(reply: HeartbeatReply, name_of: TopicName) -> HeartbeatAnswer:
-    """Return the answer for a heartbeat's reply."""
+    """Return the answer to a heartbeat from the group's reply."""
     return HeartbeatAnswer(
         member_epoch=reply.member_epoch,
         heartbeat_interval_ms=reply.heartbeat_interval_ms,
@@ -87,7 +88,7 @@ def assigned(partitions: Partitions, name_of: TopicName) -> list[AssignedPartiti
 
 
 def description(group: str, state: Group, coordinator: BrokerId, name_of: TopicName) -> GroupDescription:
-    """Return the description of a group with all its members."""
+    """Return the description of a group and all its members."""
     return GroupDescription(
         group=group,
         state=state.state.value.lower(),  # type: ignore[arg-type]

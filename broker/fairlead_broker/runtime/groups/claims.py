@@ -1,8 +1,8 @@
-"""The coordinators of groups, and claims of this broker on groups.
+"""Look-up of groups' coordinators, and claims of this broker on groups.
 
-Used by `groups`. A claim is valid while its broker is in the incarnation that made the claim, which the mirror shows.
-Rendezvous hashing over the running brokers assigns an unowned group. Claims of other brokers are cached: most calls
-need no read (protocol section 5, rule 1).
+Used by `groups`. A claim is valid while the mirror shows its broker in the incarnation that made the claim. An unowned
+group is assigned by rendezvous hashing over the running brokers. Claims of other brokers are cached, so that most calls
+need no read of the store (protocol section 5, rule 1).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from fairlead_broker.runtime.lifecycle.incarnation import Incarnation
 REMEMBERED_MAX: Final = 10_000
 """Maximum number of cached coordinators of other brokers' groups; the least recently used are dropped."""
 ATTEMPTS_MAX: Final = 10
-"""Maximum number of attempts. A failed attempt means that another broker changed the claim, or that an answer was
-lost."""
+"""Maximum number of attempts to claim a group. A failed attempt means that another broker changed the claim, or that
+the store's answer was lost."""
 
 
 class GroupClaims:
-    """Look-up of coordinators, and claims of groups for this broker."""
+    """Finds the coordinators of groups, and claims groups for this broker."""
 
     def __init__(self, store: GroupStore, mirror: Mirror, incarnation: Incarnation) -> None:
         self._store = store
@@ -40,7 +40,8 @@ class GroupClaims:
     async def elsewhere(self, group: str, *, again: bool) -> BrokerId | None:
         """Return the other broker that coordinates a group or should claim it; None if this broker is the coordinator.
 
-        `again`: read the store instead of the cache. Raises `coordination_unavailable`, `CoordinationUnavailable`.
+        `again`: read the claim from the store instead of the cache. Raises `coordination_unavailable`,
+        `CoordinationUnavailable`.
         """
         if not again and (remembered := self._from_memory(group)) is not None:
             return remembered
@@ -64,7 +65,8 @@ class GroupClaims:
             try:
                 claim = await self._store.claim(group, found, self._incarnation.broker, epoch)
             except UnknownOutcome:
-                # The next read shows the stored claim. A late put is fenced by the claim that follows.
+                # The outcome of the put is unknown. The next read shows the stored claim, and the claim written then
+                # fences a late put.
                 continue
             if claim is not None:
                 self._remembered.pop(group, None)
@@ -83,7 +85,7 @@ class GroupClaims:
         return self._is_running() and self._claimant(group) == self._incarnation.broker
 
     async def _look(self, group: str) -> tuple[Holder | None, Holder | None]:
-        """Return the stored holder of a claim, and the holder again if the claim is valid, else None."""
+        """Return the stored holder of a claim, followed by the same holder if the claim is valid, else by None."""
         found = await self._store.holder(group)
         holder = None if found is None else await self._counting(found)
         if holder is not None and holder.broker != self._incarnation.broker:
@@ -118,7 +120,7 @@ class GroupClaims:
         return own is not None and own.value.state is not BrokerState.STOPPING
 
     def _claimant(self, group: str) -> BrokerId:
-        """Return the broker that should claim an unowned group. Raises `shutting_down` if no running broker exists."""
+        """Return the broker that should claim an unowned group. Raises `shutting_down` if no broker is running."""
         brokers = self._mirror.metadata.brokers
         for state in (BrokerState.RUNNING, BrokerState.DRAINING):
             candidates = [broker for broker, each in brokers.items() if each.value.state is state]
@@ -128,7 +130,10 @@ class GroupClaims:
 
 
 def claimant_of(group: str, brokers: Collection[BrokerId]) -> BrokerId:
-    """Return the broker for a group by rendezvous hashing: when a broker leaves, only its own groups move."""
+    """Return the broker to which rendezvous hashing assigns a group.
+
+    When a broker leaves, only that broker's groups move.
+    """
 
     def weight(broker: BrokerId) -> tuple[bytes, BrokerId]:
         return hashlib.blake2b(f"{broker}:{group}".encode(), digest_size=8).digest(), broker

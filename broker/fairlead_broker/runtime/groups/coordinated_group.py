@@ -1,7 +1,7 @@
 """One group that this broker coordinates: its events and commits, processed in turns.
 
 Used by `groups`. A turn takes all queued events, lets the pure `Group` decide, writes the changes, and answers once the
-changes are stored. Commits use the same queue and are checked at the time of the write: a previous owner of a partition
+changes are stored. Commits use the same queue and are checked when they are written: a previous owner of a partition
 cannot commit after the next owner has read the offsets. A heartbeat that changes nothing is answered at once from
 memory. When the state of the store is uncertain, the group is dropped, and the next request loads the group again.
 """
@@ -54,22 +54,23 @@ class HeartbeatPace:
     def __init__(self) -> None:
         self._members = 0
         self.interval_ms = rest_interval_ms(0)
-        """Milliseconds between two heartbeats of a member at rest."""
+        """Milliseconds between two heartbeats of a member whose assignment does not change."""
 
     def count(self, more: int) -> None:
-        """Add a number of members, which is negative when members left."""
+        """Add a number of members; the number is negative after members left."""
         self._members += more
         assert self._members >= 0, "more members left than had joined"
         self.interval_ms = rest_interval_ms(self._members)
 
 
 RETRY_SECONDS: Final = 1.0
-"""Seconds until the next periodic turn after a turn that failed or could not be written."""
+"""Number of seconds until the next periodic turn if a turn failed or could not be written."""
 BREATH_SECONDS: Final = 0.01
-"""Minimum number of seconds between two periodic turns of a group, which lets other groups use the loop in between."""
+"""Minimum number of seconds between two periodic turns of a group, so that other groups can use the event loop in
+between."""
 MERGED_PARTITIONS_MAX: Final = 4096
-"""Maximum number of offsets in one transaction: 64 records if the partitions are adjacent, and a small load for the
-store."""
+"""Maximum number of offsets in one transaction: 64 records if the partitions are adjacent, which is a small load for
+the store."""
 
 A = TypeVar("A")
 
@@ -100,8 +101,8 @@ class _Asked:
 @dataclass(slots=True)
 class _Commit:
     admit: Callable[[], Entries]
-    """Function that returns the entries that may be written at the time of the write; raises the refusal of the whole
-    commit."""
+    """Function that is called at the time of the write and returns the entries that may be written; raises the refusal
+    of the whole commit."""
     entries_max: int
     answer: asyncio.Future[None]
     gives_way: bool
@@ -112,11 +113,11 @@ _Waiting: TypeAlias = _Asked | _Commit
 
 
 class _NotWritten(Exception):
-    """Raised after a failed write, whose waiting calls have been answered."""
+    """Raised after a failed write. The calls that waited for the write have been answered."""
 
 
 class CoordinatedGroup:
-    """A coordinated group, from its claim until it is dropped; afterwards every call raises."""
+    """A coordinated group, from the claim of the group until the group is dropped; afterwards every call raises."""
 
     def __init__(self, claim: Claim, stored: StoredGroup, shared: GroupShared) -> None:
         self.claim = claim
@@ -133,7 +134,7 @@ class CoordinatedGroup:
         self._asking = False
         self._due = False
         self._current: Sequence[_Waiting] = ()
-        """Calls that wait for the running write."""
+        """Calls that wait for the write that is running."""
         self._doubted = False
         self._pause = False
         self._gone: ProblemError | None = None
@@ -144,7 +145,10 @@ class CoordinatedGroup:
 
     @property
     def usable(self) -> bool:
-        """Whether calls may use this object; after an ended incarnation or a doubtful lease it is loaded again."""
+        """Whether calls may use this object.
+
+        False after the incarnation ended or the lease came into doubt, when the group must be loaded again.
+        """
         if self._gone is not None:
             return False
         confirmed = self._shared.incarnation.confirms(self.claim.broker_epoch)
@@ -154,8 +158,8 @@ class CoordinatedGroup:
 
     @property
     def is_absent(self) -> bool:
-        """Whether the group does not exist: only its claim is stored."""
-        # Members are checked first, because they decide most cases, and every heartbeat makes this check.
+        """Whether the group does not exist, which means that only its claim is stored."""
+        # The number of members is checked first: it decides most cases, and every heartbeat runs this check.
         return not self.group.member_count and self.group.state is GroupState.DEAD and not self.offsets
 
     def begin(self) -> None:
@@ -164,12 +168,12 @@ class CoordinatedGroup:
         self.wake()
 
     def wake(self) -> None:
-        """Run a turn without a call, because topics have changed or a deadline has passed."""
+        """Run a turn although no call is waiting, because topics have changed or a deadline has passed."""
         self._due = True
         self._work()
 
     def let_go(self, problem: ProblemError) -> None:
-        """Drop the group: fail all waiting and later calls with this problem.
+        """Drop the group: fail all waiting and later calls with the given problem.
 
         The calls of a running write receive the outcome of the write.
         """
@@ -185,14 +189,17 @@ class CoordinatedGroup:
         self._shared.let_go(self)
 
     async def idle(self) -> None:
-        """Wait until no write is running."""
+        """Wait until no write of the group is running."""
         while self._worker is not None:
             await asyncio.wait([self._worker])
 
     # -- calls
 
     async def ask(self, event: GroupEvent) -> Reply:
-        """Process an event; return the reply when the changes are stored. Raises the refusal."""
+        """Process an event; return the reply when the changes are stored.
+
+        Raises the refusal if the group refuses the event.
+        """
         self._check()
         shared = self._shared
         if isinstance(event, Heartbeat):
@@ -208,9 +215,9 @@ class CoordinatedGroup:
     async def commit(self, admit: Callable[[], Entries], *, gives_way: bool = False) -> None:
         """Write offsets, merged with other waiting commits; return when the offsets are stored.
 
-        `admit` returns the entries, and is called now and again at the time of the write, when the caller may have lost
-        its partitions. An exception of `admit` is raised to the caller. `gives_way`: other commits in the same
-        transaction take precedence, because `admit` only knows the stored offsets.
+        `admit` returns the entries. It is called now, and again at the time of the write, because the caller may have
+        lost its partitions by then. An exception of `admit` is raised to the caller. `gives_way`: other commits in the
+        same transaction take precedence, because `admit` reads only the stored offsets.
         """
         self._check()
         began = self._shared.clock.monotonic()
@@ -221,10 +228,10 @@ class CoordinatedGroup:
         self._shared.meters.committed(self._shared.clock.monotonic() - began)
 
     async def forget_old(self, old_before: TimestampUs, is_gone: Callable[[TopicId], bool]) -> None:
-        """Delete offsets of deleted topics, and expired offsets of a group long without members.
+        """Delete offsets of deleted topics, and the expired offsets of a group that has had no members for a long time.
 
-        Offsets expire at `old_before`. A group without members and offsets is deleted. Raises like `commit` and
-        `delete`.
+        Offsets older than `old_before` have expired. A group without members and offsets is deleted. Raises like
+        `commit` and `delete`.
         """
 
         def old() -> Entries:
@@ -246,10 +253,10 @@ class CoordinatedGroup:
         return self.group.member_count == 0 and (emptied_us is None or emptied_us < time_us)
 
     async def delete(self, is_due: Callable[[], bool] = lambda: True) -> None:
-        """Delete the group from the store; the group must be empty, and is dropped.
+        """Delete the group from the store and drop it; the group must be empty.
 
-        `is_due` is called when no write is running; if it returns false the group stays. Raises `group_not_empty`, and
-        the problem of a failed deletion.
+        `is_due` is called when no write is running; if it returns false, the group is kept. Raises `group_not_empty`,
+        and the problem of a failed deletion.
         """
         self._check()
         await self.idle()
@@ -257,7 +264,8 @@ class CoordinatedGroup:
         if not is_due():
             return
         self.group.check_empty()
-        # Callers retry joins and commits that were queued during the deletion, and the retry creates the group again.
+        # Joins and commits that were queued during the deletion fail with a retriable problem; the retry creates the
+        # group again.
         self.let_go(group_refusals.beginning_anew(self.name))
         try:
             await self._shared.store.delete(self.claim)
@@ -273,7 +281,7 @@ class CoordinatedGroup:
             raise group_refusals.lease_in_doubt(self.name)
 
     def _count(self, members: int) -> None:
-        """Report this group's number of members to the pace; a dropped group counts as 0."""
+        """Add this group's number of members to the heartbeat pace; a dropped group counts as 0 members."""
         present = 0 if self._gone is not None else members
         self._shared.pace.count(present - self._counted)
         self._counted = present
@@ -292,7 +300,7 @@ class CoordinatedGroup:
             self._worker = self._shared.spawn(self._work_off(), f"group {self.name}")
 
     async def _work_off(self) -> None:
-        """Process all queued work until the queues are empty."""
+        """Process all queued calls and commits until the queues are empty."""
         try:
             while self._gone is None:
                 if self._asked or self._due:
@@ -304,7 +312,7 @@ class CoordinatedGroup:
             if self._gone is None and self.is_absent and not self._commits:
                 await self._give_back()
         except Exception:
-            # After an unexpected error the group is loaded again. Other groups continue.
+            # After an unexpected error this group is loaded again. Other groups are not affected.
             self._shared.log.exception("group failed", group=self.name)
             self.let_go(group_refusals.beginning_anew(self.name, maybe=True))
         finally:
@@ -314,7 +322,7 @@ class CoordinatedGroup:
             self._set_timer()
 
     async def _give_back(self) -> None:
-        """Drop the claim of a group that does not exist, which keeps calls from filling the store with names."""
+        """Drop the claim of a group that does not exist, so that calls with invented names do not fill the store."""
         self.let_go(group_refusals.beginning_anew(self.name))
         with suppress(CoordinationError):
             await self._shared.store.release(self.claim)
@@ -356,7 +364,7 @@ class CoordinatedGroup:
         blocks = self.offsets.changed(merged)
         store, clock = self._shared.store, self._shared.clock
         pieces: list[Sequence[Operation]] = list(portions(store.offset_operations(self.name, blocks)))
-        # Offsets of a group without members create the group. A group with members exists already.
+        # A commit to a group without members creates the group. A group with members already exists.
         founding = self.group.founding(clock.monotonic(), clock.now_us())
         if founding.change is not None:
             pieces = [*change_pieces(store.of(self.name), founding.change), *pieces]
@@ -389,9 +397,9 @@ class CoordinatedGroup:
         return standing, merged
 
     async def _write(self, pieces: Sequence[Sequence[Operation]], waiting: Sequence[_Waiting]) -> None:
-        """Write pieces in order. A failure fails the waiting calls and raises `_NotWritten`.
+        """Write pieces in order. If a write fails, answer the waiting calls with the failure and raise `_NotWritten`.
 
-        After an unknown outcome the group is dropped and loaded again.
+        After a write with an unknown outcome the group is dropped and loaded again.
         """
         written = 0
         try:
@@ -411,7 +419,7 @@ class CoordinatedGroup:
     # -- time
 
     def _set_timer(self) -> None:
-        """Schedule the next periodic turn, which never follows a failure at once."""
+        """Schedule the next periodic turn, with a pause after a failure."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -422,7 +430,7 @@ class CoordinatedGroup:
             self._timer = asyncio.get_running_loop().call_later(seconds, self._time_is_up)
 
     def _time_is_up(self) -> None:
-        """Run a periodic turn, unless heartbeats have moved the deadline.
+        """Run a periodic turn, unless heartbeats have postponed the deadline.
 
         The timer is set once per session, not once per heartbeat.
         """
@@ -431,7 +439,8 @@ class CoordinatedGroup:
         if self.usable and deadline is not None and deadline > self._shared.clock.monotonic():
             self._set_timer()
         elif self._doubted and self._shared.incarnation.confirms(self.claim.broker_epoch):
-            # No heartbeat could be received in the meantime. The sessions start again at full length.
+            # While the lease was in doubt, no heartbeat could be processed. For this reason all sessions start again
+            # with their full length.
             self.let_go(group_refusals.beginning_anew(self.name))
         else:
             self.wake()
@@ -444,7 +453,7 @@ def _given(reply: Reply) -> Reply:
 
 
 def _settle(answer: asyncio.Future[A], value: A) -> None:
-    # The caller may have been cancelled.
+    # The calling task may have been cancelled.
     if not answer.done():
         answer.set_result(value)
 
@@ -458,5 +467,6 @@ def _fail(waiting: Iterable[_Waiting], problem: ProblemError) -> None:
     for each in waiting:
         if not each.answer.done():
             each.answer.set_exception(problem)
-            # The caller may have been cancelled. An exception without a reader needs no report.
+            # The calling task may have been cancelled. Reading the exception here keeps asyncio from reporting it as
+            # never retrieved.
             each.answer.exception()

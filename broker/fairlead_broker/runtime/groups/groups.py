@@ -1,7 +1,8 @@
 """Consumer groups of one broker: calls of `server`, answered by the groups that this broker coordinates.
 
 `Groups` finds or becomes the coordinator, owns the coordinated groups, and drops them when the broker's incarnation
-ends. The module does not use HTTP. The pure room `groups` decides what a member may do; offsets are stored as given.
+ends. The module does not use HTTP. The pure room `groups` decides what a member may do. Offsets are stored as the
+client sends them.
 """
 
 from __future__ import annotations
@@ -49,12 +50,12 @@ from fairlead_broker.telemetry import Log
 
 RELEASES_AT_ONCE: Final = 32
 RELEASE_SECONDS_MAX: Final = 1.0
-"""Seconds for the release of claims, out of the 10 s of a stop. An unreleased claim ends with the broker's
-registration."""
+"""Maximum number of seconds for the release of claims, out of the 10 s of a stop. Claims that are not released end with
+the broker's registration."""
 
 
 class Groups:
-    """Consumer groups of one broker, created with the broker's other parts."""
+    """Consumer groups of one broker."""
 
     def __init__(
         self,
@@ -67,7 +68,10 @@ class Groups:
         spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
         log: Log,
     ) -> None:
-        """`spawn` starts a task of the broker. Changes of mirror and incarnation must be reported to the object."""
+        """`spawn` starts a task of the broker.
+
+        The owner must report changes of the mirror and of the incarnation to this object.
+        """
         self._store = store
         self._mirror = mirror
         self._positions = positions
@@ -76,8 +80,8 @@ class Groups:
         self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._stopping = False
         self.on_loss: Callable[[], None] = lambda: None
-        """Function called when a group with members is dropped: a coordinator must watch the members even without
-        calls."""
+        """Function called when a group with members is dropped: the members need a coordinator even if no call names
+        the group."""
         self.pace = HeartbeatPace()
         self._shared = GroupShared(
             store=store,
@@ -103,7 +107,8 @@ class Groups:
     async def coordinator_elsewhere(self, group: str, *, again: bool = False) -> BrokerId | None:
         """Return the other broker that coordinates a group or should claim it; None if this broker is the coordinator.
 
-        `again`: the cached coordinator was wrong. Raises `coordination_unavailable`, `shutting_down`.
+        `again`: read the store, because the cached coordinator was wrong. Raises `coordination_unavailable`,
+        `shutting_down`.
         """
         coordinated = self._groups.get(group)
         if coordinated is not None and coordinated.usable:
@@ -114,7 +119,10 @@ class Groups:
     # -- members
 
     async def heartbeat(self, group: str, member_id: str, request: HeartbeatRequest) -> HeartbeatAnswer:
-        """Process a heartbeat, which may join a member. Raises the group's refusals and `not_coordinator`."""
+        """Process a heartbeat, which may add a member to the group.
+
+        Raises the group's refusals and `not_coordinator`.
+        """
         try:
             coordinated = await self._coordinated(group, make=request.joins)
         except ProblemError as problem:
@@ -126,7 +134,7 @@ class Groups:
         return group_calls.heartbeat_answer(reply, self._mirror.metadata.topic_name)
 
     async def leave(self, group: str, member_id: str, *, static: bool) -> None:
-        """Remove a member; `static` keeps the place of a static member. Raises `member_not_found`."""
+        """Remove a member; `static` reserves the place of a static member. Raises `member_not_found`."""
         try:
             coordinated = await self._coordinated(group)
         except ProblemError as problem:
@@ -138,7 +146,7 @@ class Groups:
     # -- offsets
 
     async def commit(self, group: str, request: CommitRequest) -> CommitAnswer:
-        """Store offsets; return one result per entry. Raises a refusal that concerns the member."""
+        """Store offsets; return one result per entry. Raises the refusal if the member may not commit."""
         member_id = request.member_id
         beyond = await self._positions.beyond(offsets_named(request, self._mirror.metadata))
         try:
@@ -147,7 +155,7 @@ class Groups:
             if problem.code == "group_not_found" and member_id is not None:
                 raise group_refusals.member_not_found(group, member_id) from problem
             raise
-        # No await may follow until the commit: a new group with nothing to write is given back.
+        # No await may follow before the commit: in between, a new group with nothing to write would be given back.
         now_us = self._shared.clock.now_us()
         asked = OffsetsAsked(request, coordinated.group, self._mirror.metadata, now_us, beyond)
         if asked.admit():
@@ -155,7 +163,7 @@ class Groups:
         return asked.answer()
 
     async def offsets(self, group: str, topics: Sequence[str] | None) -> OffsetsAnswer:
-        """Return committed offsets of all topics or of some. Raises `group_not_found`."""
+        """Return the committed offsets of all topics, or only of `topics`. Raises `group_not_found`."""
         coordinated = await self._coordinated(group)
         metadata = self._mirror.metadata
         wanted = None if topics is None else {self._topic_id(name) for name in topics}
@@ -167,7 +175,7 @@ class Groups:
         return OffsetsAnswer(offsets=group_calls.committed(found, metadata.topic_name))
 
     async def delete_offsets(self, group: str, topics: Sequence[str] | None) -> OffsetsAnswer:
-        """Delete offsets of a group without members; return the deleted ones. Raises `group_not_empty`."""
+        """Delete committed offsets of a group without members; return the deleted offsets. Raises `group_not_empty`."""
         gone = await self.offsets(group, topics)
         coordinated = await self._coordinated(group)
         entries = {(TopicId(each.topic_id), each.partition): None for each in gone.offsets}
@@ -177,10 +185,10 @@ class Groups:
         return gone
 
     async def reset(self, group: str, request: ResetRequest, *, dry_run: bool) -> ResetAnswer:
-        """Move the offsets of a group without members.
+        """Reset the offsets of a group without members.
 
-        Offsets of named topics can also be set before the group exists: like Kafka's tool, a reset gives a consumer its
-        position before its first start. Raises `group_not_found`, `group_not_empty`.
+        Offsets of named topics can also be set before the group exists: as with Kafka's tool, a reset can set the
+        position of a consumer before its first start. Raises `group_not_found`, `group_not_empty`.
         """
         coordinated = await self._to_be_reset(group, request)
         stands = CommittedOffsets({}) if coordinated is None else coordinated.offsets
@@ -203,7 +211,7 @@ class Groups:
         return ResetAnswer(offsets=offsets)
 
     async def _to_be_reset(self, group: str, request: ResetRequest) -> CoordinatedGroup | None:
-        """Return the group, which must have no members; None if the reset will create it."""
+        """Return the group, which must have no members; None if the reset will create the group."""
         try:
             coordinated = await self._coordinated(group)
         except ProblemError as problem:
@@ -261,13 +269,13 @@ class Groups:
         return names, following
 
     async def adopt(self, group: str) -> None:
-        """Coordinate a group, if it exists. Raises the refusal."""
+        """Claim and load a group, if the group exists. Raises the refusal of the claim."""
         await self._coordinated(group)
 
     # -- life
 
     def changed(self, update: MirrorUpdate) -> None:
-        """Apply changes of the mirror."""
+        """Apply a change of the mirror to the topics and claims."""
         self._shared.topics.updated(update.changes)
 
     def incarnation_changed(self) -> None:
@@ -276,12 +284,16 @@ class Groups:
             coordinated.let_go(group_refusals.beginning_anew(coordinated.name))
 
     async def release_all(self) -> None:
-        """Release the claims of all groups and accept no new groups; called when other brokers know of the stop."""
+        """Release the claims of all groups and accept no new groups.
+
+        Called when other brokers have learned of the stop.
+        """
         self._stopping = True
         room = asyncio.Semaphore(RELEASES_AT_ONCE)
 
         async def release(coordinated: CoordinatedGroup) -> None:
-            # The refusal is definite, since nothing of the call was written. The caller looks up the next coordinator.
+            # The refusal is definite, because nothing was written for the call. The client looks up the next
+            # coordinator.
             coordinated.let_go(group_refusals.not_coordinator(coordinated.name, None, None))
             async with room:
                 await coordinated.idle()
@@ -298,7 +310,7 @@ class Groups:
             )
 
     def close(self) -> None:
-        """Drop all groups at once and stop all writes, when the broker closes for any reason."""
+        """Drop all groups at once and stop all writes, because the broker is closing."""
         self._stopping = True
         self._shared.budget.close()
         for coordinated in self:

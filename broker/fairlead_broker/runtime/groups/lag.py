@@ -1,6 +1,6 @@
 """Lag of groups and targets of resets: committed offsets compared with positions reported by leaders.
 
-Used by `groups` and `group_upkeep`. The module only computes; it sends no requests and writes nothing.
+Used by `groups` and `group_upkeep`. The module only computes values; it sends no requests and writes no data.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fairlead_broker.runtime.groups.offsets import CommittedOffsets
 
 
 def partitions_of(coordinated: CoordinatedGroup, metadata: ClusterMetadata) -> list[TopicIdPartition]:
-    """Return the partitions of a group: all of its subscribed topics, and those with committed offsets."""
+    """Return the partitions of a group: those of its subscribed topics, and those with committed offsets."""
     found = {
         TopicIdPartition(topic_id, PartitionIndex(entry.partition))
         for topic_id, entry in coordinated.offsets.items()
@@ -34,7 +34,7 @@ def partitions_of(coordinated: CoordinatedGroup, metadata: ClusterMetadata) -> l
 
 
 def lag_asked(coordinated: CoordinatedGroup, partitions: Sequence[TopicIdPartition]) -> list[PositionAsked]:
-    """Return the requests to leaders for the lag of a group."""
+    """Return the positions to request from leaders to compute the lag of a group."""
     return [
         PositionAsked(
             topic_id=key.topic_id,
@@ -120,7 +120,7 @@ def reset_partitions(
 def reset_asked(
     partitions: Sequence[TopicIdPartition], position: ResetPosition, now_us: TimestampUs
 ) -> list[PositionAsked]:
-    """Return the requests to leaders for a reset."""
+    """Return the positions to request from leaders for a reset."""
     since: int | None = None
     if position.kind is ResetKind.TIMESTAMP:
         since = position.number
@@ -142,7 +142,7 @@ def reset_offsets(
     found: Sequence[PositionTold],
     metadata: ClusterMetadata,
 ) -> list[ResetOffset]:
-    """Return the target offset of each partition, or the problem of a partition that stays."""
+    """Return the target offset of each partition, or the problem of a partition that is not reset."""
     return [_reset(stands, position, each, metadata) for each in found]
 
 
@@ -179,7 +179,7 @@ def _destination(position: ResetPosition, found: PositionTold, before: Offset | 
         case ResetKind.TIMESTAMP | ResetKind.DURATION:
             return found.high_watermark if found.found_offset is None else found.found_offset
         case ResetKind.SHIFT:
-            # A group without a committed offset begins at the log start.
+            # Without a committed offset, the shift is counted from the log start.
             shifted = (found.log_start if before is None else before) + position.number
             return min(max(shifted, found.log_start), found.high_watermark)
         case ResetKind.OFFSET:

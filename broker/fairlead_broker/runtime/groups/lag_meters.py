@@ -1,4 +1,7 @@
-"""Metrics of the lag of coordinated groups, requested for all groups at once and exported up to a number of series."""
+"""Metrics of the lag of coordinated groups.
+
+The positions are requested for many groups at once, and the number of exported series is limited.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,15 @@ from fairlead_broker.runtime.peer_serving.positions import Positions
 from fairlead_broker.telemetry import Telemetry
 
 PARTITIONS_MAX: Final = 10_000
-"""Maximum number of groups' partitions that one broker exports; groups later in the alphabet are left out."""
+"""Maximum number of partitions of groups for which one broker exports the lag; groups later in the alphabet are left
+out."""
 GROUPS_AT_ONCE: Final = 20
-"""Number of groups for which positions are requested at once, before the event loop runs other work."""
+"""Number of groups whose positions are requested together before the event loop runs other tasks."""
 LAG_METRICS: Final = ("fairlead_group_lag_records", "fairlead_group_lag_seconds")
 
 
 class GroupLagMeters:
-    """Gauges of the lag, with the values of the last request."""
+    """Gauges of the lag, with values from the last requested positions."""
 
     def __init__(
         self,
@@ -42,7 +46,7 @@ class GroupLagMeters:
         self._shown: set[tuple[str, str, str]] = set()
 
     async def show(self) -> None:
-        """Request positions from leaders and export the lag; unanswered partitions are removed."""
+        """Request positions from leaders and export the lag; series of partitions without an answer are removed."""
         shown: set[tuple[str, str, str]] = set()
         groups = sorted(self._groups, key=lambda each: each.name)
         asked = left_out = 0
@@ -65,7 +69,7 @@ class GroupLagMeters:
     async def _show(
         self, parts: Sequence[tuple[CoordinatedGroup, Sequence[TopicIdPartition]]]
     ) -> set[tuple[str, str, str]]:
-        """Export the lag of some groups; return the exported labels."""
+        """Export the lag of some groups; return the labels of the exported series."""
         asked = [each for of_group in parts for each in group_lag.lag_asked(*of_group)]
         positions = iter(await self._positions.ask(asked))
         shown = set()

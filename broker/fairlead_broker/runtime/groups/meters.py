@@ -1,4 +1,4 @@
-"""Metrics of coordinated groups, counted at each change or computed at each scrape."""
+"""Metrics of coordinated groups. Counters are updated at each change, gauges are computed at each scrape."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class GroupMeters:
         self._transactions = telemetry.metric("fairlead_group_offset_transactions_total")
 
     def watch(self, groups: Callable[[], int], members: Callable[[], int]) -> None:
-        """Export the numbers of groups and members, computed at each scrape."""
+        """Export the number of groups and the number of members, computed at each scrape."""
         self._telemetry.metric("fairlead_coordinated_groups").set_function(groups)
         self._telemetry.metric("fairlead_group_members").set_function(members)
 
@@ -32,5 +32,5 @@ class GroupMeters:
         self._transactions.inc(count)
 
     def rebalanced(self) -> None:
-        """Count a rebalance, which gives a group a new target."""
+        """Count a rebalance, which computes a new target assignment for a group."""
         self._rebalances.inc()

@@ -1,8 +1,8 @@
-"""Rate limit of this broker's transactions of committed offsets: its share of the load on coordination.
+"""Rate limit for this broker's transactions of committed offsets: its share of the load on coordination.
 
-Used by the coordinated groups, which are served in the order of their requests. Commits of a waiting group accumulate
-and are written in one transaction: a lower rate makes transactions larger, not commits fewer (protocol section 5, rule
-4).
+Used by the coordinated groups, which are served in the order of their requests. While a group waits, its commits
+accumulate, and one transaction writes all of them: a lower rate leads to larger transactions, not to fewer commits
+(protocol section 5, rule 4).
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from fairlead_broker.registry.metadata import ClusterMetadata
 from fairlead_broker.registry.records import BrokerState
 
 CLUSTER_TRANSACTIONS_PER_SECOND: Final = 480.0
-"""Transactions per second of all brokers together: with their other writes, groups stay below 500 per second."""
+"""Maximum number of transactions per second of all brokers together. With the other writes of groups, the total stays
+below 500 per second."""
 BURST_SECONDS: Final = 0.1
-"""Number of seconds whose unused transactions may be used at once."""
+"""Number of seconds for which unused transactions are saved up and may then be used at once."""
 TIMER_SECONDS_MIN: Final = 0.001
 
 
 class OffsetBudget:
-    """Grants of transactions at a limited rate, in the order of the requests."""
+    """Grants transactions at a limited rate, in the order of the requests."""
 
     __slots__ = ("_asked", "_at", "_clock", "_rate", "_timer", "_tokens", "granted")
 
@@ -45,7 +46,7 @@ class OffsetBudget:
         return len(self._asked)
 
     def ask(self, granted: Callable[[], None]) -> None:
-        """Call a function when one transaction may begin; at once if no other group waits.
+        """Call a function when one transaction may begin, at once if one is available and no other group waits.
 
         The function must not raise, and may call `ask` again.
         """
@@ -54,7 +55,7 @@ class OffsetBudget:
             self._grant()
 
     def spend(self, transactions: int) -> None:
-        """Count transactions beyond the granted one, which delay later requests."""
+        """Count transactions in addition to the granted transaction; they delay later requests."""
         self._tokens -= transactions
         self.granted += transactions
 
@@ -73,14 +74,17 @@ class OffsetBudget:
             self._tokens -= 1
             self.granted += 1
             self._asked.popleft()()
-        # A granted function may have called `ask` again, which may have set the timer.
+        # A function called above may have called `ask` again, and `ask` may have set the timer.
         if self._asked and self._timer is None:
-            # A shorter timer could end just before a whole token is available because of rounding.
+            # Because of rounding, a shorter timer could end just before a whole token is available.
             seconds = max((1 - self._tokens) / rate, TIMER_SECONDS_MIN)
             self._timer = asyncio.get_running_loop().call_later(seconds, self._grant)
 
 
 def own_rate(metadata: ClusterMetadata) -> float:
-    """Return this broker's share of the cluster's transactions per second, equal for all brokers not stopping."""
+    """Return this broker's share of the cluster's transactions per second.
+
+    Brokers that are not stopping have equal shares.
+    """
     taking_part = sum(each.value.state is not BrokerState.STOPPING for each in metadata.brokers.values())
     return CLUSTER_TRANSACTIONS_PER_SECOND / max(1, taking_part)

@@ -1,4 +1,6 @@
-"""One commit of offsets: its storable partitions, checked on arrival and again at the time of the write.
+"""One commit of offsets.
+
+Which of its partitions can be stored is checked on arrival and again at the time of the write.
 
 Used by `coordinated_group`. A commit waits for its turn at the store, and its member may give up partitions in between.
 For this reason the check is repeated (protocol section 5, rule 4).
@@ -39,7 +41,7 @@ class CommittedOffsets:
     __slots__ = ("_blocks", "_unknown")
 
     def __init__(self, blocks: Mapping[Block, OffsetsRecord]) -> None:
-        """Store the loaded offsets."""
+        """Store the offsets that were loaded."""
         self._blocks: dict[Block, dict[int, OffsetEntry]] = {
             block: {entry.partition: entry for entry in record.entries} for block, record in blocks.items()
         }
@@ -49,7 +51,7 @@ class CommittedOffsets:
         return any(self._blocks.values())
 
     def get(self, topic_id: TopicId, partition: int) -> OffsetEntry | None:
-        """Return the committed offset of a partition; None if nothing is committed."""
+        """Return the committed offset of a partition; None if the partition has no committed offset."""
         entries = self._blocks.get((topic_id, partition // OFFSETS_PER_KEY))
         return None if entries is None else entries.get(partition)
 
@@ -64,7 +66,7 @@ class CommittedOffsets:
         return [(topic_id, entry.partition) for topic_id, entry in self.items() if wanted(topic_id, entry)]
 
     def changed(self, entries: Entries) -> dict[Block, OffsetsRecord | None]:
-        """Return the records after a change, None for a deleted record; the change is not applied here."""
+        """Return the records that a change would write, None for a deleted record; the change is not applied yet."""
         blocks: dict[Block, dict[int, OffsetEntry]] = {}
         for (topic_id, partition), entry in entries.items():
             key = (topic_id, partition // OFFSETS_PER_KEY)
@@ -112,7 +114,10 @@ class OffsetsAsked:
         self._beyond = beyond
 
     def admit(self) -> Entries:
-        """Return the entries that may be stored. Raises a refusal of the member, which applies to the whole request."""
+        """Return the entries that may be stored.
+
+        Raises the refusal of the whole request if the member may not commit.
+        """
         member_id = self._request.member_id
         self._group.check_commit(member_id, self._request.member_epoch)
         self._results = []
@@ -132,7 +137,7 @@ class OffsetsAsked:
         return entries
 
     def answer(self) -> CommitAnswer:
-        """Return the result of each entry from the last check."""
+        """Return the result of each entry according to the last check."""
         return CommitAnswer(offsets=self._results)
 
     def _topic_id(self, entry: OffsetCommit) -> TopicId:
@@ -168,7 +173,7 @@ class OffsetsAsked:
 
 
 def offsets_named(request: CommitRequest, metadata: ClusterMetadata) -> dict[TopicIdPartition, Offset]:
-    """Return the offsets of a request by partition, without topics that do not exist."""
+    """Return the offsets of a request by partition; topics that do not exist are left out."""
     return {
         TopicIdPartition(topic.value.topic_id, PartitionIndex(each.partition)): Offset(each.offset)
         for each in request.offsets

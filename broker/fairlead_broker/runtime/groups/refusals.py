@@ -1,4 +1,4 @@
-"""Refusals about consumer groups, each built in one function, and the translation of store errors."""
+"""Refusals about consumer groups, each built in one function, and the translation of store errors to problems."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fairlead_broker.registry.metadata import ClusterMetadata
 from fairlead_broker.registry.records import RecordUnreadable
 
 RETRY_SOON_SECONDS: Final = 0.5
-"""Retry advice in temporary refusals."""
+"""Number of seconds after which temporary refusals advise a retry."""
 
 
 def group_not_found(group: str) -> ProblemError:
@@ -54,14 +54,14 @@ def not_coordinator(group: str, broker: BrokerId | None, metadata: ClusterMetada
 
 
 def nobody_runs(group: str) -> ProblemError:
-    """Return the problem of a stopping broker without another running broker."""
+    """Return the problem for a group that this stopping broker cannot hand over because no other broker runs."""
     return ProblemError(
         "shutting_down", f"no running broker can coordinate group {group}", retry_after_seconds=1.0
     )
 
 
 def lease_in_doubt(group: str) -> ProblemError:
-    """Return the problem for a lease that the store did not confirm in time (protocol section 3, rule 7)."""
+    """Return the problem for a call while this broker's lease is not confirmed (protocol section 3, rule 7)."""
     return ProblemError(
         "coordination_unavailable",
         f"the coordinator of group {group} cannot prove its lease: another broker may coordinate it",
@@ -71,7 +71,10 @@ def lease_in_doubt(group: str) -> ProblemError:
 
 
 def beginning_anew(group: str, *, maybe: bool = False) -> ProblemError:
-    """Return the problem for a group that the coordinator dropped and loads again; `maybe`: a write was running."""
+    """Return the problem for a group that the coordinator dropped and loads again.
+
+    `maybe`: a write was running and may have been executed.
+    """
     return ProblemError(
         "coordination_unavailable",
         f"the coordinator of group {group} loads the group again from coordination",
@@ -81,7 +84,10 @@ def beginning_anew(group: str, *, maybe: bool = False) -> ProblemError:
 
 
 def unreadable(error: RecordUnreadable, group: str) -> ProblemError:
-    """Return the problem for a group with a damaged value or one of a later release; other groups are served."""
+    """Return the problem for a group with a stored value that is damaged or was written by a later release.
+
+    Other groups are served.
+    """
     return ProblemError(
         "coordination_unavailable",
         f"the coordinator of group {group} cannot read it: {error}",
@@ -91,7 +97,7 @@ def unreadable(error: RecordUnreadable, group: str) -> ProblemError:
 
 
 def of_store(error: CoordinationError, group: str, *, maybe: bool = False) -> ProblemError:
-    """Return the problem of a call whose read or write of the group failed in the store.
+    """Return the problem for a call that failed because the store could not read or write the group.
 
     `maybe`: part of the write may have been executed.
     """

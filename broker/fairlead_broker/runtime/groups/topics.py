@@ -1,7 +1,9 @@
-"""Every ready topic in the form that the assignment of groups uses; the same object while nothing in it changes.
+"""Every ready topic in the form that the assignment of groups uses.
 
-Used by the coordinated groups, which read the topics at each turn and compare them by identity. The topics follow the
-mirror.
+While no topic changes, `topics` stays the same object.
+
+Used by the coordinated groups, which read the topics at each turn and compare them by identity. The topics are updated
+from the mirror.
 """
 
 from __future__ import annotations
@@ -24,24 +26,25 @@ NO_RACKS: frozenset[str] = frozenset()
 
 
 class GroupTopics:
-    """View of a mirror's topics, which must be notified of each update."""
+    """View of the mirror's topics. The owner must pass each update of the mirror to the view."""
 
     __slots__ = ("_changed", "_metadata", "_racks", "_shapes", "topics")
 
     def __init__(self, metadata: ClusterMetadata, changed: Callable[[], None]) -> None:
-        """`changed` is called on the loop when `topics` has become another object."""
+        """`changed` is called on the event loop when `topics` has been replaced by another object."""
         self._metadata = metadata
         self._changed = changed
         self._racks: dict[BrokerId, str | None] = {
             broker: each.value.rack for broker, each in metadata.brokers.items()
         }
-        """Last known racks of all brokers: a broker that is absent for a while moves no partitions between members."""
+        """Last known racks of all brokers. Racks of absent brokers are kept, so that a short absence moves no
+        partitions between members."""
         self._shapes: dict[str, TopicShape] = {}
         self._look_at(metadata.topics)
         self.topics: Topics = MappingProxyType(self._shapes)
 
     def updated(self, changes: Iterable[Change]) -> None:
-        """Apply changes of the mirror; cheap for changes that affect no group."""
+        """Apply changes of the mirror. Changes that affect no group are cheap."""
         touched: set[str] = set()
         for change in changes:
             touched.update(self._touched_by(change))
@@ -66,7 +69,7 @@ class GroupTopics:
                 return ()
 
     def _look_at(self, names: Iterable[str]) -> bool:
-        """Update the shapes of some topics; return whether one of them has changed."""
+        """Update the shapes of some topics; return whether any shape has changed."""
         found = dict(self._shapes)
         for name in names:
             topic = self._metadata.topics.get(name)

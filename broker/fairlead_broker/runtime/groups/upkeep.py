@@ -1,7 +1,7 @@
 """Periodic work of coordinators: claiming unowned groups, expiring old offsets, exporting lag.
 
-Used by `wiring`. A call about a group claims the group. The upkeep claims groups without calls, whose members would
-otherwise never time out and whose offsets would never expire (protocol section 5, rule 4).
+Used by `wiring`. A call that names a group claims the group. The upkeep claims groups without calls: otherwise their
+members would never time out and their offsets would never expire (protocol section 5, rule 4).
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from fairlead_broker.runtime.groups.lag_meters import GroupLagMeters
 from fairlead_broker.telemetry import Log
 
 LAG_SECONDS: Final = 15.0
-"""Seconds between two requests for the exported lag."""
+"""Number of seconds between two exports of the lag."""
 PASS_SECONDS: Final = 600.0
-"""Seconds between two passes over all groups of the cluster; the loss of a broker causes another pass."""
+"""Number of seconds between two passes over all groups of the cluster; the loss of a broker causes an additional
+pass."""
 PAGE_GROUPS: Final = 100
 PICTURE_SECONDS_MAX: Final = 2.0
-"""Maximum number of seconds that an expiry pass waits for the mirror."""
+"""Maximum number of seconds for which an expiry pass waits for the mirror."""
 OFFSETS_RETENTION: Final = "offsets.retention.minutes"
 
 
@@ -48,7 +49,7 @@ class GroupUpkeep:
         groups.on_loss = self._wanted.set
 
     async def run(self) -> None:
-        """Run passes and export the lag, until cancelled."""
+        """Run passes over all groups and export the lag, until cancelled."""
         while True:
             try:
                 if self._wanted.is_set() or self._clock.monotonic() >= self._pass_at:
@@ -68,7 +69,7 @@ class GroupUpkeep:
     async def look_at_all(self) -> None:
         """Claim every unowned group that hashing assigns to this broker, and expire old offsets of its groups.
 
-        Raises `CoordinationError`; the next pass does the remaining work.
+        Raises `CoordinationError`; the next pass then continues with the remaining groups.
         """
         after: str | None = None
         while True:
@@ -95,7 +96,7 @@ class GroupUpkeep:
         minutes = cluster_number(self._metadata, OFFSETS_RETENTION)
         old_before = TimestampUs(self._clock.now_us() - minutes * 60_000_000)
         for coordinated in self._groups:
-            # The group may have changed in between. The next pass continues.
+            # The group may have changed in the meantime. The next pass retries its offsets.
             with suppress(ProblemError):
                 await coordinated.forget_old(old_before, self._is_gone)
 
