@@ -79,9 +79,7 @@ class BrokerState:
 
     @property
     def ready(self) -> bool:
-        """Whether the broker serves: it is running, its directory is healthy, and its replicas have once been caught
-        up.
-        """
+        """Whether the broker is running, its directory is healthy, and its replicas have been caught up once."""
         return self.phase is Phase.RUNNING and self._serves()
 
 
@@ -209,7 +207,7 @@ class Broker:
         ]
 
     def known_brokers(self) -> list[BrokerDescription]:
-        """Return all known brokers by id, including unregistered brokers, with the replicas that a drain cannot move."""
+        """Return all known brokers by id, including unregistered ones, with the replicas that a drain cannot move."""
         cordoned = cordoned_brokers(self.metadata)
         gone = [
             BrokerDescription(id=broker, address=None, state="gone", cordoned=broker in cordoned)
@@ -326,9 +324,7 @@ class Broker:
         validate_produced(batch, limits, self.clock.now_us(), own)
 
     def digest_of_key(self, topic_id: TopicId, key: bytes) -> bytes | None:
-        """Return the digest stored with an idempotency key in a partition of the topic that this broker leads; None if
-        the key is unused.
-        """
+        """Return the digest stored with an idempotency key in a partition led here; None if the key is unused."""
         for partition in self.replicas.of_topic(topic_id):
             digest = partition.digest_of(key)
             if digest is not None:

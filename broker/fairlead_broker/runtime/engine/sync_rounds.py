@@ -98,7 +98,7 @@ class SyncRounds:
         failed: Callable[[LogError], None],
         observe_seconds: Callable[[float], None],
     ) -> None:
-        """`failed` is called with the directory's first error, and `observe_seconds` with the duration of every round."""
+        """`failed` is called with the directory's first error, `observe_seconds` with the duration of each round."""
         self.appended_bytes = 0
         """Number of bytes that all partitions have appended since the start; decides when the next checkpoint is
         written early."""

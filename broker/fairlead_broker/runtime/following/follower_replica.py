@@ -113,7 +113,7 @@ class FollowerReplica:
 
     @property
     def lag(self) -> int | None:
-        """Number of offsets from this log's end to the end that the leader reported last; None before the first answer."""
+        """Number of offsets from this log's end to the leader's last reported end; None before the first answer."""
         if self.leader_end_offset is None:
             return None
         return max(0, self.leader_end_offset - self._end)

@@ -117,7 +117,7 @@ class ReplicaFetching:
         self._fetchers[partition.following.leader].report(partition, synced_offset)
 
     def mirror_changed(self) -> None:
-        """End the pauses after failures, because a leader may be available again or may have a newer partition record."""
+        """End the pauses after failures, because a leader may be available again or have a newer partition record."""
         for fetcher in self._fetchers.values():
             fetcher.try_again()
 
@@ -300,9 +300,7 @@ class ReplicaFetcher:
             self._changed.add(key)
 
     def _wait_ms(self) -> int:
-        """Return the number of milliseconds for which the leader may park the poll: at most until a paused partition
-        must be fetched again.
-        """
+        """Return for how many milliseconds the leader may park the poll: at most until a paused partition is due."""
         due = min(self._resting.values(), default=None)
         if due is None:
             return FETCH_WAIT_MS
@@ -414,7 +412,7 @@ class ReplicaFetcher:
 
 
 def _is_leaving(error: PeerUnavailable | ProblemError) -> bool:
-    """Return whether a fetch failed because the leader or this broker is stopping, in which case no warning is logged."""
+    """Return whether a fetch failed because the leader or this broker is stopping, which needs no warning."""
     return error.expected if isinstance(error, PeerUnavailable) else error.code == "shutting_down"
 
 
