@@ -11,6 +11,7 @@ import asyncio
 import gc
 import json
 import os
+import resource
 import signal
 import tempfile
 import time
@@ -326,11 +327,19 @@ def _run(brokers: list[BrokerSettings], store: Path | None, output: str) -> None
     from fairlead_broker.telemetry import set_up_logging
 
     keep_freed_memory()
+    _raise_descriptor_limit()
     set_up_logging(brokers[0].log_format, brokers[0].log_level)
     set_up_export(structlog.get_logger("fairlead"))
     code = uvloop.run(_serve(brokers, store, output))
     if code:
         raise typer.Exit(code)
+
+
+def _raise_descriptor_limit() -> None:
+    """Allow this process as many open files as the system permits: the usual soft limit of 1,024 is for `select`."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 async def _serve(brokers: list[BrokerSettings], store: Path | None, output: str) -> int:

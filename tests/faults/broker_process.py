@@ -28,6 +28,8 @@ class BrokerProcess:
     """Folder of the logs, by default next to the data."""
     arguments: tuple[str, ...] = ()
     """Additional flags of the command."""
+    prefix: tuple[str, ...] = ()
+    """Program that starts the broker, with its arguments, such as `prlimit --nofile=256`."""
     listeners: tuple[str, str, str] = ("127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0")
     """Addresses of the listeners for clients, brokers and operators."""
     url: str = ""
@@ -39,7 +41,7 @@ class BrokerProcess:
     _log: IO[bytes] | None = None
 
     def start(self, timeout_seconds: float = 60) -> None:
-        """Start a process and return when the broker serves; raise `RuntimeError` with the end of its logs if it fails."""
+        """Start a process and return when the broker serves; raise `RuntimeError` with the end of its logs otherwise."""
         errors = self.errors or self.data.with_name(self.data.name + ".log")
         kept = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")}
         # Like an installed program, with bytecode: otherwise compiling all modules is half of a start.
@@ -52,7 +54,7 @@ class BrokerProcess:
         self._log = errors.open("ab")
         begun = time.monotonic()
         self._process = subprocess.Popen(
-            [*command, "--data", str(self.data)],
+            [*self.prefix, *command, "--data", str(self.data)],
             stdout=subprocess.PIPE,
             stderr=self._log,
             env={**kept, **self.environment},

@@ -163,12 +163,17 @@ def begin(log: PartitionLog, epoch: int = 1) -> None:
 class FaultyFile(PosixFile):
     """A file on a `FaultyStorage`."""
 
-    __slots__ = ("_faults", "path")
+    __slots__ = ()
 
-    def __init__(self, descriptor: int, storage: FaultyStorage, path: Path) -> None:
-        super().__init__(descriptor, storage)
-        self._faults = storage
-        self.path = path
+    @property
+    def path(self) -> Path:
+        """Path of the file."""
+        return self._path
+
+    @property
+    def _faults(self) -> FaultyStorage:
+        assert isinstance(self._storage, FaultyStorage)
+        return self._storage
 
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
         """Write, or only the first bytes when the disk is full or broken."""
@@ -201,8 +206,8 @@ class FaultyVolume(PosixVolume):
 
     __slots__ = ("_faults",)
 
-    def __init__(self, descriptor: int, faults: FaultyStorage) -> None:
-        super().__init__(descriptor)
+    def __init__(self, path: Path, faults: FaultyStorage) -> None:
+        super().__init__(faults, faults._open(path, os.O_RDONLY | os.O_DIRECTORY))
         self._faults = faults
 
     def sync(self) -> None:
@@ -227,9 +232,11 @@ class FaultyStorage(PosixStorage):
         "volume_syncs",
         "write_error",
     )
+    file_type = FaultyFile
 
     def __init__(self) -> None:
-        super().__init__()
+        # So few files that most tests close idle files and open them again.
+        super().__init__(files_max=2)
         self.room_bytes: int | None = None
         """Bytes that may still be written to files with these suffixes; None for no limit."""
         self.full_suffixes = {".log"}
@@ -258,12 +265,11 @@ class FaultyStorage(PosixStorage):
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> PosixFile:
         """Open a file and record its name."""
         self.opened.append(path)
-        flags = os.O_CLOEXEC | (os.O_RDWR if write or create else os.O_RDONLY) | (os.O_CREAT if create else 0)
-        return FaultyFile(os.open(path, flags, 0o640), self, path)
+        return super().open(path, write=write, create=create)
 
     def open_volume(self, path: Path) -> PosixVolume:
         """Open the volume."""
-        return FaultyVolume(os.open(path, os.O_RDONLY | os.O_DIRECTORY), self)
+        return FaultyVolume(path, self)
 
 
 class TightStorage(FaultyStorage):

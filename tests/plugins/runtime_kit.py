@@ -141,14 +141,14 @@ class WatchedStorage(PosixStorage):
 
     def open_volume(self, path: Path) -> PosixVolume:
         """Open a volume whose syncs are counted."""
-        return WatchedVolume(os.open(path, os.O_RDONLY), self)
+        return WatchedVolume(path, self)
 
 
 class WatchedVolume(PosixVolume):
     """File system of a data directory."""
 
-    def __init__(self, descriptor: int, storage: WatchedStorage) -> None:
-        super().__init__(descriptor)
+    def __init__(self, path: Path, storage: WatchedStorage) -> None:
+        super().__init__(storage, storage._open(path, os.O_RDONLY | os.O_DIRECTORY))
         self._watched = storage
 
     def sync(self) -> None:
@@ -161,7 +161,7 @@ class WatchedFile(PosixFile):
     """A log file."""
 
     def __init__(self, file: PosixFile, storage: WatchedStorage) -> None:
-        super().__init__(os.dup(file._descriptor), storage)
+        super().__init__(storage, file._path, file._use(), write=True)
         self._watched = storage
 
     def sync(self) -> None:

@@ -19,8 +19,10 @@ from fairlead_broker.log.errors import (
     LogDamaged,
     LogError,
     OffsetOutOfRange,
+    Shortage,
     StaleLeaderEpoch,
     StorageFailed,
+    TooManyOpenFiles,
 )
 from fairlead_broker.log.leader_epochs import EpochEnd
 from fairlead_broker.log.partition_log import PartitionLog
@@ -58,9 +60,11 @@ __all__ = [
     "RecoveryReport",
     "SegmentFacts",
     "SegmentScrub",
+    "Shortage",
     "StaleLeaderEpoch",
     "StampedBatch",
     "StorageFailed",
+    "TooManyOpenFiles",
     "digest_range",
     "expire",
     "make_starts_durable",

@@ -35,9 +35,9 @@ from fairlead_broker.log.documents import (
 )
 from fairlead_broker.log.errors import (
     DirectoryLocked,
-    DiskFull,
     IdentityMismatch,
     LogError,
+    Shortage,
     StorageFailed,
     wrap_os_error,
 )
@@ -102,7 +102,7 @@ class LogDirectory:
         is used only for a new directory. `residence` names the kernel and volume that keep written bytes
         after the process ends. Raises `DirectoryLocked` naming the holder, `IdentityMismatch`,
         `CorruptDocument` for the identity (a start can do without the checkpoint), `StorageFailed`,
-        `DiskFull`.
+        `Shortage`.
         """
         storage = storage or PosixStorage()
         try:
@@ -389,7 +389,7 @@ class LogDirectory:
                 self._drop_entry(key)
         for folder in given_up:
             # On a full disk the folder stays until the next start.
-            with suppress(DiskFull):
+            with suppress(Shortage):
                 self._remove_folder(folder)
 
     def _remove_folder(self, folder: Path) -> None:

@@ -2,7 +2,9 @@
 
     LogError
       OffsetOutOfRange    fix the offset
-      DiskFull            wait for space and append again; no batch was kept
+      Shortage            a resource ran out; no batch was kept
+        DiskFull          wait for space and append again
+        TooManyOpenFiles  wait for a descriptor and try again
       LogDamaged          read past the damaged range
       LogCut              read the current end of the log; no batch was kept
       BadCopy             fetch again from the leader; no batch was kept
@@ -25,6 +27,10 @@ from fairlead_api.identifiers import LeaderEpoch, Offset
 
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 """Error numbers that stop occurring when space is freed."""
+NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
+"""Error numbers of a process or a machine without a free file descriptor."""
+SHORTAGES = NO_SPACE | NO_DESCRIPTORS
+"""Error numbers of a resource that ran out."""
 
 
 class LogError(Exception):
@@ -43,8 +49,16 @@ class OffsetOutOfRange(LogError):
         self.end = end
 
 
-class DiskFull(LogError):
-    """No space was left; the partial write was undone and a later append may succeed."""
+class Shortage(LogError):
+    """A resource of the machine ran out; the partial write was undone and a later append may succeed."""
+
+
+class DiskFull(Shortage):
+    """No space was left."""
+
+
+class TooManyOpenFiles(Shortage):
+    """No file descriptor was left."""
 
 
 class LogDamaged(LogError):
@@ -102,6 +116,8 @@ class DirectoryLocked(LogError):
 
 
 def wrap_os_error(error: OSError, what: str) -> LogError:
-    """Return the room's error for a failed write to a file: a full disk is temporary, every other error is final."""
+    """Return the room's error for a failed operation on a file: a shortage is temporary, other errors are final."""
     text = f"{what}: {error.strerror or error}"
-    return DiskFull(text) if error.errno in NO_SPACE else StorageFailed(text)
+    if error.errno in NO_SPACE:
+        return DiskFull(text)
+    return TooManyOpenFiles(text) if error.errno in NO_DESCRIPTORS else StorageFailed(text)

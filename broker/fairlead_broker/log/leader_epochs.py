@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from fairlead_api.identifiers import LeaderEpoch, Offset
-from fairlead_broker.log.errors import NO_SPACE, DiskFull, StaleLeaderEpoch, StorageFailed, wrap_os_error
+from fairlead_broker.log.errors import StaleLeaderEpoch, StorageFailed, wrap_os_error
 from fairlead_broker.log.segments.entry_file import EntryKind, EntryLayout
 from fairlead_broker.log.segments.storage import File, Storage, read_whole, write_atomically
 from fairlead_broker.replication.divergence import EpochEnd, EpochStart, epoch_before, epoch_end
@@ -65,12 +65,8 @@ class LeaderEpochs:
         try:
             file.write([entry], position)
         except OSError as error:
-            if error.errno in NO_SPACE:
-                # A partial entry fails its checksum, and the next write replaces it.
-                message = f"{self._path}: cannot add leader epoch {epoch}: {error.strerror}"
-                raise DiskFull(message) from error
-            message = f"{self._path}: cannot add leader epoch {epoch}: {error.strerror}"
-            raise StorageFailed(message) from error
+            # A partial entry fails its checksum, and the next write replaces it.
+            raise wrap_os_error(error, f"{self._path}: cannot add leader epoch {epoch}") from error
         self._sync(file)
         self.entries.append(EpochStart(epoch, start_offset))
 

@@ -37,7 +37,7 @@ def open_log(
     *,
     was_clean: bool,
 ) -> PartitionLog:
-    """Open a partition's folder, new or recovered. Raises `StorageFailed`, `DiskFull`, `UnknownFormat`.
+    """Open a partition's folder, new or recovered. Raises `StorageFailed`, `Shortage`, `UnknownFormat`.
 
     `was_clean`: the last stop made every file name durable.
     """

@@ -20,7 +20,7 @@ from threading import Lock, RLock
 from fairlead_api.configuration import Durability, TopicConfig
 from fairlead_api.identifiers import LeaderEpoch, Offset, TimestampUs
 from fairlead_broker.log.copies import first_offsets, read_copies
-from fairlead_broker.log.errors import DiskFull, LogCut, LogDamaged, StorageFailed, wrap_os_error
+from fairlead_broker.log.errors import LogCut, LogDamaged, Shortage, StorageFailed, wrap_os_error
 from fairlead_broker.log.health import DirectoryHealth
 from fairlead_broker.log.leader_epochs import EpochStart, LeaderEpochs
 from fairlead_broker.log.producer_snapshots import LoggedProducers
@@ -152,7 +152,7 @@ class PartitionLog(ReadableLog):
     def begin_epoch(self, epoch: LeaderEpoch) -> None:
         """Store durably that a leader epoch begins at the end of the log, before the first write in that epoch.
 
-        Raises `StaleLeaderEpoch` unless the epoch exceeds every known one, `DiskFull`, `StorageFailed`.
+        Raises `StaleLeaderEpoch` unless the epoch exceeds every known one, `Shortage`, `StorageFailed`.
         """
         with self._write_lock:
             self._check_writable()
@@ -162,7 +162,7 @@ class PartitionLog(ReadableLog):
     def append(self, batches: Sequence[StampedBatch], *, end_offset: Offset | None = None) -> None:
         """Write batches after the end, all or none, and publish them to readers, without a sync.
 
-        Raises `LogCut` if the log does not end at the caller's `end_offset`, `DiskFull` (no batch was kept,
+        Raises `LogCut` if the log does not end at the caller's `end_offset`, `Shortage` (no batch was kept,
         later appends may succeed) or `StorageFailed` (until a restart).
         """
         if not batches:
@@ -175,7 +175,7 @@ class PartitionLog(ReadableLog):
             with self._health:
                 try:
                     self._append(batches)
-                except DiskFull:
+                except Shortage:
                     self._take_back(writer, mark, segments)
                     raise
                 # The offsets change last, since readers and syncs read them first.
@@ -189,7 +189,7 @@ class PartitionLog(ReadableLog):
         """Write whole batches that a leader of an epoch has sent, unchanged; the batches say where epochs begin.
 
         Raises `LogCut` if the log no longer ends at the `end_offset` for which the batches were requested, or
-        `BadCopy`, both with no batch kept; `DiskFull` with some or no batches kept; `StorageFailed`.
+        `BadCopy`, both with no batch kept; `Shortage` with some or no batches kept; `StorageFailed`.
         """
         with self._write_lock:
             self._check_writable()
@@ -222,7 +222,7 @@ class PartitionLog(ReadableLog):
 
         A follower skips records whose loss its leader has accepted: readers of the follower skip them too,
         and their offsets are not assigned again. `lost_epochs`: epochs of the lost records, as in the
-        leader's list. Raises `DiskFull` with the log unchanged, `StorageFailed`.
+        leader's list. Raises `Shortage` with the log unchanged, `StorageFailed`.
         """
         with self._write_lock:
             self._check_writable()
@@ -235,7 +235,7 @@ class PartitionLog(ReadableLog):
                     self._end_at(offset, (*damaged, DamagedRange(end, offset, accepted=True)))
                     self.sync()
                     self._write_checkpoint()
-                except DiskFull:
+                except Shortage:
                     # The next start would end the log at `end`, so the leader must not get a higher offset.
                     with self._sync_lock:
                         self._epochs.forget(end)
@@ -344,7 +344,7 @@ class PartitionLog(ReadableLog):
         """Drop every batch and leader epoch, and continue empty at an offset; durable on return.
 
         A follower restarts its log when the leader has none of its records. `deleted`: the epoch of the
-        record before the offset, if that is known. After a crash in between, or `DiskFull`, the log is
+        record before the offset, if that is known. After a crash in between, or `Shortage`, the log is
         unchanged, or empty at its old or its new offset with its old epoch, so that it still differs from the
         leader's log.
         """
@@ -377,7 +377,7 @@ class PartitionLog(ReadableLog):
                     # The log start is durable before files are removed: a start that misses files above its
                     # stored log start reports damage.
                     make_starts_durable(self._write_checkpoint, (self,))
-                except DiskFull:
+                except Shortage:
                     self._log_start, self._synced = before
                     raise
             return self.drop_below_start(remove_us)
@@ -405,7 +405,7 @@ class PartitionLog(ReadableLog):
             self._dropped.add(gone, remove_us)
             self.remove_dropped(TIME_MIN)
             # On a full disk the list of epochs stays longer than necessary.
-            with suppress(DiskFull), self._health:
+            with suppress(Shortage), self._health:
                 self._epochs.trim(self._log_start)
             return gone
 
@@ -486,7 +486,7 @@ class PartitionLog(ReadableLog):
             # The checkpoint is written before bytes are removed: a start that misses bytes below its stored
             # recovery point reports damage.
             self._write_checkpoint()
-        except DiskFull:
+        except Shortage:
             self._log_start, self._synced = before
             raise
         self._end, self._generation = end, self._generation + 1
@@ -507,7 +507,7 @@ class PartitionLog(ReadableLog):
         self.checkpoint_high_watermark, self.damaged = self._end, ()
         try:
             self._write_checkpoint()
-        except DiskFull:
+        except Shortage:
             self._log_start, self._synced, self._end, self.checkpoint_high_watermark, self.damaged = before
             raise
         self._generation += 1

@@ -24,7 +24,7 @@ from fairlead_api.batch.extension import (
 from fairlead_api.batch.header import HEADER_BYTES, STAMP_BYTES
 from fairlead_api.identifiers import Offset, ProducerEpoch, ProducerId, TimestampUs
 from fairlead_api.problems import ProblemError
-from fairlead_broker.log.errors import NO_SPACE, wrap_os_error
+from fairlead_broker.log.errors import SHORTAGES, wrap_os_error
 from fairlead_broker.log.segments.batch_walk import BadBatch, WalkedBatch, find_good_batch, walk_headers
 from fairlead_broker.log.segments.segment_writer import StampedBatch
 from fairlead_broker.log.segments.segments import Segment
@@ -94,7 +94,7 @@ class LoggedProducers:
             self._storage.rename(temporary, path)
             self._at_begin = begins
         except OSError as error:
-            if error.errno not in NO_SPACE:
+            if error.errno not in SHORTAGES:
                 raise wrap_os_error(error, f"{path}: cannot write {len(data)} bytes") from error
         self._unsaved = 0
 

@@ -164,7 +164,7 @@ class ReadableLog:
     def accept_damage(self, first_offset: Offset, next_good_offset: Offset) -> bool:
         """Make reads skip a damaged range from now on, durably; return False if exactly this range is not damaged.
 
-        Accepting the same range again returns True. Raises `DiskFull` or `StorageFailed` with no loss
+        Accepting the same range again returns True. Raises `Shortage` or `StorageFailed` with no loss
         accepted.
         """
         accepted = DamagedRange(first_offset, next_good_offset, accepted=True)

@@ -7,7 +7,15 @@ from typing import assert_never
 from fairlead_api.excerpts import shown
 from fairlead_api.identifiers import LeaderEpoch, Offset
 from fairlead_api.problems import ProblemError, SideEffect
-from fairlead_broker.log import DiskFull, LogClosed, LogCut, LogDamaged, LogError, StorageFailed
+from fairlead_broker.log import (
+    DiskFull,
+    LogClosed,
+    LogCut,
+    LogDamaged,
+    LogError,
+    StorageFailed,
+    TooManyOpenFiles,
+)
 from fairlead_broker.producers import (
     KeyReused,
     OutOfOrder,
@@ -266,6 +274,8 @@ def from_log(error: LogError, topic: str, index: int, *, writing: bool) -> Probl
             return ProblemError(
                 "disk_full", f"no space left for {topic}-{index}", side_effect=SideEffect.NONE
             )
+        case TooManyOpenFiles():
+            return overloaded(f"no file descriptor left for {topic}-{index}")
         case StorageFailed() if writing:
             return storage_failed(topic, index, effect)
         case StorageFailed():

@@ -279,7 +279,7 @@ class NoSnapshots(PosixStorage):
 
 class _Unwritable(PosixFile):
     def __init__(self, file: PosixFile, storage: NoSnapshots) -> None:
-        super().__init__(os.dup(file._descriptor), storage)
+        super().__init__(storage, file._path, file._use(), write=True)
         self._number = storage.number
 
     def write(self, buffers: list[Buffer], position: int) -> None:  # type: ignore[override]

@@ -12,7 +12,7 @@ from threading import Lock
 from typing import Final, Protocol
 
 from fairlead_api.identifiers import Offset, TimestampUs
-from fairlead_broker.log.errors import DiskFull, wrap_os_error
+from fairlead_broker.log.errors import Shortage, wrap_os_error
 from fairlead_broker.log.segments.segments import Segment
 
 TIME_MIN: Final = TimestampUs(0)
@@ -83,7 +83,7 @@ def make_starts_durable(write_checkpoint: Callable[[], None], logs: Iterable[Seg
     """
     try:
         write_checkpoint()
-    except DiskFull:
+    except Shortage:
         for log in logs:
             _free_indexes(log)
         write_checkpoint()

@@ -16,7 +16,7 @@ import msgspec
 
 from fairlead_api.configuration import TopicConfig
 from fairlead_api.identifiers import Offset
-from fairlead_broker.log.errors import NO_SPACE, DiskFull, StorageFailed
+from fairlead_broker.log.errors import SHORTAGES, StorageFailed, wrap_os_error
 from fairlead_broker.log.segments.batch_walk import first_append_time, walk_headers
 from fairlead_broker.log.segments.indexes import OFFSET_INDEX, TIME_INDEX, SegmentIndex, encode_final_time
 from fairlead_broker.log.segments.segments import INDEX_SUFFIXES, Segment, SegmentBody
@@ -145,7 +145,7 @@ class SegmentWriter:
         return first is not None and now_us - first >= self._config.segment_ms * 1000
 
     def append(self, batches: Sequence[StampedBatch]) -> None:
-        """Write a group after the last batch. Raises `DiskFull` with no batch kept, else `StorageFailed`."""
+        """Write a group after the last batch. Raises `Shortage` with no batch kept, else `StorageFailed`."""
         body = self._body
         buffers: list[Buffer] = []
         for batch in batches:
@@ -260,15 +260,15 @@ class SegmentWriter:
         self.segment.next_offset = Offset(batches[-1].last_offset + 1)
 
     def _take_back(self, error: OSError, size: int) -> None:
-        what = f"{self.segment.path}: cannot append at {size}: {error.strerror}"
-        if error.errno not in NO_SPACE:
-            raise StorageFailed(what) from error
+        failed = wrap_os_error(error, f"{self.segment.path}: cannot append at {size}")
+        if isinstance(failed, StorageFailed):
+            raise failed from error
         try:
             self._body.file.truncate(size)
         except OSError as second:
             message = f"{self.segment.path}: cannot take back a partial write at {size}: {second.strerror}"
             raise StorageFailed(message) from second
-        raise DiskFull(what) from error
+        raise failed from error
 
     def _open_index_files(self) -> tuple[File, File]:
         """Return both index files, truncated to the entries that this writer trusts.
@@ -285,7 +285,7 @@ class SegmentWriter:
         return files[0], files[1]
 
     def _index_failed(self, error: OSError) -> None:
-        if error.errno not in NO_SPACE:
+        if error.errno not in SHORTAGES:
             message = f"{self.segment.path_of('.index')}: cannot write: {error.strerror}"
             raise StorageFailed(message) from error
         # Entries that were written in part are overwritten later.

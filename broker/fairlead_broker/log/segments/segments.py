@@ -17,7 +17,7 @@ from threading import Lock
 from typing import Final
 
 from fairlead_api.identifiers import Offset
-from fairlead_broker.log.errors import DiskFull, LogDamaged, StorageFailed, wrap_os_error
+from fairlead_broker.log.errors import LogDamaged, LogError, Shortage, StorageFailed, wrap_os_error
 from fairlead_broker.log.segments.batch_walk import BadBatch, find_good_batch, walk_headers
 from fairlead_broker.log.segments.damage import DamagedRange
 from fairlead_broker.log.segments.damage_search import first_damage, place_behind_damage
@@ -163,8 +163,8 @@ class Segment:
         except OSError as error:
             raise self._unreadable(position, error) from error
 
-    def _unreadable(self, position: int, error: OSError) -> StorageFailed:
-        return StorageFailed(f"{self.path}: cannot read from {position} on: {error.strerror}")
+    def _unreadable(self, position: int, error: OSError) -> LogError:
+        return wrap_os_error(error, f"{self.path}: cannot read from {position} on")
 
     def read_cached(self, offset: Offset, bytes_max: int, offset_limit: Offset) -> LogRead | None:
         """Read from memory, at most 1 MiB, without waiting for the disk, or None if memory does not suffice."""
@@ -267,7 +267,7 @@ class Segment:
         times += encode_final_time(index.max_time_us, self.next_offset)
         try:
             return self._replace(".index", offsets), self._replace(".timeindex", times)
-        except DiskFull:
+        except Shortage:
             return ()
 
     def unlink(self) -> None:
@@ -298,8 +298,8 @@ class Segment:
             except NotWhole as answer:
                 plan = _grow(plan, answer.nbytes, count)
             except OSError as error:
-                message = f"{self.path}: cannot read {plan.nbytes} bytes at {plan.position}: {error.strerror}"
-                raise StorageFailed(message) from error
+                message = f"{self.path}: cannot read {plan.nbytes} bytes at {plan.position}"
+                raise wrap_os_error(error, message) from error
         return None
 
     def _limit(self, offset_limit: Offset) -> Offset:

@@ -11,12 +11,12 @@ from typing import Final
 
 from fairlead_api.identifiers import TopicId, TopicIdPartition
 from fairlead_api.problems import ProblemError
-from fairlead_broker.log import DiskFull, LogError
+from fairlead_broker.log import LogError, Shortage
 from fairlead_broker.runtime import refusals
 from fairlead_broker.telemetry import Log
 
 OPEN_AGAIN_SECONDS: Final = 1.0
-"""Seconds between attempts to open a log on a full disk. No event announces free space."""
+"""Seconds between attempts to open a log after a shortage. No event announces free space or descriptors."""
 
 
 class RefusedPartitions:
@@ -41,10 +41,10 @@ class RefusedPartitions:
         return self._problems.get(key)
 
     def refuse(self, key: TopicIdPartition, topic: str, error: LogError) -> None:
-        """Record the problem of a partition; after a full disk, retry the partition later."""
+        """Record the problem of a partition; after a shortage, retry the partition later."""
         problem = refusals.from_log(error, topic, key.partition, writing=False)
         known, self._problems[key] = self._problems.get(key), problem
-        if isinstance(error, DiskFull):
+        if isinstance(error, Shortage):
             asyncio.get_running_loop().call_later(OPEN_AGAIN_SECONDS, self._look_again, key.topic_id)
         if known is None or known.detail != problem.detail:
             self._log.error(

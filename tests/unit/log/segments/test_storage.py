@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -51,6 +52,83 @@ def test_a_file_closes_with_its_last_holder(tmp_path: Path) -> None:
     del other
 
     assert (open_then, holders(path)) == (1, 0)
+
+
+def open_descriptors(folder: Path) -> int:
+    """Count the descriptors of this process that are open on files of a folder."""
+    count = 0
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):
+            count += descriptor.readlink().parent == folder
+    return count
+
+
+def test_idle_clean_files_are_closed_and_opened_again(tmp_path: Path) -> None:
+    """Beyond its limit the storage closes clean files alone; every file still reads and writes."""
+    folder = tmp_path.resolve()
+    storage = PosixStorage(files_max=16)
+    files = [storage.open(folder / f"{number}", create=True) for number in range(100)]
+    empty = open_descriptors(folder)
+    for number, file in enumerate(files):
+        file.write([str(number).encode()], 0)
+    dirty = open_descriptors(folder)
+    storage.open_volume(folder).sync()
+    files[0].sync()
+    files.append(storage.open(folder / "last", create=True))
+    files[-1].write([b"100"], 0)
+    buffers = [memoryview(bytearray(3)) for _ in files]
+    counts = [file.read_into(buffer, 0) for file, buffer in zip(files, buffers, strict=True)]
+    clean = open_descriptors(folder)
+
+    assert [bytes(buffer[:count]) for buffer, count in zip(buffers, counts, strict=True)] == [
+        str(number).encode() for number in range(101)
+    ]
+    assert empty <= 17
+    assert dirty == 100
+    assert clean <= 17
+
+
+def test_a_closed_file_that_was_replaced_is_refused(tmp_path: Path) -> None:
+    """A file of the same name is not taken for the file that was closed while it was idle."""
+    storage = PosixStorage(files_max=1)
+    file = storage.open(tmp_path / "file", create=True)
+    others = [storage.open(tmp_path / f"{number}", create=True) for number in range(3)]
+    kept = tmp_path / "kept"
+    (tmp_path / "file").rename(kept)
+    (tmp_path / "file").write_bytes(b"other")
+
+    with pytest.raises(OSError, match="replaced"):
+        file.size()
+    assert len(others) == 3
+
+
+def test_a_folder_is_synced_without_a_free_descriptor(tmp_path: Path) -> None:
+    """A process at its limit of open files syncs a folder with the spare descriptor, and opens files after that."""
+    program = """
+import errno, os, resource, sys
+from pathlib import Path
+from fairlead_broker.log.segments.storage import PosixStorage
+folder = Path(sys.argv[1])
+storage = PosixStorage(files_max=1000)
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+taken = []
+try:
+    while True:
+        taken.append(os.open(os.devnull, os.O_RDONLY))
+except OSError as error:
+    assert error.errno == errno.EMFILE
+storage.sync_folder(folder)
+try:
+    storage.open(folder / "file", create=True)
+except OSError as error:
+    assert error.errno == errno.EMFILE
+else:
+    raise AssertionError
+os.close(taken.pop())
+clean = storage.open(folder / "clean", create=True)
+storage.open(folder / "other", create=True)
+"""
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
 
 
 def test_cached_reads_return_what_is_in_memory(tmp_path: Path) -> None:

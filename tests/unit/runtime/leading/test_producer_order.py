@@ -199,9 +199,7 @@ class FullDisk(PosixStorage):
 
 class _FullFile(PosixFile):
     def __init__(self, file: PosixFile, disk: FullDisk) -> None:
-        import os
-
-        super().__init__(os.dup(file._descriptor), disk)
+        super().__init__(disk, file._path, file._use(), write=True)
         self._disk = disk
 
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
