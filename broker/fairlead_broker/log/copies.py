@@ -42,18 +42,18 @@ def read_copies(
 ) -> list[EpochRun]:
     """Check fetched batches that continue a log, and return them in runs of one leader epoch each.
 
-    Raises `BadCopy` unless both checksums of each batch are right, base offsets rise from the end on, and
-    leader epochs never fall, beginning with the `highest` of the log. Leader epochs must not exceed the
-    sender's `leader_epoch` either: the log of a leader with a successor may have been truncated and filled
-    again, which could not be detected afterwards.
+    Raises `BadCopy` unless both checksums of each batch are right, each batch begins at the end of the log or
+    of the batch before it, and leader epochs never fall, beginning with the `highest` of the log. Leader
+    epochs must not exceed the sender's `leader_epoch` either: the log of a leader with a successor may have
+    been truncated and filled again, which could not be detected afterwards.
     """
     runs: list[EpochRun] = []
     epoch = -1 if highest is None else int(highest)
     try:
         for at, header in iterate_headers(data):
             check_checksums(data, at, header)
-            if header.base_offset < end_offset:
-                raise BadCopy(header.base_offset, f"it stands below the end of the log, {end_offset}")
+            if header.base_offset != end_offset:
+                raise BadCopy(header.base_offset, f"it does not begin at the end of the log, {end_offset}")
             if header.leader_epoch < epoch:
                 raise BadCopy(header.base_offset, f"leader epoch {header.leader_epoch} is older than {epoch}")
             if leader_epoch is not None and header.leader_epoch > leader_epoch:

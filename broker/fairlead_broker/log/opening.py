@@ -190,7 +190,7 @@ def _epochs_of_batches(segments: Sequence[Segment], start: Offset) -> Iterator[t
             continue
         body = segment.load()
         try:
-            for batch in walk_headers(body.file, 0, body.size, 0):
+            for batch in walk_headers(body.file, 0, body.size, None):
                 yield LeaderEpoch(batch.header.leader_epoch), Offset(batch.header.base_offset)
         except BadBatch:
             # The recovery has reported the damage; the next segment shows the epochs of the batches after it.

@@ -152,6 +152,7 @@ class LoggedProducers:
     def _walk(self, segment: Segment, start: Offset) -> None:
         body = segment.load()
         position, offset = body.index.place_at_or_below(start)
+        offset = max(offset, int(segment.base_offset))
         while position < body.size:
             try:
                 for batch in walk_headers(body.file, position, body.size, offset, segment.next_offset):
@@ -162,7 +163,9 @@ class LoggedProducers:
                 # The recovery has reported the damage. Producers with batches in the damaged range continue
                 # after it.
                 good = find_good_batch(body.file, bad.search_from, body.size, offset)
-                position = body.size if good is None else good.position
+                position, offset = (
+                    (body.size, offset) if good is None else (good.position, good.header.base_offset)
+                )
 
     def _replay(self, batches: Sequence[StampedBatch]) -> None:
         state = self.state

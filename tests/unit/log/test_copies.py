@@ -55,14 +55,13 @@ class TestAppend:
         assert before == expected
         assert box.open().leader_epochs == expected
 
-    def test_gaps_between_copies_stay(self, box: LogBox) -> None:
-        """A leader may hold offsets that no batch has any more; the copy has the same gaps."""
+    def test_a_gap_between_copies_is_refused(self, box: LogBox) -> None:
+        """Batches that do not follow one another are not stored, so that no reader skips records in silence."""
         log = box.open()
-        log.append_copies(copies(made_by(1, 0), made_by(1, 10), made_by(2, 20)))
+        with pytest.raises(BadCopy, match="begin at the end of the log, 2"):
+            log.append_copies(copies(made_by(1, 0), made_by(1, 10)))
 
-        assert log.end_offset == 22
-        assert log.leader_epochs[-1] == EpochStart(LeaderEpoch(2), Offset(20))
-        assert read_all(log) == stored(made_by(1, 0), made_by(1, 10), made_by(2, 20))
+        assert (log.end_offset, log.leader_epochs) == (0, ())
 
     @pytest.mark.parametrize("position", [0, 9, 30, 33, 90, 150])
     def test_a_flipped_bit_keeps_everything_out(self, box: LogBox, position: int) -> None:

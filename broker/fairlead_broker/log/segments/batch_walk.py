@@ -72,11 +72,14 @@ def walk_headers(
     file: File,
     position: int,
     stop: int,
-    offset_min: int,
+    expected: int | None,
     next_offset: int | None = None,
     offset_stop: int | None = None,
 ) -> Iterator[WalkedBatch]:
     """Yield the batches from a position on, checking only stamps. Raises `BadBatch` at the first bad batch.
+
+    The first batch must begin at the `expected` offset unless that is None, and each later one at the end of
+    the batch before it: whole batches in a wrong place are no batches of the log.
 
     The stamp does not cover the field with a batch's last offset. The field is trusted if the next batch
     begins there or, for the last batch, if the field agrees with the caller's `next_offset`; otherwise the
@@ -84,21 +87,22 @@ def walk_headers(
     segment.
     """
     window = _Window(file, stop, HEADER_WINDOW_BYTES, offset_stop)
-    for batch in _walk(window, position, offset_min, verify=False):
+    for batch in _walk(window, position, expected, verify=False):
         if not _ends_as_expected(window, batch, next_offset):
             _verify_content(window, batch.position, batch.header.total_bytes)
         yield batch
 
 
 def verify_batches(
-    file: File, position: int, stop: int, offset_min: int, offset_stop: int | None = None
+    file: File, position: int, stop: int, expected: int | None, offset_stop: int | None = None
 ) -> Iterator[WalkedBatch]:
     """Yield the batches from a position on, checking both checksums. Raises `BadBatch` at the first bad one.
 
-    A batch that begins at `offset_stop` or later counts as bad: the file belongs to another segment.
+    Offsets are checked as by `walk_headers`. A batch that begins at `offset_stop` or later is bad: the file
+    belongs to another segment.
     """
     window = _Window(file, stop, VERIFY_WINDOW_BYTES, offset_stop)
-    return _walk(window, position, offset_min, verify=True)
+    return _walk(window, position, expected, verify=True)
 
 
 def find_good_batch(
@@ -123,7 +127,7 @@ def find_good_batch(
 def first_append_time(file: File, size: int) -> int | None:
     """Return the append time of the first batch of a file, in µs UTC, or None if the file has no batch."""
     try:
-        batch = next(walk_headers(file, 0, size, 0), None)
+        batch = next(walk_headers(file, 0, size, None), None)
     except BadBatch:
         return None
     return batch.header.append_time_us if batch else None
@@ -153,11 +157,15 @@ class _Window:
         return self._view, at
 
 
-def _walk(window: _Window, position: int, offset_min: int, *, verify: bool) -> Iterator[WalkedBatch]:
+def _walk(window: _Window, position: int, expected: int | None, *, verify: bool) -> Iterator[WalkedBatch]:
     while position < window.stop:
-        batch = _check(window, position, offset_min, verify=verify)
+        batch = _check(window, position, expected or 0, verify=verify)
+        if expected is not None and batch.header.base_offset != expected:
+            # The batch itself is good: a search finds it, and with it the number of missing offsets.
+            reason = f"offset {batch.header.base_offset} is stored where offset {expected} belongs"
+            raise BadBatch(position, position, reason)
         yield batch
-        position, offset_min = batch.end, batch.header.next_offset
+        position, expected = batch.end, batch.header.next_offset
 
 
 def _check(window: _Window, position: int, offset_min: int, *, verify: bool) -> WalkedBatch:

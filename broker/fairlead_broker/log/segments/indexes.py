@@ -12,12 +12,15 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from fairlead_api.identifiers import Offset
 from fairlead_broker.log.segments.entry_file import HEADER_BYTES, EntryKind, EntryLayout
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 OFFSET_INDEX: Final = EntryLayout(EntryKind.OFFSET_INDEX, "qI")
 TIME_INDEX: Final = EntryLayout(EntryKind.TIME_INDEX, "qqI")
@@ -108,6 +111,15 @@ class SegmentIndex:
         """Return (position, offset) of the last entry below both, or (-1, -1)."""
         index = min(bisect_left(self.positions, position), bisect_left(self.offsets, offset)) - 1
         return (self.positions[index], self.offsets[index]) if index >= 0 else (-1, -1)
+
+    def entries_between(
+        self, position: int, position_stop: int, offset_stop: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return positions and offsets of the entries from a position on, below a position and an offset."""
+        start = bisect_left(self.positions, position)
+        stop = min(bisect_left(self.positions, position_stop), bisect_left(self.offsets, offset_stop))
+        positions, offsets = self.positions[start:stop], self.offsets[start:stop]
+        return np.frombuffer(positions, np.int64), np.frombuffer(offsets, np.int64)
 
     def first_with_time(self, timestamp_us: int) -> int:
         """Return the number of the first entry that follows a record of this time or a newer one."""

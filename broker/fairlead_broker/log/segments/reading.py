@@ -20,6 +20,8 @@ from fairlead_broker.log.segments.indexes import SegmentIndex
 CACHED_READ_BYTES_MAX: Final = 1 << 20
 """Largest read on the event loop: 1 MiB from memory takes about 60 µs, during which no other request is served."""
 MAXIMUM: Final = 1 << 62
+_OFFSET_BYTES: Final = 8
+_EIGHT: Final = np.arange(_OFFSET_BYTES)
 _SPAN_BYTES: Final = 44
 """Bytes of a header that show where the next batch begins."""
 
@@ -42,7 +44,7 @@ class ReadPlan:
     position: int
     nbytes: int
     point: int
-    """Offset in the index of the batch at the position, or -1 at the start of a segment."""
+    """Base offset of the batch at the position."""
     stop: int
     """Position from which on no byte may be returned; a range can grow up to this position."""
     offset: int
@@ -77,15 +79,19 @@ def plan_read(
     offset: int,
     bytes_max: int,
     offset_limit: int,
+    base_offset: int,
     nbytes_max: int = MAXIMUM,
     place: tuple[int, int] | None = None,
 ) -> ReadPlan | None:
     """Return the range to read so that the batch with `offset` arrives whole.
 
-    `place`: position and base offset of that batch where they are known, because the bytes before it are
-    damaged. Returns None if the range is empty, or if the first batch might not fit into `nbytes_max`.
+    `base_offset`: base offset of the segment. `place`: position and base offset of that batch where they are
+    known, because the bytes before it are damaged.
+
+    Returns None if the range is empty, or if the first batch might not fit into `nbytes_max`.
     """
     position, point = place or index.place_at_or_below(offset)
+    point = max(point, base_offset)
     stop = index.position_at_or_above(offset_limit, size)
     # Between two entries there is a run of small batches, or one large batch.
     stretch = index.position_after(position, stop) - position
@@ -108,21 +114,28 @@ def whole_batches(plan: ReadPlan, buffer: memoryview, index: SegmentIndex) -> Lo
 
     Raises `NotWhole` if the first batch is incomplete, `WrongBytes` if the bytes contradict the index.
     """
-    if plan.point >= 0:
-        _check_point(plan, buffer, 0, plan.point)
     start = _first_wanted(plan, buffer)
     if start is None:
         return None
     bound = min(len(buffer), start + plan.bytes_max)
+    at, next_offset = start, plan.point
+    if start:
+        next_offset = _base_offset(buffer, start)
     known, offset = index.last_before(plan.position + bound + 1, plan.offset_limit)
-    at, next_offset = max(known - plan.position, start), -1
-    if at > start:
-        next_offset = offset
-        _check_point(plan, buffer, at, offset)
+    if known - plan.position > start:
+        _check_entries(plan, buffer, start, bound, index)
+        at, next_offset = known - plan.position, offset
     # If the limit is the start of a damaged range, the bytes after the limit may not look like a batch.
     while at + _SPAN_BYTES <= len(buffer) and next_offset < plan.offset_limit:
-        base_offset, total_bytes, last_delta = _span(plan, buffer, at, next_offset)
-        first, stop = at == start, at + total_bytes
+        first = at == start
+        try:
+            base_offset, total_bytes, last_delta = _span(plan, buffer, at, next_offset)
+        except WrongBytes:
+            if first:
+                raise
+            # The batches before the wrong bytes are good; the next read finds the wrong bytes first.
+            break
+        stop = at + total_bytes
         if base_offset + last_delta >= plan.offset_limit or (stop > bound and not first):
             break
         if stop > len(buffer):
@@ -133,32 +146,46 @@ def whole_batches(plan: ReadPlan, buffer: memoryview, index: SegmentIndex) -> Lo
     return LogRead(buffer[start:at], Offset(next_offset))
 
 
+def _check_entries(plan: ReadPlan, buffer: memoryview, start: int, bound: int, index: SegmentIndex) -> None:
+    """Check that a batch begins, with the right offset, at every index entry within the read bytes."""
+    positions, offsets = index.entries_between(
+        plan.position + start, plan.position + bound + 1, plan.offset_limit
+    )
+    at = positions - plan.position
+    at = at[at + _OFFSET_BYTES <= len(buffer)]
+    stored = np.frombuffer(buffer, np.uint8)[at[:, None] + _EIGHT].copy().view("<i8")[:, 0]
+    wrong = np.flatnonzero(stored != offsets[: len(at)])
+    if len(wrong):
+        first = int(wrong[0])
+        reason = f"the index promises offset {offsets[first]}, the batch there says {stored[first]}"
+        raise WrongBytes(int(positions[first]), int(offsets[max(first - 1, 0)]), reason)
+
+
+def _base_offset(buffer: memoryview, at: int) -> int:
+    return int.from_bytes(buffer[at : at + _OFFSET_BYTES], "little")
+
+
 def _first_wanted(plan: ReadPlan, buffer: memoryview) -> int | None:
-    """Return where the batch begins that holds the requested offset or, in a gap, the first batch after it.
+    """Return where the batch begins that holds the requested offset, or None if the segment ends before it.
 
     The stamp does not cover the field with the last offset of a batch, and a flipped bit in the field would
     hide the batches after it. A batch that holds the offset only by this field is therefore read and checked
     as a whole.
     """
-    at, stop, next_offset = 0, len(buffer), -1
-    passed, passed_min = 0, -1
+    at, stop, expected = 0, len(buffer), plan.point
     while at + _SPAN_BYTES <= stop:
-        base_offset, total_bytes, last_delta = _span(plan, buffer, at, next_offset)
+        base_offset, total_bytes, last_delta = _span(plan, buffer, at, expected)
         following = base_offset + last_delta + 1
         if following > plan.offset:
             _check_stamp(plan, buffer, at)
-            if base_offset > plan.offset and at:
-                _check_passed(plan, buffer[passed:at], passed, passed_min)
             if base_offset >= plan.offset or _is_whole(buffer, at, total_bytes):
                 return at
-            # The stamp, and so the length, is good: the requested batch may follow.
-            following = base_offset + 1
-        passed, passed_min = at, next_offset
-        at, next_offset = at + total_bytes, following
+            raise WrongBytes(plan.position + at, base_offset, "the content of the batch is damaged")
+        at, expected = at + total_bytes, following
     if plan.position + at == plan.stop:
         return None
     if plan.position + at > plan.stop:
-        raise WrongBytes(plan.position + at, next_offset, "the last batch goes beyond the end")
+        raise WrongBytes(plan.position + at, expected, "the last batch goes beyond the end")
     raise NotWhole(max(at, stop) + _SPAN_BYTES)
 
 
@@ -180,31 +207,14 @@ def _check_stamp(plan: ReadPlan, buffer: memoryview, at: int) -> None:
         raise WrongBytes(plan.position + at, -1, problem.detail) from problem
 
 
-def _check_passed(plan: ReadPlan, batch: memoryview, at: int, offset_min: int) -> None:
-    """Check the batch before a gap: a flipped bit of its length or last offset would hide the requested batch."""
-    try:
-        check_stamp_checksum(batch)
-        check_unread_checksum(batch)
-    except ProblemError as problem:
-        reason = f"offset {plan.offset} is missing behind a batch that is damaged: {problem.detail}"
-        raise WrongBytes(plan.position + at, offset_min, reason) from problem
-
-
-def _span(plan: ReadPlan, buffer: memoryview, at: int, offset_min: int) -> tuple[int, int, int]:
+def _span(plan: ReadPlan, buffer: memoryview, at: int, expected: int) -> tuple[int, int, int]:
+    """Return base offset, bytes and last offset delta of the batch that must begin at an offset."""
     try:
         span = batch_span(buffer, at)
     except ProblemError as problem:
-        raise WrongBytes(plan.position + at, offset_min, problem.detail) from problem
-    if span[0] < offset_min:
-        reason = f"a batch with base offset {span[0]} cannot follow offset {offset_min - 1}"
-        raise WrongBytes(plan.position + at, offset_min, reason)
+        raise WrongBytes(plan.position + at, expected, problem.detail) from problem
+    if span[0] != expected:
+        raise WrongBytes(
+            plan.position + at, expected, f"offset {span[0]} is stored where offset {expected} belongs"
+        )
     return span
-
-
-def _check_point(plan: ReadPlan, buffer: memoryview, at: int, offset: int) -> None:
-    if at + _SPAN_BYTES > len(buffer):
-        return
-    base_offset = _span(plan, buffer, at, -1)[0]
-    if base_offset != offset:
-        reason = f"the index promises offset {offset}, the batch there says {base_offset}"
-        raise WrongBytes(plan.position + at, offset, reason)

@@ -173,7 +173,7 @@ class Segment:
             return None
         cap = CACHED_READ_BYTES_MAX
         limit = self._limit(offset_limit)
-        plan = plan_read(body.index, body.size, offset, min(bytes_max, cap), limit, cap)
+        plan = plan_read(body.index, body.size, offset, min(bytes_max, cap), limit, self.base_offset, cap)
         if plan is None:
             return None
         buffer = new_buffer(plan.nbytes)
@@ -289,7 +289,9 @@ class Segment:
         offset_limit: Offset,
         place: tuple[int, int] | None = None,
     ) -> LogRead | None:
-        plan = plan_read(body.index, body.size, offset, bytes_max, self._limit(offset_limit), place=place)
+        plan = plan_read(
+            body.index, body.size, offset, bytes_max, self._limit(offset_limit), self.base_offset, place=place
+        )
         while plan is not None:
             buffer, count = new_buffer(plan.nbytes), 0
             try:
@@ -357,7 +359,7 @@ class Segment:
                 if good is None:
                     break
                 # The batch after damage always gets an entry, since no walk reaches it.
-                position, interval_bytes = good.position, 0
+                position, expected, interval_bytes = good.position, good.header.base_offset, 0
         return index
 
     def _final_time(self) -> int | None:

@@ -50,11 +50,12 @@ def first_record_since(
     if start is None:
         return None
     body = segment.load()
-    position = body.index.position_at_or_below(start)
+    position, expected = body.index.place_at_or_below(start)
+    expected = max(expected, int(segment.base_offset))
     met = start
     try:
         for batch in walk_headers(
-            body.file, position, body.size, start, segment.next_offset, segment.offset_stop
+            body.file, position, body.size, expected, segment.next_offset, segment.offset_stop
         ):
             header = batch.header
             if header.base_offset >= end:

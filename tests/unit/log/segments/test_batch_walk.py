@@ -65,15 +65,22 @@ def test_every_bit_of_a_stamp_matters(tmp_path: Path, make: BatchMaker) -> None:
         assert bad.value.position == 0
 
 
-def test_offsets_only_rise(tmp_path: Path, make: BatchMaker) -> None:
-    """A good batch with an offset that was given out before ends the walk."""
-    data = stored(make(5, 2), make(6))
-    file = file_with(tmp_path / "log", data)
-
+def test_offsets_follow_one_another(tmp_path: Path, make: BatchMaker) -> None:
+    """A good batch with an earlier or a later offset than expected ends the walk, and a search finds the later one."""
+    first, second = make(5, 2), make(7)
+    again, swapped = stored(first, make(6)), stored(second, first)
+    file = file_with(tmp_path / "again", again)
     with pytest.raises(BadBatch, match="from offset 6 cannot follow offset 6"):
-        list(walk_headers(file, 0, len(data), 0))
+        list(walk_headers(file, 0, len(again), 5))
     with pytest.raises(BadBatch, match="from offset 5 cannot follow offset 7"):
-        list(walk_headers(file, 0, len(data), 8))
+        list(walk_headers(file, 0, len(again), 8))
+    file = file_with(tmp_path / "swapped", swapped)
+    with pytest.raises(BadBatch, match="offset 7 is stored where offset 5 belongs") as gap:
+        list(verify_batches(file, 0, len(swapped), 5))
+    found = find_good_batch(file, gap.value.search_from, len(swapped), 5)
+
+    assert found is not None
+    assert (found.position, found.header.base_offset) == (0, 7)
 
 
 @pytest.mark.parametrize(

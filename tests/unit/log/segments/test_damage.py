@@ -107,6 +107,7 @@ def test_a_read_passes_a_gap_that_an_accepted_loss_follows(
     log = box.open()
     begin(log)
     make.fill(log, 9, 1)
+    log.skip_to(Offset(11), ())
     log.append_copies(memoryview(stored(*(make(offset) for offset in range(11, 22 + behind)))))
     log.note_damage([DamagedRange(Offset(11), Offset(22))])
     assert log.accept_damage(Offset(11), Offset(22))
@@ -123,6 +124,7 @@ def test_a_read_in_a_gap_is_told_of_the_damage_behind_it(box: LogBox, make: Batc
     log = box.open()
     begin(log)
     make.fill(log, 9, 1)
+    log.skip_to(Offset(11), ())
     log.append_copies(memoryview(stored(*(make(offset) for offset in range(11, 25)))))
     log.note_damage([DamagedRange(Offset(11), Offset(22))])
     waits = [log.read(Offset(9), 1 << 20, Offset(limit)) for limit in (10, 11)]
@@ -132,8 +134,34 @@ def test_a_read_in_a_gap_is_told_of_the_damage_behind_it(box: LogBox, make: Batc
             log.read(Offset(offset), 1 << 20, Offset(limit))
         told.append((refusal.value.first_offset, refusal.value.next_good_offset))
 
-    assert [(each.data, each.next_offset) for each in waits] == [(b"", 9)] * 2
+    assert [(each.data, each.next_offset) for each in waits] == [(b"", 10), (b"", 11)]
     assert told == [(11, 22)] * 4
+
+
+@pytest.mark.parametrize("stop", ["in order", "killed", "running"])
+def test_whole_batches_that_changed_places_are_damage(box: LogBox, make: BatchMaker, stop: str) -> None:
+    """Two good batches in a wrong order on the disk are reported as damage, and no reader skips a record in silence."""
+    log = box.open(TopicConfig(durability=Durability.SYNCED))
+    begin(log)
+    log.append([first := make(0, 10), second := make(10, 10), make(20, 10)])
+    log.sync()
+    if stop == "in order":
+        box.stop()
+    elif stop == "killed":
+        log._write_checkpoint()
+        box.kill()
+    with box.log_files()[0].open("r+b") as file:
+        file.write(stored(second, first))
+    if stop != "running":
+        log = box.open()
+    found = []
+    for offset in (0, 10, 20):
+        try:
+            found.append(log.read(Offset(offset), 1 << 20, log.end_offset).next_offset)
+        except LogDamaged as damaged:
+            found.append((damaged.first_offset, damaged.next_good_offset))
+
+    assert found in ([(0, 10), 20, 30], [(0, 10), 30, 30])
 
 
 @pytest.mark.parametrize("records", [0, 3])

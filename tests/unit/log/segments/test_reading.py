@@ -7,7 +7,6 @@ import struct
 import pytest
 
 from fairlead_api.batch.header import LENGTH_STOP
-from fairlead_api.identifiers import Offset
 from fairlead_broker.log import StampedBatch
 from fairlead_broker.log.segments.indexes import SegmentIndex
 from fairlead_broker.log.segments.reading import NotWhole, ReadPlan, WrongBytes, plan_read, whole_batches
@@ -38,7 +37,7 @@ def test_however_much_arrives_only_whole_batches_are_returned(make: BatchMaker, 
     batches = [make(2 * number, 2) for number in range(8)]
     nbytes = batches[0].nbytes
     index, data = segment_of(batches, interval_bytes)
-    plan = planned(plan_read(index, len(data), 5, 1 << 20, 16))
+    plan = planned(plan_read(index, len(data), 5, 1 << 20, 16, 0))
     for count in range(plan.nbytes + 1):
         arrived = data[plan.position : plan.position + count]
         whole = (plan.position + count) // nbytes
@@ -54,24 +53,27 @@ def test_however_much_arrives_only_whole_batches_are_returned(make: BatchMaker, 
 
 
 def test_the_walk_skips_what_the_index_knows(make: BatchMaker) -> None:
-    """Batches in the middle of a range are not looked at: garbage there is the reader's to find by checksum."""
+    """Only the batches at index entries are looked at in the middle of a range; readers check every checksum."""
     batches = [make(number) for number in range(40)]
     nbytes = batches[0].nbytes
-    index, data = segment_of(batches, 0)
-    changed = bytearray(data)
-    changed[10 * nbytes : 11 * nbytes] = b"\xff" * nbytes
-    plan = planned(plan_read(index, len(data), 3, 20 * nbytes, 40))
-    read = whole_batches(plan, memoryview(changed)[plan.position : plan.position + plan.nbytes], index)
+    index, data = segment_of(batches, 2 * nbytes)
+    between, at_entry = bytearray(data), bytearray(data)
+    between[11 * nbytes : 12 * nbytes] = b"\xff" * nbytes
+    at_entry[10 * nbytes : 12 * nbytes] = at_entry[12 * nbytes : 14 * nbytes]
+    plan = planned(plan_read(index, len(data), 2, 20 * nbytes, 40, 0))
+    read = whole_batches(plan, memoryview(between)[plan.position : plan.position + plan.nbytes], index)
 
     assert read is not None
-    assert (len(read.data), read.next_offset) == (20 * nbytes, 23)
+    assert (len(read.data), read.next_offset) == (20 * nbytes, 22)
+    with pytest.raises(WrongBytes, match="the index promises offset 10, the batch there says 12"):
+        whole_batches(plan, memoryview(at_entry)[plan.position : plan.position + plan.nbytes], index)
 
 
 def test_bytes_that_the_index_did_not_promise_are_told(make: BatchMaker) -> None:
     """Other offsets than promised, or no batches at all, are never returned."""
     batches = [make(number) for number in range(40)]
     index, data = segment_of(batches, 0)
-    plan = planned(plan_read(index, len(data), 3, 1 << 20, 40))
+    plan = planned(plan_read(index, len(data), 3, 1 << 20, 40, 0))
     shifted = bytes(data[plan.position + batches[0].nbytes :])
 
     for wrong in (shifted, b"\xff" * plan.nbytes, bytes(plan.nbytes)):
@@ -84,32 +86,35 @@ def test_a_range_that_cannot_fit_is_not_planned(make: BatchMaker) -> None:
     batches = [make(0), make(1, 1, 5000), make(2)]
     index, data = segment_of(batches, 0)
 
-    assert plan_read(index, len(data), 1, 10, 3, nbytes_max=5000) is None
-    assert planned(plan_read(index, len(data), 1, 10, 3, nbytes_max=6000)).nbytes == batches[1].nbytes
-    assert plan_read(index, len(data), 1, 10, 1) is None
+    assert plan_read(index, len(data), 1, 10, 3, 0, nbytes_max=5000) is None
+    assert planned(plan_read(index, len(data), 1, 10, 3, 0, nbytes_max=6000)).nbytes == batches[1].nbytes
+    assert plan_read(index, len(data), 1, 10, 1, 0) is None
 
 
-def test_an_offset_in_a_gap_is_followed_by_the_next_batch(make: BatchMaker) -> None:
-    """Offsets that compaction removed lead to the batch behind them; at the end of a segment to none."""
-    batches = [make(0), make(10), make(20)]
+def test_batches_that_changed_places_are_no_gap(make: BatchMaker) -> None:
+    """Of whole batches in a wrong order, or with one missing, a read returns at most the good beginning."""
+    first, second, third = make(0, 10), make(10, 10), make(20, 10)
     for interval_bytes in (0, 1 << 30):
-        index, data = segment_of(batches, interval_bytes)
-        plan = planned(plan_read(index, len(data), 15, 1 << 20, 100))
-        read = whole_batches(plan, data[plan.position : plan.position + plan.nbytes], index)
+        for stored_batches in ([second, first, third], [first, third, second], [first, third]):
+            index, _ = segment_of([first, second, third], interval_bytes)
+            data = memoryview(stored(*stored_batches))
+            plan = planned(plan_read(index, len(data), 0, 1 << 20, 30, 0))
+            try:
+                read = whole_batches(plan, data[plan.position : plan.position + plan.nbytes], index)
+            except WrongBytes:
+                continue
 
-        assert read is not None
-        assert read.data == stored(batches[2])
-        last = planned(plan_read(index, len(data), 25, 1 << 20, 100))
-        assert whole_batches(last, data[last.position : last.position + last.nbytes], index) is None
-    assert read.next_offset == Offset(21)
+            assert stored_batches[0] is first
+            assert read is not None
+            assert (read.data, read.next_offset) == (stored(first), 10)
 
 
 @pytest.mark.parametrize("field", [LENGTH_AT, LAST_OFFSET_DELTA_AT], ids=["length", "last offset"])
 def test_a_flipped_bit_hides_no_batch(make: BatchMaker, field: int) -> None:
-    """A batch that is passed over by a wrong length or a wrong last offset leaves a gap, and the gap is looked into."""
+    """A batch that is passed over by a wrong length or a wrong last offset leaves a gap, which is wrong."""
     batches = [make(2 * number, 2) for number in range(8)]
     index, data = segment_of(batches, 1 << 30)
-    plan = planned(plan_read(index, len(data), 5, 1 << 20, 16))
+    plan = planned(plan_read(index, len(data), 5, 1 << 20, 16, 0))
     changed = bytearray(data)
     if field == LENGTH_AT:
         # Of the batch before the one that is asked for: as long as both.
@@ -117,5 +122,5 @@ def test_a_flipped_bit_hides_no_batch(make: BatchMaker, field: int) -> None:
     else:
         changed[2 * batches[0].nbytes + field + 3] ^= 0x80
 
-    with pytest.raises(WrongBytes, match="offset 5 is missing behind a batch that is damaged"):
+    with pytest.raises(WrongBytes, match=r"offset 6 is stored where offset|is damaged"):
         whole_batches(plan, memoryview(changed), index)
