@@ -124,7 +124,7 @@ Hosts = Annotated[tuple[str, ...], NoDecode, _list_of(_HOST, "the name of a host
 class Limits(BaseModel):
     """Limits of the broker, each with its reason. A limit is overridden as `FAIRLEAD_LIMITS__<NAME>`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     disk_threads: int = Field(default=4, ge=1, le=64)
     """Threads that append and read. More threads only help when the disk is slow: on two cores, four threads keep an
@@ -284,7 +284,6 @@ class BrokerSettings(BaseSettings):
         env_nested_delimiter="__",
         frozen=True,
         extra="forbid",
-        use_attribute_docstrings=True,
     )
 
     cluster: str = Field(default="fairlead", pattern=r"^[a-zA-Z0-9._-]{1,249}$")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 
-from page_text import GENERATED, code, table
+from page_text import GENERATED, code, field_texts, table
 
 from fairlead_broker import commands
 from fairlead_broker.settings import BrokerSettings
@@ -48,10 +48,10 @@ def pages() -> dict[str, str]:
     """Return the page."""
     # `id` is a function of Python, so its parameter has another name.
     flags = {"id", *inspect.signature(commands.broker_start).parameters}
+    texts = field_texts(BrokerSettings)
     rows = []
-    for name, field in BrokerSettings.model_fields.items():
-        assert field.description, f"setting {name} has no words"
-        meaning = " ".join(field.description.split())
+    for name in BrokerSettings.model_fields:
+        meaning = texts[name]
         if name == "limits":
             meaning += " [Limits](limits.md) has each."
         flag = code(f"--{name.replace('_', '-')}") if name in flags else ""

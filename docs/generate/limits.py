@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib import import_module
 
-from page_text import GENERATED, code, table
+from page_text import GENERATED, code, field_texts, table
 from pydantic.fields import FieldInfo  # noqa: TC002 - as everywhere, imports show what is depended on
 
 from fairlead_broker.settings import Limits
@@ -88,14 +88,14 @@ BUILT_IN = (
 
 def pages() -> dict[str, str]:
     """Return the text of the page by its path under docs/reference."""
-    set_rows = [_setting(name, field) for name, field in Limits.model_fields.items()]
+    texts = field_texts(Limits)
+    set_rows = [_setting(name, field, texts[name]) for name, field in Limits.model_fields.items()]
     built_rows = [[code(each.name), _built_in(each), each.reason] for each in BUILT_IN]
     text = TEXT + table(["name", "default", "allowed", "reason"], set_rows)
     return {"limits.md": GENERATED + text + BUILT_IN_TEXT + table(["name", "value", "reason"], built_rows)}
 
 
-def _setting(name: str, field: FieldInfo) -> list[str]:
-    assert field.description, f"limit {name} has no reason"
+def _setting(name: str, field: FieldInfo, reason: str) -> list[str]:
     bounds = {type(each).__name__: each for each in field.metadata}
     signs = {"Gt": ("above", "gt"), "Ge": ("from", "ge"), "Le": ("to", "le")}
     number = _bytes if "_bytes_" in f"{name}_" else _number
@@ -104,7 +104,6 @@ def _setting(name: str, field: FieldInfo) -> list[str]:
         for kind, (word, attribute) in signs.items()
         if kind in bounds
     ]
-    reason = " ".join(field.description.split())
     return [f'<a id="{name}"></a>{code(name)}', number(field.default), " ".join(allowed), reason]
 
 

@@ -39,6 +39,7 @@ from fairlead_api.batch.columns import (
     compact,
     constant_timestamps,
     numbers_of,
+    one_empty_record,
     record_batch,
     split,
 )
@@ -162,7 +163,7 @@ _SMALL_RECORDS_MAX: Final = 128
 """Largest number of records whose message is written directly; one record takes a sixth of Arrow's time, this number
 half of it."""
 _SMALL: Final = MessageLayout(
-    memoryview(record_batch([b""], default_timestamp_us=0).serialize())  # any record
+    memoryview(one_empty_record().serialize())  # any record
 )
 
 

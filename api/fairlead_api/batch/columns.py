@@ -13,7 +13,6 @@ from typing import Final, NoReturn, TypeAlias, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from fairlead_api.batch.header import RECORDS_MAX
 from fairlead_api.problems import ProblemError
@@ -38,8 +37,22 @@ Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 _Number = TypeVar("_Number", np.int32, np.int64)
 _HEADER_FIELDS: Final = {"key", "value"}
 _HEADERS_COLUMN: Final = 3
-_NO_HEADERS: Final = pa.array([], HEADER_TYPE)
 _NO_BYTES: Final = pa.py_buffer(b"")
+_NO_OFFSETS: Final = pa.py_buffer(bytes(4))
+# Arrays of this module's import are built from buffers: `pa.array` would import pandas where it is installed, which
+# takes half a second.
+_NO_HEADERS: Final = cast(
+    "pa.StructArray",
+    pa.Array.from_buffers(
+        HEADER_TYPE,
+        0,
+        [None],
+        children=[
+            pa.Array.from_buffers(kind, 0, [None, _NO_OFFSETS, _NO_BYTES])
+            for kind in (pa.string(), pa.binary())
+        ],
+    ),
+)
 _INT32: Final = struct.Struct("<i")
 _COLUMN_BYTES_MAX: Final = 2**31 - 1
 """Largest size of a column, since its offsets have 32 bits."""
@@ -175,6 +188,14 @@ def null_headers(count: int) -> pa.Array:
     return pa.ListArray.from_buffers(HEADERS_TYPE, count, _nothing(count), count, 0, [_NO_HEADERS])
 
 
+def one_empty_record() -> pa.RecordBatch:
+    """Return a batch of one record at time 0 with an empty value and without key and headers."""
+    value = pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(bytes(8)), _NO_BYTES], 0)
+    return pa.RecordBatch.from_arrays(
+        [_null_keys(1), value, constant_timestamps(1, 0), null_headers(1)], schema=SCHEMA
+    )
+
+
 def constant_timestamps(count: int, timestamp_us: int) -> pa.Array:
     """Return a column with `count` equal timestamps."""
     times = pa.py_buffer(np.full(count, timestamp_us, np.int64).data)
@@ -290,6 +311,9 @@ def _cast_headers(column: pa.Array) -> pa.Array:
         _invalid(
             f"column headers has type {column.type}; allowed: list<struct<key: string, value: binary>> or a map"
         )
+    # Its functions are made at its import, which takes a tenth of a second.
+    import pyarrow.compute as pc  # noqa: PLC0415
+
     headers = _cast("headers", column, HEADERS_TYPE)
     items = cast("pa.StructArray", pc.list_flatten(headers))
     if items.null_count or items.field(0).null_count:
