@@ -23,8 +23,12 @@ FUNCTION_LINES_MAX = 60
 
 
 def functions(source: str) -> Iterator[tuple[str, int]]:
-    """Yield every function of a module with its number of lines, from `def` to its last statement."""
-    for node in ast.walk(ast.parse(source)):
+    """Name every function of a module with the number of its lines, from `def` to its last statement."""
+    # Only statements hold functions, and most nodes of a module are expressions.
+    waiting: list[ast.AST] = [ast.parse(source)]
+    while waiting:
+        node = waiting.pop()
+        waiting += (each for each in ast.iter_child_nodes(node) if not isinstance(each, ast.expr))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             assert node.end_lineno is not None, "the parser numbers every line"
             yield node.name, node.end_lineno - node.lineno + 1

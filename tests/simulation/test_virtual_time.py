@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-WORLDS = 3
-"""Number of worlds, of which the first runs twice with equal results."""
+WORLDS = 1
+"""Number of worlds; the first runs twice, and both runs must be equal. `make sim` and `make prove` run more."""
 
 
 def run_worlds(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -32,7 +32,7 @@ CHECKERS = {
     ),
     "ty": ("ty", "check", "--output-format", "concise", "--python", sys.executable),
 }
-PLACE = re.compile(r"wrong\.py:(\d+)(?::[\d-]+)*: error|ERROR wrong\.py:(\d+):|wrong\.py:(\d+):\d+: error")
+PLACE = re.compile(r"(\w+\.py):(\d+)(?::[\d-]+)*: error|ERROR (\w+\.py):(\d+):")
 
 
 @pytest.fixture
@@ -53,30 +53,27 @@ def check(checker: str, folder: Path, *names: str) -> subprocess.CompletedProces
 
 
 @pytest.mark.parametrize("checker", CHECKERS)
-def test_programs_that_use_the_sdk_pass(checker: str, programs: Path) -> None:
-    """No checker reports anything about the right programs, and every `assert_type` of theirs holds."""
-    done = check(checker, programs, *PROGRAMS)
-
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-@pytest.mark.parametrize("checker", CHECKERS)
-def test_wrong_lines_are_refused(checker: str, programs: Path) -> None:
-    """Each marked line is an error, and no other line is: types reach a user's checker and are not all `Any`."""
+def test_right_programs_pass_and_wrong_lines_are_refused(checker: str, programs: Path) -> None:
+    """Each marked line is an error and no other line is, so types reach a checker, and every `assert_type` holds."""
     marked = {
-        number
+        (WRONG, number)
         for number, line in enumerate((programs / WRONG).read_text().splitlines(), 1)
         if line.endswith("# WRONG")
     }
-    done = check(checker, programs, WRONG)
+    done = check(checker, programs, *PROGRAMS, WRONG)
 
     assert done.returncode == 1, done.stdout + done.stderr
     assert refused(checker, done.stdout) == marked
 
 
-def refused(checker: str, printed: str) -> set[int]:
-    """Return the numbers of the lines of the wrong program that a checker names as errors."""
+def refused(checker: str, printed: str) -> set[tuple[str, int]]:
+    """Return file and number of the lines that a checker names as errors."""
     if checker == "basedpyright":
         found = json.loads(printed)["generalDiagnostics"]
-        return {each["range"]["start"]["line"] + 1 for each in found if each["severity"] == "error"}
-    return {int(next(filter(None, match.groups()))) for match in PLACE.finditer(printed)}
+        return {
+            (Path(each["file"]).name, each["range"]["start"]["line"] + 1)
+            for each in found
+            if each["severity"] == "error"
+        }
+    places = (tuple(filter(None, match.groups())) for match in PLACE.finditer(printed))
+    return {(name, int(number)) for name, number in places}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import itertools
 import json
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 from typing import Any
@@ -83,11 +85,21 @@ def page_of(results: dict[str, dict[str, Any]], folder: Path) -> tuple[str, str]
         (folder / name).write_text(json.dumps(document))
     page = folder / "page.md"
     page.write_text(PAGE.read_text(encoding="utf-8"), encoding="utf-8")
-    command = [sys.executable, str(PROGRAM), "--cache", str(folder), "--page", str(page)]
-    done = subprocess.run(
-        [*command, "--figures", str(folder / "figures")], capture_output=True, text=True, check=True
-    )
-    return page.read_text(encoding="utf-8"), done.stderr
+    arguments = [
+        str(PROGRAM),
+        "--cache",
+        str(folder),
+        "--page",
+        str(page),
+        "--figures",
+        str(folder / "figures"),
+    ]
+    said = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(said):
+        patch.setattr(sys, "argv", arguments)
+        patch.syspath_prepend(str(PROGRAM.parent))
+        runpy.run_path(str(PROGRAM), run_name="__main__")
+    return page.read_text(encoding="utf-8"), said.getvalue()
 
 
 def test_every_part_is_on_the_page(tmp_path: Path) -> None:
