@@ -1,8 +1,8 @@
 """Runs the tests in the order the machine needs, and closes with one line for all of them.
 
-Five runs of pytest make `all`: the pure rooms with branch coverage (fails below 100%), everything else, then what needs
-Spark, then what needs a Kubernetes, then alone the tests that judge time. The first runs build the programs of the
-Kubernetes in the background. `fast` is one run without the slow tests. Further arguments go to pytest, in one run
+The runs of pytest that make `all`: the pure rooms with branch coverage (fails below 100%), whole systems, then Spark
+and Kubernetes side by side, since both wait more than they compute, then alone the tests that judge time. The first
+runs build the programs of the Kubernetes in the background. `fast` is one run without the slow tests. Further arguments go to pytest, in one run
 without coverage. Called by the Makefile.
 """
 

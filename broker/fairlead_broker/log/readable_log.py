@@ -201,11 +201,11 @@ class ReadableLog:
         damaged = self.damaged
         if not damaged:
             return offset, min(offset_limit, end)
-        start, limit = skip_accepted(damaged, offset), min(offset_limit, end)
-        if start >= limit:
-            # Damage beyond the limit is not the reader's concern yet.
-            return start, limit
-        limit = readable_until(damaged, start, limit)
+        start, last = skip_accepted(damaged, offset), min(offset_limit, end)
+        if start >= last:
+            # The reader may not see damage beyond its limit yet.
+            return start, last
+        limit = readable_until(damaged, start, last)
         if isinstance(limit, DamagedRange):
             path = self._segment_of(start).path
             raise LogDamaged(path, limit.first_offset, limit.next_good_offset, "found before")
