@@ -2,17 +2,21 @@
 
 The runs of pytest that make `all`: the pure rooms with branch coverage (fails below 100%), whole systems, then Spark
 and Kubernetes side by side, since both wait more than they compute, then alone the tests that judge time. The first
-runs build the programs of the Kubernetes in the background. `fast` is one run without the slow tests. Further arguments go to pytest, in one run
-without coverage. Called by the Makefile.
+runs build the programs of the Kubernetes in the background. `fast` is one run without the slow tests. Further arguments
+go to pytest, in one run without coverage. Called by the Makefile.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
+import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Lock
 
 PURE_ROOMS = (
     "api",
@@ -27,12 +31,24 @@ PURE_ROOMS = (
 )
 PURE_TESTS = tuple(f"tests/unit/{room}" for room in PURE_ROOMS)
 PURE_WORKERS = "2"
+SPARK_TESTS = ("tests/spark", "tests/integration", "tests/observability", "tests/release")
+# Schemathesis makes up its cases while they are collected, which takes every worker ten seconds.
+MADE_UP_CALLS = "tests/openapi"
+SERIAL_TESTS = (
+    "tests/chaos",
+    "tests/checker",
+    "tests/faults",
+    "tests/integration/broker",
+    "tests/kubernetes",
+    "tests/overload",
+    "tests/unit/runtime",
+)
 # Tests of whole systems wait for leases and processes for half of their time.
 WORKERS = "4"
 # They wait for leases, elections and probes as long as they compute.
 KUBERNETES_WORKERS = "3"
-NO_TESTS_COLLECTED = 5
-CLOSING_LINE = re.compile(r"^=+ (.*) in ([\d.]+)s.*=+$")
+SPARK_WORKERS = "2"
+CLOSING_LINE = re.compile(r"^=+ (.*) in [\d.]+s.*=+$")
 COUNT = re.compile(r"(\d+) (passed|failed|errors?|skipped|xfailed|xpassed|deselected|warnings?)")
 ORDER = ("failed", "error", "passed", "skipped", "xfailed", "xpassed")
 
@@ -44,19 +60,40 @@ class TestRun:
         """Start with no run."""
         self.counts: Counter[str] = Counter()
         self.failures: list[str] = []
-        self._seconds = 0.0
+        self._begun = time.monotonic()
+        self._lock = Lock()
 
-    def run(self, *command: str, none_is_fine: bool = False) -> None:
-        """Run a command, pass its output on, and add the counts of pytest's closing line."""
+    def run(self, *command: str) -> None:
+        """Run a command, print its output, and add the counts of pytest's closing line."""
         print("+", *command, flush=True)
         with subprocess.Popen([sys.executable, "-m", *command], stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None, "a pipe was asked for"
             for line in process.stdout:
                 print(line, end="", flush=True)
                 self._count(line)
-        fine = {0, NO_TESTS_COLLECTED} if none_is_fine else {0}
-        if process.returncode not in fine:
-            self.failures.append(f"exit code {process.returncode}: {' '.join(command)}")
+        self._ended(process.returncode, command)
+
+    def run_together(self, *commands: tuple[str, ...]) -> None:
+        """Run commands at the same time, and print the output of each when it ends."""
+        for command in commands:
+            print("+", *command, flush=True)
+        with ThreadPoolExecutor(len(commands)) as threads:
+            list(threads.map(self._run_quietly, commands))
+
+    def _run_quietly(self, command: tuple[str, ...]) -> None:
+        done = subprocess.run(
+            [sys.executable, "-m", *command], stdout=subprocess.PIPE, text=True, check=False
+        )
+        with self._lock:
+            print("+", *command, flush=True)
+            print(done.stdout, end="", flush=True)
+            for line in done.stdout.splitlines():
+                self._count(line)
+            self._ended(done.returncode, command)
+
+    def _ended(self, code: int, command: tuple[str, ...]) -> None:
+        if code:
+            self.failures.append(f"exit code {code}: {' '.join(command)}")
 
     @property
     def failed(self) -> bool:
@@ -67,14 +104,14 @@ class TestRun:
         closing = CLOSING_LINE.match(line.rstrip())
         if closing is None:
             return
-        self._seconds += float(closing[2])
         for number, outcome in COUNT.findall(closing[1]):
             self.counts[outcome.removesuffix("s")] += int(number)
 
     def closing_line(self) -> str:
         """Return the counts of all runs in the form of pytest's closing line."""
         outcomes = ", ".join(f"{self.counts[name]} {name}" for name in ORDER if self.counts[name])
-        return f" {outcomes or 'no tests ran'} in {self._seconds:.2f}s ".center(100, "=")
+        seconds = time.monotonic() - self._begun
+        return f" {outcomes or 'no tests ran'} in {seconds:.2f}s ".center(100, "=")
 
 
 def build_kubernetes() -> subprocess.Popen[bytes]:
@@ -93,36 +130,34 @@ def build_kubernetes() -> subprocess.Popen[bytes]:
 def run_all(tests: TestRun) -> None:
     """Run every test that exists."""
     Path("build/coverage").mkdir(parents=True, exist_ok=True)
-    with build_kubernetes() as building:
-        run_without_kubernetes(tests)
-        print("+ wait for the programs of the test Kubernetes (build/kubernetes.log)", flush=True)
-        building.wait()
-    tests.run("pytest", "-n", KUBERNETES_WORKERS, "-m", "kubernetes and not serial", "tests/kubernetes")
-    tests.run("pytest", "-m", "serial", none_is_fine=True)
-
-
-def run_without_kubernetes(tests: TestRun) -> None:
-    """Run the tests that need no Kubernetes and judge no time."""
-    pure = [path for path in PURE_TESTS if Path(path).is_dir()]
-    tests.run("coverage", "erase")
-    tests.run("coverage", "run", "-m", "pytest", "-n", PURE_WORKERS, "-m", "not serial", *pure)
-    tests.run("coverage", "combine", "--quiet")
-    tests.run("coverage", "report")
-    ignored = [f"--ignore={path}" for path in pure]
     # A file always in one worker, in the order of tests/conftest.py: the files with the longest tests begin, and the
     # tests of a file share its brokers and its session of Spark.
     by_file = ("--dist", "loadfile", "--no-loadscope-reorder")
-    tests.run(
-        "pytest", "-n", WORKERS, *by_file, "-m", "not serial and not kubernetes and not spark", *ignored
+    with build_kubernetes() as building:
+        tests.run("coverage", "erase")
+        tests.run("coverage", "run", "-m", "pytest", "-n", PURE_WORKERS, "-m", "not serial", *PURE_TESTS)
+        tests.run("coverage", "combine", "--quiet")
+        tests.run("coverage", "report")
+        ignored = [f"--ignore={path}" for path in (*PURE_TESTS, MADE_UP_CALLS)]
+        systems = "not serial and not kubernetes and not spark"
+        tests.run("pytest", "-n", WORKERS, *by_file, "-m", systems, *ignored)
+        print("+ wait for the programs of the test Kubernetes (build/kubernetes.log)", flush=True)
+        building.wait()
+    tests.run_together(
+        ("pytest", "-n", KUBERNETES_WORKERS, "-m", "kubernetes and not serial", "tests/kubernetes"),
+        # In processes of their own: the clusters of a session silence the log that other tests capture.
+        ("pytest", "-n", SPARK_WORKERS, *by_file, "-m", "spark and not serial", *SPARK_TESTS),
+        ("pytest", MADE_UP_CALLS),
     )
-    # In processes of their own: the clusters of a session silence the log that other tests capture.
-    folders = ("tests/spark", "tests/integration", "tests/observability", "tests/release")
-    tests.run("pytest", "-n", PURE_WORKERS, *by_file, "-m", "spark and not serial", *folders)
+    tests.run("pytest", "-m", "serial", *SERIAL_TESTS)
 
 
 def main(arguments: list[str]) -> int:
     """Run `all` or `fast`, or one run with the given arguments for pytest; 0 when everything passed."""
     kind, *further = arguments
+    # Tests start many processes of ours, and pytest compiles every test with its own assertions.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ["PYTHONPYCACHEPREFIX"] = str(Path("build/bytecode").resolve())
     tests = TestRun()
     selection = ("-m", "not slow and not serial") if kind == "fast" else ()
     if further:
