@@ -34,7 +34,7 @@ def test_the_committed_pages_are_those_of_the_catalogues() -> None:
 
 @pytest.mark.slow
 def test_a_page_that_differs_lacks_or_should_not_exist_is_named(tmp_path: Path) -> None:
-    """The check fails for each of the three and changes nothing, and writing again mends them."""
+    """A page that differs, is missing or should not exist fails the check, and writing repairs it."""
     pages = checkout.ROOT / "docs/reference"
     shutil.copytree(pages, tmp_path, dirs_exist_ok=True)
     (tmp_path / "metrics.md").write_text("edited by hand")

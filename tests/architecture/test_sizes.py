@@ -23,7 +23,7 @@ FUNCTION_LINES_MAX = 60
 
 
 def functions(source: str) -> Iterator[tuple[str, int]]:
-    """Name every function of a module with the number of its lines, from `def` to its last statement."""
+    """Yield every function of a module with its number of lines, from `def` to its last statement."""
     # Only statements hold functions, and most nodes of a module are expressions.
     waiting: list[ast.AST] = [ast.parse(source)]
     while waiting:

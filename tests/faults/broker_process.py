@@ -41,7 +41,7 @@ class BrokerProcess:
     _log: IO[bytes] | None = None
 
     def start(self, timeout_seconds: float = 60) -> None:
-        """Start a process and return when the broker serves; raise `RuntimeError` with the end of its logs otherwise."""
+        """Start a process and return when the broker serves; otherwise raise `RuntimeError` with the end of its log."""
         errors = self.errors or self.data.with_name(self.data.name + ".log")
         kept = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")}
         # Like an installed program, with bytecode: otherwise compiling all modules is half of a start.

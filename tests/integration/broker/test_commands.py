@@ -165,7 +165,7 @@ def test_line_for_people_names_the_addresses(start: Start) -> None:
     ],
 )
 def test_wrong_usage_exits_2_and_names_the_mistake(arguments: list[str], names: str) -> None:
-    """Wrong usage starts nothing."""
+    """A broker is not started after wrong usage, and the message names the mistake."""
     app = typer.Typer(add_completion=False)
     app.command("broker-start")(broker_start)
     app.command("dev-up")(dev_up)
@@ -242,7 +242,7 @@ def test_flags_go_over_environment_over_file(start: Start, tmp_path: Path) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("advertised", [[], ["--advertise", "broker-1.example:9520"]], ids=["bare", "told"])
 def test_an_address_that_means_every_machine_is_warned_about(start: Start, advertised: list[str]) -> None:
-    """A listener without authentication is a warning, and so is a wildcard address that is advertised to clients."""
+    """A listener without authentication is warned about, and so is a wildcard address that clients get."""
     process = start("broker-start", *LISTEN[2:], "--listen", "0.0.0.0:0", "--output", "json", *advertised)
     ready(process)
     process.terminate()
