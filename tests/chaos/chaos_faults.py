@@ -75,7 +75,7 @@ def _restarted(role: Role) -> Fault:
         if node is None:
             return False
         codes = await run.cluster.stop(node)
-        assert codes == [0], f"{node.name} ended with {codes} when it was told to stop"
+        assert codes == [0], f"{node.name} ended with {codes} after a graceful stop"
         await run.work(rng.uniform(0.1, 2.0))
         await run.cluster.start(node)
         return True

@@ -191,7 +191,7 @@ def assert_consumed_by(events: list[dict[str, Any]], group: str, *, unheard: boo
         for offset, _ in event["records"]
         if offset not in given.get(event["key"], {})
     ]
-    assert not lost, f"{len(lost)} records were given to no member, as {lost[:5]}"
+    assert not lost, f"{len(lost)} records were not delivered to a member, such as {lost[:5]}"
     starts = _starts(events)
     twice = 0
     for key, offsets in given.items():
@@ -202,7 +202,7 @@ def assert_consumed_by(events: list[dict[str, Any]], group: str, *, unheard: boo
                     _last(starts.get((who, key), ()), at) for who, at in ((process, second), (before, first))
                 )
                 moved = mine > first or (unheard and theirs > mine >= 0)
-                assert moved, f"{key}: {offset} was given twice to process {process}, and nothing had moved"
+                assert moved, f"{key}: {offset} was delivered twice to process {process} without a move"
     return twice
 
 

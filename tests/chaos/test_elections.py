@@ -46,7 +46,7 @@ async def test_an_eligible_replica_leads_when_the_last_in_sync_one_is_gone(tmp_p
         await run.cluster.start(first, second)
         alive = {first.number, second.number}
         partitions = await run.cluster.wait_for_partitions(TOPIC, lambda each: each.leader in alive)
-        assert partitions[0].leader == second.number, "only this one is known to have everything"
+        assert partitions[0].leader == second.number, "only the second broker has every record"
         await read_everything(run.cluster, run.history, TOPIC, 1)
         report = check(run.history.events)
 
@@ -93,7 +93,7 @@ async def test_readers_learn_of_a_truncation_by_an_unclean_election(tmp_path: Pa
         assert (report.verdict, report.anomalies) == ("valid", {})
         assert "A2 lost-write" in report.allowed or "A3 unseen" in report.allowed, "nothing was truncated"
         end = reader.truncations[0].data["end_offset"]
-        assert again, "the reader did not go on"
+        assert again, "the reader did not continue"
         assert min(again) == end, "the reader went back further than the truncation"
 
 

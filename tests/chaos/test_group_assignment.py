@@ -86,7 +86,7 @@ async def test_every_partition_has_one_owner_after_each_join(
                 sizes = [len(share.get(topic, ())) for share in shares]
             else:
                 sizes = [sum(map(len, share.values())) for share in shares]
-            assert max(sizes) - min(sizes) <= 1, "some have more than they need to"
+            assert max(sizes) - min(sizes) <= 1, "partitions are shared unevenly"
 
 
 def _shares(member: MemberDescription) -> dict[str, list[int]]:

@@ -77,4 +77,4 @@ async def test_churn_under_load(tmp_path: Path, seconds: float, seed: int) -> No
 
     assert watch.findings == []
     assert min(watch.told, watch.read) >= SAMPLES_A_SECOND_MIN * seconds / 2, (watch.told, watch.read)
-    assert watch.told + watch.read >= SAMPLES_A_SECOND_MIN * seconds, "too seldom to prove anything"
+    assert watch.told + watch.read >= SAMPLES_A_SECOND_MIN * seconds, "too few samples to prove anything"

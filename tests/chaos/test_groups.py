@@ -40,7 +40,7 @@ async def test_brokers_bounce_one_after_the_other_and_nothing_moves(tmp_path: Pa
         assert await FAULTS["roll"](run, random.Random(1))
         assert await settled(run, 2) == epoch
         assert [reader.assigned for reader in readers] == came
-        assert await finish(run) == 0, "nothing moved, so nothing may come twice"
+        assert await finish(run) == 0, "no partition moved, so that no record may be delivered twice"
 
 
 @pytest.mark.scenario
@@ -58,7 +58,7 @@ async def test_a_broker_fails_and_nothing_moves(tmp_path: Path, which: str) -> N
         assert await settled(run, 2) == epoch
         assert [reader.assigned for reader in readers] == came
         assert (await coordinator(run)).number != node.number
-        assert await finish(run) == 0, "nothing moved, so nothing may come twice"
+        assert await finish(run) == 0, "no partition moved, so that no record may be delivered twice"
 
 
 @pytest.mark.scenario
@@ -94,7 +94,9 @@ async def test_a_member_fails(tmp_path: Path) -> None:
         await settled(run, 2)
         after = await shares(run)
         (gone,) = before.keys() - after.keys()
-        assert all(before[member] <= share for member, share in after.items()), "what was somebody's moved"
+        assert all(before[member] <= share for member, share in after.items()), (
+            "a partition of a live member moved"
+        )
         await run.wait_for_acknowledgements(50)
         assert sum(reader.assigned for reader in readers) - came == len(before[gone])
         await finish(run, victim)

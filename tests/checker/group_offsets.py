@@ -80,7 +80,7 @@ class GroupOffsets:
             left = {each for each in place.explanations if request.number not in each[1]}
             if not left and not place.broken:
                 place.broken = True
-                said = f"{place.name}: {request.offset} was answered to somebody, and its commit refused"
+                said = f"{place.name}: {request.offset} was returned by a request, and its commit refused"
                 self._findings.note(Anomaly.COMMITTED_REGISTER, said)
             place.explanations = left
         elif kind == "ok":
@@ -161,6 +161,6 @@ class GroupOffsets:
             if not commit.reset:
                 for offset in known[bisect_left(known, accounted) : bisect_left(known, upto)]:
                     if place.delivered.get(offset, commit.began) >= commit.began:
-                        said = f"{place.name}: {upto} was committed, and {offset} given to nobody before"
+                        said = f"{place.name}: {upto} was committed before {offset} was delivered"
                         self._findings.note(Anomaly.ACCOUNTING, said)
             accounted = max(accounted, upto)

@@ -227,7 +227,7 @@ class History:
             return
         stored = self._offsets(send)
         if stored and min(stored) <= send.offset_before:
-            said = f"{send.key}: {send.values[0]!r} is at {min(stored)}, begun after {send.offset_before} was told"
+            said = f"{send.key}: {send.values[0]!r} is at {min(stored)}, sent after offset {send.offset_before}"
             self._findings.note(Anomaly.OFFSET_ORDER, said)
         if any(after <= before for before, after in pairwise(stored)):
             self._findings.note(Anomaly.NONMONOTONIC_SEND, f"{send.key}: {send.values} are at {stored}")
@@ -310,7 +310,7 @@ class History:
     def _unconverged(self) -> list[str]:
         """Name the keys that were not read to their end after the last send."""
         if self._ends is None:
-            return ["nobody has read everything to its end"]
+            return ["no reader has read every key to its end"]
         keys = self._reading.keys
         read = {key: keys[key].read_to if key in keys else -1 for key in self._ends}
         return [

@@ -49,7 +49,7 @@ class Watermarks:
             return
         told = event["high_watermark"]
         if told < before and not unclean:
-            said = f"{event['key']}: process {event['process']} was told {told}, and somebody {before} before"
+            said = f"{event['key']}: process {event['process']} got {told}, after {before} had been answered"
             self._findings.note(Anomaly.BACKWARD, said)
         self._compare(event, told)
         self.seen(event["key"], told)
@@ -61,6 +61,6 @@ class Watermarks:
     def _compare(self, event: Mapping[str, Any], told: int) -> None:
         place = (event["process"], event["key"])
         if told < self._seen_by[place]:
-            said = f"{event['key']}: process {place[0]} was told {told} after {self._seen_by[place]}"
+            said = f"{event['key']}: process {place[0]} got {told} after {self._seen_by[place]}"
             self._findings.note(Anomaly.BACKWARD, said)
         self._seen_by[place] = max(self._seen_by[place], told)

@@ -121,7 +121,7 @@ def trial(origin: Origin, folder: Path, rng: random.Random, counts: Counter[str]
         shutil.rmtree(folder)
     if noticed is None:
         if kind == ".log":
-            message = f"{done}: nobody noticed"
+            message = f"{done}: the damage was not noticed"
             raise Wrong(message)
         noticed = "made again or not needed"
     counts[noticed] += 1

@@ -126,6 +126,6 @@ async def test_a_group_that_nobody_asks_about_is_taken_on(three: Cluster) -> Non
         found = [each for broker in three.brokers.values() for each in broker.broker.groups]
         return [each.group.member_count for each in found if each.name == "etl"] == [0]
 
-    await until(is_empty, "nobody missed the member")
+    await until(is_empty, "the dead member was not removed")
     with pytest.raises(ProblemError, match="member_not_found"):
         await member.beat()

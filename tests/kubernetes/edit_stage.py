@@ -169,7 +169,7 @@ class EditStage:
     def cluster(self) -> Manifest:
         """Return the Cluster as it is now."""
         found = self.api.get(CLUSTER, self.namespace)
-        assert found is not None, "nobody deletes the Cluster"
+        assert found is not None, "the Cluster was deleted"
         return found
 
     def condition(self, type_: str) -> Manifest:

@@ -138,7 +138,7 @@ def _refusal(status: int) -> web.Response:
         "kind": "Status",
         "apiVersion": "v1",
         "status": "Failure",
-        "message": "this door was told to answer so",
+        "message": "this answer was ordered by the test",
         "reason": REASONS.get(status, "InternalError"),
         "code": status,
     }

@@ -96,7 +96,7 @@ class Cluster:
     def controller(self) -> Broker:
         """The broker that is the controller."""
         controller = self.any.peer_side.controller
-        assert controller is not None, "nobody is the controller"
+        assert controller is not None, "no broker is the controller"
         return self.broker(controller)
 
     async def topic(
@@ -137,7 +137,7 @@ class Cluster:
                 each.index == partition for each in self.broker(leader).replicas.of_topic(topic_id)
             )
 
-        await until(serves, f"nobody leads {name}-{partition}")
+        await until(serves, f"no broker leads {name}-{partition}")
         leader = self.leader(topic_id, partition)
         assert leader is not None
         return TopicClient(self.broker(leader), name)

@@ -372,7 +372,7 @@ def _parts(
     def find(topic_id: TopicId, index: PartitionIndex) -> LeaderReplica:
         found = partitions[index]
         if found.closed:
-            raise ProblemError("no_leader", f"nobody leads {topic_id} here")
+            raise ProblemError("no_leader", f"no broker leads {topic_id} here")
         return found
 
     rounds = SyncRounds(

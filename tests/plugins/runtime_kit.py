@@ -167,8 +167,8 @@ class WatchedFile(PosixFile):
     def sync(self) -> None:
         """Sync when the storage permits it."""
         self._watched.waiting.set()
-        assert self._watched.may_sync.wait(30), "nobody let the sync go on"
+        assert self._watched.may_sync.wait(30), "the test did not permit the sync"
         if self._watched.failing:
-            raise OSError(errno.EIO, "the test says so")
+            raise OSError(errno.EIO, "ordered by the test")
         super().sync()
         self._watched.syncs += 1

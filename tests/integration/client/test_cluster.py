@@ -77,7 +77,7 @@ async def test_leader_changes_neither_lose_nor_repeat_nor_reorder(cluster: Clust
             await cluster.start(leader)
         else:
             await cluster.store.revoke(cluster.broker(leader).entry.incarnation.membership.lease)
-        await until(lambda: cluster.record(topic_id).leader_epoch > epoch, "nobody else was elected")
+        await until(lambda: cluster.record(topic_id).leader_epoch > epoch, "no other leader was elected")
 
     async with asyncio.TaskGroup() as tasks, asyncio.timeout(90):
         tasks.create_task(consume())

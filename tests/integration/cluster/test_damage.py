@@ -86,7 +86,7 @@ async def test_a_leader_with_damage_hands_over(cluster: Cluster) -> None:
     damage = segment.first_damage(log.log_start_offset)
     assert damage is not None
     log.note_damage([damage])
-    await until(lambda: cluster.leader(topic_id) not in (None, first), "it still leads")
+    await until(lambda: cluster.leader(topic_id) not in (None, first), "the first broker still leads")
     flights = await cluster.led("flights", topic_id)
     await flights.produce(b"next")
     await cluster.in_sync(topic_id, 1, 2, 3)
@@ -110,7 +110,7 @@ async def test_a_leader_that_sends_damage_is_reported(cluster: Cluster) -> None:
         await flights.produce(b"value %d" % number * 50)
     flip(cluster.path / str(first) / topic_id / "0", 0.9)
     await cluster.start(follower)
-    await until(lambda: cluster.leader(topic_id) not in (None, first), "it still leads")
+    await until(lambda: cluster.leader(topic_id) not in (None, first), "the first broker still leads")
     await cluster.in_sync(topic_id, 1, 2, 3)
     await (await cluster.led("flights", topic_id)).produce(b"next")
     copies = await cluster.copied(topic_id, 31)

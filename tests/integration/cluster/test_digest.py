@@ -108,7 +108,7 @@ async def test_a_missing_part_and_a_missing_answer_differ(cluster: Cluster) -> N
     async with Admin(url(cluster, brokers[0])) as admin:
         await cluster.stop(brokers[1])
         known = cluster.broker(brokers[0]).metadata.brokers
-        await until(lambda: brokers[1] not in known, "the leader has not heard of the stop")
+        await until(lambda: brokers[1] not in known, "the leader does not know of the stop")
         alone = by_broker(await admin.compare_replicas("flights", 0))
         copies = held.pop(topic_id)
         try:

@@ -57,7 +57,9 @@ async def test_followers_begin_where_the_leader_begins(cluster: Cluster) -> None
 
     assert starts == {4}
     assert cluster.log(follower, topic_id).end_offset == 11
-    await until(lambda: cluster.log(follower, topic_id).log_start_offset == 11, "it still begins at 4")
+    await until(
+        lambda: cluster.log(follower, topic_id).log_start_offset == 11, "the follower still begins at 4"
+    )
 
 
 async def produce_again(flights: TopicClient, sequence: int) -> AppendResult:

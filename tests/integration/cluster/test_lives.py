@@ -34,7 +34,7 @@ class SlowIdentity(PosixStorage):
     def rename(self, source: Path, target: Path) -> None:
         """Rename a file; the file of the incarnation waits for the test."""
         if target.name == "identity":
-            assert self.may_write.wait(30), "nobody let the identity be written"
+            assert self.may_write.wait(30), "the test did not allow the identity to be written"
         super().rename(source, target)
 
 
@@ -90,7 +90,7 @@ async def test_a_leader_without_its_lease_comes_back_as_a_follower(cluster: Clus
     ended, epoch = membership(cluster, first), cluster.record(topic_id).leader_epoch
     await cluster.store.revoke(ended.lease)
     await in_another_life(cluster, first, ended)
-    await until(lambda: cluster.record(topic_id).leader_epoch > epoch, "nobody else was elected")
+    await until(lambda: cluster.record(topic_id).leader_epoch > epoch, "no other leader was elected")
     client = await cluster.led("flights", topic_id)
     await client.produce(b"after")
     await cluster.in_sync(topic_id, 1, 2, 3)
@@ -134,7 +134,10 @@ async def test_a_failed_directory_is_not_registered_again(tmp_path: Path) -> Non
         storage.failing = True
         with pytest.raises(ProblemError, match="storage"):
             await client.produce(b"lost")
-        await until(lambda: membership(cluster, 1).registration.directories == (), "it is still registered")
+        await until(
+            lambda: membership(cluster, 1).registration.directories == (),
+            "the failed directory is still registered",
+        )
     finally:
         await cluster.close()
 
@@ -149,12 +152,12 @@ async def test_a_drained_broker_says_so_in_its_registration(cluster: Cluster) ->
 
     target = next(each for each in cluster.brokers if each != cluster.controller.entry.incarnation.broker)
     await cluster.controller.operations.drain(BrokerId(target))
-    await until(lambda: state(target) is BrokerState.DRAINING, "it does not say that it drains")
+    await until(lambda: state(target) is BrokerState.DRAINING, "the registration does not show the drain")
     await cluster.stop(target)
     await cluster.start(target)
-    await until(lambda: state(target) is BrokerState.DRAINING, "a restart has forgotten it")
+    await until(lambda: state(target) is BrokerState.DRAINING, "the restarted broker does not show the drain")
     await cluster.controller.operations.undrain(BrokerId(target))
-    await until(lambda: state(target) is BrokerState.RUNNING, "it still drains")
+    await until(lambda: state(target) is BrokerState.RUNNING, "the broker still drains")
 
 
 async def test_an_incarnation_unknown_to_the_directory_is_not_elected(
@@ -169,7 +172,7 @@ async def test_an_incarnation_unknown_to_the_directory_is_not_elected(
     holder = cluster.leader(topic_id)
     assert holder is not None
     await cluster.stop(holder)
-    await until(lambda: cluster.leader(topic_id) is None, "its leader is gone and nobody says so")
+    await until(lambda: cluster.leader(topic_id) is None, "the partition still has its stopped leader")
     storage = SlowIdentity()
     starting = asyncio.ensure_future(
         start_broker(
@@ -180,7 +183,7 @@ async def test_an_incarnation_unknown_to_the_directory_is_not_elected(
             coordination=cluster.store.connect(),
         )
     )
-    await until(lambda: holder in cluster.any.metadata.brokers, "it does not register")
+    await until(lambda: holder in cluster.any.metadata.brokers, "the broker does not register")
     # After two turns the controller has done everything that it would do.
     for name in ("one", "two"):
         await cluster.topic(name, replication_factor=1)

@@ -51,7 +51,7 @@ async def test_a_broker_is_drained_stopped_and_forgotten(cluster: Cluster) -> No
     await cluster.controller.operations.drain(drained)
     await until(lambda: drained not in kept_by(cluster, topic_id), "the drain does not end")
     await cluster.stop(drained)
-    await until(lambda: drained not in cluster.controller.metadata.brokers, "it stays registered")
+    await until(lambda: drained not in cluster.controller.metadata.brokers, "the broker stays registered")
     await cluster.controller.operations.unregister(drained)
     flights = await cluster.led("flights", topic_id)
     appended = await flights.produce(b"another")

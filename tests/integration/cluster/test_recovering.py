@@ -33,7 +33,7 @@ class SlowRecovery(PosixStorage):
         """List the files of a partition, the first step of opening its log."""
         if folder.name == "0":
             self.waiting.set()
-            assert self.may_open.wait(30), "nobody let the log be opened"
+            assert self.may_open.wait(30), "the test did not allow the log to be opened"
         return super().list_files(folder)
 
 
@@ -47,7 +47,7 @@ async def recovering(
     starting = asyncio.ensure_future(
         start_broker(settings, log=QUIET, storage=storage, coordination=cluster.store.connect())
     )
-    await until(storage.waiting.is_set, "it opens no log")
+    await until(storage.waiting.is_set, "the broker opens no log")
     return starting
 
 
@@ -57,7 +57,7 @@ async def test_nothing_is_placed_on_a_broker_that_recovers(cluster: Cluster) -> 
     await cluster.stop(3)
     storage = SlowRecovery()
     starting = await recovering(cluster, 3, storage)
-    await until(lambda: 3 in cluster.any.metadata.brokers, "it does not register")
+    await until(lambda: 3 in cluster.any.metadata.brokers, "the broker does not register")
     new = [await cluster.topic(f"new-{number}", replication_factor=2) for number in range(3)]
     kept = [{each.broker for each in cluster.record(each).replicas} for each in new]
     directories = cluster.any.metadata.brokers[BrokerId(3)].value.directories
@@ -121,4 +121,4 @@ async def test_a_broker_that_recovers_holds_no_office(tmp_path: Path) -> None:
         await cluster.close()
 
     assert claimed == (None,)
-    assert leads == [0], "whoever has started leads what is its own"
+    assert leads == [0], "only the started broker leads"
