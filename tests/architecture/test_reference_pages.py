@@ -25,7 +25,7 @@ def generate(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_committed_pages_are_those_of_the_catalogues() -> None:
-    """The committed pages are those that the generator writes from the catalogues."""
+    """The committed pages equal the output of the generator for the present catalogues."""
     checked = generate("--check")
 
     assert checked.stderr == ""

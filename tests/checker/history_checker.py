@@ -227,7 +227,9 @@ class History:
             return
         stored = self._offsets(send)
         if stored and min(stored) <= send.offset_before:
-            said = f"{send.key}: {send.values[0]!r} is at {min(stored)}, sent after offset {send.offset_before}"
+            said = (
+                f"{send.key}: {send.values[0]!r} is at {min(stored)}, sent after offset {send.offset_before}"
+            )
             self._findings.note(Anomaly.OFFSET_ORDER, said)
         if any(after <= before for before, after in pairwise(stored)):
             self._findings.note(Anomaly.NONMONOTONIC_SEND, f"{send.key}: {send.values} are at {stored}")

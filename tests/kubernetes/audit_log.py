@@ -1,4 +1,4 @@
-"""What the API server's audit log says: the requests with their users and answers."""
+"""The API server's audit log: requests with their users and answers."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ class AuditEvent:
     verb: str
     uri: str
     resource: str
-    """Plural and subresource, such as `pods`, `pods/status`; empty where the request was for no object."""
+    """Plural and subresource, such as `pods` or `pods/status`; empty for a request without an object."""
     namespace: str
     name: str
     code: int
     """Status of the answer; 403 is Forbidden."""
     body: dict[str, Any] | None
-    """What was sent, of writes."""
+    """Body of a write request."""
 
     @property
     def is_write(self) -> bool:
-        """Whether it asked for a change that was not a dry run."""
+        """Whether the request changes an object and is not a dry run."""
         return self.verb in WRITES and "dryRun=" not in self.uri
 
 
@@ -41,11 +41,11 @@ class AuditLog:
     """The log of one API server, over all its restarts."""
 
     def __init__(self, path: Path) -> None:
-        """Read from that file."""
+        """Read the log from this file."""
         self._path = path
 
     def mark(self) -> int:
-        """Return where the log ends now, for `events(since=...)`."""
+        """Return the end of the log, for `events(since=...)`."""
         return self._path.stat().st_size
 
     def events(
@@ -56,14 +56,14 @@ class AuditLog:
         namespace: str | None = None,
         writes: bool = False,
     ) -> list[AuditEvent]:
-        """Return events after a mark, oldest first, of one user or one namespace where asked, or writes alone.
+        """Return events after a mark, oldest first, optionally of one user or namespace, or writes alone.
 
         The user of a service account is `system:serviceaccount:<namespace>:<name>`. Heartbeats of nodes and of the
-        control plane itself are not logged.
+        control plane are not logged.
         """
         with self._path.open("rb") as file:
             file.seek(since)
-            # The last line may be half written.
+            # The last line may be incomplete.
             lines = [line for line in file.readlines() if line.endswith(b"\n")]
         found = [_event(json.loads(line)) for line in lines]
         return [

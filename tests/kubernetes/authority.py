@@ -1,4 +1,4 @@
-"""Certificates and kubeconfigs of a test Kubernetes. Called inside the box; everything lies in the box's folder."""
+"""Certificates and kubeconfigs of a test Kubernetes. Used inside the box; all files are in the box's folder."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ PKI = STATE / "pki"
 
 
 class Authority:
-    """The certificate authority of one box; a later process reads it again."""
+    """The certificate authority of one box, which later processes load from its files."""
 
     def __init__(self) -> None:
-        """Make the authority and the key of service account tokens, or read what was made before."""
+        """Create the authority and the key of service account tokens, or load existing ones."""
         certificate, key = PKI / "ca.crt", PKI / "ca.key"
         if certificate.exists():
             self._ca = trustme.CA.from_pem(certificate.read_bytes(), key.read_bytes())
@@ -31,8 +31,8 @@ class Authority:
         _make_token_key()
 
     def certify(self, name: str, user: str, group: str = "", hosts: tuple[str, ...] = ()) -> None:
-        """Write `name`.crt and `name`.key: a client's (user and group), and a server's too where hosts are given."""
-        # Never without a host: Go refuses a certificate that is critical about having none.
+        """Write `name`.crt and `name`.key for a client (user and group), and for a server when hosts are given."""
+        # Always with a host: Go refuses a certificate whose critical extension names no host.
         made = self._ca.issue_cert(
             *(hosts or ("localhost",)), common_name=user, organization_name=group or "nobody"
         )
@@ -40,7 +40,7 @@ class Authority:
         made.private_key_pem.write_to_path(PKI / f"{name}.key")
 
     def kubeconfig(self, name: str, server: str) -> Path:
-        """Write `name`.kubeconfig for the certificate of that name; it holds all it needs, so it can be moved."""
+        """Write `name`.kubeconfig with the certificate of that name embedded, so that the file can be moved."""
         user = {
             "client-certificate-data": _encoded(f"{name}.crt"),
             "client-key-data": _encoded(f"{name}.key"),
@@ -54,7 +54,7 @@ class Authority:
 def kubeconfig(
     server: str, authority: bytes, user: dict[str, str], namespace: str = "default"
 ) -> dict[str, object]:
-    """Return a kubeconfig with one server and one user, whose fields are given (certificate or token)."""
+    """Return a kubeconfig with one server and one user, whose fields (certificate or token) are given."""
     return {
         "apiVersion": "v1",
         "kind": "Config",

@@ -1,9 +1,9 @@
-"""The box: process, mount and network namespaces of its own, in which one test Kubernetes lives.
+"""The box: separate process, mount and network namespaces, in which one test Kubernetes runs.
 
-Seen from outside, by the fixtures and by `make kubernetes`; what happens inside is begun by `inside.py`. Process 1 of
-a box is the program pause. When it ends, the kernel ends every other process of the box, and mounts, addresses,
-bridges and packet rules go with the last of them: one process is all there is to remember, and a crash leaves only a
-folder and empty cgroups, which the next start removes. No setting of the machine is changed and no packet leaves.
+This module is used outside the box by the fixtures and by `make kubernetes`; commands inside the box are those of
+`inside.py`. Process 1 of a box is the program pause. When it ends, the kernel ends every other process of the box, and
+mounts, addresses, bridges and packet rules disappear with the last process. A crash leaves only a folder and empty
+cgroups, which the next start removes. No setting of the machine is changed, and no packet leaves the machine.
 """
 
 from __future__ import annotations
@@ -32,35 +32,35 @@ NEEDED_BY_NODES = {"runc": "runc", "nft": "nftables", "conntrack": "conntrack", 
 
 
 class BoxUnusable(Exception):
-    """The box cannot be made here, or something in it did not come up; the message says what."""
+    """The box cannot be created, or a part of it did not start; the message names the part."""
 
 
 class Box:
-    """One box, by its name; whether it runs is looked up, never remembered."""
+    """One box, by its name; whether it runs is checked at each use and not stored."""
 
     def __init__(self, name: str) -> None:
-        """Name a box; nothing is started."""
+        """Name a box without starting it."""
         self.name = name
         self.state = cache_folder() / "boxes" / name
         self.cgroup = f"fairlead-{name}"
 
     @property
     def logs(self) -> Path:
-        """The folder of every daemon's log and of the audit log."""
+        """The folder of all daemon logs and the audit log."""
         return self.state / "log"
 
     def pid(self) -> int | None:
-        """Return process 1 of the box as the machine numbers it, or None when the box is down."""
+        """Return the machine's process id of process 1 of the box, or None when the box is not running."""
         known = self._record()
         if known is None or known["identity"] != identity(known["pid"]):
             return None
         return int(known["pid"])
 
     def enter(self, *, network_only: bool = True) -> list[str]:
-        """Return the words to put before a command, so that it runs in the box.
+        """Return the words to put before a command to run it in the box.
 
-        With its network alone files, users and processes are the machine's own, and the command can be signalled as
-        if it ran outside. Raises `BoxUnusable` when the box is down.
+        With the network of the box alone, the command uses the files, users and processes of the machine and can be
+        signalled as usual. Raise `BoxUnusable` when the box is not running.
         """
         pid = self.pid()
         if pid is None:
@@ -70,7 +70,7 @@ class Box:
         return ["nsenter", f"--target={pid}", *namespaces]
 
     def run_inside(self, *arguments: str, pass_fds: tuple[int, ...] = ()) -> str:
-        """Run a command of `inside.py` in the box; raises `BoxUnusable` with what it said."""
+        """Run a command of `inside.py` in the box; raise `BoxUnusable` with its output."""
         command = [*self.enter(network_only=False), sys.executable, str(INSIDE), *arguments]
         done = subprocess.run(command, pass_fds=pass_fds, capture_output=True, text=True, check=False)
         if done.returncode:
@@ -81,9 +81,9 @@ class Box:
         return done.stdout
 
     def create(self, programs: Sequence[str]) -> None:
-        """Start process 1 in new namespaces, after removing what a crash may have left.
+        """Start process 1 in new namespaces, after removing the remains of a crash.
 
-        The programs are built first where they are missing. Raises `BoxUnusable` or `ProgramsMissing`.
+        Missing programs are built first. Raise `BoxUnusable` or `ProgramsMissing`.
         """
         check_machine()
         self.destroy()
@@ -99,14 +99,14 @@ class Box:
         (self.state / "box.json").write_text(json.dumps(record))
 
     def destroy(self) -> None:
-        """End the box if it runs, and remove all that it left but its logs; safe to call twice."""
+        """End the box if it runs, and remove all its remains except logs; calling it twice is safe."""
         pid = self.pid()
         if pid is not None:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
             wait_for_end(pid, END_SECONDS)
         for top in self.cgroups():
-            # Cgroups outlive their processes; the innermost go first.
+            # Cgroups outlive their processes; the innermost are removed first.
             for folder, _, _ in os.walk(top, topdown=False):
                 _remove_cgroup(Path(folder))
         if self.state.exists():
@@ -115,7 +115,7 @@ class Box:
                     _remove(path)
 
     def processes(self) -> Iterator[tuple[int, str, float]]:
-        """Yield id, name and megabytes of memory of every process in the box, which must be up."""
+        """Yield id, name and megabytes of memory of every process in the running box."""
         namespace = Path(f"/proc/{self.pid()}/ns/pid").readlink()
         for entry in sorted(Path("/proc").glob("[0-9]*"), key=lambda path: int(path.name)):
             with suppress(OSError):
@@ -127,19 +127,19 @@ class Box:
                 yield int(entry.name), name, kilobytes / 1024
 
     def cgroups(self) -> list[Path]:
-        """Return the cgroup of the box in every hierarchy that the machine has; links to one count once."""
+        """Return the cgroup of the box in every hierarchy of the machine, each once despite links."""
         hierarchies = {path.parent.resolve() for path in Path("/sys/fs/cgroup").glob("*/cgroup.procs")}
         return [hierarchy / self.cgroup for hierarchy in sorted(hierarchies)]
 
     def _start_pause(self) -> int:
-        """Start unshare and, in its namespaces, pause; return the process id of pause on the machine."""
+        """Start unshare and, in its namespaces, pause; return the machine's process id of pause."""
         namespaces = ["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
-        # A line comes out of the pipe when /proc is mounted, right before the shell becomes pause.
+        # The pipe gets a line when /proc is mounted, right before the shell becomes pause.
         shell = ["sh", "-c", 'echo >&3; exec 3>&-; exec "$0"', str(program("pause"))]
         command = ["unshare", *namespaces, *shell]
         log = str(self.logs / "box.log")
         reader, writer = os.pipe()
-        # Not by subprocess, whose objects complain when they are dropped: unshare outlives the starter of the box.
+        # subprocess would warn when its object is dropped, because unshare outlives the starter of the box.
         unshare = os.posix_spawnp(
             command[0],
             command,
@@ -169,13 +169,13 @@ class Box:
 
 
 def boxes() -> list[Box]:
-    """Every box that has a folder, running or not."""
+    """Return every box that has a folder, running or not."""
     folder = cache_folder() / "boxes"
     return [Box(path.name) for path in sorted(folder.iterdir()) if path.is_dir()] if folder.exists() else []
 
 
 def check_machine(*, real_nodes: bool = False) -> None:
-    """Raise `BoxUnusable` where namespaces cannot be made, or something is missing that real nodes need."""
+    """Raise `BoxUnusable` when namespaces cannot be created, or a requirement of real nodes is missing."""
     if os.geteuid() != 0:
         message = "a test Kubernetes makes namespaces and mounts, so it needs root"
         raise BoxUnusable(message)
@@ -190,7 +190,7 @@ def check_machine(*, real_nodes: bool = False) -> None:
 
 
 def identity(pid: int) -> str | None:
-    """Return what no later process of the same number has: its start and the machine's; None when it has ended."""
+    """Return an identity of a process that no later process of the same id has; None when the process has ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -201,7 +201,7 @@ def identity(pid: int) -> str | None:
 
 
 def wait_for_end(pid: int, seconds: float) -> None:
-    """Wait until a process has ended; raises `BoxUnusable` when it has not in that time."""
+    """Wait until a process has ended; raise `BoxUnusable` after `seconds`."""
     try:
         handle = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -215,18 +215,18 @@ def wait_for_end(pid: int, seconds: float) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Remove a file or a folder; files of a process that just ended may go at the same time."""
+    """Remove a file or a folder whose content an ending process may remove at the same time."""
     if path.is_symlink() or not path.is_dir():
         path.unlink(missing_ok=True)
         return
-    # A second pass takes what was left where the first met something that had gone.
+    # A second pass removes files that the first pass skipped after a missing file.
     shutil.rmtree(path, ignore_errors=True)
     if path.exists():
         shutil.rmtree(path)
 
 
 def _remove_cgroup(folder: Path) -> None:
-    """Remove one empty cgroup; one that still holds a dying process is given a moment."""
+    """Remove one empty cgroup; wait a moment while it contains a dying process."""
     for pid in _processes_of(folder):
         wait_for_end(pid, END_SECONDS)
     with suppress(FileNotFoundError):

@@ -1,8 +1,8 @@
-"""Brokers of fake pods: for each pod of a namespace a real broker process, started and stopped with it.
+"""Brokers of fake pods: each pod of a namespace has a real broker process with the pod's lifetime.
 
-What kubelet does on a real node, without containers: a pod that appears starts `fairlead broker start` with its id, a
-pod that goes stops it by SIGTERM, and data stays in a folder by id as on a volume. Brokers listen on loopback
-addresses that differ by their id alone, so that an operator finds them by a template.
+The processes replace the kubelet of a real node, without containers. For a new pod `fairlead broker start` is started
+with the pod's id, and for a deleted pod its process is stopped by SIGTERM. Data stays in a folder by id, as on a
+volume. Brokers listen on loopback addresses that differ only by their id, so that an operator finds them by a template.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ POLL_SECONDS = 0.2
 
 @dataclass(slots=True)
 class BrokerProcesses:
-    """Follows the pods of one namespace. Close it at the end."""
+    """Follows the pods of one namespace; must be closed at the end."""
 
     client: KubeClient
     namespace: str
@@ -48,27 +48,27 @@ class BrokerProcesses:
     runner: asyncio.Runner
     ports: tuple[int, int, int]
     running: dict[int, tuple[str, subprocess.Popen[bytes]]] = field(default_factory=dict)
-    """By broker, the uid of its pod and its process."""
+    """Uid of the pod and process, by broker."""
     started: list[int] = field(default_factory=list)
-    """Every start of a broker, in order."""
+    """Ids of started brokers, one for each start, in order."""
     killed: list[int] = field(default_factory=list)
-    """Brokers that did not stop in time when they were asked to."""
+    """Ids of brokers that did not stop in time."""
     most_away: int = 0
-    """The most brokers that were without their pod at one time, of the brokers that had one before."""
+    """Maximal number of brokers that were missing their pod at one time, among brokers that had a pod before."""
     core: int | None = None
-    """Only brokers with lower ids are counted as away; those above leave for good."""
+    """Id from which brokers are not counted as missing, because they leave permanently."""
     over: threading.Event = field(default_factory=threading.Event)
 
     @property
     def url(self) -> str:
-        """The operator's template of the brokers' addresses."""
+        """The operator's template of broker addresses."""
         return f"http://127.0.1.{{id}}:{self.ports[0]}"
 
     def ask(self, call: Callable[[Admin], Awaitable[T]], brokers: int = 3) -> T:
-        """Make a call to the first brokers and return its answer."""
+        """Send a request to the first brokers and return the answer."""
 
         async def asked() -> T:
-            # The last before the first, which tests have stand still: an answer of it is waited for, half a minute.
+            # The last broker comes first, because tests freeze the first broker, whose answer would take half a minute.
             addresses = [self.url.format(id=broker) for broker in reversed(range(brokers))]
             async with Admin(addresses, retry_timeout="30s") as admin:
                 return await call(admin)
@@ -76,14 +76,14 @@ class BrokerProcesses:
         return self.runner.run(asked())
 
     def wait_until(self, holds: Callable[[], bool], seconds: float = WAIT_SECONDS) -> None:
-        """Wait until something holds of the brokers, which sends no notice; raise `AssertionError` when it does not."""
+        """Wait until brokers satisfy a condition that sends no notice; raise `AssertionError` otherwise."""
         deadline = time.monotonic() + seconds
         while not holds():
             assert time.monotonic() < deadline, f"waited {seconds} s in vain; pods so far: {self.started}"
             self.over.wait(POLL_SECONDS)
 
     def serves(self, brokers: int) -> bool:
-        """Return whether so many brokers are registered."""
+        """Return whether `brokers` brokers are registered."""
         try:
             known = self.ask(lambda admin: admin.brokers(), brokers)
         except FairleadError:
@@ -91,7 +91,7 @@ class BrokerProcesses:
         return sum(each.state == "running" for each in known) >= brokers
 
     def follow(self) -> None:
-        """Look at every change of the pods until it is over."""
+        """Follow changes of the pods until closed."""
         while not self.over.is_set():
             try:
                 self.client.wait_list(
@@ -113,7 +113,7 @@ class BrokerProcesses:
         counted = {broker for broker in self.started if self.core is None or broker < self.core}
         self.most_away = max(self.most_away, len(counted - kept))
         for broker in left:
-            # As nodes do: all at once, and none waits for another one's end.
+            # Processes are stopped concurrently, as on nodes.
             self.running[broker][1].terminate()
             self.running[broker][1].send_signal(signal.SIGCONT)
         for broker in left:
@@ -155,7 +155,7 @@ class BrokerProcesses:
             process.wait()
 
     def close(self) -> None:
-        """End every broker."""
+        """Stop every broker."""
         self.over.set()
         for broker in tuple(self.running):
             self.running[broker][1].kill()
@@ -164,7 +164,7 @@ class BrokerProcesses:
 
 @contextmanager
 def broker_processes(client: KubeClient, namespace: str, folder: Path) -> Iterator[BrokerProcesses]:
-    """Follow the pods of a namespace with processes, on an etcd of their own."""
+    """Follow the pods of a namespace with processes, on a separate etcd."""
     ports = free_ports()
     with asyncio.Runner() as runner, ExitStack() as stack:
         context = etcd_cluster(folder / "etcd")

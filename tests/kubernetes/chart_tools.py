@@ -1,7 +1,7 @@
-"""What the tests of charts, manifests and how-tos share: the files, the tools, and a control plane for themselves.
+"""Shared helpers for tests of charts, manifests and how-tos: files, tools, and a separate control plane.
 
-Definitions and cluster roles belong to a whole Kubernetes cluster. Tests that install, change and remove them have a
-second control plane, and each has it alone.
+Definitions and cluster roles belong to a whole Kubernetes cluster. Tests that install, change and remove them use a
+second control plane, one test at a time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CLUSTER_CHART = ROOT / "charts/fairlead-cluster"
 JOBS_CHART = ROOT / "charts/fairlead-jobs"
 CHARTS = (OPERATOR_CHART, CLUSTER_CHART, JOBS_CHART)
 CI_VALUES = sorted(path for chart in CHARTS for path in chart.glob("ci/*-values.yaml"))
-# Kinds of the Prometheus operator, as far as tests need them.
+# Kinds of the Prometheus operator, as far as the tests use them.
 POD_MONITORS = """
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -48,7 +48,7 @@ DEFINITIONS = ("clusters.fairlead.dev", "topics.fairlead.dev")
 
 
 def tool(name: str, *arguments: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
-    """Run a program that needs no cluster; raises `AssertionError` with its output if it fails and `check` is true."""
+    """Run a program that needs no cluster; raise `AssertionError` with its output if it fails and `check` is true."""
     make_chart_files()
     command = [str(program(name)), *map(str, arguments)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -59,18 +59,18 @@ def tool(name: str, *arguments: str | Path, check: bool = True) -> subprocess.Co
 
 
 def render(chart: Path, *settings: str | Path, helm: str = "helm4") -> str:
-    """Return what a chart renders, its tests too, in namespace fairlead, for a release of the name in docs."""
+    """Return the objects that a chart renders, with its tests, in namespace fairlead, for the release of the docs."""
     release = {OPERATOR_CHART: "fairlead-operator", JOBS_CHART: "flights"}.get(chart, "main")
-    # Without a cluster, a Helm that was not built by its own makefile takes an old release for granted.
+    # A Helm that its own makefile did not build assumes an old Kubernetes release when it has no cluster.
     cluster = ("--kube-version", "1.36.0", "--api-versions", "monitoring.coreos.com/v1")
     return tool(helm, "template", release, chart, "--namespace", "fairlead", *cluster, *settings).stdout
 
 
 @contextmanager
 def alone(kubernetes: Kubernetes) -> Iterator[None]:
-    """Hold a control plane that other workers of the run use too, and begin without Fairlead's definitions.
+    """Reserve a control plane that other workers use too, and begin without Fairlead's definitions.
 
-    The files that these tests install are made first.
+    The files that these tests install are generated first.
     """
     make_manifests()
     with (kubernetes.box.state / "alone").open("w") as lock:

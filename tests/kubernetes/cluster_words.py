@@ -1,4 +1,4 @@
-"""Clusters for tests, and what tests read in them."""
+"""Manifests of Clusters for tests, and functions that read Clusters."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from kube_client import Manifest
 
 BROKERS = "fairlead.dev/cluster=main,app.kubernetes.io/component=broker"
-"""Selects the pods and claims of the brokers of the Cluster `main`."""
+"""Selector of the pods and claims of the brokers of the Cluster `main`."""
 
 
 def a_cluster(replicas: int = 3, *, size: str = "1Gi", pool: Manifest | None = None, **spec: Any) -> Manifest:
-    """Return the Cluster `main` with one pool `a` and one member of etcd; `pool` and `spec` say more."""
+    """Return the Cluster `main` with one pool `a` and one etcd member; `pool` and `spec` add fields."""
     return {
         "apiVersion": "fairlead.dev/v1alpha1",
         "kind": "Cluster",
@@ -26,7 +26,7 @@ def a_cluster(replicas: int = 3, *, size: str = "1Gi", pool: Manifest | None = N
 
 
 def condition_of(cluster: Manifest | None, type_: str) -> Manifest:
-    """Return a condition of a Cluster that is about its present spec, {} where there is none."""
+    """Return a condition of a Cluster for its present spec, {} when missing."""
     if cluster is None:
         return {}
     status = cluster.get("status") or {}
@@ -36,7 +36,7 @@ def condition_of(cluster: Manifest | None, type_: str) -> Manifest:
 
 
 def has(type_: str, reason: str, status: str = "True") -> Callable[[Manifest | None], bool]:
-    """Say of a Cluster whether it has a condition for a reason."""
+    """Return a function that checks whether a Cluster has a condition with a reason."""
 
     def holds(cluster: Manifest | None) -> bool:
         found = condition_of(cluster, type_)
@@ -46,7 +46,7 @@ def has(type_: str, reason: str, status: str = "True") -> Callable[[Manifest | N
 
 
 def is_done(cluster: Manifest | None) -> bool:
-    """Return whether a Cluster is ready and nothing is under way."""
+    """Return whether a Cluster is ready and no change is under way."""
     return has("Ready", "Available")(cluster) and has("Progressing", "UpToDate", "False")(cluster)
 
 

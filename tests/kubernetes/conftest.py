@@ -1,20 +1,20 @@
-"""Every test of this folder runs against a real Kubernetes, made of programs that are built from Go modules.
+"""Fixtures of a real Kubernetes, whose programs are built from Go modules, for every test of this folder.
 
 `kubernetes` is a control plane (etcd, API server, controllers, scheduler) with three fake nodes in three zones, whose
-pods become Ready at once and run nothing; `kwok_stages.yaml` tells how a test scripts them. The workers of a run share
-one. Tests run outside its box and reach the API server by `kubernetes.api`, at an address that holds inside and
-outside; programs that need the network of the box are started with `kubernetes.enter` before their command, or by
-`kubernetes.run`. Every test works in a namespace of its own (the fixture `namespace`) and waits for no deletion.
+pods become Ready at once and run nothing; `kwok_stages.yaml` describes how a test scripts them. The workers of a run
+share one control plane. Tests run outside its box and reach the API server by `kubernetes.api`, at an address that is
+valid inside and outside; programs that need the network of the box are started with `kubernetes.enter` before their
+command, or by `kubernetes.run`. Every test uses a separate namespace (the fixture `namespace`) and waits for no
+deletion.
 
-`door` is a way to the API server that one test can make slow, failing or shut, for one program alone.
+`door` is an address of the API server that one test can make slow, failing or closed, for one program alone.
 
-`kubernetes_pods` has three real nodes in three zones instead (containerd, kubelet, services and names), with the images
-that `make image` makes. Its programs started with `kubernetes_pods.enter` reach pods and services by name.
+`kubernetes_pods` has three real nodes in three zones instead (containerd, kubelet, services and DNS), with the images
+of `make image`. Programs that are started with `kubernetes_pods.enter` reach pods and services by name.
 
-`KUBERNETES_BOX=dev` in the environment uses the box that `make kubernetes` started, instead of starting one;
-`KUBERNETES_PODS_BOX=pods` does so for real nodes, with the images that they have
-(`make kubernetes KUBERNETES="--name pods up --real-nodes 3"`,
-then `KUBERNETES="--name pods images"` after each change).
+`KUBERNETES_BOX=dev` in the environment uses the box that `make kubernetes` started, instead of starting a box;
+`KUBERNETES_PODS_BOX=pods` does so for real nodes, with their present images (`make kubernetes KUBERNETES="--name pods
+up --real-nodes 3"`, and `KUBERNETES="--name pods images"` after each change).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ TIMEOUT_SECONDS = 300
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep tests together that would keep two workers waiting."""
+    """Register the plugin that keeps tests together that would make two workers wait."""
     config.pluginmanager.register(worker_groups)
 
 
@@ -55,12 +55,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.kubernetes)
             item.add_marker(pytest.mark.slow)
             if item.get_closest_marker("timeout") is None:
-                # The first test waits for the start of a box as well, on a machine that does much else.
+                # The first test also waits for the start of a box, on a loaded machine.
                 item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Build everything before the first test, which has no time for a compiler."""
+    """Build all programs before the first test, whose timeout does not include a compiler."""
     if session.config.option.collectonly:
         return
     if not any(item.get_closest_marker("kubernetes") for item in session.items):
@@ -78,7 +78,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def _box_name(kind: str, request: pytest.FixtureRequest) -> str:
-    """Name the box of a kind that all workers of a run share."""
+    """Return the name of the box of a kind, which all workers of a run share."""
     run = getattr(request.config, "workerinput", {}).get("testrunuid", str(os.getpid()))
     return f"{kind}-{run[:12]}"
 
@@ -94,13 +94,13 @@ def _control_plane(kind: str, request: pytest.FixtureRequest) -> Iterator[Kubern
 
 @pytest.fixture(scope="session")
 def kubernetes(request: pytest.FixtureRequest) -> Iterator[Kubernetes]:
-    """A control plane with fake nodes, one for all workers of the run."""
+    """Yield a control plane with fake nodes, one for all workers of the run."""
     yield from _control_plane("tests", request)
 
 
 @pytest.fixture(scope="session")
 def kubernetes_pods(request: pytest.FixtureRequest) -> Iterator[KubernetesPods]:
-    """Another one, with three real nodes in three zones and the images of the project, one for all workers."""
+    """Yield three real nodes in three zones with the images of the project, one set for all workers."""
     kept = os.environ.get("KUBERNETES_PODS_BOX")
     if kept:
         yield KubernetesPods(Box(kept))
@@ -113,7 +113,7 @@ def kubernetes_pods(request: pytest.FixtureRequest) -> Iterator[KubernetesPods]:
 
 @pytest.fixture(scope="module")
 def stage(kubernetes_pods: KubernetesPods, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PodsStage]:
-    """Three brokers on real pods with three members of etcd, looked after; the tests of a file share them."""
+    """Yield three brokers on real pods with three etcd members and an operator, shared by the tests of a file."""
     etcd = {"managed": {"replicas": 3, "storage": {"size": "1Gi"}}}
     with pods_stage(kubernetes_pods, tmp_path_factory.mktemp("operator"), etcd=etcd) as staged:
         yield staged
@@ -121,33 +121,33 @@ def stage(kubernetes_pods: KubernetesPods, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def door(kubernetes: Kubernetes) -> Iterator[Door]:
-    """A door to the API server that the test can make slow, failing or shut; no other program feels it."""
+    """Yield a door to the API server that the test can make slow, failing or closed, for its own clients alone."""
     with kubernetes.door() as opened:
         yield opened
 
 
 @pytest.fixture(scope="session")
 def second_kubernetes(request: pytest.FixtureRequest) -> Iterator[Kubernetes]:
-    """Another control plane, started for tests that change what belongs to a whole Kubernetes cluster."""
+    """Yield a second control plane, for tests that change objects of a whole Kubernetes cluster."""
     yield from _control_plane("alone", request)
 
 
 @pytest.fixture
 def kubernetes_alone(second_kubernetes: Kubernetes) -> Iterator[Kubernetes]:
-    """The second control plane for one test alone, at first without Fairlead's definitions."""
+    """Yield the second control plane for one test alone, initially without Fairlead's definitions."""
     with alone(second_kubernetes):
         yield second_kubernetes
 
 
 @pytest.fixture
 def namespace(kubernetes: Kubernetes) -> str:
-    """A namespace for one test, with restricted pod security."""
+    """Return a namespace for one test, with restricted pod security."""
     return kubernetes.namespace()
 
 
 @pytest.fixture
 def operators(kubernetes: Kubernetes, tmp_path: Path) -> Iterator[Operators]:
-    """Start operators as processes, with the rights that the chart gives; all end with the test."""
+    """Yield a starter of operator processes with the chart's rights, and stop them at the end."""
     install_definitions(kubernetes)
     starter = Operators(kubernetes, tmp_path)
     try:

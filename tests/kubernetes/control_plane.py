@@ -1,4 +1,4 @@
-"""etcd, kube-apiserver, kube-controller-manager and kube-scheduler. Called inside the box, by `inside.py`."""
+"""etcd, kube-apiserver, kube-controller-manager and kube-scheduler. Used inside the box by `inside.py`."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ SERVER_PORT = 6443
 SERVER = f"https://{CONTROL_PLANE_ADDRESS}:{SERVER_PORT}"
 ETCD = "http://127.0.0.1:2379"
 START_SECONDS = 90.0
-# Users whose leases are heartbeats of the machinery and no news in the audit log.
+# Users whose leases are heartbeats of Kubernetes itself and are left out of the audit log.
 MACHINERY = ["system:apiserver", "system:kube-controller-manager", "system:kube-scheduler", "kwok"]
 ADMISSION = {
     "apiVersion": "apiserver.config.k8s.io/v1",
     "kind": "AdmissionConfiguration",
     "plugins": [
         {
-            # Every namespace refuses what a hardened cluster would, unless its labels say otherwise.
+            # Every namespace refuses what a hardened cluster would refuse, unless its labels allow it.
             "name": "PodSecurity",
             "configuration": {
                 "apiVersion": "pod-security.admission.config.k8s.io/v1",
@@ -55,7 +55,7 @@ AUDIT = {
 
 
 def start(authority: Authority) -> None:
-    """Start all four, and return when the API server answers that it is ready."""
+    """Start all four programs, and return when the API server is ready."""
     hosts = (
         "localhost",
         "kubernetes",
@@ -90,20 +90,20 @@ def start(authority: Authority) -> None:
 
 
 def etcd_command() -> list[object]:
-    """Return what starts etcd; what it holds need not survive a power cut, so it does not wait for the disk."""
+    """Return the command of etcd, whose data need not survive a power cut, so that it does not sync."""
     addresses = [f"--listen-client-urls={ETCD}", f"--advertise-client-urls={ETCD}"]
     return [BIN / "etcd", f"--data-dir={STATE}/etcd", "--log-level=warn", *addresses, "--unsafe-no-fsync"]
 
 
 def api_server_command() -> list[object]:
-    """Return what starts the API server."""
+    """Return the command of the API server."""
     return [
         BIN / "kube-apiserver",
         f"--etcd-servers={ETCD}",
         f"--bind-address={CONTROL_PLANE_ADDRESS}",
         f"--secure-port={SERVER_PORT}",
-        # By default the address of the default route, which the box has not; it becomes the endpoint of the service
-        # "kubernetes" and must not be a loopback address.
+        # The default is the address of the default route, which the box does not have. The address becomes the endpoint
+        # of the service "kubernetes" and must not be a loopback address.
         f"--advertise-address={CONTROL_PLANE_ADDRESS}",
         f"--service-cluster-ip-range={SERVICE_RANGE}",
         "--allow-privileged=true",
@@ -112,9 +112,9 @@ def api_server_command() -> list[object]:
         f"--admission-control-config-file={STATE}/admission.json",
         f"--audit-policy-file={STATE}/audit.json",
         f"--audit-log-path={STATE}/log/audit.log",
-        # An answer is sent when its line is written, so that tests may read the log right after it.
+        # An answer is sent when its line is written, so that tests may read the log immediately.
         "--audit-log-mode=blocking",
-        # Never rotated: tests read it from where they began.
+        # Never rotated: tests read the log from a mark.
         "--audit-log-maxsize=100000",
         f"--client-ca-file={PKI}/ca.crt",
         f"--tls-cert-file={PKI}/apiserver.crt",
@@ -122,7 +122,7 @@ def api_server_command() -> list[object]:
         "--service-account-issuer=https://kubernetes.default.svc",
         f"--service-account-key-file={PKI}/tokens.pub",
         f"--service-account-signing-key-file={PKI}/tokens.key",
-        # How it reaches kubelets for exec, logs and port-forward.
+        # Authority of the kubelets, which the API server calls for exec, logs and port-forward.
         f"--kubelet-certificate-authority={PKI}/ca.crt",
         "--kubelet-preferred-address-types=InternalIP",
         f"--kubelet-client-certificate={PKI}/admin.crt",
@@ -132,13 +132,13 @@ def api_server_command() -> list[object]:
 
 
 def controllers_command() -> list[object]:
-    """Return what starts the controllers."""
+    """Return the command of the controllers."""
     return [
         BIN / "kube-controller-manager",
         "--leader-elect=false",
         f"--kubeconfig={STATE}/controllers.kubeconfig",
         "--bind-address=127.0.0.1",
-        # Claims on fake nodes bind; real pods get volumes that the harness makes.
+        # Claims on fake nodes are bound by the controllers; real pods get volumes of the harness.
         "--enable-hostpath-provisioner=true",
         "--use-service-account-credentials=true",
         f"--service-account-private-key-file={PKI}/tokens.key",
@@ -153,12 +153,12 @@ def controllers_command() -> list[object]:
 
 
 def wait_for_api_server() -> None:
-    """Return when the API server answers that it is ready; raises `NotReady`."""
+    """Wait until the API server is ready; raise `NotReady`."""
     Daemon("kube-apiserver").wait_until(api_server_ready, START_SECONDS)
 
 
 def api_server_ready() -> bool:
-    """Ask the API server; raises `OSError` while it does not listen."""
+    """Return whether the API server is ready; raise `OSError` while it does not listen."""
     context = ssl.create_default_context(cafile=str(PKI / "ca.crt"))
     connection = http.client.HTTPSConnection(CONTROL_PLANE_ADDRESS, SERVER_PORT, timeout=5, context=context)
     try:
@@ -169,7 +169,7 @@ def api_server_ready() -> bool:
 
 
 def write(name: str, document: dict[str, Any]) -> Path:
-    """Write a configuration file of a component into the box's folder, as JSON, which is YAML too."""
+    """Write a component's configuration file into the box's folder, as JSON, which is also YAML."""
     path = STATE / name
     path.write_text(json.dumps(document, indent=1))
     return path

@@ -1,7 +1,7 @@
-"""Programs that run in the box until it ends, or until a test stops or starts them again.
+"""Programs that run in the box until its end, or until a test stops or restarts them.
 
-Called inside the box, by `inside.py` and what it calls. How each daemon was started is kept in `pids/`, so that a
-later process can start it again in the same way.
+Used inside the box by `inside.py` and its modules. The command of each daemon is stored in `pids/`, so that a later
+process can restart the daemon.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-# Everything of the box as seen from inside: short, because the path of a socket ends at 107 bytes.
+# The folder of the box as seen from inside, short because the path of a socket ends at 107 bytes.
 STATE = Path("/run/box")
 BIN = STATE / "bin"
 PATH = f"{BIN}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -32,7 +32,7 @@ class NotReady(Exception):
 
 
 def run(*command: object) -> None:
-    """Run a command to its end; raises `subprocess.CalledProcessError`, whose text holds what it said."""
+    """Run a command to its end; raise `subprocess.CalledProcessError`, whose text has the output."""
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
     if done.returncode:
         message = f"{' '.join(map(str, command))}: {done.stderr}"
@@ -43,12 +43,12 @@ class Daemon:
     """One daemon by its name."""
 
     def __init__(self, name: str) -> None:
-        """Name it; nothing is started."""
+        """Name a daemon without starting it."""
         self.name = name
         self._file = STATE / "pids" / f"{name}.json"
 
     def start(self, command: Sequence[object] | None = None, *, pass_fds: tuple[int, ...] = ()) -> None:
-        """Start it by `command`, or as it was started before; what it says goes to its log."""
+        """Start the daemon by `command`, or by its previous command; its output goes to its log."""
         words = [str(word) for word in command] if command is not None else self._record()["command"]
         with (STATE / "log" / f"{self.name}.log").open("ab") as log:
             started = subprocess.Popen(
@@ -63,12 +63,12 @@ class Daemon:
         self._file.write_text(json.dumps({"pid": started.pid, "command": words}))
 
     def send(self, number: int) -> None:
-        """Send it a signal; one that has ended gets none."""
+        """Send the daemon a signal unless it has ended."""
         with suppress(ProcessLookupError):
             os.kill(self._record()["pid"], number)
 
     def stop(self, number: int = signal.SIGTERM) -> None:
-        """Send it a signal and wait for its end."""
+        """Send the daemon a signal and wait for its end."""
         try:
             handle = os.pidfd_open(self._record()["pid"])
         except ProcessLookupError:
@@ -80,7 +80,7 @@ class Daemon:
         os.close(handle)
 
     def wait_until(self, ready: Callable[[], bool], seconds: float) -> None:
-        """Wait until `ready` says so; raises `NotReady` at once when the daemon ends before."""
+        """Wait until `ready` returns True; raise `NotReady` at once when the daemon ends before."""
         deadline = time.monotonic() + seconds
         try:
             handle = os.pidfd_open(self._record()["pid"])

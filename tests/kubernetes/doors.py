@@ -1,4 +1,4 @@
-"""Doors to the API server that a test can make slow, failing or shut, for one program alone: see `Door`."""
+"""Doors to the API server that a test can make slow, failing or closed, for one program alone: see `Door`."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ API_SERVER = "https://10.88.0.1:6443"
 
 
 class Door:
-    """A way to the API server of a test's own; clients must come with a token, such as one of a service account.
+    """A separate address of the API server for one test; clients need a token, such as that of a service account.
 
-    Orders hold for requests that come after them. Rules are tried in the order they were given.
+    Orders apply to later requests. Rules are tried in the order in which they were given.
     """
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
-        """Speak with the process that serves it; it says first on which port."""
+        """Connect to the process of the door, which first reports its port."""
         self._process = process
         self.server = f"https://127.0.0.1:{self._answer()['port']}"
-        """Its address, inside the box and outside."""
+        """Address of the door, inside and outside the box."""
 
     def answer(
         self,
@@ -40,24 +40,24 @@ class Door:
         path: str = "",
         after: bool = False,
     ) -> None:
-        """Answer requests with an error: of some methods, with a pattern in path and query, that many times.
+        """Answer requests with an error: of some methods, with a pattern in path and query, `times` times.
 
-        With `after` the request is carried out, and the error takes the place of its answer.
+        With `after` the request is carried out before the error is answered.
         """
         self._rule(methods, path, times, status=status, after=after)
 
     def delay(
         self, seconds: float, *, times: int = FOR_EVER, methods: Sequence[str] = (), path: str = ""
     ) -> None:
-        """Pass requests on that much later."""
+        """Delay requests by `seconds`."""
         self._rule(methods, path, times, delay_seconds=seconds)
 
     def go_away(self) -> None:
-        """Break every connection and every new one, until `clear`: as if the API server were not there."""
+        """Break every present and new connection until `clear`, as if the API server were missing."""
         self._tell({"order": "away"})
 
     def clear(self) -> int:
-        """Pass everything on again; return how many errors have been answered in all."""
+        """Pass all requests on again; return the total number of answered errors."""
         return int(self._tell({"order": "clear"})["answered"])
 
     def _rule(
@@ -88,7 +88,7 @@ class Door:
 
 @contextmanager
 def open_door(enter: Sequence[str], state: Folder) -> Iterator[Door]:
-    """Open a door in the box with that folder, and close it at the end."""
+    """Open a door in the box with the folder `state`, and close the door at the end."""
     log = state / "log" / "fault-doors.log"
     with socket.socket() as listener, log.open("ab") as said:
         listener.bind(("127.0.0.1", 0))

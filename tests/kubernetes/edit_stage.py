@@ -1,4 +1,4 @@
-"""Real brokers behind fake pods, and operators that are killed while their API server misbehaves: for random edits."""
+"""Real brokers behind fake pods, and operators that are killed while their API server fails, for random edits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from operator_process import ACCOUNT, OperatorProcess, Operators
 
 CLUSTER = "clusters.fairlead.dev/main"
 CORE = 3
-"""There are never fewer brokers than this: the brokers that are counted when they are away."""
+"""Minimal number of brokers; these brokers are counted when they are missing."""
 RESYNC_SECONDS = 10
 OPERATORS_MAX = 2
 FAULTS = ("conflicts", "errors", "lost answers", "slow", "away", "flaky")
@@ -30,12 +30,12 @@ GAP_SECONDS_MAX = 3.0
 PERMIT_KEY = b"/fairlead/fairlead/meta/restart-permit"
 HTTP_ERROR = 300
 UNFORESEEN = ('"exception"', "Traceback")
-"""How an exception that no code foresaw looks in the operator's log."""
+"""Text of an unforeseen exception in the operator's log."""
 
 
 @dataclass(slots=True)
 class EditStage:
-    """One namespace with brokers, and operators that look after it by way of one door."""
+    """One namespace with brokers, and operators that manage it through one door."""
 
     kubernetes: Kubernetes
     operators: Operators
@@ -45,12 +45,12 @@ class EditStage:
     user: str
     kubeconfig: Path
     mark: int
-    """The position of the audit log when it began."""
+    """Mark in the audit log at the start."""
     running: list[OperatorProcess] = field(default_factory=list)
     kills: int = 0
     faults: dict[str, int] = field(default_factory=dict)
     permits: set[str] = field(default_factory=set)
-    """Every permit to restart a broker that was seen, by its revision."""
+    """Every observed permit to restart a broker, by its revision."""
     over: Event = field(default_factory=Event)
 
     @property
@@ -59,11 +59,11 @@ class EditStage:
         return self.kubernetes.api
 
     def pause(self, seconds: float) -> None:
-        """Let some time pass: nothing reports what is looked at in between."""
+        """Wait for a duration, since nothing reports the observed changes."""
         self.over.wait(seconds)
 
     def start_operator(self) -> None:
-        """Start one more, outside of the box, where it reaches the brokers."""
+        """Start an operator outside the box, where it reaches the brokers."""
         number = len(self.operators.started)
         settings = {
             "FAIRLEAD_OPERATOR_POD_NAMESPACE": self.namespace,
@@ -84,7 +84,7 @@ class EditStage:
         self.running.append(operator)
 
     def disturb(self, chance: Random) -> list[str]:
-        """Kill operators and let the API server misbehave for some seconds; return what was done."""
+        """Kill operators and make the API server fail for some seconds; return the list of disturbances."""
         done = []
         for _ in range(chance.randint(0, 3)):
             self.pause(chance.uniform(0.0, GAP_SECONDS_MAX))
@@ -95,7 +95,7 @@ class EditStage:
         return done
 
     def _kill(self, chance: Random) -> str:
-        """Kill one operator, which comes back as a process that knows nothing."""
+        """Kill one operator, which is replaced by a new process without memory."""
         victim = self.running.pop(chance.randrange(len(self.running)))
         victim.stop(signal.SIGKILL)
         self.kills += 1
@@ -104,7 +104,7 @@ class EditStage:
         return "operator killed"
 
     def _second(self, chance: Random) -> str:
-        """Start two of them; of two, one is asked to stop."""
+        """Start a second operator, and stop one of the two gracefully."""
         if len(self.running) < OPERATORS_MAX:
             self.start_operator()
             return "second operator"
@@ -130,10 +130,10 @@ class EditStage:
                 self.door.go_away()
         return f"API server: {kind}"
 
-    # ---- what must never be
+    # ---- invariants
 
     def broken_operators(self) -> list[str]:
-        """Return what operators did that they never do: end by themselves, or meet an unforeseen exception."""
+        """Return violations by operators: an end by themselves, or an unforeseen exception."""
         ended = [each for each in self.running if each.process.poll() is not None]
         found = [f"ended with {each.process.returncode}:\n{each.said()}" for each in ended]
         for operator in self.operators.started:
@@ -142,11 +142,11 @@ class EditStage:
         return found
 
     def forbidden(self) -> list[str]:
-        """Return what the API server forbade the operators."""
+        """Return the requests of operators that the API server forbade."""
         return [f"{event.verb} {event.uri}" for event in self.operators.forbidden(self.user, self.mark)]
 
     def restarts(self) -> set[str]:
-        """Return the uids of pods that the operators deleted, however often they asked."""
+        """Return the uids of pods that the operators deleted, each once."""
         writes = self.operators.writes(self.user, self.mark)
         return {
             (each.body or {}).get("preconditions", {}).get("uid", each.name)
@@ -155,31 +155,31 @@ class EditStage:
         }
 
     def look_at_permits(self) -> None:
-        """Note the permit to restart a broker that stands now; one stands until another one is given."""
+        """Record the present permit to restart a broker, which stays until the next permit."""
         order = {"key": base64.b64encode(PERMIT_KEY).decode()}
         answer = urllib3.request("POST", f"{self.brokers.etcd[0]}/v3/kv/range", json=order, timeout=10.0)
         self.permits.update(str(each["mod_revision"]) for each in answer.json().get("kvs", []))
 
     def writes(self, mark: int) -> list[str]:
-        """Return what the operators wrote since a mark, but for their Lease."""
+        """Return the writes of the operators since a mark, without their Lease."""
         return [f"{event.verb} {event.uri}: {event.body}" for event in self.operators.writes(self.user, mark)]
 
-    # ---- what is there
+    # ---- present state
 
     def cluster(self) -> Manifest:
-        """Return the Cluster as it is now."""
+        """Return the present Cluster."""
         found = self.api.get(CLUSTER, self.namespace)
         assert found is not None, "the Cluster was deleted"
         return found
 
     def condition(self, type_: str) -> Manifest:
-        """Return a condition of the Cluster about its present spec; {} where there is none."""
+        """Return a condition of the Cluster for its present spec, {} when missing."""
         return condition_of(self.cluster(), type_)
 
 
 @contextmanager
 def edit_stage(kubernetes: Kubernetes, operators: Operators, folder: Path) -> Iterator[EditStage]:
-    """A namespace of its own with one operator, still without a Cluster."""
+    """Yield a namespace with one operator and without a Cluster."""
     namespace = kubernetes.namespace("edits")
     user = operators.grant(namespace)
     with kubernetes.door() as door, broker_processes(kubernetes.api, namespace, folder) as brokers:

@@ -1,6 +1,6 @@
-"""Nodes that no kubelet runs, by kwok: their pods become Ready at once. Called inside the box, by `inside.py`.
+"""Nodes without a kubelet, simulated by kwok: their pods become Ready at once. Used inside the box by `inside.py`.
 
-What happens to their pods, and how a test scripts it, stands in `kwok_stages.yaml`.
+The life of their pods, and how a test scripts it, is described in `kwok_stages.yaml`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ STAGES = Path(__file__).with_name("kwok_stages.yaml")
 
 
 def start() -> None:
-    """Start kwok; it looks after every node with the label type=fake, later nodes too."""
+    """Start kwok, which manages every present and later node with the label type=fake."""
     Daemon("kwok").start(
         [
             BIN / "kwok",
@@ -23,7 +23,7 @@ def start() -> None:
             f"--config={STAGES}",
             "--manage-all-nodes=false",
             "--manage-nodes-with-label-selector=type=fake",
-            # It renews the nodes' leases, which is all the heartbeat that a node needs.
+            # kwok renews the nodes' leases, the only heartbeat that a node needs.
             "--node-lease-duration-seconds=40",
             "--cidr=10.99.0.0/16",
             "--node-ip=10.99.0.1",
@@ -33,12 +33,12 @@ def start() -> None:
 
 
 def zone(number: int) -> str:
-    """Return the zone of the node of that number, counted from 1."""
+    """Return the zone of a node by its number, counted from 1."""
     return ZONES[(number - 1) % len(ZONES)]
 
 
 def manifest(number: int) -> dict[str, Any]:
-    """Return a node that no kubelet runs."""
+    """Return a node without a kubelet."""
     size = {"cpu": "64", "memory": "256Gi", "pods": "500"}
     name = f"fake-{number}"
     labels = {
@@ -57,7 +57,7 @@ def manifest(number: int) -> dict[str, Any]:
 
 
 def storage_class(name: str, *, provisioner: str, expandable: bool, default: bool = False) -> dict[str, Any]:
-    """Return a storage class whose claims bind when a pod wants them."""
+    """Return a storage class whose claims are bound when a pod uses them."""
     return {
         "apiVersion": "storage.k8s.io/v1",
         "kind": "StorageClass",
@@ -72,9 +72,9 @@ def storage_class(name: str, *, provisioner: str, expandable: bool, default: boo
 
 
 def storage_classes(*, real: bool) -> list[dict[str, Any]]:
-    """Return the classes of a test Kubernetes; the default is for real nodes where there are any.
+    """Return the classes of a test Kubernetes; the default is for real nodes if there are any.
 
-    `hostpath` and `fixed` are for fake nodes, `local` for real ones; claims of `fixed` do not grow.
+    `hostpath` and `fixed` are for fake nodes, `local` for real nodes; claims of `fixed` do not grow.
     """
     provisioner = "kubernetes.io/host-path"
     return [

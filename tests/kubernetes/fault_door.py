@@ -1,9 +1,9 @@
-"""A door to the API server that misbehaves as ordered: slow, refusing, answering errors, away.
+"""A door to the API server that is slow, refuses, answers errors or is closed, as ordered.
 
-A process in the network of the box, one for each test that wants one; `doors.py` starts it and tells it what to do,
-one JSON object a line on its standard input, and every line is answered. It ends when its input does, so it never
-outlives the test. It speaks TLS itself and passes requests on with their token; clients with certificates use the
-front door.
+The door is a process in the network of the box, one for each test that uses it. `doors.py` starts it and sends orders,
+one JSON object a line on standard input, each of which is answered. The process ends with its input, so that it never
+outlives the test. It terminates TLS and forwards requests with their token; clients with certificates use the front
+door.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ REASONS = {409: "Conflict", 429: "TooManyRequests", 500: "InternalError", 503: "
 
 @dataclass(slots=True)
 class Rule:
-    """What happens to requests that match."""
+    """Effect on requests that match."""
 
     methods: frozenset[str]
     path: re.Pattern[str]
@@ -36,10 +36,10 @@ class Rule:
     delay_seconds: float
     status: int
     after: bool
-    """Whether the request is carried out before the error is answered, as when an answer is lost."""
+    """Whether the request is carried out before the error is answered, like a lost answer."""
 
     def takes(self, request: web.Request) -> bool:
-        """Return whether it is for this request, and count it."""
+        """Return whether the rule applies to the request, and count the request."""
         fits = not self.methods or request.method in self.methods
         if self.times == 0 or not fits or not self.path.search(request.path_qs):
             return False
@@ -48,10 +48,10 @@ class Rule:
 
 
 class FaultDoor:
-    """The door: its rules, and whether it is open."""
+    """The door with its rules, open or closed."""
 
     def __init__(self, upstream: str, session: ClientSession) -> None:
-        """Pass on to that server by that session."""
+        """Forward requests to `upstream` through `session`."""
         self._upstream, self._session = upstream, session
         self._rules: list[Rule] = []
         self._away = False
@@ -59,7 +59,7 @@ class FaultDoor:
         self.answered = 0
 
     def tell(self, order: dict[str, Any]) -> dict[str, int]:
-        """Follow one order, and say how many errors were answered so far."""
+        """Apply one order, and return the number of errors answered so far."""
         match order["order"]:
             case "rule":
                 self._rules.append(
@@ -85,7 +85,7 @@ class FaultDoor:
         return {"answered": self.answered}
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """Pass a request on, or do what a rule says."""
+        """Forward a request, or apply a rule."""
         assert request.transport is not None, "the client is still there"
         if self._away:
             request.transport.abort()
@@ -106,7 +106,7 @@ class FaultDoor:
             self._transports.discard(transport)
 
     async def _carry_out(self, request: web.Request) -> None:
-        """Send a request on and forget the answer."""
+        """Send a request and drop the answer."""
         body = await request.read() or None
         headers = _headers(request.headers)
         url = self._upstream + request.path_qs
@@ -114,14 +114,14 @@ class FaultDoor:
             await answer.read()
 
     async def _pass_on(self, request: web.Request) -> web.StreamResponse:
-        """Pass a request on and its answer back, piece by piece, so that watches flow."""
+        """Forward a request and stream its answer, so that watches work."""
         body = await request.read() or None
         url = self._upstream + request.path_qs
         call = self._session.request(request.method, url, data=body, headers=_headers(request.headers))
         async with call as answer:
             response = web.StreamResponse(status=answer.status, headers=_headers(answer.headers))
             await response.prepare(request)
-            # A client that left, or a door that closed, ends the answer.
+            # The answer ends when a client disconnects or the door closes.
             with suppress(ClientConnectionError, ConnectionResetError):
                 async for piece in answer.content.iter_any():
                     await response.write(piece)
@@ -158,7 +158,7 @@ async def serve(arguments: argparse.Namespace) -> None:
         door = FaultDoor(arguments.upstream, session)
         application = web.Application(client_max_size=64 * 1024 * 1024)
         application.router.add_route("*", "/{path:.*}", door.handle)
-        # Watches last for minutes, and no client is left to hear how they end.
+        # Watches last for minutes, and no client remains at the shutdown.
         runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
         await runner.setup()
         outside = socket.socket(fileno=arguments.listener)
@@ -175,7 +175,7 @@ async def serve(arguments: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Run until the input ends."""
+    """Serve until the input ends."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--listener", type=int, required=True, help="descriptor of the machine's socket")
     parser.add_argument("--upstream", required=True, help="URL of the API server in the box")

@@ -1,4 +1,4 @@
-"""Figures of a test that `make prove` writes down."""
+"""Figures of a test for the record of `make prove`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from typing import Any
 
 
 def keep_figures(figures: dict[str, Any]) -> None:
-    """Leave them where `make prove` looks for them, if it is what runs."""
+    """Write the figures to the file of `make prove` when it runs."""
     if place := os.environ.get("FAIRLEAD_FIGURES"):
         Path(place).write_text(json.dumps(figures))

@@ -1,9 +1,9 @@
-"""The front door of a box: the API server on one port of 127.0.0.1, inside the box and on the machine alike.
+"""The front door of a box: the API server on one port of 127.0.0.1, inside the box and on the machine.
 
-A process in the box. The listening socket of the machine is opened before, outside, and handed in: a connection
-belongs to the network in which its listener was opened. So one kubeconfig serves kubectl, tests and operators on
-either side. With `--until-unused` it also ends the box when the last process that used it is gone, however it went:
-every user holds a shared lock on the file `users`, and the kernel releases it.
+The front door is a process in the box. The machine's listening socket is opened outside and passed in, because a
+connection belongs to the network in which its listener was opened. One kubeconfig therefore serves kubectl, tests and
+operators on both sides. With `--until-unused` the front door ends the box when its last user has ended in any way:
+every user has a shared lock on the file `users`, which the kernel releases.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CHUNK = 65536
 
 
 async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Copy until the end of one direction, and pass the end on: a reset as a reset."""
+    """Copy until the end of one direction, and forward the end, a reset as a reset."""
     try:
         while chunk := await reader.read(CHUNK):
             writer.write(chunk)
@@ -32,14 +32,14 @@ async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 
 class Relay:
-    """Passes connections on, byte for byte."""
+    """Forwards connections byte for byte."""
 
     def __init__(self, host: str, port: int) -> None:
-        """Know where they go."""
+        """Forward connections to `host` and `port`."""
         self._host, self._port = host, port
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Pass one connection on until both sides have ended it; refused where it would be refused."""
+        """Forward one connection until both sides have ended it; refuse it when the target refuses."""
         try:
             there_reader, there_writer = await asyncio.open_connection(self._host, self._port)
         except OSError:
@@ -53,11 +53,11 @@ class Relay:
 
 
 def end_when_unused(users: Path) -> None:
-    """Wait for the lock that no process shares any more, then end process 1 of the box."""
+    """Wait until no process shares the lock of the users, and end process 1 of the box."""
     with users.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         os.kill(1, signal.SIGTERM)
-        # Kept until the kernel ends this process too, so that no process joins a box that ends.
+        # The lock is kept until the kernel ends this process, so that no process joins an ending box.
         threading.Event().wait()
 
 
@@ -74,7 +74,7 @@ async def serve(listener: int, host: str, port: int) -> None:
 
 
 def main() -> None:
-    """Run until the box ends."""
+    """Serve until the box ends."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--listener", type=int, required=True, help="descriptor of the machine's socket")
     parser.add_argument("--server", required=True, help="host:port of the API server in the box")

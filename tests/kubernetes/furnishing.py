@@ -1,4 +1,4 @@
-"""Mounts and network of the box, before its first daemon. Called inside the box, by `inside.py`."""
+"""Mounts and network of the box, before its first daemon. Used inside the box by `inside.py`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 
 from daemons import STATE, run
 
-# Addresses exist only in the box, so every box can use the same ones.
+# Addresses exist only in the box, so that every box uses the same addresses.
 CONTROL_PLANE_ADDRESS = "10.88.0.1"
 SERVICE_RANGE = "10.96.0.0/16"
 FIRST_SERVICE_ADDRESS = "10.96.0.1"
-# Settings that belong to the whole machine and that kubelet insists on. The box shows it files with these values, and
-# kubelet is configured not to write, so the machine's own stay as they are.
+# Machine-wide settings that the kubelet requires. The box has files with these values, and the kubelet is configured
+# not to write them, so that the machine's settings stay unchanged.
 KUBELET_SETTINGS = {
     "vm/overcommit_memory": 1,
     "vm/panic_on_oom": 0,
@@ -22,19 +22,19 @@ KUBELET_SETTINGS = {
     "kernel/keys/root_maxkeys": 1000000,
     "kernel/keys/root_maxbytes": 25000000,
 }
-# Some paths are fixed in the programs (/var/lib/cni, /var/log/containers, /tmp/hostpath_pv): what is written there
-# stays in the box.
+# Some paths are fixed in the programs (/var/lib/cni, /var/log/containers, /tmp/hostpath_pv): files written there stay
+# in the box.
 PRIVATE_FOLDERS = ("/var", "/opt", "/tmp")
 
 
 def furnish(state: Path) -> None:
-    """Mount what is private to the box, show its folder as /run/box, and bring its network up."""
+    """Mount the private folders of the box, mount its folder as /run/box, and start its network."""
     handle = os.open(state, os.O_PATH)
     run("mount", "-t", "tmpfs", "tmpfs", "/run")
     for folder in PRIVATE_FOLDERS:
         _write_to_memory(folder)
     STATE.mkdir()
-    # By the open folder: the path itself may lie under one of the private ones.
+    # By the open folder, because its path may be below one of the private folders.
     subprocess.run(["mount", "--bind", f"/proc/self/fd/{handle}", str(STATE)], check=True, pass_fds=[handle])
     for folder in ("log", "pids"):
         (STATE / folder).mkdir(exist_ok=True)
@@ -45,14 +45,14 @@ def furnish(state: Path) -> None:
         run("mount", "--bind", shown, Path("/proc/sys", setting))
     run("ip", "link", "set", "lo", "up")
     run("ip", "address", "add", f"{CONTROL_PLANE_ADDRESS}/32", "dev", "lo")
-    # There is no default route, and without any route to it connect() refuses a service's address before the rules
-    # of kube-proxy can translate it.
+    # The box has no default route, and without a route connect() refuses a service's address before the rules of
+    # kube-proxy can translate it.
     run("ip", "route", "add", SERVICE_RANGE, "dev", "lo", "src", CONTROL_PLANE_ADDRESS)
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
 
 
 def _write_to_memory(folder: str) -> None:
-    """Let the box see a folder as it is but write to memory."""
+    """Mount a folder in the box so that it is readable as before and writes go to memory."""
     layers = Path("/run/overlay" + folder)
     for layer in ("upper", "work"):
         (layers / layer).mkdir(parents=True)

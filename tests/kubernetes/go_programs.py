@@ -1,9 +1,9 @@
-"""Builds the programs of the test Kubernetes from Go modules, once for each release of them.
+"""Builds the programs of the test Kubernetes from Go modules, once for each release of a program.
 
-For the fixtures of this folder, for `make kubernetes`, and for `.ci/test.py`, which runs this file while other tests
+Used by the fixtures of this folder, by `make kubernetes`, and by `.ci/test.py`, which runs this file while other tests
 run: `python tests/kubernetes/go_programs.py [NAME...]`. Built programs are kept in the user's cache, one folder for
-each module, named after the hash of all that decides the result; compilers' caches are not needed again. To take
-another release: change the version in `go/<module>/go.mod`, then `go mod tidy` there.
+each module, named by the hash of all inputs; compilers' caches are not needed afterwards. To use another release:
+change the version in `go/<module>/go.mod`, and run `go mod tidy` there.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ COMPILERS_AT_ONCE = "2"
 
 
 class ProgramsMissing(Exception):
-    """A program could not be built; the message says why."""
+    """A program could not be built; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One program: the module that pins it, the package to build, and what the linker writes into it."""
+    """A program: the module that pins it, the package to build, and the values that the linker sets."""
 
     module: str
     package: str = "."
@@ -44,7 +44,7 @@ class Program:
 
 
 def release_variables() -> tuple[str, ...]:
-    """Without these the server calls itself v0.0.0, and charts that ask for a release refuse it."""
+    """Return linker values without which the server reports v0.0.0, which charts with a minimum release refuse."""
     minor = RELEASE.split(".")[1]
     packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
     values = (f"gitVersion={RELEASE}", "gitMajor=1", f"gitMinor={minor}", "gitTreeState=clean")
@@ -76,7 +76,7 @@ PROGRAMS = {
     "kubeconform": Program("kubeconform", "github.com/yannh/kubeconform/cmd/kubeconform"),
     "helm-unittest": Program("helm-unittest", "github.com/helm-unittest/helm-unittest/cmd/helm-unittest"),
 }
-# The one file that holds six programs acts as the one by whose name it is called.
+# A single file contains six programs and acts as the program by whose name it is called.
 KUBERNETES_NAMES = (
     "kube-apiserver",
     "kube-controller-manager",
@@ -91,12 +91,12 @@ CHART_TOOLS = ("helm4", "helm3", "kubeconform", "helm-unittest")
 
 
 def cache_folder() -> Path:
-    """Return the folder outside the checkout that outlives it."""
+    """Return the folder outside the checkout that outlives the checkout."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fairlead" / "kubernetes"
 
 
 def program_path(name: str) -> Path:
-    """Return where a program is, or will be when it has been built; also for the names of `KUBERNETES_NAMES`."""
+    """Return the path of a program, built or not, including the names of `KUBERNETES_NAMES`."""
     if name in KUBERNETES_NAMES:
         return program_path("kubernetes").with_name(name)
     module = PROGRAMS[name].module
@@ -105,9 +105,9 @@ def program_path(name: str) -> Path:
 
 @cache
 def program(name: str) -> Path:
-    """Return a program that can be run, built if it is missing; one process builds a module, others wait for it.
+    """Return an executable program, built if missing; one process builds a module, and others wait for it.
 
-    Raises `ProgramsMissing`.
+    Raise `ProgramsMissing`.
     """
     if name == "etcd":
         try:
@@ -126,7 +126,7 @@ def program(name: str) -> Path:
 
 
 def link_programs(folder: Path) -> None:
-    """Fill a folder for `PATH` with links to every program, also to programs that are not built yet."""
+    """Fill a folder for `PATH` with links to every program, including programs that are not built yet."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in (*PROGRAMS, *KUBERNETES_NAMES):
         link = folder / name
@@ -136,7 +136,7 @@ def link_programs(folder: Path) -> None:
 
 @cache
 def _fingerprint(module: str) -> str:
-    """Hash all that decides what a module's programs are."""
+    """Return a hash of all inputs of a module's programs."""
     digest = hashlib.sha256()
     for path in sorted((MODULES / module).iterdir()):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
@@ -145,7 +145,7 @@ def _fingerprint(module: str) -> str:
 
 
 def _build(name: str) -> None:
-    """Compile one program; it appears whole or not at all."""
+    """Compile one program and install it atomically."""
     wanted, target = PROGRAMS[name], program_path(name)
     made = target.with_name(f"{name}.{os.getpid()}")
     linker = " ".join(("-s", "-w", *(f"-X {variable}" for variable in wanted.variables)))
@@ -170,7 +170,7 @@ def _build(name: str) -> None:
 
 
 def main(names: list[str]) -> int:
-    """Build the named programs, or all of them; the programs that most tests need come first."""
+    """Build the named programs, or all programs, in the order in which most tests need them."""
     failed = 0
     for name in names or ("etcd", *PROGRAMS):
         try:

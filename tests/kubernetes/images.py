@@ -1,4 +1,4 @@
-"""OCI archives: how the smallest is written, and which ones real nodes get."""
+"""OCI archives: the smallest image, and the images for real nodes."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-# What `make image` writes. That of Spark takes 2 GB of memory on each node that has it, so tests give it to one.
+# Files that `make image` writes. The image of Spark takes 2 GB of memory on each node, so that tests load it on one
+# node.
 PRODUCT_IMAGES = (ROOT / "build/fairlead.oci.tar", ROOT / "build/fairlead-etcd.oci.tar")
 SPARK_IMAGE = ROOT / "build/fairlead-spark.oci.tar"
 PAUSE_IMAGE = "localhost/pause:1"
 
 
 class ImagesMissing(Exception):
-    """The images of the project could not be made; the message says why."""
+    """The images of the project could not be built; the message has the reason."""
 
 
 def make_product_images() -> None:
-    """Do what `make image` does, which is quick when nothing changed; raises `ImagesMissing`."""
+    """Run the build of `make image`, which is quick when nothing changed; raise `ImagesMissing`."""
     command = [sys.executable, str(ROOT / ".ci/image.py")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -32,7 +33,7 @@ def make_product_images() -> None:
 
 
 def write_image(archive: Path, name: str, program: Path) -> None:
-    """Write an image that holds one static program and runs it."""
+    """Write an image with one static program as its command."""
     layer = io.BytesIO()
     with tarfile.open(fileobj=layer, mode="w") as tar:
         entry = tarfile.TarInfo(program.name)

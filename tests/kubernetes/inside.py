@@ -1,7 +1,7 @@
-"""What is done inside the box: `python inside.py COMMAND`, run by `box.py` in the box's namespaces.
+"""Commands inside the box: `python inside.py COMMAND`, run by `box.py` in the box's namespaces.
 
-Short-lived: it starts daemons, which belong to process 1 of the box when it ends. What it prints on its standard
-output is read by its caller; errors are on its standard error.
+Commands are short-lived: they start daemons, which become children of process 1 of the box. Standard output is read by
+the caller; errors go to standard error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NODES_SECONDS = 90.0
 
 
 def main() -> int:
-    """Run one command; 0 when it was done."""
+    """Run one command; return 0 on success."""
     parser = argparse.ArgumentParser(description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     starting = commands.add_parser("up")
@@ -49,7 +49,7 @@ def main() -> int:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Do what the command says."""
+    """Run the command of the arguments."""
     match arguments.command:
         case "up":
             up(arguments)
@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def up(arguments: argparse.Namespace) -> None:
-    """Furnish the box and start the control plane; return when pods can be made and run on fake nodes."""
+    """Furnish the box and start the control plane; return when pods can run on fake nodes."""
     furnish(arguments.state)
     authority = Authority()
     start_front_door(arguments)
@@ -88,7 +88,7 @@ def up(arguments: argparse.Namespace) -> None:
 
 
 def start_front_door(arguments: argparse.Namespace) -> None:
-    """Let the API server be reached from the machine, and end the box when nothing reaches it any more."""
+    """Open the API server to the machine, and end the box when it has no more users."""
     server = control_plane.SERVER.removeprefix("https://")
     unused = ["--until-unused", STATE / "users"] if arguments.until_unused else []
     listener = ["--listener", arguments.listener, "--server", server]
@@ -98,7 +98,7 @@ def start_front_door(arguments: argparse.Namespace) -> None:
 
 
 def wait_for_fake_nodes(client: KubeClient, number: int) -> None:
-    """Return when that many are Ready."""
+    """Wait until `number` fake nodes are Ready."""
     client.wait_list(
         "node",
         None,
@@ -109,7 +109,7 @@ def wait_for_fake_nodes(client: KubeClient, number: int) -> None:
 
 
 def wait_for_real_node(client: KubeClient, name: str) -> None:
-    """Return when it is Ready; when its kubelet ends before, the end of its log says why."""
+    """Wait until a node is Ready; when its kubelet ends before, raise with the end of its log."""
 
     def ready() -> bool:
         node = client.get(f"node/{name}")

@@ -1,8 +1,8 @@
-"""A small synchronous client of the API server for tests: what they do and look at, and waiting without sleeping.
+"""A small synchronous client of the API server for tests, with waits that do not sleep.
 
-Objects are dictionaries as the API has them. A reference is written as kubectl writes it, `statefulset/main-a`: kind,
-plural or short name, in any case, with the group where it is not clear (`clusters.fairlead.dev/main`). The client
-works on either side of the box's wall and may be used by several threads.
+Objects are dictionaries, as in the API. A reference is written as for kubectl, `statefulset/main-a`: kind, plural or
+short name, in any case, with the group when it is ambiguous (`clusters.fairlead.dev/main`). The client works inside and
+outside the box and is thread-safe.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ WAIT_SECONDS = 60.0
 READ_SECONDS = 60.0
 AWAY_SECONDS = 0.2
 FIELD_MANAGER = "tests"
-# What a server says that starts, is busy, or has just received a definition, and that passes by itself.
+# Statuses of a server that starts, is busy, or has just received a definition; they disappear without action.
 PASSING = frozenset({404, 429, 500, 502, 503, 504})
-# A discovery that is older than an object's definition lacks its kind; asked again this often before giving up.
+# Seconds for which discovery is repeated for a kind that is missing because its definition is new.
 DISCOVERY_SECONDS = 20.0
 
 
 class Refused(Exception):
-    """The API server answered with an error."""
+    """An error answer of the API server."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
-        """Keep what it said."""
+        """Store status, reason and message of the answer."""
         super().__init__(f"{status} {reason}: {message}")
         self.status, self.reason, self.message = status, reason, message
 
 
 class WaitedInVain(AssertionError):
-    """What was waited for did not happen; the message holds the last state that was seen."""
+    """A condition was not met in time; the message has the last observed state."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One kind as discovery tells it."""
+    """One kind as returned by discovery."""
 
     prefix: str
     plural: str
@@ -60,7 +60,7 @@ class Resource:
     names: frozenset[str]
 
     def path(self, namespace: str | None, name: str = "", subresource: str = "") -> str:
-        """Return the path of one object, or of the list where no name is given; None is all namespaces."""
+        """Return the path of one object, or of the list without a name; None means all namespaces."""
         parts = [self.prefix]
         if self.namespaced and namespace is not None:
             parts += ["namespaces", namespace]
@@ -68,11 +68,11 @@ class Resource:
 
 
 class KubeClient:
-    """A client with the rights of one kubeconfig."""
+    """Client with the rights of one kubeconfig."""
 
     def __init__(self, kubeconfig: Path) -> None:
-        """Read server, authority and user; nothing is asked yet."""
-        # JSON as we write it, and YAML once kubectl has changed it (`kubectl config set-context`).
+        """Read server, authority and user, without a request."""
+        # JSON as the harness writes it, YAML after kubectl has changed it (`kubectl config set-context`).
         document = yaml.safe_load(kubeconfig.read_text())
         cluster, user = document["clusters"][0]["cluster"], document["users"][0]["user"]
         authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
@@ -95,20 +95,20 @@ class KubeClient:
         *,
         dry_run: bool = False,
     ) -> Manifests:
-        """Apply objects on the server's side, also those of a YAML text, in their order; return what they became.
+        """Apply objects on the server, also from a YAML text, in order; return the stored objects.
 
-        `namespace` is for objects that name none. Raises `Refused`.
+        `namespace` is for objects without a namespace. Raise `Refused`.
         """
         return [self._apply_one(manifest, namespace, dry_run=dry_run) for manifest in _documents(manifests)]
 
     def create(self, manifest: Manifest, namespace: str | None = None, *, dry_run: bool = False) -> Manifest:
-        """Create one object, which must not exist; a `generateName` is allowed. Raises `Refused`."""
+        """Create one object, which must not exist; `generateName` is allowed. Raise `Refused`."""
         resource = self._resource_of(manifest)
         path = resource.path(manifest["metadata"].get("namespace", namespace))
         return self.request("POST", path, manifest, query={"dryRun": "All"} if dry_run else {})
 
     def get(self, reference: str, namespace: str | None = None) -> Manifest | None:
-        """Return an object, or None where there is none of that name."""
+        """Return an object, or None when it does not exist."""
         try:
             return self.request("GET", self._path(reference, namespace))
         except Refused as refusal:
@@ -117,7 +117,7 @@ class KubeClient:
             raise
 
     def list(self, kind: str, namespace: str | None = None, selector: str = "") -> Manifests:
-        """Return the objects of a kind, of all namespaces without one, by a label selector where given."""
+        """Return the objects of a kind, of all namespaces without one, by an optional label selector."""
         path = self.resource(kind).path(namespace)
         answer = self.request("GET", path, query={"labelSelector": selector} if selector else {})
         return [self._typed(item, answer) for item in answer["items"]]
@@ -130,7 +130,7 @@ class KubeClient:
         *,
         subresource: str = "",
     ) -> Manifest:
-        """Patch an object: a dictionary is a merge patch, a list a JSON patch. Raises `Refused`."""
+        """Patch an object: a dictionary is a merge patch, a list a JSON patch. Raise `Refused`."""
         kind = "json-patch" if isinstance(patch, list) else "merge-patch"
         path = self._path(reference, namespace, subresource)
         return self.request("PATCH", path, patch, content_type=f"application/{kind}+json")
@@ -144,7 +144,7 @@ class KubeClient:
     def delete(
         self, reference: str, namespace: str | None = None, *, propagation: str = "Background"
     ) -> None:
-        """Delete an object; one that is not there is fine. Does not wait until it is gone."""
+        """Delete an object, which may be missing, without waiting for its end."""
         try:
             self.request("DELETE", self._path(reference, namespace), {"propagationPolicy": propagation})
         except Refused as refusal:
@@ -152,7 +152,7 @@ class KubeClient:
                 raise
 
     def evict(self, pod: str, namespace: str) -> None:
-        """Ask for a pod's eviction; raises `Refused` with 429 where a budget forbids it."""
+        """Evict a pod; raise `Refused` with 429 when a budget forbids it."""
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
@@ -161,7 +161,7 @@ class KubeClient:
         self.request("POST", self._path(f"pod/{pod}", namespace, "eviction"), body)
 
     def token(self, account: str, namespace: str, *, seconds: int = 7200) -> str:
-        """Return a token of a service account, valid for that long."""
+        """Return a token of a service account that is valid for `seconds`."""
         body = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenRequest",
@@ -179,9 +179,9 @@ class KubeClient:
         predicate: Callable[[Manifest | None], object],
         seconds: float = WAIT_SECONDS,
     ) -> Manifest:
-        """Wait until a predicate holds for an object, which may be None while it is not there; return it.
+        """Wait until a predicate holds for an object, or for None when it is missing; return the object.
 
-        Told by a watch. Raises `WaitedInVain`. Where the predicate held for an absent object, {} is returned.
+        Uses a watch. Raise `WaitedInVain`. When the predicate holds for a missing object, {} is returned.
         """
         name = reference.partition("/")[2]
         kind = reference.partition("/")[0]
@@ -202,9 +202,9 @@ class KubeClient:
         fields: str = "",
         seconds: float = WAIT_SECONDS,
     ) -> Manifests:
-        """Wait until a predicate holds for all objects of a kind, by label or field selector; return them.
+        """Wait until a predicate holds for all objects of a kind, by label or field selector; return the objects.
 
-        Goes on over restarts of the API server, and over refusals that pass (`PASSING`). Raises `WaitedInVain`.
+        Continues over restarts of the API server and over temporary refusals (`PASSING`). Raise `WaitedInVain`.
         """
         deadline = time.monotonic() + seconds
         query = {
@@ -221,7 +221,7 @@ class KubeClient:
                 if isinstance(error, Refused) and error.status not in PASSING:
                     raise
                 trouble = error
-                # An API server that is restarted does not report when it is back.
+                # An API server that restarts does not report when it is available again.
                 Event().wait(AWAY_SECONDS)
         where = f"{kind} {selector or fields} of {namespace or 'all namespaces'}"
         message = f"waited {seconds} s in vain for {where}; last seen:\n{_shown(objects)}"
@@ -230,7 +230,7 @@ class KubeClient:
     def _watched(
         self, kind: str, namespace: str | None, query: dict[str, str], deadline: float
     ) -> Iterator[dict[str, Manifest]]:
-        """Yield all objects by uid, first as listed and then after each change, until the watch ends."""
+        """Yield all objects by uid, first as listed and later after each change, until the watch ends."""
         path = self.resource(kind).path(namespace)
         listed = self.request("GET", path, query=query)
         objects = {item["metadata"]["uid"]: self._typed(item, listed) for item in listed["items"]}
@@ -254,10 +254,10 @@ class KubeClient:
                     objects[uid] = event["object"]
                 yield objects
 
-    # ---- plumbing
+    # ---- HTTP
 
     def resource(self, name: str) -> Resource:
-        """Return the kind of a name as kubectl understands it; one that is defined just now is waited for."""
+        """Return the kind of a name as kubectl resolves it; wait for a kind that is being defined."""
         deadline = time.monotonic() + DISCOVERY_SECONDS
         while (found := self._resources.get(name.lower())) is None:
             self._discover()
@@ -275,7 +275,7 @@ class KubeClient:
         query: Mapping[str, str] | None = None,
         content_type: str = "application/json",
     ) -> Manifest:
-        """Make one request and return the answer; raises `Refused`, or urllib3's errors where there is no server."""
+        """Send one request and return the answer; raise `Refused`, or urllib3's errors without a server."""
         url = f"{self._server}/{path.lstrip('/')}" + (f"?{urlencode(query)}" if query else "")
         headers = {**self._headers, "accept": "application/json", "content-type": content_type}
         data = None if body is None else json.dumps(body).encode()
@@ -287,7 +287,7 @@ class KubeClient:
 
     @contextmanager
     def _stream(self, path: str, query: dict[str, str], seconds: float) -> Iterator[Iterator[bytes]]:
-        """Yield the lines of an answer as they come; they end where the connection does."""
+        """Yield the lines of an answer as they are received, until the connection ends."""
         url = f"{self._server}/{path.lstrip('/')}?{urlencode(query)}"
         answer = self._pool.request(
             "GET",
@@ -308,7 +308,7 @@ class KubeClient:
         return self.request("PATCH", path, manifest, query=query, content_type="application/apply-patch+yaml")
 
     def _resource_of(self, manifest: Manifest) -> Resource:
-        """Return the manifest's kind in the version that it is written in."""
+        """Return the manifest's kind in the manifest's version."""
         version = manifest["apiVersion"]
         group = version.rpartition("/")[0]
         found = self.resource(f"{manifest['kind']}.{group}" if group else manifest["kind"])
@@ -320,12 +320,12 @@ class KubeClient:
         return self.resource(kind).path(namespace, name, subresource)
 
     def _typed(self, item: Manifest, answer: Manifest) -> Manifest:
-        """Items of a list do not repeat what they are."""
+        """Return an item of a list with its kind and version, which items do not repeat."""
         kind = str(answer["kind"]).removesuffix("List")
         return {"apiVersion": answer["apiVersion"], "kind": kind, **item}
 
     def _discover(self) -> None:
-        """Ask for every kind; where two groups have one of a name, the first in the answer keeps it."""
+        """Discover all kinds; when two groups have a kind of the same name, the first group in the answer keeps it."""
         accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
         found: dict[str, Resource] = {}
         for root in ("api", "apis"):
@@ -342,7 +342,7 @@ class KubeClient:
 
 
 def _resources_of(root: str, group: Manifest) -> Iterator[Resource]:
-    """Yield the kinds of a group, each with its preferred version first."""
+    """Yield the kinds of a group, preferred version first."""
     group_name = group.get("metadata", {}).get("name", "")
     for version in group["versions"]:
         prefix = "/".join(part for part in (root, group_name, version["version"]) if part)
@@ -357,7 +357,7 @@ def _resources_of(root: str, group: Manifest) -> Iterator[Resource]:
 
 
 def _documents(manifests: Manifest | Manifests | str) -> Manifests:
-    """Return single objects: of a YAML text, of a list, of an object of the kind List."""
+    """Return single objects from a YAML text, a list, or an object of the kind List."""
     if isinstance(manifests, str):
         return [
             item for document in yaml.safe_load_all(manifests) if document for item in _documents(document)
@@ -376,7 +376,7 @@ def _refusal(status: int, data: bytes) -> Refused:
 
 
 def _lines(answer: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
-    """Yield whole lines; an answer that breaks off or falls silent ends them."""
+    """Yield whole lines until the answer ends, breaks off or stalls."""
     rest = b""
     try:
         for chunk in answer.stream(amt=None):
@@ -387,7 +387,7 @@ def _lines(answer: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
 
 
 def _load_client_certificate(context: ssl.SSLContext, user: Mapping[str, str], kubeconfig: Path) -> None:
-    """The standard library reads certificates from files alone; they lie beside the kubeconfig for that moment."""
+    """Load a client certificate from temporary files next to the kubeconfig, as the standard library requires files."""
     with tempfile.TemporaryDirectory(dir=kubeconfig.parent) as folder:
         certificate, key = Path(folder, "crt"), Path(folder, "key")
         certificate.write_bytes(base64.b64decode(user["client-certificate-data"]))
@@ -397,7 +397,7 @@ def _load_client_certificate(context: ssl.SSLContext, user: Mapping[str, str], k
 
 
 def _shown(objects: Mapping[str, Manifest]) -> str:
-    """Return what a person wants to see of objects in a failure."""
+    """Return a summary of objects for a failure message."""
     brief = []
     for item in objects.values():
         metadata = {name: item["metadata"].get(name) for name in ("name", "annotations", "deletionTimestamp")}

@@ -1,8 +1,8 @@
-"""A test Kubernetes: the box, what is reached in it, and how it is started and shared.
+"""A test Kubernetes: its box, access to its parts, its start and its sharing.
 
-`start` makes one that stays, for `make kubernetes`. `shared` gives one that several processes of a test run use
-together and that is gone when the last of them has ended, in whatever way: each holds a shared lock on a file of the
-box, and the front door ends the box when it gets that lock for itself.
+`start` starts a Kubernetes that stays, for `make kubernetes`. `shared` yields one that several processes of a test run
+use and that ends with the last of these processes, in whatever way: each process has a shared lock on a file of the
+box, and the front door ends the box when it gets the exclusive lock.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
-# Every user of a shared box holds shared locks on both: on the first the front door waits for its own, the second
-# shows a leaving user whether others are left.
+# Every user of a shared box has shared locks on both files: the front door waits for the first, and a leaving user
+# checks the second for other users.
 USERS_FILES = ("users", "members")
 LOGS_SECONDS = 86400.0
 
@@ -43,23 +43,23 @@ class Kubernetes:
     """One running test Kubernetes."""
 
     def __init__(self, box: Box) -> None:
-        """Reach into a box that is up."""
+        """Access a running box."""
         self.box = box
         self.api = KubeClient(self.kubeconfig)
         self._audit = AuditLog(box.logs / "audit.log")
 
     @property
     def kubeconfig(self) -> Path:
-        """The kubeconfig of an administrator; it holds inside the box and outside."""
+        """The kubeconfig of an administrator, valid inside and outside the box."""
         return self.box.state / "admin.kubeconfig"
 
     @property
     def enter(self) -> list[str]:
-        """The words to put before a command so that it runs in the network of the box."""
+        """The words to put before a command to run it in the network of the box."""
         return self.box.enter()
 
     def environment(self, kubeconfig_path: Path | None = None) -> dict[str, str]:
-        """Return the environment of a program that shall find kubectl, helm and the API server."""
+        """Return the environment of a program that uses kubectl, helm and the API server."""
         path = f"{self.box.state / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
         inherited = {name: text for name, text in os.environ.items() if not name.lower().endswith("_proxy")}
         config = str(kubeconfig_path or self.kubeconfig)
@@ -69,10 +69,10 @@ class Kubernetes:
     def run(
         self, *command: str, stdin: str | None = None, check: bool = True, kubeconfig_path: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run a program in the network of the box, such as kubectl, helm4 or fairlead, and return what it said.
+        """Run a program in the network of the box, such as kubectl, helm4 or fairlead, and return its output.
 
-        Raises `AssertionError` with its output where it fails and `check` is true. Helm and its like are built first
-        where they are missing.
+        Raise `AssertionError` with the output when the program fails and `check` is true. Helm and similar programs are
+        built first if missing.
         """
         if command[0] in PROGRAMS:
             program(command[0])
@@ -90,11 +90,11 @@ class Kubernetes:
         return done
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
-        """Run kubectl and return what it printed."""
+        """Run kubectl and return its output."""
         return self.run("kubectl", *arguments, stdin=stdin).stdout
 
     def namespace(self, prefix: str = "test", *, enforce: str = "restricted") -> str:
-        """Make a namespace of a fresh name and return it when pods can be made in it; nothing removes it."""
+        """Create a namespace with a new name and return it when pods can be created; nothing removes the namespace."""
         made = self.api.create(
             {
                 "apiVersion": "v1",
@@ -110,7 +110,7 @@ class Kubernetes:
         return name
 
     def account_kubeconfig(self, account: str, namespace: str, *, server: str | None = None) -> Path:
-        """Return a kubeconfig with a token of a service account, which must exist; by another door if asked."""
+        """Return a kubeconfig with a token of an existing service account, optionally for another door."""
         token = self.api.token(account, namespace)
         authority = (self.box.state / "pki" / "ca.crt").read_bytes()
         document = kubeconfig(server or self.server, authority, {"token": token}, namespace)
@@ -121,44 +121,44 @@ class Kubernetes:
 
     @property
     def server(self) -> str:
-        """The address of the API server, inside the box and outside."""
+        """The address of the API server, inside and outside the box."""
         cluster: Manifest = json.loads(self.kubeconfig.read_text())["clusters"][0]["cluster"]
         return str(cluster["server"])
 
     # ---- the audit log
 
     def audit_mark(self) -> int:
-        """Return where the audit log ends now."""
+        """Return the present end of the audit log."""
         return self._audit.mark()
 
     def audit(
         self, *, since: int = 0, user: str | None = None, namespace: str | None = None, writes: bool = False
     ) -> list[AuditEvent]:
-        """Return what the audit log says; see `AuditLog.events`."""
+        """Return events of the audit log; see `AuditLog.events`."""
         return self._audit.events(since=since, user=user, namespace=namespace, writes=writes)
 
-    # ---- the control plane itself
+    # ---- the control plane
 
     def door(self) -> AbstractContextManager[Door]:
-        """Open a door to the API server that can be made slow, failing or shut; for clients with tokens."""
+        """Open a door to the API server that can be made slow, failing or closed, for clients with tokens."""
         return open_door(self.enter, self.box.state)
 
     def restart_api_server(self, *, number: int = signal.SIGKILL) -> None:
-        """Kill the API server and start it again; others that share this Kubernetes feel it too."""
+        """Kill the API server and start it again, which affects every user of this Kubernetes."""
         self.box.run_inside("stop", "kube-apiserver", "--signal", str(int(number)))
         self.box.run_inside("start", "kube-apiserver")
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How many nodes a test Kubernetes has."""
+    """Number of nodes of a test Kubernetes."""
 
     fake_nodes: int = 3
     real_nodes: int = 0
 
     @property
     def programs(self) -> tuple[str, ...]:
-        """What must be built for it."""
+        """Programs that must be built for this size."""
         return (*CONTROL_PLANE, *(NODES if self.real_nodes else ()))
 
 
@@ -166,7 +166,7 @@ CONTROL_PLANE_ONLY = Size()
 
 
 def start(name: str, size: Size) -> Kubernetes:
-    """Start one that stays until its box is destroyed; raises `BoxUnusable` or `ProgramsMissing`."""
+    """Start a Kubernetes that stays until its box is destroyed; raise `BoxUnusable` or `ProgramsMissing`."""
     box = Box(name)
     check_machine(real_nodes=size.real_nodes > 0)
     box.create(size.programs)
@@ -177,9 +177,9 @@ def start(name: str, size: Size) -> Kubernetes:
 def shared(
     name: str, size: Size = CONTROL_PLANE_ONLY, *, prepare: Callable[[Kubernetes], None] | None = None
 ) -> Iterator[Kubernetes]:
-    """Use the Kubernetes of that name together with other processes; the first starts it, the last ends it.
+    """Share the Kubernetes of that name with other processes; the first process starts it, the last ends it.
 
-    `prepare` is called once, by the process that starts it.
+    `prepare` is called once, by the process that starts the Kubernetes.
     """
     box = Box(name)
     check_machine(real_nodes=size.real_nodes > 0)
@@ -205,13 +205,13 @@ def shared(
 
 
 def remove_forgotten() -> None:
-    """Remove what boxes left that ended with no process to look after them, and logs of yesterday."""
+    """Remove the remains of boxes that ended unattended, and old logs."""
     for box in boxes():
         with _lock_file(box.name).open("a") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                # Another process starts it or ends it just now.
+                # Another process is starting or ending the box.
                 continue
             if box.pid() is None:
                 _remove_rest(box)
@@ -230,7 +230,7 @@ def _lock_file(name: str) -> Path:
 
 
 def _bring_up(box: Box, size: Size, *, until_unused: bool = False) -> Kubernetes:
-    """Start everything in a box that was made just now; the box goes again when that fails."""
+    """Start everything in a new box; destroy the box when a start fails."""
     if size.real_nodes:
         write_image(box.state / "pause.tar", PAUSE_IMAGE, program("pause"))
     words = ["--state", str(box.state), "--cgroup", box.cgroup, *(["--until-unused"] if until_unused else [])]
@@ -248,7 +248,7 @@ def _bring_up(box: Box, size: Size, *, until_unused: bool = False) -> Kubernetes
 
 
 def _hold(box: Box, stack: ExitStack) -> bool:
-    """Share the locks of the processes that use the box, until the stack is closed; False where the box ends."""
+    """Acquire the shared locks of the users until the stack is closed; return False when the box is ending."""
     for file in USERS_FILES:
         users = stack.enter_context((box.state / file).open("a"))
         try:
@@ -259,7 +259,7 @@ def _hold(box: Box, stack: ExitStack) -> bool:
 
 
 def _is_unused(box: Box) -> bool:
-    """Return whether no process holds the box; asked of the file that the front door does not wait for."""
+    """Return whether no process uses the box, by the file for which the front door does not wait."""
     with (box.state / USERS_FILES[1]).open("a") as users:
         try:
             fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,9 +1,9 @@
-"""A producer that never gives up: records with acks=all until its input ends, then all of them read again.
+"""A producer that sends records with acks=all until its input ends and afterwards reads all records.
 
-Run as a program in the network of a box: `python load_program.py BOOTSTRAP [TOPIC [BYTES]]`. Says `producing` when the
-first record is acknowledged. At the end it writes one JSON object: how many records were acknowledged and failed, are
-missing at the end or there twice, stand elsewhere than was acknowledged, and follow a later record of their
-partition; and how long the slowest acknowledgement took.
+Run as a program in the network of a box: `python load_program.py BOOTSTRAP [TOPIC [BYTES]]`. Prints `producing` when
+the first record is acknowledged. At the end it prints one JSON object with the numbers of records that were
+acknowledged, failed, missing, duplicated, stored at another place than acknowledged, or stored after a later record of
+their partition, and with the time of the slowest acknowledgement.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ TOPIC = "load"
 
 
 class Ledger:
-    """The sent records, and their outcomes."""
+    """Sent records and their outcomes."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Start without records."""
         self.places: dict[int, tuple[int, int]] = {}
-        """Partition and offset by number, of acknowledged records."""
+        """Partition and offset of acknowledged records, by number."""
         self.failed = 0
         self.slowest = 0.0
 
@@ -49,7 +49,7 @@ class Ledger:
 
 
 async def produce(bootstrap: str, topic: str, padding: bytes) -> Ledger:
-    """Produce until standard input ends; returns when every record has its outcome."""
+    """Produce until standard input ends; return when every record has its outcome."""
     over = asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
     ledger, number = Ledger(), 0
     async with (
@@ -66,7 +66,7 @@ async def produce(bootstrap: str, topic: str, padding: bytes) -> Ledger:
 
 
 async def read_again(bootstrap: str, topic: str, ledger: Ledger) -> dict[str, object]:
-    """Read until every acknowledged place was seen, or nothing comes any more, and count."""
+    """Read until every acknowledged place was read or no record is received any more, and count."""
     left = set(ledger.places.values())
     read, newest, at = Counter[int](), dict[int, int](), dict[int, tuple[int, int]]()
     disordered = 0
@@ -97,7 +97,7 @@ async def read_again(bootstrap: str, topic: str, ledger: Ledger) -> dict[str, ob
 
 
 async def main(bootstrap: str, topic: str = TOPIC, nbytes: str = "0") -> None:
-    """Produce, read and tell."""
+    """Produce, read and print the counts."""
     ledger = await produce(bootstrap, topic, b" " + b"x" * int(nbytes))
     sys.stdout.write(json.dumps(await read_again(bootstrap, topic, ledger)) + "\n")
 

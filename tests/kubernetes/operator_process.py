@@ -1,8 +1,8 @@
-"""The operator as a process in the box of a test Kubernetes, with the rights that its chart gives it and no others.
+"""The operator as a process in the box of a test Kubernetes, with exactly the rights of its chart.
 
-`Operators.start` makes the service account and the roles that the chart renders for a mode, and starts
-`fairlead operator start` with a token of that account. What it logs is read as it comes, so a test waits for an event
-instead of a time.
+`Operators.start` creates the service account and the roles that the chart renders for a mode, and starts `fairlead
+operator start` with a token of the account. The log is read continuously, so that a test waits for an event instead of
+a time.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ ASK = "import sys, urllib.request; sys.stdout.write(urllib.request.urlopen(sys.a
 def install_definitions(kubernetes: Kubernetes) -> None:
     """Apply Fairlead's definitions, and wait until they are served.
 
-    As the release of the README has them, so that it can be installed where another test was first.
+    The definitions belong to the release of the README, so that the release can be installed after another test.
     """
     for path in DEFINITIONS:
         definition = yaml.safe_load(path.read_text())
@@ -58,7 +58,7 @@ class OperatorProcess:
     """One running operator."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path, user: str) -> None:
-        """Start it; `user` is its user for the API server."""
+        """Start the operator; `user` is its user for the API server."""
         self.user = user
         self.log = log
         self.process = subprocess.Popen(
@@ -72,7 +72,7 @@ class OperatorProcess:
     def wait_for(
         self, event: str, where: Callable[[dict[str, Any]], bool] = lambda _: True, *, seen: int = 0
     ) -> dict[str, Any]:
-        """Wait until it logs an event, or has; `seen` events of this kind do not count. Raises `AssertionError`."""
+        """Wait until the operator has logged an event beyond the `seen` ones of this kind. Raise `AssertionError`."""
 
         def matching() -> list[dict[str, Any]]:
             return [line for line in self._lines if line.get("event") == event and where(line)]
@@ -84,35 +84,35 @@ class OperatorProcess:
         return found[seen]
 
     def count(self, event: str) -> int:
-        """How often it logged an event."""
+        """Return how often the operator logged an event."""
         with self._told:
             return sum(line.get("event") == event for line in self._lines)
 
     def said(self, last: int = 40) -> str:
-        """The last lines of its log."""
+        """Return the last lines of the operator's log."""
         with self._told:
             return "\n".join(json.dumps(line) for line in self._lines[-last:])
 
     @property
     def identity(self) -> str:
-        """Its name in the Lease; waits until it leads."""
+        """The operator's name in the Lease, available once it leads."""
         return str(self.wait_for("leadership taken")["identity"])
 
     def stop(self, number: int = signal.SIGTERM, seconds: float = 30.0) -> int:
-        """Send it a signal and wait for its end; its exit code."""
+        """Send a signal and wait for the end; return the exit code."""
         self.process.send_signal(number)
         code = self.process.wait(seconds)
         self._reader.join(seconds)
         return code
 
     def memory_bytes(self) -> int:
-        """The memory that it holds now."""
+        """Return the present memory of the operator."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(status.partition("VmRSS:")[2].split()[0]) * 1024
 
     @property
     def port(self) -> int:
-        """Where it serves metrics and probes, inside the box."""
+        """Port of metrics and probes, inside the box."""
         return int(self.wait_for("metrics listener is ready")["port"])
 
     def _read(self) -> None:
@@ -144,7 +144,7 @@ class Operators:
     started: list[OperatorProcess] = field(default_factory=list)
 
     def grant(self, namespace: str, *, scope: str = "own", watch: Sequence[str] = ()) -> str:
-        """Make the service account and its rights as the chart does; its user for the API server.
+        """Create the service account and the rights of the chart; return the user for the API server.
 
         `scope` is the chart's `watch.scope`: `own`, `list` (of the namespaces in `watch`) or `all`.
         """
@@ -165,10 +165,10 @@ class Operators:
         environment: Mapping[str, str] | None = None,
         server: str | None = None,
     ) -> OperatorProcess:
-        """Start an operator whose own namespace is this one.
+        """Start an operator whose own namespace is `namespace`.
 
-        `environment`: settings beyond the usual, such as `FAIRLEAD_OPERATOR_BROKER_URL`. `server`: another address
-        of the API server, such as that of a door.
+        `environment`: additional settings, such as `FAIRLEAD_OPERATOR_BROKER_URL`. `server`: another address of the API
+        server, such as that of a door.
         """
         user = self.grant(namespace, scope=scope, watch=watch)
         kubeconfig = self.kubernetes.account_kubeconfig(ACCOUNT, namespace, server=server)
@@ -179,7 +179,7 @@ class Operators:
             "FAIRLEAD_OPERATOR_POD_NAME": f"operator-{number}",
             "FAIRLEAD_OPERATOR_METRICS_LISTEN": "127.0.0.1:0",
             "FAIRLEAD_OPERATOR_LOG_FORMAT": "json",
-            # Nothing listens there, which shows at once; names of pods would have to be looked up in vain.
+            # Nothing listens at this address, which fails at once; looking up names of pods would take long.
             "FAIRLEAD_OPERATOR_BROKER_URL": "http://127.0.0.1:1",
             "FAIRLEAD_OPERATOR_ETCD_URL": "http://127.0.0.1:1",
         }
@@ -195,19 +195,19 @@ class Operators:
         return process
 
     def ask(self, operator: OperatorProcess, path: str) -> str:
-        """What the operator's own listener answers, such as to `/metrics`."""
+        """Return an answer of the operator's own listener, such as of `/metrics`."""
         url = f"http://127.0.0.1:{operator.port}{path}"
         return self.kubernetes.run(sys.executable, "-c", ASK, url).stdout
 
     def forbidden(self, user: str, since: int) -> list[AuditEvent]:
-        """What the API server forbade that account since a mark in the audit log."""
+        """Return the requests of the account that the API server forbade since a mark in the audit log."""
         return [event for event in self.kubernetes.audit(since=since, user=user) if event.code == 403]
 
     def writes(self, user: str, since: int, at_least: int = 0, turns: int = 0) -> list[AuditEvent]:
-        """What that account wrote since a mark, but for renewals of its Lease.
+        """Return the writes of the account since a mark, without renewals of its Lease.
 
-        Waits for as many writes, and as many turns of its processes, as the caller has seen the effects of: watchers
-        may hear of a write before the audit log does. Raises `AssertionError` when they are not told.
+        Waits for `at_least` writes and `turns` of its processes, whose effects the caller has seen, because watchers
+        may learn of a write before the audit log. Raise `AssertionError` when they are not logged.
         """
         deadline = time.monotonic() + WAIT_SECONDS
         while True:
@@ -221,7 +221,7 @@ class Operators:
             threading.Event().wait(LOG_SECONDS)
 
     def stop_all(self) -> None:
-        """End every operator that still runs, at once."""
+        """End every running operator at once."""
         for operator in self.started:
             if operator.process.poll() is None:
                 operator.stop(signal.SIGKILL)

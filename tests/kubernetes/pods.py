@@ -1,4 +1,4 @@
-"""What tests do with real pods and real nodes: load images, run commands in pods, freeze them, take nodes away."""
+"""Actions of tests on real pods and nodes: load images, run commands, freeze pods, remove nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kubernetes_under_test import Kubernetes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# What follows the two words is run where names of services and pods are resolved as in a pod.
+# Commands after these two words resolve names of services and pods as in a pod.
 WITH_NAMES = 'mount --bind "$0" /etc/resolv.conf && exec "$@"'
 PROCESSES = "/sys/fs/cgroup/pids"
 
@@ -24,13 +24,13 @@ PROCESSES = "/sys/fs/cgroup/pids"
 class KubernetesPods(Kubernetes):
     """A test Kubernetes with real nodes.
 
-    A pod that tests reach is made with `imagePullPolicy: Never` or `IfNotPresent`: images are loaded, never pulled.
-    Claims without a storage class get a volume on the node of their pod, which grows and goes with its claim.
+    A test's pod needs `imagePullPolicy: Never` or `IfNotPresent`, because images are loaded and never pulled. Claims
+    without a storage class get a volume on the node of their pod, which grows and is removed with its claim.
     """
 
     @property
     def enter(self) -> list[str]:
-        """The words to put before a command so that it reaches pods and services, by address and by name."""
+        """The words to put before a command to reach pods and services, by address and by name."""
         names = str(self.box.state / "resolv.conf")
         return [*self.box.enter(), "unshare", "--mount", "sh", "-c", WITH_NAMES, names]
 
@@ -40,7 +40,7 @@ class KubernetesPods(Kubernetes):
         return [node["metadata"]["name"] for node in self.api.list("node")]
 
     def load_images(self, archives: Sequence[Path], nodes: Sequence[str] = ()) -> None:
-        """Load OCI archives into these nodes, or all; raises `BoxUnusable` with what containerd said."""
+        """Load OCI archives into these nodes, or all nodes; raise `BoxUnusable` with containerd's output."""
         for archive in archives:
             imports = [self._import(node, archive) for node in nodes or self.nodes]
             for done in imports:
@@ -50,7 +50,7 @@ class KubernetesPods(Kubernetes):
                     raise BoxUnusable(message)
 
     def _import(self, node: str, archive: Path) -> subprocess.Popen[str]:
-        # By its input: in the box the same path may be another file.
+        # The archive is passed by standard input, because its path may be another file in the box.
         words = [
             "--address",
             f"/run/{node}/containerd.sock",
@@ -68,7 +68,7 @@ class KubernetesPods(Kubernetes):
             )
 
     def tag_image(self, image: str, name: str) -> None:
-        """Give an image that all nodes have another name."""
+        """Add another name to an image that all nodes have."""
         for node in self.nodes:
             words = ["--address", f"/run/{node}/containerd.sock", "--namespace", "k8s.io"]
             command = [*self.box.enter(network_only=False), str(BIN / "ctr"), *words]
@@ -78,25 +78,25 @@ class KubernetesPods(Kubernetes):
     # ---- pods
 
     def exec(self, pod: str, namespace: str, *command: str, container: str | None = None) -> str:
-        """Run a command in a pod and return what it printed."""
+        """Run a command in a pod and return its output."""
         chosen = ["--container", container] if container else []
         return self.kubectl("exec", pod, "--namespace", namespace, *chosen, "--", *command)
 
     def logs(self, pod: str, namespace: str, *, previous: bool = False) -> str:
-        """Return what all containers of a pod have printed; `previous` is the life before its last restart."""
+        """Return the output of all containers of a pod; `previous` is the run before its last restart."""
         before = ["--previous"] if previous else []
         return self.kubectl("logs", pod, "--namespace", namespace, "--all-containers", *before)
 
     def freeze(self, pod: str, namespace: str) -> None:
-        """Stop every process of a pod's containers, as a machine that hangs; `thaw` lets them go on."""
+        """Stop every process of a pod's containers, as on a machine that hangs; `thaw` continues them."""
         self._signal(pod, namespace, signal.SIGSTOP)
 
     def thaw(self, pod: str, namespace: str) -> None:
-        """Let the processes of a frozen pod go on."""
+        """Continue the processes of a frozen pod."""
         self._signal(pod, namespace, signal.SIGCONT)
 
     def kill(self, pod: str, namespace: str) -> None:
-        """Kill every process of a pod's containers; kubelet starts them again."""
+        """Kill every process of a pod's containers, which the kubelet restarts."""
         self._signal(pod, namespace, signal.SIGKILL)
 
     def _signal(self, pod: str, namespace: str, number: signal.Signals) -> None:
@@ -106,7 +106,7 @@ class KubernetesPods(Kubernetes):
             os.kill(pid, number)
 
     def processes_of(self, pod: str, namespace: str) -> list[int]:
-        """Return the processes of a pod's containers as the machine numbers them."""
+        """Return the machine's process ids of a pod's containers."""
         found = self.api.get(f"pod/{pod}", namespace)
         assert found is not None, f"there is no pod {pod}"
         states = found.get("status", {}).get("containerStatuses", [])
@@ -117,7 +117,7 @@ class KubernetesPods(Kubernetes):
     # ---- nodes
 
     def kill_kubelet(self, node: str) -> None:
-        """Kill a node's kubelet; its pods run on, and after half a minute the node counts as not ready."""
+        """Kill a node's kubelet; its pods continue, and after half a minute the node is not ready."""
         self.box.run_inside("stop", f"{node}-kubelet", "--signal", str(int(signal.SIGKILL)))
 
     def start_kubelet(self, node: str) -> None:
@@ -125,7 +125,7 @@ class KubernetesPods(Kubernetes):
         self.box.run_inside("start", f"{node}-kubelet")
 
     def drain(self, node: str, *, seconds: int = 120) -> subprocess.Popen[str]:
-        """Begin to drain a node by the eviction API, as kubectl does, and return the process."""
+        """Start to drain a node by the eviction API, as kubectl does, and return the process."""
         words = ["--ignore-daemonsets", "--delete-emptydir-data", "--force", f"--timeout={seconds}s"]
         return subprocess.Popen(
             [*self.enter, "kubectl", "drain", node, *words],
@@ -137,5 +137,5 @@ class KubernetesPods(Kubernetes):
 
 
 def load_product_images(kubernetes: Kubernetes) -> None:
-    """Load what `make image` made into all nodes."""
+    """Load the images of `make image` into all nodes."""
     KubernetesPods(kubernetes.box).load_images(PRODUCT_IMAGES)

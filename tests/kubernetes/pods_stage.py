@@ -1,7 +1,7 @@
-"""A Cluster of three brokers on real pods that is looked after, written to, and watched.
+"""A Cluster of three brokers on real pods that an operator manages, under writes and observation.
 
-`PodsStage` is the operator with its Cluster `main`, `Load` the writes that must all be there afterwards, `ReadyPods`
-how many brokers served at the same time. What they counted is kept for `make prove`, in the file that
+`PodsStage` is the operator with its Cluster `main`, `Load` the writes that must all be stored afterwards, `ReadyPods`
+the number of brokers that served at the same time. Their counts are written for `make prove` to the file that
 `FAIRLEAD_FIGURES` names.
 """
 
@@ -34,7 +34,7 @@ SLOW_SECONDS = 280.0
 TOO_MANY_REQUESTS = 429
 RECORD_BYTES = 500
 QUICK = {"replica.lag.time.max.ms": "4000"}
-"""A follower that stands still leaves the in-sync replicas soon."""
+"""Setting with which a frozen follower leaves the in-sync replicas soon."""
 DEFAULT_URLS = {
     "FAIRLEAD_OPERATOR_BROKER_URL": "http://{pod}.{cluster}-brokers.{namespace}.svc:9520",
     "FAIRLEAD_OPERATOR_ETCD_URL": "http://{pod}.{cluster}-etcd-peers.{namespace}.svc:2379",
@@ -52,15 +52,15 @@ def is_ready(pod: Manifest) -> bool:
 
 
 def serves(cluster: Manifest | None) -> bool:
-    """Return whether a Cluster is done and its brokers answer."""
+    """Return whether a Cluster has no change under way and its brokers answer."""
     return is_done(cluster) and not condition_of(cluster, "Warning")
 
 
 class ReadyPods:
-    """Watches how many brokers are ready at the same time."""
+    """Observes how many brokers are ready at the same time."""
 
     def __init__(self, kubernetes: KubernetesPods, namespace: str, brokers: int = 3) -> None:
-        """Begin to watch."""
+        """Start observing."""
         self.fewest = brokers
         self.over = threading.Event()
         self._thread = threading.Thread(
@@ -77,10 +77,10 @@ class ReadyPods:
 
 
 class Load:
-    """A producer with acks=all that retries, and what became of its records; see `load_program.py`."""
+    """A producer with acks=all that retries, and the outcome of its records; see `load_program.py`."""
 
     def __init__(self, kubernetes: KubernetesPods, bootstrap: str, topic: str) -> None:
-        """Start it and wait for the first acknowledgement."""
+        """Start the producer and wait for the first acknowledgement."""
         self.topic = topic
         self.counts: dict[str, Any] = {}
         self.process = subprocess.Popen(
@@ -94,20 +94,20 @@ class Load:
         assert self.process.stdout.readline() == "producing\n", "the load has ended before its first record"
 
     def finish(self) -> None:
-        """Stop producing, read everything again and count."""
+        """Stop producing, read all records and count."""
         printed, _ = self.process.communicate("", timeout=SLOW_SECONDS)
         self.counts = json.loads(printed)
 
     @property
     def losses(self) -> dict[str, int]:
-        """What must not have happened, without what did not."""
+        """Counts of failures that are not zero."""
         bad = ("failed", "missing", "twice", "misplaced", "disordered")
         return {name: self.counts[name] for name in bad if self.counts[name]}
 
 
 @dataclass
 class PodsStage:
-    """The operator, its Cluster `main` in a namespace, and what is done to them."""
+    """The operator, its Cluster `main` in a namespace, and actions on both."""
 
     kubernetes: KubernetesPods
     operators: Operators
@@ -116,16 +116,16 @@ class PodsStage:
 
     @property
     def bootstrap(self) -> str:
-        """Where clients begin."""
+        """The bootstrap address for clients."""
         return f"http://main-bootstrap.{self.namespace}.svc:9520"
 
     @property
     def operator(self) -> OperatorProcess:
-        """The operator that was started last."""
+        """The last started operator."""
         return self.operators.started[-1]
 
     def start_operator(self) -> OperatorProcess:
-        """Start one, where names of pods and services are resolved."""
+        """Start an operator that resolves names of pods and services."""
         return self.operators.start(self.namespace, environment=DEFAULT_URLS)
 
     # ---- the Cluster
@@ -139,11 +139,11 @@ class PodsStage:
         self.change({"op": "add", "path": f"/spec/{path}", "value": value})
 
     def wait(self, holds: Any, seconds: float = SLOW_SECONDS) -> Manifest:
-        """Wait for something about the Cluster."""
+        """Wait until the Cluster satisfies a condition."""
         return self.kubernetes.api.wait(CLUSTER, self.namespace, holds, seconds)
 
     def wait_done(self, brokers: int = 3) -> Manifest:
-        """Wait until so many brokers are ready and answer, and nothing is under way."""
+        """Wait until `brokers` brokers are ready and answer, and no change is under way."""
         return self.wait(lambda each: serves(each) and each["status"]["brokers"]["ready"] == brokers)
 
     # ---- brokers
@@ -163,7 +163,7 @@ class PodsStage:
         return str(found["spec"]["nodeName"])
 
     def wait_replaced(self, pod: str, uid: str) -> None:
-        """Wait until another pod bears the name and is ready."""
+        """Wait until another pod has the name and is ready."""
         self.kubernetes.api.wait(
             f"pod/{pod}",
             self.namespace,
@@ -172,7 +172,7 @@ class PodsStage:
         )
 
     def evict_when_allowed(self, pod: str) -> int:
-        """Ask for a pod's eviction until the budget allows it; how often it was refused."""
+        """Repeat a pod's eviction until the budget allows it; return the number of refusals."""
         for refused in itertools.count():
             try:
                 self.kubernetes.api.evict(pod, self.namespace)
@@ -190,7 +190,7 @@ class PodsStage:
         raise AssertionError(pod)
 
     def ask(self, *words: str) -> Any:
-        """Run the command line against the cluster and return what it answers."""
+        """Run the command line against the cluster and return its JSON answer."""
         program = str(Path(sys.executable).with_name("fairlead"))
         said = self.kubernetes.run(program, *words, "--bootstrap", self.bootstrap, "--output", "json").stdout
         return json.loads(said)
@@ -200,7 +200,7 @@ class PodsStage:
         return f"main-a-{self.ask('cluster', 'info')['controller']}"
 
     def deleted_pods(self, since: int) -> list[str]:
-        """Return the names of the pods that operators have deleted since a mark in the audit log, in order."""
+        """Return the names of the pods that operators deleted since a mark in the audit log, in order."""
         events = self.kubernetes.audit(since=since, user=self.operator.user, writes=True)
         done = [
             each for each in events if (each.resource, each.verb) == ("pods", "delete") and each.code < 300
@@ -210,7 +210,7 @@ class PodsStage:
     # ---- writes
 
     def make_topic(self, partitions: int = 3) -> str:
-        """Make a topic of three replicas, two of which acknowledge; its name."""
+        """Create a topic with three replicas, of which two must acknowledge; return its name."""
         name = f"load-{next(_TOPICS)}"
         self.ask(
             "topic", "create", name, "-p", str(partitions), "-r", "3", "-c", "min.insync.replicas=2"
@@ -219,7 +219,7 @@ class PodsStage:
 
     @contextmanager
     def load(self, partitions: int = 3) -> Iterator[Load]:
-        """Write to a new topic while the block runs, and count afterwards."""
+        """Write to a new topic during the block, and count afterwards."""
         load = Load(self.kubernetes, self.bootstrap, self.make_topic(partitions))
         self.loads.append(load)
         try:
@@ -232,7 +232,7 @@ class PodsStage:
 
 @contextmanager
 def pods_stage(kubernetes: KubernetesPods, folder: Path, **spec: Any) -> Iterator[PodsStage]:
-    """Start an operator and a Cluster of three brokers; both are gone afterwards, with their pods."""
+    """Yield an operator and a Cluster of three brokers; remove both with their pods afterwards."""
     install_definitions(kubernetes)
     stage = PodsStage(kubernetes, Operators(kubernetes, folder), kubernetes.namespace())
     try:
@@ -246,7 +246,7 @@ def pods_stage(kubernetes: KubernetesPods, folder: Path, **spec: Any) -> Iterato
 
 
 def tell(name: str, **figures: Any) -> None:
-    """Keep what a test has counted, for the record of a proof."""
+    """Write the counts of a test for the record of a proof."""
     file = os.environ.get("FAIRLEAD_FIGURES")
     if file is None:
         return

@@ -1,8 +1,8 @@
-"""Random edits of a Cluster and its Topics, and what must be true when each of them has been followed.
+"""Random edits of a Cluster and its Topics, and the state that must follow each edit.
 
-A `World` holds what was asked for so far (`Wish`), and every edit changes that and the resources alike, or something
-that the operator has made, behind its back. Edits that are to be refused or held back say by which condition, and
-what takes them back; `wishes.py` compares.
+A `World` has the requested state (`Wish`). Every edit changes both the wish and the resources, or changes an object of
+the operator directly. Edits that must be refused or delayed name the expected condition and their undo; `wishes.py`
+compares.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fairlead.errors import FairleadError
 from kube_client import Manifest
 
 FIRST_TOPIC: Final = "first"
-"""A topic with three replicas that is never deleted."""
+"""Topic with three replicas that is never deleted."""
 REPLICAS_MIN, REPLICAS_MAX = 3, 5
 TOPICS_MAX: Final = 8
 SIZE_MAX: Final = 4
@@ -40,14 +40,14 @@ Undo = Callable[[], None]
 
 @dataclass(slots=True)
 class TopicWish:
-    """What a Topic asks for, and the reason that its condition Ready is to have."""
+    """The requested state of a Topic, and the expected reason of its condition Ready."""
 
     partitions: int = 1
     replicas: int = 3
     config: dict[str, str] = field(default_factory=dict)
     policy: str = "Delete"
     topic: str | None = None
-    """The topic's name where it is not the resource's."""
+    """Name of the topic, if it differs from the resource's name."""
     cluster: str = "main"
     reason: str = "Available"
 
@@ -60,7 +60,7 @@ class TopicWish:
             "deletionPolicy": self.policy,
         }
         if self.config:
-            # The server makes null of a map whose last key is taken away by an apply, and refuses that.
+            # The server turns a map whose last key is removed by an apply into null, and refuses null.
             spec["config"] = dict(self.config)
         if self.topic is not None:
             spec["name"] = self.topic
@@ -74,41 +74,41 @@ class TopicWish:
 
 @dataclass(slots=True)
 class Wish:
-    """What is asked for."""
+    """The requested state."""
 
     replicas: int = 3
     size: int = 1
     config: dict[str, str] = field(default_factory=dict)
     memory: str = "64Mi"
     mark: str = "none"
-    """An annotation of the pod template."""
+    """Annotation of the pod template."""
     listener: str = "internal"
     policies: bool = True
     monitor: bool = True
     deletion: str = "Delete"
     topics: dict[str, TopicWish] = field(default_factory=dict)
     kept: set[str] = field(default_factory=set)
-    """Topics whose resource went without them."""
+    """Topics that stay after their resource was deleted."""
     held: tuple[str, str] | None = None
-    """The condition and reason that say that the Cluster is left as it is for now."""
+    """Condition and reason for which the Cluster is not changed for now."""
 
 
 class World:
-    """The stage with what was asked for. Edits draw from `chance` alone."""
+    """The stage with its requested state. Edits use only `chance` as random source."""
 
     def __init__(self, stage: EditStage, chance: Random) -> None:
-        """Begin with a Cluster of three brokers and one Topic, which are applied."""
+        """Apply a Cluster of three brokers and one Topic."""
         self.stage, self.chance, self.wish = stage, chance, Wish()
         self.undo: list[Undo] = []
-        """What takes back the edits that were refused, before the next ones."""
+        """Functions that undo the refused edits before the next edits."""
         self.disturbed = False
-        """Whether another edit took brokers away since the last quiet point."""
+        """Whether another edit removed brokers since the last quiet point."""
         self.names = iter(range(1_000_000))
         self.apply()
         self.put_topic(FIRST_TOPIC, TopicWish(partitions=3))
 
     def apply(self, *, replicas: int | None = None, template: Manifest | None = None) -> None:
-        """Apply the Cluster as it is wished for, or nearly so."""
+        """Apply the requested Cluster, with optional deviations."""
         wish = self.wish
         marked = {"metadata": {"annotations": {"example.com/mark": wish.mark}}}
         pool = {"resources": {"requests": {"memory": wish.memory}}, "template": template or marked}
@@ -142,12 +142,12 @@ class World:
         self.stage.api.annotate(CLUSTER, self.stage.namespace, annotations)
 
     def some_topic(self) -> str | None:
-        """Return a Topic that is as it should be, but for the first one."""
+        """Return a Topic without a problem, except the first one."""
         names = [n for n, each in self.wish.topics.items() if each.reason == "Available" and n != FIRST_TOPIC]
         return self.chance.choice(names) if names else None
 
     def ask(self, call: Callable[[Admin], Any]) -> bool:
-        """Do something to the brokers; False where they do not let it be done now."""
+        """Send a change to the brokers; return False when they refuse it for now."""
         try:
             self.stage.brokers.ask(call)
         except FairleadError:
@@ -164,7 +164,7 @@ class World:
 
 
 def more_or_fewer_brokers(world: World) -> None:
-    """One or two more, or fewer, whose replicas go to others."""
+    """Add or remove one or two brokers, whose replicas move to other brokers."""
     world.wish.replicas = world.chance.choice(
         [each for each in range(REPLICAS_MIN, REPLICAS_MAX + 1) if each != world.wish.replicas]
     )
@@ -172,7 +172,7 @@ def more_or_fewer_brokers(world: World) -> None:
 
 
 def too_few_brokers(world: World) -> None:
-    """Fewer than a topic has replicas, which is refused."""
+    """Request fewer brokers than a topic has replicas, which is refused."""
     if world.wish.replicas != REPLICAS_MIN:
         return more_or_fewer_brokers(world)
     world.wish.held = ("ScaleDownBlocked", "ReplicationFactor")
@@ -182,52 +182,52 @@ def too_few_brokers(world: World) -> None:
 
 
 def setting_without_restart(world: World) -> None:
-    """A key that brokers take as they run, or the default of one."""
+    """Set or reset a key that brokers apply while they run."""
     if world.wish.config.pop("retention.ms", None) is None or world.chance.random() < 0.7:
         world.wish.config["retention.ms"] = str(world.chance.randint(100_000, 999_999))
     world.apply()
 
 
 def setting_with_restart(world: World) -> None:
-    """A key that brokers read when they start."""
+    """Set a key that brokers read at their start."""
     world.wish.config["num.io.threads"] = str(world.chance.randint(1, 16))
     world.apply()
 
 
 def setting_that_is_forbidden(world: World) -> None:
-    """A key that is left out with a warning, until a person removes it."""
+    """Set a key that is left out with a warning, until a person removes it."""
     if world.wish.config.pop(FORBIDDEN_KEY, None) is None:
         world.wish.config[FORBIDDEN_KEY] = "/elsewhere"
     world.apply()
 
 
 def resources(world: World) -> None:
-    """Other requests of memory."""
+    """Change the memory requests."""
     world.wish.memory = f"{world.chance.randint(65, 256)}Mi"
     world.apply()
 
 
 def template(world: World) -> None:
-    """Another annotation in the pod template."""
+    """Change an annotation in the pod template."""
     world.wish.mark = f"m{next(world.names)}"
     world.apply()
 
 
 def refused_template(world: World) -> None:
-    """A template that the API server refuses."""
+    """Set a template that the API server refuses."""
     world.wish.held = ("Warning", "ObjectsRefused")
     world.apply(template=REFUSED_TEMPLATE)
     world.undo.append(world.apply)
 
 
 def larger_disks(world: World) -> None:
-    """Larger volumes."""
+    """Enlarge the volumes."""
     world.wish.size = min(SIZE_MAX, world.wish.size + 1)
     world.apply()
 
 
 def pause(world: World) -> None:
-    """Paused, with an edit that waits until it is not."""
+    """Pause the Cluster, with an edit that waits for the end of the pause."""
     world.annotate({"fairlead.dev/paused": "true"})
     world.wish.held = ("ReconciliationPaused", "Annotation")
     world.chance.choice((setting_without_restart, resources, larger_disks))(world)
@@ -235,7 +235,7 @@ def pause(world: World) -> None:
 
 
 def no_restarts(world: World) -> None:
-    """A change that wants restarts while they are forbidden."""
+    """Request a change that needs restarts while they are forbidden."""
     world.annotate({"fairlead.dev/no-restarts": "true"})
     world.wish.held = ("RollBlocked", "RestartsSuspended")
     template(world)
@@ -243,45 +243,45 @@ def no_restarts(world: World) -> None:
 
 
 def listener(world: World) -> None:
-    """Another type of listener."""
+    """Change the type of a listener."""
     others = [each for each in ("internal", "nodeport", "loadbalancer") if each != world.wish.listener]
     world.wish.listener = world.chance.choice(others)
     world.apply()
 
 
 def network_policies(world: World) -> None:
-    """Network policies on or off."""
+    """Switch network policies on or off."""
     world.wish.policies = not world.wish.policies
     world.apply()
 
 
 def pod_monitor(world: World) -> None:
-    """A PodMonitor asked for or not, of a kind that this API server does not have."""
+    """Switch a PodMonitor on or off, whose kind this API server does not have."""
     world.wish.monitor = not world.wish.monitor
     world.apply()
 
 
 def deletion_policy(world: World) -> None:
-    """Objects that stay without the Cluster, or go with it."""
+    """Change whether objects stay without the Cluster."""
     world.wish.deletion = "Retain" if world.wish.deletion == "Delete" else "Delete"
     world.apply()
 
 
 def restart_all(world: World) -> None:
-    """A manual roll."""
+    """Request a manual roll."""
     world.annotate({"fairlead.dev/restart": "weekly"})
 
 
-# ------------------------------------------------------------------- behind the operator's back
+# ------------------------------------------------------------- changes without the operator
 
 
 def delete_a_child(world: World) -> None:
-    """An object that the operator made is deleted."""
+    """Delete an object of the operator."""
     world.stage.api.delete(world.chance.choice(CHILDREN), world.stage.namespace)
 
 
 def delete_the_set(world: World) -> None:
-    """The StatefulSet is deleted, with its pods or without them."""
+    """Delete the StatefulSet, with or without its pods."""
     orphan = world.chance.random() < 0.6
     world.disturbed |= not orphan
     world.stage.api.delete(
@@ -290,7 +290,7 @@ def delete_the_set(world: World) -> None:
 
 
 def alter_a_child(world: World) -> None:
-    """A field that is the operator's is changed by a person."""
+    """Change a field of the operator as a person."""
     choices: list[tuple[str, Manifest]] = [
         ("poddisruptionbudget/main-brokers", {"spec": {"maxUnavailable": 2}}),
         ("service/main-bootstrap", {"spec": {"selector": {"fairlead.dev/cluster": "other"}}}),
@@ -304,13 +304,13 @@ def alter_a_child(world: World) -> None:
 
 
 def delete_a_pod(world: World) -> None:
-    """A person deletes a broker's pod."""
+    """Delete a broker's pod as a person."""
     world.disturbed = True
     world.stage.api.delete(f"pod/main-a-{world.chance.randrange(REPLICAS_MIN)}", world.stage.namespace)
 
 
 def empty_a_disk(world: World) -> None:
-    """A broker's pod and claim are to be made again."""
+    """Delete a broker's pod and claim."""
     if not world.safe_to_lose_a_disk:
         return restart_all(world)
     pod = f"pod/main-a-{world.chance.randrange(REPLICAS_MIN)}"
@@ -321,7 +321,7 @@ def empty_a_disk(world: World) -> None:
 
 
 def drift_of_brokers(world: World) -> None:
-    """A person changes at the brokers what the resources say."""
+    """Change values at the brokers that the resources set."""
     name = world.some_topic()
     config = {"segment.ms": world.chance.randint(1_000_000, 9_000_000)}
     if name is not None and world.chance.random() < 0.6:
@@ -336,7 +336,7 @@ def drift_of_brokers(world: World) -> None:
 
 
 def new_topic(world: World) -> None:
-    """A new Topic, or the end of one where there are many."""
+    """Create a Topic, or delete one when there are many."""
     if len(world.wish.topics) >= TOPICS_MAX:
         return gone_topic(world)
     chance = world.chance
@@ -350,7 +350,7 @@ def new_topic(world: World) -> None:
 
 
 def altered_topic(world: World) -> None:
-    """More partitions, other settings."""
+    """Add partitions or change settings of a Topic."""
     name = world.some_topic()
     if name is None:
         return new_topic(world)
@@ -361,7 +361,7 @@ def altered_topic(world: World) -> None:
 
 
 def more_or_fewer_replicas(world: World) -> None:
-    """Another replication factor."""
+    """Change the replication factor of a Topic."""
     name = world.some_topic()
     if name is None:
         return new_topic(world)
@@ -371,13 +371,13 @@ def more_or_fewer_replicas(world: World) -> None:
 
 
 def gone_topic(world: World) -> None:
-    """A Topic is deleted, and its topic with it as its policy says."""
+    """Delete a Topic, and its topic if its policy says so."""
     name = world.some_topic()
     return new_topic(world) if name is None else world.drop_topic(name)
 
 
 def impossible_topic(world: World) -> None:
-    """A Topic that cannot be: it says why, and is made possible or deleted later."""
+    """Create an impossible Topic, which reports the reason and is repaired or deleted later."""
     name, chance = f"topic-{next(world.names)}", world.chance
     odd = {"retention.ms": "soon"}
     wanted = chance.choice(
@@ -410,7 +410,7 @@ ON_CLUSTER: Final = (
     restart_all,
 )
 HOLDING: Final = (too_few_brokers, refused_template, pause, no_restarts)
-"""Edits after which the Cluster is left as it is for now: they come alone."""
+"""Edits after which the Cluster is not changed for now; each of them is made alone."""
 BEHIND: Final = (
     delete_a_child,
     delete_a_child,
@@ -433,7 +433,7 @@ ON_TOPICS: Final = (
 
 
 def some_edits(world: World, count: int) -> list[str]:
-    """Take back what was refused before, then make some edits at once; return what was done."""
+    """Undo the refused edits, and make `count` edits at once; return the list of edits."""
     done = []
     world.disturbed, world.wish.held = False, None
     for undo in world.undo:

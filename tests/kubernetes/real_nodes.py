@@ -1,7 +1,7 @@
-"""Real nodes: containerd, runc and kubelet each, one kube-proxy and one CoreDNS for all. Called inside the box.
+"""Real nodes: containerd, runc and kubelet for each, one kube-proxy and one CoreDNS for all. Used inside the box.
 
-The nodes share the network of the box. A node is a bridge (10.88.N.1) with its pods (10.88.N.0/24) behind it, and the
-kernel routes between the bridges; there is nothing that enforces network policies.
+The nodes share the network of the box. A node is a bridge (10.88.N.1) with its pods (10.88.N.0/24), and the kernel
+routes between the bridges; network policies are not enforced.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from furnishing import CONTROL_PLANE_ADDRESS
 VOLUME_KEEPER = Path(__file__).with_name("volume_keeper.py")
 START_SECONDS = 60.0
 CLUSTER_DOMAIN = "cluster.local"
-# As much as twenty processes outside: each of them competes with all pods of a box together.
+# The weight of twenty processes outside, each of which competes with all pods of a box together.
 BOX_SHARES = str(20 * 1024)
-# Kubelets evict at 10 % of free disk and more by default, which a developer's machine may not have.
+# Kubelets evict at 10 % of free disk or more by default, which a developer's machine may not have.
 EVICTION = {
     "memory.available": "50Mi",
     "nodefs.available": "1%",
@@ -32,12 +32,12 @@ EVICTION = {
 
 
 def start(authority: Authority, numbers: list[int], cgroup: str, pause_image: Path) -> None:
-    """Start what all nodes share, and the nodes of these numbers; they become Ready later."""
+    """Start the shared parts of all nodes, and the nodes of these numbers, which become Ready later."""
     resolver = (
         f"nameserver {CONTROL_PLANE_ADDRESS}\nsearch svc.{CLUSTER_DOMAIN} {CLUSTER_DOMAIN}\noptions ndots:5\n"
     )
     (STATE / "resolv.conf").write_text(resolver)
-    # What pods get for names outside the cluster.
+    # Resolver of pods for names outside the cluster.
     (STATE / "node-resolv.conf").write_text(f"nameserver {CONTROL_PLANE_ADDRESS}\n")
     _start_names()
     nodes = [RealNode(number, cgroup) for number in numbers]
@@ -55,19 +55,20 @@ class RealNode:
     """One node by its number, counted from 1."""
 
     def __init__(self, number: int, cgroup: str) -> None:
-        """Name it; nothing is started."""
+        """Name a node without starting it."""
         self.name = f"node-{number}"
         self.address = f"10.88.{number}.1"
         self.subnet = f"10.88.{number}.0/24"
         self.zone = zone(number)
         self._cgroup = f"{cgroup}/{self.name}"
         self._home = STATE / self.name
-        # Absolute, or ctr and kubelet take it for another scheme; short, because a socket's path ends at 107 bytes.
+        # Absolute, because ctr and kubelet take a relative path for another scheme, and short, because a socket's path
+        # ends at 107 bytes.
         self._run = Path("/run", self.name)
         self._socket = self._run / "containerd.sock"
 
     def start_containerd(self) -> None:
-        """Make the bridge and start containerd."""
+        """Create the bridge and start containerd."""
         self._home.mkdir()
         self._run.mkdir()
         bridge = f"br-{self.name}"
@@ -82,7 +83,7 @@ class RealNode:
         )
 
     def wait_for_containerd(self) -> None:
-        """Return when it answers; raises `NotReady`."""
+        """Wait until containerd answers; raise `NotReady`."""
 
         def answers() -> bool:
             return subprocess.run(self._ctr("version"), capture_output=True, check=False).returncode == 0
@@ -94,7 +95,7 @@ class RealNode:
         run(*self._ctr("images", "import", "--local", str(archive)))
 
     def start_kubelet(self, authority: Authority) -> None:
-        """Start kubelet, which announces the node."""
+        """Start the kubelet, which registers the node."""
         authority.certify(
             self.name, f"system:node:{self.name}", "system:nodes", hosts=(self.name, self.address)
         )
@@ -128,16 +129,16 @@ class RealNode:
             "type": "bridge",
             "bridge": bridge,
             "isGateway": True,
-            # Lets a pod reach itself through its service.
+            # A pod can reach itself through its service.
             "hairpinMode": True,
             "ipam": addresses,
         }
         return {"cniVersion": "1.0.0", "name": self.name, "plugins": [plugin]}
 
     def _containerd_settings(self) -> str:
-        # Images are in memory: thousands of files, which a disk takes a minute to write and another to remove.
-        # restrict_oom_score_adj: a process may not lower its oom_score_adj below its parent's without a right that
-        # containers of a build machine lack, and runc fails without saying so.
+        # Images are in memory, because a disk takes a minute to write their thousands of files and another to remove
+        # them. restrict_oom_score_adj: a process may not lower its oom_score_adj below its parent's without a right
+        # that containers of a build machine lack, and runc fails without a message.
         return f"""\
 version = 3
 root = "{self._run}/images"
@@ -169,7 +170,7 @@ disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.internal.v1.opt"]
             "cgroupDriver": "cgroupfs",
             "cgroupRoot": f"/{self._cgroup}",
             "failCgroupV1": False,
-            # Check the machine's settings and never write them; the box shows the values that are wanted.
+            # The kubelet checks the machine's settings and never writes them; the box has the wanted values.
             "protectKernelDefaults": True,
             "makeIPTablesUtilChains": False,
             "failSwapOn": False,
@@ -190,9 +191,10 @@ disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.internal.v1.opt"]
         }
 
     def _make_cgroup(self) -> None:
-        """Kubelet wants its root to exist in every hierarchy; a new cpuset is empty, and nothing could run in it.
+        """Create the kubelet's root cgroup in every hierarchy, because a new cpuset is empty and could run nothing.
 
-        All pods of a box together would weigh as much as one process of a busy machine, so the box weighs more.
+        All pods of a box together would have the weight of one process of a busy machine, so that the box gets a higher
+        weight.
         """
         for hierarchy in {path.parent.resolve() for path in Path("/sys/fs/cgroup").glob("*/cgroup.procs")}:
             folder = hierarchy
@@ -219,10 +221,10 @@ def _start_proxy(node: RealNode) -> None:
             "hostnameOverride": node.name,
             "healthzBindAddress": "127.0.0.1:10256",
             "metricsBindAddress": "127.0.0.1:10249",
-            # The one proxy of all nodes takes the first node for its own, and would let pods of the others that reach
-            # themselves through a Service answer to themselves.
+            # The only proxy of all nodes takes the first node for its own. Without masquerading, pods of other nodes
+            # that reach themselves through a Service would answer to themselves.
             "nftables": {"minSyncPeriod": "100ms", "masqueradeAll": True},
-            # 0 leaves the limits of connection tracking alone; a network namespace cannot set them.
+            # 0 leaves the limits of connection tracking unchanged, which a network namespace cannot set.
             "conntrack": {
                 "maxPerCore": 0,
                 "min": 0,
@@ -235,7 +237,7 @@ def _start_proxy(node: RealNode) -> None:
 
 
 def _start_names() -> None:
-    """Start CoreDNS; names outside the cluster do not exist, which is better said at once than after a timeout."""
+    """Start CoreDNS, which answers at once that names outside the cluster do not exist, without a timeout."""
     (STATE / "Corefile").write_text(f"""\
 {CLUSTER_DOMAIN} in-addr.arpa {{
     bind {CONTROL_PLANE_ADDRESS}

@@ -1,6 +1,7 @@
 """The tables of good and bad custom resources, from the files in `resource_cases/`.
 
-Their top says how a case is written. Sizes are spelled as `x*250` there, because no reader counts characters.
+The top of each file describes the format of a case. Lengths are written as `x*250`, because readers do not count
+characters.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ SAMPLES: Final[dict[str, Manifest]] = {
     "Cluster": {"brokers": [{"name": "a", "replicas": 3, "storage": {"size": "10Gi"}}]},
     "Topic": {"clusterRef": {"name": "main"}, "partitions": 3},
 }
-"""The spec over which each case is laid."""
+"""Spec over which each case is laid."""
 
 NOT_CHECKED: Final = (
     ", <nil>: Invalid value: null: some validation rules were not checked because the object was invalid; "
@@ -29,18 +30,18 @@ NOT_CHECKED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One manifest, and what the API server says to it."""
+    """One manifest, and the expected answer of the API server."""
 
     kind: str
     says: str
     name: str = "main"
     without: str = ""
-    """What is taken away: `spec`, or a field of it."""
+    """Removed part: `spec`, or a field of it."""
     before: Manifest = field(default_factory=dict)
     status: Manifest = field(default_factory=dict)
     spec: Manifest = field(default_factory=dict)
     refused: str = ""
-    """The words of the refusal; empty for what is taken."""
+    """Text of the refusal; empty for an accepted manifest."""
 
     def manifest(self) -> Manifest:
         """Return the object to create."""
@@ -52,7 +53,7 @@ class Case:
         return whole
 
     def stored(self) -> Manifest:
-        """Return the object that is there before the change."""
+        """Return the object before the change."""
         return object_of(self.kind, self.name, laid_over(SAMPLES[self.kind], self.before))
 
 
@@ -73,7 +74,7 @@ def every_field() -> list[Manifest]:
 
 
 def laid_over(base: Any, patch: Any) -> Any:
-    """Return a merge patch over its base: null takes away, `the null` is null."""
+    """Return the merge patch applied to the base: null removes a value, `the null` is null."""
     if patch == "the null":
         return None
     if not isinstance(patch, dict):
@@ -88,7 +89,7 @@ def laid_over(base: Any, patch: Any) -> Any:
 
 
 def words_of(message: str) -> str:
-    """Return what a refusal says of the fields, without the object's name and the remark on unchecked rules."""
+    """Return the part of a refusal about the fields, without the object's name and the note on unchecked rules."""
     words = message.partition(" is invalid: ")[2] or message
     return words.replace(NOT_CHECKED, "").removeprefix("[").removesuffix("]")
 

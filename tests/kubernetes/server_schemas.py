@@ -1,7 +1,6 @@
-"""Schemas for kubeconform, made of what the API server itself says about its kinds, and of Fairlead's definitions.
+"""Schemas for kubeconform, generated from the API server's description of its kinds and Fairlead's definitions.
 
-kubeconform would fetch schemas from the net. Each file holds one kind with every type that it needs, and refuses
-members that the type does not know.
+kubeconform would download schemas otherwise. Each file has one kind with all its types, and refuses unknown members.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ import yaml
 
 Schema = dict[str, Any]
 REFERENCE = "#/definitions/"
-# Written as text in the server's description, although numbers are right too.
+# Described as text by the server, although numbers are valid too.
 NUMBER_OR_TEXT = {"type": ["string", "integer", "number"]}
 
 
 def write_schemas(openapi: Schema, definitions: list[Path], folder: Path) -> str:
-    """Write one file for each kind and return the location by which kubeconform finds them.
+    """Write one file for each kind and return the location for kubeconform.
 
     `openapi` is the answer of `/openapi/v2`.
     """
@@ -38,7 +37,7 @@ def write_schemas(openapi: Schema, definitions: list[Path], folder: Path) -> str
 
 
 def closed(schema: Schema) -> Schema:
-    """Refuse unknown members in a schema and in all that it holds."""
+    """Refuse unknown members in a schema and all schemas within."""
     if schema.get("format") == "int-or-string" or schema.get("x-kubernetes-int-or-string"):
         return NUMBER_OR_TEXT
     made = {
@@ -55,7 +54,7 @@ def closed(schema: Schema) -> Schema:
 
 
 def needed(schema: Schema, types: dict[str, Schema]) -> set[str]:
-    """Name the types that a schema refers to, directly or through others."""
+    """Return the types that a schema refers to, directly or indirectly."""
     found: set[str] = set()
     left = [schema]
     while left:

@@ -1,7 +1,7 @@
-"""The commands and manifests of a page of the docs, as they stand there, and a shell to run them in.
+"""The commands and manifests of a page of the docs, unchanged, and a shell to run them.
 
-Blocks marked `sh` are commands, in the order of the page. A comment that a reader does not see, `<!-- needs pods -->`
-on the line before, says that a block waits for programs that really run.
+Blocks marked `sh` are commands, in the order of the page. An invisible comment `<!-- needs pods -->` on the line before
+says that a block waits for programs that really run.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ def blocks(text: str) -> list[Block]:
 
 
 def section(page: Path, heading: str) -> str:
-    """Return what stands under a heading of the second level."""
+    """Return the text under a second-level heading."""
     return page.read_text(encoding="utf-8").split(f"\n## {heading}\n")[1].split("\n## ")[0]
 
 
 class Shell:
-    """The shell of a reader of a page: the checkout, with kubectl, `helm` and a kubeconfig of their own."""
+    """The shell of a reader of a page: the checkout, with kubectl, `helm` and a separate kubeconfig."""
 
     def __init__(self, kubernetes: Kubernetes, folder: Path, helm: str = "helm4") -> None:
-        """Give them a copy of the kubeconfig, which commands may change, and the Helm of that release."""
+        """Copy the kubeconfig, which commands may change, and use the Helm of that release."""
         self._kubernetes = kubernetes
         self._kubeconfig = folder / "kubeconfig"
         self._programs = folder / "bin"
@@ -54,7 +54,7 @@ class Shell:
         (self._programs / "helm").symlink_to(program(helm))
 
     def run(self, command: str) -> str:
-        """Run a block and return what it printed; raises `AssertionError` with all of it where a command fails."""
+        """Run a block and return its output; raise `AssertionError` with the whole output when a command fails."""
         environment = self._kubernetes.environment(self._kubeconfig)
         environment["PATH"] = f"{self._programs}:{environment['PATH']}"
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""The API server of the tests can be killed under its clients, and is the same afterwards."""
+"""Kill and restart of the tests' API server under its clients."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kubernetes_under_test import Kubernetes
 
 @pytest.mark.serial
 def test_a_killed_api_server_comes_back(kubernetes: Kubernetes, namespace: str) -> None:
-    """What was stored is there after a kill, a wait that was begun before goes on, and the audit log continues."""
+    """A killed API server has its stored objects after the restart, waits continue, and so does the audit log."""
     api = kubernetes.api
     note = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "note"}}
     mark = kubernetes.audit_mark()

@@ -1,4 +1,4 @@
-"""A box leaves nothing on the machine, however it ends."""
+"""A box leaves nothing on the machine, whatever ended it."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ with shared(sys.argv[1], Size(fake_nodes=0, real_nodes=1)):
 
 
 def settings() -> list[str]:
-    """What the machine has where kubelet would write."""
+    """Return the machine's settings that the kubelet would write."""
     return [Path("/proc/sys", name).read_text() for name in KUBELET_SETTINGS]
 
 
 def test_nothing_outlives_the_last_user() -> None:
-    """When the only user of a box with a node is killed, processes, cgroups, mounts and bridges go, and its folder."""
+    """A box whose only user is killed ends with its processes, cgroups, mounts, bridges and folder."""
     box = Box(f"crash-{os.getpid()}")
     before = settings()
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

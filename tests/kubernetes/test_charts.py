@@ -1,4 +1,4 @@
-"""The charts by themselves: lint, their own suites, what their schemas refuse, and that made files are current."""
+"""The charts alone: lint, their own suites, refused values, and generated files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from chart_tools import CHARTS, CI_VALUES, CLUSTER_CHART, JOBS_CHART, OPERATOR_C
 
 @pytest.mark.parametrize("helm", ["helm4", "helm3"])
 def test_lint(helm: str) -> None:
-    """All charts pass the strict lint of Helm 4 and Helm 3, with every file of values that CI knows."""
+    """The charts pass the strict lint of Helm 4 and Helm 3 with every values file of CI."""
     values = [
         words
         for path in CI_VALUES
@@ -30,14 +30,14 @@ def test_lint(helm: str) -> None:
 
 
 def test_their_own_suites() -> None:
-    """The suites that lie beside the charts pass."""
+    """The suites of the charts pass."""
     answer = tool("helm-unittest", *CHARTS).stdout
 
     assert re.search(r"Test Suites:\s+[1-9]\d* passed", answer)
 
 
 def test_tables_of_values_are_current() -> None:
-    """The table of values in each chart's README is made from its values."""
+    """The table of values in each chart's README is generated from the chart's values."""
     command = [sys.executable, str(ROOT / ".ci/manifests.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
 
@@ -45,7 +45,7 @@ def test_tables_of_values_are_current() -> None:
 
 
 def test_a_chart_without_definitions_is_refused(tmp_path: Path) -> None:
-    """A fresh clone's chart installs no operator without definitions: it names the command that makes them."""
+    """A chart without definitions installs no operator and names the command that generates them."""
     chart = tmp_path / "chart"
     shutil.copytree(OPERATOR_CHART, chart, ignore=shutil.ignore_patterns("definitions"))
     refused = tool("helm4", "template", "a", chart, check=False)
@@ -58,7 +58,7 @@ def test_a_chart_without_definitions_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("chart", CHARTS, ids=lambda chart: chart.name)
 def test_both_helms_render_the_same(chart: Path) -> None:
-    """Helm 4 and Helm 3 render the same objects where every value is set."""
+    """Helm 4 and Helm 3 render the same objects when every value is set."""
     path = chart / "ci/everything-values.yaml"
     four, three = (
         sorted(map(str, filter(None, yaml.safe_load_all(render(chart, "--values", path, helm=helm)))))
@@ -71,7 +71,7 @@ def test_both_helms_render_the_same(chart: Path) -> None:
 
 @pytest.mark.parametrize("scope", ["own", "list"])
 def test_no_right_beyond_namespaces(scope: str) -> None:
-    """Where the operator watches its own namespace or listed ones, the release has no ClusterRole."""
+    """An operator that watches its own or listed namespaces has no ClusterRole."""
     settings = ["--set", f"watch.scope={scope}"]
     if scope == "list":
         settings += ["--set", "watch.namespaces={one,two}"]
@@ -84,7 +84,7 @@ def test_no_right_beyond_namespaces(scope: str) -> None:
 
 
 def test_no_right_that_is_never_used() -> None:
-    """The operator applies and patches; it writes nothing whole but its Lease, and no status is read by itself."""
+    """An operator has only rights that it uses: it replaces nothing but its Lease and reads no status alone."""
     objects = [one for one in yaml.safe_load_all(render(OPERATOR_CHART)) if one]
     granted = {
         (resource, verb)
@@ -106,7 +106,7 @@ def test_no_right_that_is_never_used() -> None:
 
 @pytest.mark.parametrize("helm", ["helm4", "helm3"])
 def test_misspelt_values_are_refused(helm: str) -> None:
-    """A key that a chart does not know is refused by name, at the top, in a group, and in a Topic's configuration."""
+    """A misspelt value is refused by name, at the top level, in a group, and in a Topic's configuration."""
     refusals = {
         ("replica=2", OPERATOR_CHART): "replica",
         ("watch.scop=all", OPERATOR_CHART): "scop",
@@ -126,7 +126,7 @@ def test_misspelt_values_are_refused(helm: str) -> None:
 
 
 def test_names_that_read_as_something_else_are_text() -> None:
-    """A release `42` in namespace `7`, an operator `1234` for the namespace `true`, a topic of a year, a job `null`."""
+    """Names that YAML reads as numbers, booleans or null stay text: of releases, namespaces, topics and jobs."""
     release = ("template", "42", OPERATOR_CHART, "--namespace", "7", "--kube-version", "1.36.0")
     named = ("--set-string", "fullnameOverride=1234", "--set-string", "priorityClassName=1")
     watched = ("--set", "watch.scope=list", "--set-json", 'watch.namespaces=["true", "1e3"]')
@@ -147,7 +147,7 @@ def test_names_that_read_as_something_else_are_text() -> None:
 
 
 def names_in(value: object) -> list[object]:
-    """Return all names, namespaces and labels of an object, but for those of the fields in a schema."""
+    """Return all names, namespaces and labels of an object, except the names of fields in a schema."""
     if isinstance(value, list):
         return [name for each in value for name in names_in(each)]
     if not isinstance(value, dict) or "openAPIV3Schema" in value:
@@ -163,7 +163,7 @@ def names_in(value: object) -> list[object]:
 
 
 def test_a_job_tells_what_the_page_on_metrics_asks_for() -> None:
-    """The chart sets what the board of Spark jobs needs, as the page has it, where metrics are wanted."""
+    """A job with metrics has the settings of the board for Spark jobs, as on the page."""
     page = (ROOT / "docs/how-to/observability.md").read_text(encoding="utf-8").partition("## Spark jobs\n")[2]
     lines = page.partition("```text\n")[2].partition("```")[0].splitlines()
     asked = {"=".join(line.split()) for line in lines}
@@ -175,7 +175,7 @@ def test_a_job_tells_what_the_page_on_metrics_asks_for() -> None:
 
 
 def test_notes_name_what_is_insecure() -> None:
-    """The notes say what to do next, and name each choice that opens something."""
+    """The notes of a chart name the next steps and each insecure choice."""
     words = ("install", "main", CLUSTER_CHART, "--dry-run=client", "--namespace", "logs")
     plain = tool("helm4", *words).stdout
     opened = tool(

@@ -1,4 +1,4 @@
-"""Everything that charts and manifests make is known to a real API server and admitted by restricted Pod Security."""
+"""Objects of charts and manifests are known to a real API server and admitted by restricted Pod Security."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ KUSTOMIZATIONS = ("manifests/base", "manifests/overlays/two-replicas", "manifest
 
 @pytest.fixture
 def server(kubernetes_alone: Kubernetes) -> Kubernetes:
-    """A control plane that knows Fairlead's definitions and those of the Prometheus operator."""
+    """Return a control plane with the definitions of Fairlead and of the Prometheus operator."""
     api = kubernetes_alone.api
     api.apply(POD_MONITORS)
     api.apply(PROMETHEUS_RULES)
@@ -40,7 +40,7 @@ def server(kubernetes_alone: Kubernetes) -> Kubernetes:
         api.apply(path.read_text(encoding="utf-8"))
     for name in DEFINITIONS:
         api.wait(f"customresourcedefinition/{name}", None, is_established)
-    # Answered when the storage of both is ready too; kubectl asks again until then.
+    # The command succeeds when the storage of both kinds is ready; kubectl retries until then.
     kubernetes_alone.kubectl("get", "flc,flt", "--all-namespaces")
     if api.get("namespace/fairlead") is None:
         api.apply((ROOT / "manifests/base/namespace.yaml").read_text(encoding="utf-8"))
@@ -49,13 +49,13 @@ def server(kubernetes_alone: Kubernetes) -> Kubernetes:
 
 def is_established(definition: Manifest | None) -> bool:
     """Return whether the API server serves a definition."""
-    # Null, not absent, in the first moments.
+    # Null, not missing, at first.
     conditions = (definition or {}).get("status", {}).get("conditions")
     return any(one["type"] == "Established" and one["status"] == "True" for one in conditions or [])
 
 
 def test_values_of_ci(server: Kubernetes, tmp_path: Path) -> None:
-    """What each file of values renders passes kubeconform with the server's own schemas, and the server's dry run."""
+    """Objects of each values file pass kubeconform with the server's schemas, and the server's dry run."""
     location = write_schemas(json.loads(server.kubectl("get", "--raw", "/openapi/v2")), CRDS, tmp_path)
     rendered = {path: render(path.parents[1], "--values", path) for path in CI_VALUES}
     rendered[ROOT / "install"] = (ROOT / "manifests/install.yaml").read_text(encoding="utf-8")
@@ -63,7 +63,7 @@ def test_values_of_ci(server: Kubernetes, tmp_path: Path) -> None:
     for number, text in enumerate(rendered.values()):
         files.append(tmp_path / f"rendered-{number}.yaml")
         files[-1].write_text(text, encoding="utf-8")
-    # The kinds of the Prometheus operator are the test's own, and know no schema.
+    # The kinds of the Prometheus operator are defined by the test and have no schema.
     words = (
         "-strict",
         "-summary",
@@ -82,7 +82,7 @@ def test_values_of_ci(server: Kubernetes, tmp_path: Path) -> None:
 
 @pytest.mark.scenario
 def test_kubeconform_is_strict(server: Kubernetes, tmp_path: Path) -> None:
-    """The schemas made of the server's description refuse members that do not exist, in a pod and in a Cluster."""
+    """The schemas of the server's description refuse unknown members in a pod and in a Cluster."""
     location = write_schemas(json.loads(server.kubectl("get", "--raw", "/openapi/v2")), CRDS, tmp_path)
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text(
@@ -99,7 +99,7 @@ def test_kubeconform_is_strict(server: Kubernetes, tmp_path: Path) -> None:
 
 
 def test_manifests(server: Kubernetes) -> None:
-    """The samples and every kustomization pass the server's dry run, and overlays differ from the base as they say."""
+    """The samples and every kustomization pass the server's dry run, and overlays differ from the base as described."""
     samples = server.kubectl(
         "apply", "--dry-run=server", "--namespace", "fairlead", "--filename", str(ROOT / "manifests/samples")
     )
@@ -120,7 +120,7 @@ def test_manifests(server: Kubernetes) -> None:
 
 
 def test_restricted_namespaces_admit_everything(server: Kubernetes) -> None:
-    """The operator's pod and both test pods are made in a namespace that enforces restricted Pod Security."""
+    """The operator's pod and both test pods are admitted to a namespace with restricted Pod Security."""
     namespace = server.namespace()
     settings = ("--set", "test.bootstrap=http://main-bootstrap:9520", "--set", "crds.enabled=false")
     pods = [

@@ -1,4 +1,4 @@
-"""Releases of the charts over their lives: installed, upgraded, rolled back, uninstalled, by Helm 4 and by Helm 3."""
+"""Releases of the charts: installed, upgraded, rolled back and uninstalled by Helm 4 and by Helm 3."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
 
 
 def next_release(folder: Path) -> Path:
-    """Write the operator's chart as its next release might be: Topics have one more field."""
+    """Write a next release of the operator's chart, in which Topics have one more field."""
     chart = folder / "next"
     shutil.copytree(OPERATOR_CHART, chart)
     about = chart / "Chart.yaml"
@@ -42,15 +42,15 @@ def next_release(folder: Path) -> Path:
 
 
 def uids(kubernetes: Kubernetes, namespace: str) -> dict[str, str]:
-    """Return the uid of everything that a user would miss: resources, and the claim that stands for their data."""
-    # By kubectl, which asks again while the API server changes over to another definition.
+    """Return the uids of objects that a user would miss: resources, and the claim that represents their data."""
+    # kubectl retries while the API server switches to another definition.
     words = ("get", "flc,flt,persistentvolumeclaim", "--namespace", namespace, "--output", "json")
     objects: list[Manifest] = json.loads(kubernetes.kubectl(*words))["items"]
     return {f"{one['kind']}/{one['metadata']['name']}": one["metadata"]["uid"] for one in objects}
 
 
 def topic_fields(kubernetes: Kubernetes) -> set[str]:
-    """Return the names of the fields that a Topic's spec may have."""
+    """Return the names of the fields in a Topic's spec."""
     definition = kubernetes.api.get("customresourcedefinition/topics.fairlead.dev")
     assert definition is not None, "the definition stays"
     schema: Manifest = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
@@ -58,7 +58,7 @@ def topic_fields(kubernetes: Kubernetes) -> set[str]:
 
 
 def objects_of_release(kubernetes: Kubernetes, namespace: str) -> list[str]:
-    """Name what a release has in a namespace, beside what must stay."""
+    """Return the objects of a release in a namespace, without the objects that must stay."""
     selector = "app.kubernetes.io/name=fairlead-operator"
     kinds = ("deployment", "role", "rolebinding", "service", "serviceaccount", "networkpolicy")
     return [
@@ -67,7 +67,7 @@ def objects_of_release(kubernetes: Kubernetes, namespace: str) -> list[str]:
 
 
 def test_a_life(kubernetes_alone: Kubernetes, tmp_path: Path) -> None:
-    """Definitions change with upgrade and rollback, and clusters, topics and claims outlive both releases."""
+    """Definitions change with upgrade and rollback, and Clusters, Topics and claims outlive both releases."""
     namespace, run = kubernetes_alone.namespace(), kubernetes_alone.run
     where = ("--namespace", namespace)
     run("helm4", "install", "operator", str(OPERATOR_CHART), *where, *READY)
@@ -98,7 +98,7 @@ def test_a_life(kubernetes_alone: Kubernetes, tmp_path: Path) -> None:
 
 @pytest.mark.scenario
 def test_from_helm_3_to_helm_4(kubernetes_alone: Kubernetes, tmp_path: Path) -> None:
-    """A release that Helm 3 installed is upgraded by Helm 4, definitions and resources too, also server-side."""
+    """A release of Helm 3 is upgraded by Helm 4 with definitions and resources, also server-side."""
     namespace, run = kubernetes_alone.namespace(), kubernetes_alone.run
     where = ("--namespace", namespace)
     run("helm3", "install", "operator", str(OPERATOR_CHART), *where, *READY)
@@ -129,7 +129,7 @@ def test_from_helm_3_to_helm_4(kubernetes_alone: Kubernetes, tmp_path: Path) -> 
 
 @pytest.mark.scenario
 def test_two_operators(kubernetes_alone: Kubernetes) -> None:
-    """Two releases of one name in two namespaces share only the definitions; when one goes, the other is whole."""
+    """Two releases of one name in two namespaces share only the definitions, and one survives the other."""
     one, two = kubernetes_alone.namespace(), kubernetes_alone.namespace()
     run, words = (
         kubernetes_alone.run,
@@ -164,7 +164,7 @@ def test_two_operators(kubernetes_alone: Kubernetes) -> None:
 
 @pytest.mark.scenario
 def test_from_kubectl_to_helm(kubernetes_alone: Kubernetes) -> None:
-    """What `install.yaml` made is taken over by a release when told to, with the Clusters that are there."""
+    """Objects of `install.yaml` are adopted by a release when requested, with the existing Clusters."""
     run, api = kubernetes_alone.run, kubernetes_alone.api
     kubernetes_alone.kubectl(
         "apply", "--server-side", "--force-conflicts", "--filename", str(ROOT / "manifests/install.yaml")

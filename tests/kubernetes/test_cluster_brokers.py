@@ -1,4 +1,4 @@
-"""Clusters whose pods are fake and whose brokers are real: restarts by permit, and brokers that come and go."""
+"""Clusters with fake pods and real brokers: restarts by permit, and brokers that join and leave."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 CLUSTER = "clusters.fairlead.dev/main"
 QUICK = {"replica.lag.time.max.ms": "2000"}
-"""A follower that stands still leaves the in-sync replicas soon."""
+"""Setting with which a frozen follower leaves the in-sync replicas soon."""
 SLOW_SECONDS = 110.0
-"""For steps that wait for leases, of brokers and of the operator, on a busy machine."""
+"""Seconds of steps that wait for leases of brokers and of the operator, on a loaded machine."""
 pytestmark = pytest.mark.timeout(400)
 
 
 @dataclass(slots=True)
 class Stage:
-    """One namespace with brokers, and operators that look after it."""
+    """One namespace with brokers, and operators that manage it."""
 
     kubernetes: Kubernetes
     operators: Operators
@@ -44,7 +44,7 @@ class Stage:
         return self.kubernetes.api
 
     def start_operator(self) -> OperatorProcess:
-        """Start one with the chart's rights, where it reaches the brokers: outside of the box."""
+        """Start an operator with the chart's rights outside the box, where it reaches the brokers."""
         user = self.operators.grant(self.namespace)
         kubeconfig = self.kubernetes.account_kubeconfig(ACCOUNT, self.namespace)
         settings = {
@@ -70,11 +70,11 @@ class Stage:
         self.api.apply(a_cluster(replicas, etcd=etcd, config=config, **spec), self.namespace)
 
     def wait(self, holds: Any, seconds: float = SLOW_SECONDS) -> Manifest:
-        """Wait for something about the Cluster."""
+        """Wait until the Cluster satisfies a condition."""
         return self.api.wait(CLUSTER, self.namespace, holds, seconds)
 
     def wait_done(self) -> Manifest:
-        """Wait until the Cluster is ready, its brokers answer, and nothing is under way."""
+        """Wait until the Cluster is ready, its brokers answer, and no change is under way."""
         cluster = self.wait(lambda each: is_done(each) and not condition_of(each, "Warning"))
         self.brokers.wait_until(lambda: self.brokers.serves(3))
         return cluster
@@ -84,7 +84,7 @@ class Stage:
         return uids(self.api.list("pods", self.namespace, BROKERS))
 
     def wait_replaced(self, pod: str, uid: str) -> None:
-        """Wait until another pod bears the name."""
+        """Wait until another pod has the name."""
         self.api.wait(
             f"pod/{pod}",
             self.namespace,
@@ -93,7 +93,7 @@ class Stage:
         )
 
     def events(self, reason: str) -> list[str]:
-        """Return what the Events of a reason say about the Cluster."""
+        """Return the messages of the Cluster's Events with a reason."""
         return [
             str(event.get("note") or event.get("message"))
             for event in self.api.list("events.events.k8s.io", self.namespace)
@@ -105,7 +105,7 @@ class Stage:
         return self.brokers.ask(lambda admin: admin.metadata([topic]), brokers).topics[0].partitions
 
     def make_topic(self, name: str, *, partitions: int = 3, factor: int = 3, brokers: int = 3) -> None:
-        """Make a topic, as soon as so many brokers take replicas."""
+        """Create a topic when `brokers` brokers accept replicas."""
 
         def made() -> bool:
             try:
@@ -122,7 +122,7 @@ class Stage:
 
 @pytest.fixture
 def stage(kubernetes: Kubernetes, operators: Operators, namespace: str, tmp_path: Path) -> Iterator[Stage]:
-    """A namespace that is looked after, still empty."""
+    """Yield a managed namespace without a Cluster."""
     with broker_processes(kubernetes.api, namespace, tmp_path) as brokers:
         try:
             yield Stage(kubernetes, operators, namespace, brokers)
@@ -131,7 +131,7 @@ def stage(kubernetes: Kubernetes, operators: Operators, namespace: str, tmp_path
 
 
 def test_a_changed_setting_restarts_each_broker_once(stage: Stage) -> None:
-    """One at a time and the controller last, also when the operator is killed half-way."""
+    """Brokers restart once each for a changed setting, the controller last, also when the operator is killed."""
     operator = stage.start_operator()
     stage.apply()
     ready = stage.wait_done()
@@ -152,17 +152,17 @@ def test_a_changed_setting_restarts_each_broker_once(stage: Stage) -> None:
     assert stage.brokers.most_away == 1
     assert done["status"]["pools"][0]["updated"] == 3
     assert config["retention.ms"].value == "70000"
-    # Ready means that no partition is short of in-sync replicas for long: a follower may just have come back.
+    # Ready means that no partition lacks in-sync replicas for long: a follower may just have returned.
     stage.brokers.wait_until(
         lambda: all(sorted(each.isr) == [0, 1, 2] for each in stage.partitions("orders"))
     )
-    # The killed operator may have been about to report.
+    # The killed operator may not have reported a restart.
     assert 2 <= len(set(stage.events("BrokerRestarted"))) <= 3
 
 
 @pytest.mark.scenario
 def test_restarts_are_asked_for_and_wait_for_replicas(stage: Stage) -> None:
-    """A new disk, a disk that has grown, then all brokers; one that stands still stops the roll."""
+    """Brokers restart on request for a new disk, a larger disk and a roll, which a frozen broker stops."""
     stage.start_operator()
     stage.apply()
     stage.wait_done()
@@ -212,7 +212,7 @@ def test_restarts_are_asked_for_and_wait_for_replicas(stage: Stage) -> None:
 
 
 def test_brokers_come_and_leave_with_their_data(stage: Stage) -> None:
-    """Two more, a move onto them, back half-way and in the end; fewer than the replicas of a topic are refused."""
+    """Brokers join and leave with their data, also when cancelled half-way, and never below a topic's replicas."""
     stage.start_operator()
     stage.apply()
     stage.wait_done()

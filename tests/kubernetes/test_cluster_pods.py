@@ -1,4 +1,4 @@
-"""A Cluster on real pods that is restarted under load: nothing acknowledged is lost, and never are two brokers away."""
+"""A Cluster on real pods that restarts under load: no acknowledged record is lost, and one broker at most is down."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @pytest.mark.scenario
 @pytest.mark.timeout(600)
 def test_restarts_under_load_lose_nothing(kubernetes_pods: KubernetesPods, tmp_path: Path) -> None:
-    """A setting that is read at the start changes: each broker goes once, one at a time, the controller last."""
+    """Brokers restart once each, one at a time and the controller last, for a setting that is read at the start."""
     with pods_stage(kubernetes_pods, tmp_path) as stage:
         before, controller = stage.pods(), stage.controller()
         mark = kubernetes_pods.audit_mark()

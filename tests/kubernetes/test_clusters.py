@@ -1,6 +1,6 @@
-"""Clusters on a real API server, with its controllers and fake pods, none of which serves.
+"""Clusters on a real API server, with its controllers and fake pods without brokers.
 
-What needs the answers of brokers is in `test_cluster_brokers`.
+Tests that need answers of brokers are in `test_cluster_brokers`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from operator_process import Operators
 
 HOLD = {"metadata": {"annotations": {"fairlead.test/hold": "true"}}}
-"""Part of a pool: its pods stay Pending."""
+"""Part of a pool whose pods stay Pending."""
 
 
 def make_stuck(api: KubeClient, namespace: str, pod: Manifest) -> None:
-    """Make a pod that is held look as one whose image cannot be pulled."""
+    """Give a pending pod the status of a pod whose image cannot be pulled."""
     waiting = {"reason": "ImagePullBackOff", "message": "no such image"}
     status = {
         "name": "broker",
@@ -42,7 +42,7 @@ def make_stuck(api: KubeClient, namespace: str, pod: Manifest) -> None:
 def test_a_cluster_becomes_ready_and_then_nothing_is_written(
     kubernetes: Kubernetes, operators: Operators, namespace: str
 ) -> None:
-    """Its objects are there, its status tells of all brokers, and a look at what is as it should be writes nothing."""
+    """A Cluster gets its objects and a status with all brokers, and further passes write nothing."""
     api, operator = kubernetes.api, operators.start(namespace)
     api.apply(a_cluster(), namespace)
     cluster = api.wait("clusters.fairlead.dev/main", namespace, is_done)
@@ -52,7 +52,7 @@ def test_a_cluster_becomes_ready_and_then_nothing_is_written(
         lambda each: each and each["status"]["phase"] == "Bound",
     )
     mark = kubernetes.audit_mark()
-    # A foreign word wakes the operator; the Service that it makes again afterwards shows that it has looked.
+    # A foreign annotation wakes the operator; the Service that it creates again afterwards shows that the pass has run.
     api.annotate("clusters.fairlead.dev/main", namespace, {"example.com/note": "look"})
     api.annotate("service/main-bootstrap", namespace, {"example.com/note": "stays"})
     service = api.get("service/main-bootstrap", namespace)
@@ -73,7 +73,7 @@ def test_a_cluster_becomes_ready_and_then_nothing_is_written(
 
 
 def test_children_are_kept_as_drawn(kubernetes: Kubernetes, operators: Operators, namespace: str) -> None:
-    """What others change in the operator's fields is put back, what they add stays, what is not wanted goes."""
+    """Changed fields of the operator's objects are restored, added fields stay, and unwanted objects are deleted."""
     api = kubernetes.api
     operators.start(namespace)
     api.apply(a_cluster(), namespace)
@@ -95,7 +95,7 @@ def test_children_are_kept_as_drawn(kubernetes: Kubernetes, operators: Operators
 
 
 def test_a_paused_cluster_is_left_alone(kubernetes: Kubernetes, operators: Operators, namespace: str) -> None:
-    """Neither spec nor drift is acted on, and the status does not claim it; both are caught up with afterwards."""
+    """A paused Cluster is not changed for spec or drift, which its status shows, and both are applied afterwards."""
     api, operator = kubernetes.api, operators.start(namespace)
     api.apply(a_cluster(1), namespace)
     api.wait("clusters.fairlead.dev/main", namespace, is_done)
@@ -104,7 +104,7 @@ def test_a_paused_cluster_is_left_alone(kubernetes: Kubernetes, operators: Opera
     mark = kubernetes.audit_mark()
     api.delete("service/main-bootstrap", namespace)
     api.patch("clusters.fairlead.dev/main", namespace, {"spec": {"config": {"retention.ms": "60000"}}})
-    # Another Cluster that becomes ready in between shows that the operator has had its chance.
+    # Another Cluster that becomes ready in between shows that the operator had time to act.
     other = a_cluster(1)
     other["metadata"]["name"] = "other"
     api.apply(other, namespace)
@@ -126,9 +126,10 @@ def test_a_paused_cluster_is_left_alone(kubernetes: Kubernetes, operators: Opera
 def test_disks_grow_without_a_restart(
     kubernetes: Kubernetes, operators: Operators, namespace: str, policy: str
 ) -> None:
-    """Claims ask for more, the set is made again around the same pods, and one enlarged by hand is no trouble.
+    """Disks grow without a restart: claims are enlarged and the StatefulSet is created again around its pods.
 
-    No claim goes with the old set, also where they are to go with the Cluster.
+    A claim that was enlarged by hand is accepted. No claim is deleted with the old StatefulSet, also when claims are
+    deleted with the Cluster.
     """
     api = kubernetes.api
     operators.start(namespace)
@@ -168,7 +169,7 @@ def test_disks_grow_without_a_restart(
 def test_disks_that_cannot_grow_stop_nothing_else(
     kubernetes: Kubernetes, operators: Operators, namespace: str
 ) -> None:
-    """The refusal is reported, the cluster stays ready, and a new broker gets the larger disk."""
+    """A disk that cannot grow is reported, the Cluster stays ready, and a new broker gets the larger disk."""
     api = kubernetes.api
     operators.start(namespace)
     fixed = {"storage": {"size": "1Gi", "storageClassName": "fixed"}}
@@ -185,7 +186,7 @@ def test_disks_that_cannot_grow_stop_nothing_else(
 def test_stuck_pods_are_replaced_when_the_spec_is_repaired(
     kubernetes: Kubernetes, operators: Operators, namespace: str
 ) -> None:
-    """Pods that cannot start are reported; a new template replaces them at once, without asking anybody."""
+    """Pods that cannot start are reported, and a new template replaces them at once, without asking the brokers."""
     api = kubernetes.api
     operators.start(namespace)
     api.apply(a_cluster(pool={"template": HOLD}, image="example.com/wrong:1"), namespace)
@@ -205,7 +206,7 @@ def test_stuck_pods_are_replaced_when_the_spec_is_repaired(
 def test_refused_pods_are_told_in_the_words_of_the_api_server(
     kubernetes: Kubernetes, operators: Operators, namespace: str
 ) -> None:
-    """A quota that has no room for all pods, until it has."""
+    """Pods that a quota refuses are reported with the API server's message until the quota has room."""
     api = kubernetes.api
     operators.start(namespace)
     quota = {
@@ -228,7 +229,7 @@ def test_refused_pods_are_told_in_the_words_of_the_api_server(
 def test_ready_brokers_that_do_not_answer_are_not_restarted(
     kubernetes: Kubernetes, operators: Operators, namespace: str
 ) -> None:
-    """New brokers come all the same, the roll names the missing brokers, and a refused template stops nothing."""
+    """Brokers that are ready and do not answer are not restarted, and new brokers are created anyway."""
     api = kubernetes.api
     operators.start(namespace)
     api.apply(a_cluster(2), namespace)
@@ -252,7 +253,7 @@ def test_ready_brokers_that_do_not_answer_are_not_restarted(
 def test_addresses_of_load_balancers_are_told(
     kubernetes: Kubernetes, operators: Operators, namespace: str
 ) -> None:
-    """What the cloud gives the Services stands in the status and in the file that brokers read."""
+    """Addresses of load balancers are in the status and in the file that brokers read."""
     api = kubernetes.api
     operators.start(namespace)
     api.apply(a_cluster(1, listeners={"data": {"type": "loadbalancer", "perBroker": True}}), namespace)
@@ -285,7 +286,7 @@ def test_addresses_of_load_balancers_are_told(
 def test_a_deleted_cluster_leaves_its_disks(
     kubernetes: Kubernetes, operators: Operators, namespace: str
 ) -> None:
-    """Everything that it owns goes with it, also while it is paused; claims stay unless the policy says otherwise."""
+    """A deleted Cluster is removed with its objects, also while paused, and claims stay or go by the policy."""
     api = kubernetes.api
     operators.start(namespace)
     api.apply(a_cluster(2), namespace)
@@ -302,7 +303,7 @@ def test_a_deleted_cluster_leaves_its_disks(
 def test_a_running_cluster_can_be_told_to_leave_everything(
     kubernetes: Kubernetes, operators: Operators, namespace: str
 ) -> None:
-    """What it owns is let go while it runs, stays without it, and is taken over by the next Cluster of its name."""
+    """A running Cluster can release its objects, which stay without it and are adopted by the next Cluster."""
     api, kinds = kubernetes.api, ("statefulsets", "services", "configmaps", "poddisruptionbudgets")
     operators.start(namespace)
     api.apply(a_cluster(2), namespace)

@@ -1,4 +1,4 @@
-"""The page on containers: its variables are settings, and its manifest is taken by a real API server."""
+"""The page on containers: its variables are settings, and a real API server accepts its manifest."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ MANIFESTS: list[dict[str, Any]] = [
     for block in re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     for manifest in yaml.safe_load_all(block)
 ]
-# Said for Kubernetes, and for the command line beside the broker.
+# Used on Kubernetes, and by the command line next to the broker.
 NO_SETTINGS = {"FAIRLEAD_CONFIG"}
 
 
 def container() -> dict[str, Any]:
-    """The broker's container."""
+    """Return the broker's container."""
     template = next(each for each in MANIFESTS if each["kind"] == "StatefulSet")["spec"]["template"]
     found: dict[str, Any] = template["spec"]["containers"][0]
     return found
 
 
 def test_every_variable_of_the_page_is_a_setting() -> None:
-    """A variable that no setting reads would be wrong without a word."""
+    """Every variable of the page is a setting, because an unknown variable would be ignored."""
     named = set(re.findall(r"FAIRLEAD_[A-Z_]+[A-Z]", PAGE)) - NO_SETTINGS
     fields = {name.removeprefix("FAIRLEAD_").lower().partition("__")[0] for name in named}
 
@@ -42,7 +42,7 @@ def test_every_variable_of_the_page_is_a_setting() -> None:
 
 
 def test_the_variables_of_the_manifest_are_good(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a pod gets them: the address for others has the pod's own name."""
+    """The variables of the manifest are valid as in a pod: the advertised address has the pod's own name."""
     of_pod = {"POD_NAME": "broker-2", "POD_NAMESPACE": "orders", "FAIRLEAD_ID": "2"}
     for each in container()["env"]:
         monkeypatch.setenv(each["name"], each.get("value") or of_pod[each["name"]])
@@ -55,7 +55,7 @@ def test_the_variables_of_the_manifest_are_good(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_manifest_is_admitted_where_pods_are_restricted(kubernetes: Kubernetes, namespace: str) -> None:
-    """The pods come up, each with its number as a label; the hook has the time that it may take."""
+    """The pods of the manifest start, each with its number as a label, and the hook has its allowed time."""
     for manifest in MANIFESTS:
         kubernetes.api.apply(manifest, namespace)
     pods = kubernetes.api.wait_list(

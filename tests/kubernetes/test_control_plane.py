@@ -1,4 +1,4 @@
-"""The control plane of the tests is a real one: it validates, schedules, refuses, and records users."""
+"""The control plane of the tests is real: it validates, schedules, refuses, and records users."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ RESTRICTED = {
 
 
 def gadget(size: int) -> Manifest:
-    """An object of a kind that the test defines."""
+    """Return an object of a kind that the test defines."""
     return {
         "apiVersion": "example.test/v1",
         "kind": "Gadget",
@@ -48,14 +48,14 @@ def gadget(size: int) -> Manifest:
 
 
 def a_pod() -> Manifest:
-    """A pod for fake nodes, still without a name."""
+    """Return a pod for fake nodes, without a name."""
     container = {"name": "store", "image": "localhost/any", "securityContext": RESTRICTED}
     spec = {"nodeSelector": {"type": "fake"}, "containers": [container]}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {}, "spec": spec}
 
 
 def stateful_set(replicas: int, *, claim: str | None = None) -> Manifest:
-    """A StatefulSet for fake nodes, one pod a zone, with claims of a storage class where asked."""
+    """Return a StatefulSet for fake nodes, one pod a zone, optionally with claims of a storage class."""
     labels = {"app": "store"}
     spread = {
         "maxSkew": 1,
@@ -95,12 +95,12 @@ def is_running(pod: Manifest | None) -> bool:
 
 
 def ready_replicas(found: Manifest | None) -> int:
-    """How many pods of a StatefulSet are Ready."""
+    """Return how many pods of a StatefulSet are Ready."""
     return int(found["status"].get("readyReplicas", 0)) if found else 0
 
 
 def test_rules_of_a_defined_kind_hold(kubernetes: Kubernetes, namespace: str) -> None:
-    """An object of a kind that was defined just now is stored, and a change against its rule is refused."""
+    """An object of a newly defined kind is stored, and a change against its rule is refused."""
     kubernetes.api.apply(GADGETS)
     kubernetes.api.apply(gadget(2), namespace)
 
@@ -127,7 +127,7 @@ def test_restricted_pod_security(kubernetes: Kubernetes, namespace: str) -> None
 
 
 def test_pods_of_fake_nodes(kubernetes: Kubernetes, namespace: str) -> None:
-    """Three pods with claims become Ready in three zones, and their claims grow where the class allows it."""
+    """Pods with claims become Ready in three zones, and their claims grow if the class allows it."""
     api = kubernetes.api
     api.apply(stateful_set(3, claim="hostpath"), namespace)
     api.wait("statefulset/store", namespace, lambda found: ready_replicas(found) == 3)
@@ -143,7 +143,7 @@ def test_pods_of_fake_nodes(kubernetes: Kubernetes, namespace: str) -> None:
 
 
 def test_scripted_readiness(kubernetes: Kubernetes, namespace: str) -> None:
-    """A pod that is scripted to be unready is so until the script changes."""
+    """A pod that is scripted to be unready stays unready until the script changes."""
     api = kubernetes.api
     api.apply(stateful_set(1), namespace)
     api.wait("statefulset/store", namespace, lambda found: ready_replicas(found) == 1)
@@ -157,10 +157,10 @@ def test_scripted_readiness(kubernetes: Kubernetes, namespace: str) -> None:
 
 
 def test_pods_of_fake_nodes_are_removed_once(kubernetes: Kubernetes, namespace: str) -> None:
-    """Changes of a pod that is going bring no second removal, which could hit the next pod of its name."""
+    """A pod of a fake node is removed once, whatever changes it gets, which could hit the next pod of its name."""
     api = kubernetes.api
     mark = kubernetes.audit_mark()
-    # The finalizer keeps it until the API server's own change, by which the removal begins, has arrived.
+    # The finalizer keeps the pod until the API server's own change, which starts the removal, is delivered.
     kept = {"name": "kept", "finalizers": ["fairlead.test/kept"]}
     api.create({**a_pod(), "metadata": kept}, namespace)
     api.wait("pod/kept", namespace, is_running)
@@ -169,7 +169,7 @@ def test_pods_of_fake_nodes_are_removed_once(kubernetes: Kubernetes, namespace: 
         "pod/kept", namespace, lambda found: found and found["metadata"]["deletionGracePeriodSeconds"] == 0
     )
     api.annotate("pod/kept", namespace, {"fairlead.test/changed": "true"})
-    # Changes arrive in their order: once this pod runs, the others have arrived at its node.
+    # Changes are delivered in order: when this pod runs, the node has received the earlier changes.
     api.create({**a_pod(), "metadata": {"name": "later"}}, namespace)
     api.wait("pod/later", namespace, is_running)
     api.patch("pod/kept", namespace, {"metadata": {"finalizers": None}})
@@ -185,7 +185,7 @@ def test_pods_of_fake_nodes_are_removed_once(kubernetes: Kubernetes, namespace: 
 
 
 def test_eviction_against_a_budget(kubernetes: Kubernetes, namespace: str) -> None:
-    """The second of two pods cannot be evicted while a budget wants one."""
+    """A pod cannot be evicted while a budget requires it."""
     api = kubernetes.api
     api.apply(stateful_set(2), namespace)
     budget = {
@@ -207,7 +207,7 @@ def test_eviction_against_a_budget(kubernetes: Kubernetes, namespace: str) -> No
 
 
 def test_who_wrote_what(kubernetes: Kubernetes, namespace: str) -> None:
-    """The audit log shows a service account's refused request under its name, and no writes where there were none."""
+    """Requests of a service account are in the audit log under its name, with the refused one and without writes."""
     mark = kubernetes.audit_mark()
     client = KubeClient(kubernetes.account_kubeconfig("default", namespace))
     user = f"system:serviceaccount:{namespace}:default"
@@ -222,7 +222,7 @@ def test_who_wrote_what(kubernetes: Kubernetes, namespace: str) -> None:
 
 
 def test_kubectl_in_the_box(kubernetes: Kubernetes, namespace: str) -> None:
-    """A program that is run in the network of the box finds the API server by the same kubeconfig."""
+    """A program in the network of the box finds the API server by the same kubeconfig."""
     kubernetes.kubectl("create", "configmap", "note", "--from-literal=text=hello", "--namespace", namespace)
 
     found = kubernetes.api.get("configmap/note", namespace)

@@ -1,6 +1,6 @@
-"""The how-tos of Kubernetes: a control plane takes every command and every manifest of the pages, in their order.
+"""The how-tos of Kubernetes: a control plane accepts every command and every manifest of the pages, in order.
 
-What waits for programs that really run is tested where pods do (`test_docs_pods.py`).
+Commands that wait for programs that really run are tested with pods (`test_docs_pods.py`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SPARK = HOW_TO / "spark-on-kubernetes.md"
 
 
 def run_page(page: Path, kubernetes: Kubernetes, folder: Path) -> int:
-    """Run the commands of a page that need no pods, have the server judge its manifests, and count both."""
+    """Run the commands of a page that need no pods, validate its manifests on the server, and count both."""
     shell, done = Shell(kubernetes, folder), 0
     for block in blocks(page.read_text(encoding="utf-8")):
         if block.language == "sh" and not block.needs_pods:
@@ -39,7 +39,7 @@ def run_page(page: Path, kubernetes: Kubernetes, folder: Path) -> int:
 
 
 def make_room(kubernetes: Kubernetes) -> None:
-    """Install the definitions, and have the namespace of the pages with nothing of ours in it."""
+    """Install the definitions, and empty the namespace of the pages of Fairlead's objects."""
     for path in sorted((ROOT / "manifests/crds").glob("*.fairlead.dev.yaml")):
         kubernetes.kubectl("apply", "--server-side", "--force-conflicts", "--filename", str(path))
     for name in DEFINITIONS:
@@ -50,7 +50,7 @@ def make_room(kubernetes: Kubernetes) -> None:
 
 
 def remove_operators(kubernetes: Kubernetes) -> None:
-    """Remove what other tests installed without Helm where the page installs by Helm."""
+    """Remove operators that other tests installed without Helm, for pages that install by Helm."""
     ours = ("--selector", "app.kubernetes.io/name=fairlead-operator", "--wait=false")
     namespaced = "deployment,role,rolebinding,service,serviceaccount,networkpolicy,poddisruptionbudget"
     kubernetes.kubectl("delete", namespaced, "--namespace", "fairlead", *ours)
@@ -58,7 +58,7 @@ def remove_operators(kubernetes: Kubernetes) -> None:
 
 
 def test_installing(kubernetes_alone: Kubernetes, tmp_path: Path) -> None:
-    """Every way of installing the operator can be typed as it is written, one after the other."""
+    """Every way of installing the operator on the page works as written, one after another."""
     kubernetes_alone.api.apply(POD_MONITORS)
     remove_operators(kubernetes_alone)
     done = run_page(INSTALL, kubernetes_alone, tmp_path)
@@ -71,7 +71,7 @@ def test_installing(kubernetes_alone: Kubernetes, tmp_path: Path) -> None:
 
 
 def test_clusters(kubernetes_alone: Kubernetes, tmp_path: Path) -> None:
-    """The API server takes every change that the page on clusters makes, and the Cluster is gone in the end."""
+    """Every change of a Cluster on the page is accepted by the API server, and the Cluster is deleted at the end."""
     make_room(kubernetes_alone)
     done = run_page(CLUSTERS, kubernetes_alone, tmp_path)
 
@@ -80,7 +80,7 @@ def test_clusters(kubernetes_alone: Kubernetes, tmp_path: Path) -> None:
 
 
 def test_topics(kubernetes_alone: Kubernetes, tmp_path: Path) -> None:
-    """The API server takes every change that the page on topics makes, and the Topic is gone in the end."""
+    """Every change of a Topic on the page is accepted by the API server, and the Topic is deleted at the end."""
     make_room(kubernetes_alone)
     cluster = yaml.safe_load((ROOT / "manifests/samples/cluster.yaml").read_text(encoding="utf-8"))
     kubernetes_alone.api.apply(cluster, "fairlead")
@@ -92,7 +92,7 @@ def test_topics(kubernetes_alone: Kubernetes, tmp_path: Path) -> None:
 
 
 def test_spark_jobs(kubernetes_alone: Kubernetes, tmp_path: Path) -> None:
-    """The API server takes the job that the page installs and changes, and a driver is made."""
+    """The job of the page is accepted by the API server with its changes, and a driver is created."""
     make_room(kubernetes_alone)
     done = run_page(SPARK, kubernetes_alone, tmp_path)
     driver: Any = kubernetes_alone.api.get("statefulset/flights", "fairlead")

@@ -1,4 +1,4 @@
-"""The README's quick start on real pods: what a newcomer types makes a cluster, and a record goes through it."""
+"""The README's quick start on real pods: its commands create a cluster that stores and returns a record."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pods import KubernetesPods
 
 README = ROOT / "README.md"
-# The last one restarts brokers, after which health takes a moment to come back.
+# The last page restarts brokers, after which their health needs a moment.
 NAMES = ("install", "topics", "troubleshooting", "clusters")
 PAGES = [ROOT / f"docs/how-to/kubernetes-{name}.md" for name in NAMES]
 TEST_A_TOPIC = """
@@ -24,9 +24,9 @@ helm test fairlead-operator --namespace fairlead
 
 
 def test_quick_start(kubernetes_pods: KubernetesPods, tmp_path: Path) -> None:
-    """Operator by Helm, three brokers with their etcd, a topic: the written record is read.
+    """The quick start installs the operator by Helm and three brokers with etcd, and reads the written record.
 
-    Then everything in the how-tos that waits for real pods works too, as does the chart's test that makes a topic.
+    Every block of the how-tos that waits for real pods works afterwards, as does the chart's test that creates a topic.
     """
     shell = Shell(kubernetes_pods, tmp_path)
     quick_start = blocks(section(README, "Kubernetes quick start"))

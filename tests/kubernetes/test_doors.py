@@ -1,4 +1,4 @@
-"""A door to the API server misbehaves as ordered, for the programs alone that come through it."""
+"""A door to the API server fails as ordered, only for its own clients."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NOTE = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "note"}}
 
 @pytest.fixture
 def client(kubernetes: Kubernetes, door: Door, namespace: str) -> KubeClient:
-    """A client that comes through the door with a token, and may write in its namespace."""
+    """Return a client with a token that uses the door and may write in its namespace."""
     grant = ["--clusterrole=edit", f"--serviceaccount={namespace}:default", "--namespace", namespace]
     kubernetes.kubectl("create", "rolebinding", "edit", *grant)
     return KubeClient(kubernetes.account_kubeconfig("default", namespace, server=door.server))
@@ -23,7 +23,7 @@ def client(kubernetes: Kubernetes, door: Door, namespace: str) -> KubeClient:
 def test_a_door_answers_errors_as_often_as_told(
     kubernetes: Kubernetes, door: Door, client: KubeClient, namespace: str
 ) -> None:
-    """Two writes are refused with 409, of which the second was carried out, and reads are not touched."""
+    """A door answers two writes with 409, of which it carries out the second, and does not affect reads."""
     door.answer(409, times=1, methods=["POST"], path="/configmaps")
     door.answer(409, times=1, methods=["POST"], path="/configmaps", after=True)
 
@@ -39,7 +39,7 @@ def test_a_door_answers_errors_as_often_as_told(
 def test_a_door_is_shut_and_opened(
     kubernetes: Kubernetes, door: Door, client: KubeClient, namespace: str
 ) -> None:
-    """While it is away nothing comes through it, others are served, and afterwards watches flow through it."""
+    """A closed door stops its own requests and no others, and watches continue when it opens."""
     client.create(NOTE, namespace)
     door.go_away()
     with pytest.raises(urllib3.exceptions.HTTPError):

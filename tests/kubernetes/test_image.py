@@ -1,6 +1,6 @@
-"""The images that `make image` makes: what is in them, and that they run as a restricted pod runs them.
+"""The images of `make image`: their content, and their run as in a restricted pod.
 
-Needs root, buildah and mmdebstrap, as the build itself does.
+Needs root, buildah and mmdebstrap, like the build itself.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ import pytest
 import checkout
 from fairlead import Admin
 
-# Where nothing is cached, a build takes some minutes.
+# A build takes some minutes without a cache.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 MEGABYTE = 1_000_000
 USER = "10001:10001"
 PACKAGES = "opt/fairlead/lib/python3*/site-packages"
-# As a container runtime does it, without one: the root is read-only but for the mounted folders, and exec replaces each
-# program by the next, so that signals reach the last one.
+# Runs a program like a container runtime: the root is read-only except for mounted folders, and exec replaces each
+# program by the next, so that signals reach the last program.
 CONTAINER = """
 set -eu
 root=$1; shift
@@ -47,7 +47,7 @@ exec "$@"
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An archive, opened."""
+    """An unpacked image archive."""
 
     name: str
     manifest: dict[str, Any]
@@ -56,7 +56,7 @@ class Image:
 
     @property
     def labels(self) -> dict[str, str]:
-        """What the image says of itself."""
+        """Labels of the image."""
         return {
             name.removeprefix("org.opencontainers.image."): value
             for name, value in self.config["Labels"].items()
@@ -64,11 +64,11 @@ class Image:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables that its programs get."""
+        """Environment variables of its programs."""
         return dict(each.split("=", 1) for each in self.config["Env"])
 
     def command(self, *arguments: str, **environment: str) -> list[str]:
-        """Return the command that runs a program of it in a container, with more variables."""
+        """Return the command that runs a program of the image in a container, with more variables."""
         chroot = shutil.which("chroot")
         assert chroot is not None, "coreutils has it"
         variables = [f"{name}={value}" for name, value in {**self.environment, **environment}.items()]
@@ -77,7 +77,7 @@ class Image:
         return [*mounting, "env", "-i", *variables, *program]
 
     def run(self, *arguments: str) -> str:
-        """Run a program of it in a container; return what it printed, on both streams."""
+        """Run a program of the image in a container; return its stdout and stderr."""
         done = subprocess.run(
             self.command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
         )
@@ -110,30 +110,30 @@ def built(which: str, folder: Path) -> Image:
 
 @contextmanager
 def memory() -> Iterator[Path]:
-    """A folder for gigabytes of small files, which a disk takes long to write and to remove; never kept."""
+    """Yield a folder in memory for gigabytes of small files, which a disk takes long to write and to remove."""
     with TemporaryDirectory(prefix="fairlead-image-") as folder:
         subprocess.run(["mount", "-t", "tmpfs", "tmpfs", folder], check=True)
         try:
             yield Path(folder)
         finally:
-            # What a failed test left running there keeps it no longer than it lives itself.
+            # Processes of a failed test keep the folder only for their own lifetime.
             subprocess.run(["umount", "--lazy", folder], check=True)
 
 
 @pytest.fixture(scope="module")
 def fairlead_image() -> Iterator[Image]:
-    """Broker, operator and command line."""
+    """Yield the image of broker, operator and command line."""
     with memory() as folder:
         yield built("fairlead", folder)
 
 
 def files(image: Image) -> list[Path]:
-    """Every regular file."""
+    """Return every regular file."""
     return [path for path in image.root.rglob("*") if path.is_file() and not path.is_symlink()]
 
 
 def test_the_image_says_what_it_is(fairlead_image: Image) -> None:
-    """A number as its user, so that Kubernetes can see that it is not root; one program; what scanners look for."""
+    """The image has a numeric user, which Kubernetes can check, one program, and labels for scanners."""
     config = fairlead_image.config
 
     assert fairlead_image.name == "localhost/fairlead:dev"
@@ -146,12 +146,12 @@ def test_the_image_says_what_it_is(fairlead_image: Image) -> None:
     assert set(config["ExposedPorts"]) == {"9520/tcp", "9521/tcp", "9522/tcp"}
     assert {"title", "description", "licenses", "version", "revision"} <= fairlead_image.labels.keys()
     assert re.fullmatch(r"[0-9a-f]{40}", fairlead_image.labels["revision"])
-    # Broken invariants must end the process, so that assertions are never taken out.
+    # Broken invariants must end the process, so that assertions are never removed.
     assert "PYTHONOPTIMIZE" not in fairlead_image.environment
 
 
 def test_the_image_holds_what_runs_and_nothing_else(fairlead_image: Image) -> None:
-    """No shell, no package manager, no pip, no tests, nothing that gives rights; bytecode for every module."""
+    """The image has no shell, package manager, pip, tests, setuid or world-writable files, and has all bytecode."""
     found = files(fairlead_image)
     programs = {
         path.name for path in found if os.access(path, os.X_OK) and path.parent.name in ("bin", "sbin")
@@ -171,7 +171,7 @@ def test_the_image_holds_what_runs_and_nothing_else(fairlead_image: Image) -> No
 
 
 def test_its_programs_run_with_a_read_only_root(fairlead_image: Image) -> None:
-    """As the user of the image, which has a name, with every package that the programs need."""
+    """Programs of the image run as its user, which has a name, with every needed package and a read-only root."""
     imports = (
         "pyarrow, pyarrow.parquet, pyarrow.csv, grpc, granian, numpy, kopf, kubernetes.aio, google.protobuf"
     )
@@ -193,7 +193,7 @@ def test_its_programs_run_with_a_read_only_root(fairlead_image: Image) -> None:
 
 
 def test_a_broker_serves_from_the_image(fairlead_image: Image) -> None:
-    """It writes below its data folder alone, and a signal to the container's process stops it."""
+    """A broker from the image writes only below its data folder, and a signal to the container's process stops it."""
     anywhere = {f"FAIRLEAD_{name}LISTEN": "127.0.0.1:0" for name in ("", "PEER_", "OPS_")}
     command = fairlead_image.command("fairlead", "broker", "start", "--output", "json", **anywhere)
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as broker:
@@ -212,13 +212,13 @@ def test_a_broker_serves_from_the_image(fairlead_image: Image) -> None:
 
 
 async def created(url: str) -> str:
-    """Create a topic; return its name as the broker tells it."""
+    """Create a topic; return its name from the broker's answer."""
     async with Admin(url) as admin:
         return (await admin.create_topic("orders")).name
 
 
 def test_the_image_of_etcd_holds_two_static_programs(tmp_path: Path) -> None:
-    """They run with nothing else in the root, as the same user."""
+    """The image of etcd runs its two static programs without other files in the root, as the same user."""
     image = built("etcd", tmp_path)
     for name in ("proc", "tmp", "var/lib/fairlead"):
         (image.root / name).mkdir(parents=True)
@@ -234,7 +234,7 @@ def test_the_image_of_etcd_holds_two_static_programs(tmp_path: Path) -> None:
 
 
 def test_the_image_of_spark_runs_jobs() -> None:
-    """Its entry becomes the command line, which finds Java and both formats although the root is read-only."""
+    """The image of Spark starts the command line, which finds Java and both formats with a read-only root."""
     with memory() as folder:
         image = built("spark", folder)
         entry = image.config["Entrypoint"]
@@ -249,7 +249,7 @@ def test_the_image_of_spark_runs_jobs() -> None:
     assert programs == {
         "chmod", "df", "du", "ls", "python3", "python3.11", "readlink", "rm", "sh", "tini"
     }  # fmt: skip
-    # Without a shell and these two, Spark does not look for data sources of Python.
+    # Without a shell and these two archives, Spark does not look for data sources in Python.
     assert [name[:4] for name in sorted(archives)] == ["py4j", "pysp"]
     assert re.search(r"format fairlead-delta\s+ready", info), info
     assert re.search(r"format fairlead\s+ready", info), info
@@ -257,7 +257,7 @@ def test_the_image_of_spark_runs_jobs() -> None:
 
 
 def test_bases_are_named_without_a_registry() -> None:
-    """The builder decides where images come from."""
+    """The base images are named without a registry, which the builder chooses."""
     files_of_builds = [checkout.ROOT / "Dockerfile", checkout.ROOT / ".ci/etcd.Dockerfile"]
     lines = [line for path in files_of_builds for line in path.read_text().splitlines()]
     named = [line.split("=", 1)[1] for line in lines if re.match(r"ARG (BASE|BUILDER)=", line)]

@@ -1,7 +1,7 @@
-"""A driver that submits to a real API server: the executors it makes are what the chart says they are.
+"""A driver that submits to a real API server: its executors are as the chart says.
 
-The driver runs outside of any pod, with the settings and the rights that the chart gives; nodes are fake, so executors
-are admitted, placed and collected, and run nothing.
+The driver runs outside any pod with the chart's settings and rights; nodes are fake, so that executors are admitted,
+scheduled and removed, and run nothing.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ session.stop()
 
 
 def chart(namespace: str) -> list[Manifest]:
-    """Return what the chart makes of a job with two executors."""
+    """Return the objects that the chart renders for a job with two executors."""
     settings = ("--set", "executors.count=2", "--set", "executors.memory=512m")
     words = ("template", "flights", JOBS_CHART, "--namespace", namespace, *settings)
     return [one for one in yaml.safe_load_all(tool("helm4", *words).stdout) if one]
@@ -77,7 +77,7 @@ def driver(
 
 @pytest.mark.timeout(300)
 def test_a_submission_makes_executors(kubernetes: Kubernetes, namespace: str, tmp_path: Path) -> None:
-    """Restricted Pod Security admits them, beside the driver, without a token; they go when the driver ends."""
+    """Executors of a driver are admitted by restricted Pod Security without a token, and end with the driver."""
     api, made = kubernetes.api, chart(namespace)
     api.apply(made, namespace)
     settings = next(one["data"] for one in made if one["kind"] == "ConfigMap")

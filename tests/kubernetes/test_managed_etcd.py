@@ -1,6 +1,6 @@
-"""A managed etcd on real nodes: the operator changes its members one at a time, and replaces one that lost its volume.
+"""A managed etcd on real nodes: the operator changes one member at a time and replaces a member without its volume.
 
-The plan itself is judged by etcd in tests/etcd; here by pods, claims and names of a real Kubernetes.
+The plan itself is tested with etcd in tests/etcd, and here with pods, claims and DNS names of a real Kubernetes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ pytestmark = pytest.mark.timeout(400)
 CLUSTER = "clusters.fairlead.dev/main"
 LOCAL = {"size": "128Mi", "storageClassName": "local"}
 JOIN_SECONDS = 120.0
-"""Etcd lets a member join only when all others have been connected for five seconds, and images start slowly."""
+"""Seconds of a join: etcd accepts a member only when all others have been connected for five seconds, and images start
+slowly.
+"""
 URLS = {
     "FAIRLEAD_OPERATOR_BROKER_URL": "http://127.0.0.1:1",
     "FAIRLEAD_OPERATOR_ETCD_URL": "http://{pod}.{cluster}-etcd-peers.{namespace}.svc:2379",
@@ -29,7 +31,7 @@ URLS = {
 
 @pytest.fixture
 def operator_of(kubernetes_pods: KubernetesPods, tmp_path: Path) -> Iterator[Operators]:
-    """Start operators where pods have names; all end with the test."""
+    """Yield a starter of operators that resolve names of pods, and stop them at the end."""
     install_definitions(kubernetes_pods)
     operators = Operators(kubernetes_pods, tmp_path)
     yield operators
@@ -47,7 +49,7 @@ def members_of(cluster: Manifest | None) -> dict[str, str]:
 
 
 def has_members(count: int, *, but: str = "") -> Callable[[Manifest | None], bool]:
-    """Return whether an etcd is healthy with so many members, none of which has an id."""
+    """Return a function that checks whether etcd is healthy with `count` members, none with a given id."""
 
     def holds(cluster: Manifest | None) -> bool:
         members = members_of(cluster)
@@ -58,12 +60,12 @@ def has_members(count: int, *, but: str = "") -> Callable[[Manifest | None], boo
 
 
 def resize(kubernetes: KubernetesPods, namespace: str, replicas: int) -> None:
-    """Wish for so many members."""
+    """Request `replicas` members."""
     kubernetes.api.patch(CLUSTER, namespace, {"spec": {"etcd": {"managed": {"replicas": replicas}}}})
 
 
 def test_members_join_are_replaced_and_leave(kubernetes_pods: KubernetesPods, operator_of: Operators) -> None:
-    """1 -> 3, a claim and its pod deleted, -> 1: the data stays, and the old member never comes back."""
+    """Members join from 1 to 3, are replaced after the loss of a claim, and leave again, and the data stays."""
     kubernetes, namespace = kubernetes_pods, kubernetes_pods.namespace()
     operator: OperatorProcess = operator_of.start(namespace, environment=URLS)
     cluster = a_cluster(1, etcd={"managed": {"replicas": 1, "storage": LOCAL}}, pool={"storage": LOCAL})

@@ -1,4 +1,4 @@
-"""What `make manifests` writes, and what a release packs of it."""
+"""The files of `make manifests`, and the files that a release packs."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def described(one: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_kinds_names_and_key_fields_are_the_known_ones() -> None:
-    """Each file has the objects of the golden file; `UPDATE_GOLDEN=1` writes it."""
+    """The generated files have the objects of the golden file, which `UPDATE_GOLDEN=1` writes."""
     make_manifests()
     found = {
         name: [
@@ -83,7 +83,7 @@ def test_kinds_names_and_key_fields_are_the_known_ones() -> None:
 
 
 def test_none_of_the_files_is_in_git() -> None:
-    """Git ignores every file that is made, and knows each definition once."""
+    """The generated files are ignored by git, and each definition is in git once."""
     made = [f"manifests/{name}" for name in FILES] + ["charts/fairlead-cluster/values.schema.json"]
     ignored = subprocess.run(
         ["git", "check-ignore", *made], cwd=ROOT, capture_output=True, text=True, check=False
@@ -101,14 +101,14 @@ def test_none_of_the_files_is_in_git() -> None:
 
 @pytest.fixture(scope="module")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Pack the files as `make release` does."""
+    """Pack the files like `make release`."""
     into = tmp_path_factory.mktemp("dist")
     subprocess.run([sys.executable, str(PROGRAM), "--pack", str(into)], check=True)
     return into
 
 
 def test_a_release_has_everything_that_kubectl_applies(packed: Path) -> None:
-    """`install.yaml` stands by itself; the archive has the base, overlays, definitions, samples, rules and boards."""
+    """A release has a complete `install.yaml` and an archive of base, overlays, definitions, samples, rules, boards."""
     (archive,) = packed.glob("fairlead-manifests-*.tar.gz")
     with tarfile.open(archive) as opened:
         names = set(opened.getnames())
@@ -126,7 +126,7 @@ def test_a_release_has_everything_that_kubectl_applies(packed: Path) -> None:
 
 @pytest.mark.parametrize("chart", CHARTS, ids=lambda chart: chart.name)
 def test_a_packed_chart_renders_what_its_folder_does(packed: Path, chart: Path) -> None:
-    """A packed chart has its definitions, schema and boards inside."""
+    """A packed chart contains its definitions, schema and boards and renders like its folder."""
     (archive,) = packed.glob(f"{chart.name}-*.tgz")
     with tarfile.open(archive) as opened:
         names = set(opened.getnames())

@@ -1,6 +1,6 @@
-"""A namespace that is deleted goes, although the operator's rights, and perhaps the operator, go with it.
+"""A deleted namespace is removed, although the operator's rights, and possibly the operator, are deleted with it.
 
-Brokers do not answer here, so nothing but the namespace's end lets a Topic go.
+Brokers do not answer here, so that only the end of the namespace releases a Topic.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from operator_process import Operators
 
 GONE_SECONDS = 120.0
-"""Kubernetes looks again after half the time that pods have to end, so that it may well take a minute."""
+"""Kubernetes checks again after half the time that pods have to end, so that the removal may take a minute."""
 QUICK: Any = {"template": {"spec": {"terminationGracePeriodSeconds": 10}}}
 
 
 def a_topic(name: str, **reference: str) -> Manifest:
-    """Return a Topic of the Cluster `main`, which is deleted with its topic."""
+    """Return a Topic of the Cluster `main` whose topic is deleted with it."""
     return {
         "apiVersion": "fairlead.dev/v1alpha1",
         "kind": "Topic",
@@ -34,12 +34,12 @@ def a_topic(name: str, **reference: str) -> Manifest:
 
 
 def held(topic: Manifest | None) -> bool:
-    """Return whether the operator has looked at a Topic, and holds it back."""
+    """Return whether the operator has processed a Topic and its finalizer is set."""
     return ready_reason(topic) == "ClusterNotReady" and "finalizers" in (topic or {})["metadata"]
 
 
 def is_let_go(topic: Manifest | None) -> bool:
-    """Return whether a Topic is there, and nothing of ours holds it back."""
+    """Return whether a Topic exists without the operator's finalizer."""
     return topic is not None and "finalizers" not in topic["metadata"]
 
 
@@ -48,7 +48,7 @@ def is_let_go(topic: Manifest | None) -> bool:
 def test_a_namespace_goes_with_the_roles_in_it(
     kubernetes: Kubernetes, operators: Operators, namespace: str, paused: str
 ) -> None:
-    """Cluster, Topics, and all that the operator may do there; a pause is no hindrance."""
+    """A namespace is removed with Cluster, Topics and the operator's roles in it, also while paused."""
     api = kubernetes.api
     operator = operators.start(namespace)
     api.apply(a_cluster(2, pool=QUICK), namespace)
@@ -77,7 +77,7 @@ def test_a_namespace_goes_with_the_roles_in_it(
 def test_a_namespace_goes_with_the_operator_in_it(
     kubernetes: Kubernetes, operators: Operators, namespace: str
 ) -> None:
-    """An operator that is stopped by the end of its namespace lets go what no other will look after."""
+    """An operator that ends with its namespace releases the objects that no other operator manages."""
     api, elsewhere = kubernetes.api, kubernetes.namespace()
     operator = operators.start(namespace, scope="list", watch=[namespace, elsewhere])
     api.apply(a_cluster(1, topicNamespaces=[namespace]), elsewhere)
@@ -98,7 +98,7 @@ def test_a_namespace_goes_with_the_operator_in_it(
 
 
 def a_pod() -> Manifest:
-    """Return a pod in the operator's place, which has some time to end."""
+    """Return a pod in place of the operator, with some time to end."""
     restricted = {
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},

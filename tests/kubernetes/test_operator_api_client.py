@@ -1,4 +1,4 @@
-"""The operator's client of the API server: what it writes, what it leaves alone, what it makes of errors."""
+"""The operator's client of the API server: its writes, the fields that it leaves alone, and its errors."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Laboratory:
         self.open: list[Requests] = []
 
     async def client(self, may_write: Callable[[], float] = lambda: 3600.0) -> ApiClient:
-        """Return a client that remembers nothing yet."""
+        """Return a client without memory."""
         connection = Connection(self.kubeconfig)
         await connection.load()
         requests = Requests(connection, Telemetry(LOG), lambda: 0.5)
@@ -47,14 +47,14 @@ class Laboratory:
         return ApiClient(requests, LOG, may_write=may_write, seen=lambda kind, manifest: None)
 
     def writes(self, since: int) -> list[str]:
-        """Return what the operator's account wrote since a mark."""
+        """Return the writes of the operator's account since a mark."""
         events = self.kubernetes.audit(since=since, user=self.user, writes=True)
         return [f"{event.verb} {event.resource}/{event.name}" for event in events]
 
 
 @pytest.fixture
 async def laboratory(operators: Operators, namespace: str) -> AsyncIterator[Laboratory]:
-    """Clients of a namespace of their own."""
+    """Yield clients of a namespace that only this test uses."""
     made = Laboratory(operators, namespace)
     yield made
     for requests in made.open:
@@ -72,7 +72,7 @@ def a_service(namespace: str, **spec: Any) -> Manifest:
 
 
 async def test_what_is_drawn_is_written_once(laboratory: Laboratory) -> None:
-    """Every object of a Cluster is applied once, and never again while nothing changed, whatever the server added."""
+    """Objects of a Cluster are applied once and not again while nothing changed, whatever fields the server added."""
     kubernetes, namespace = laboratory.kubernetes, laboratory.namespace
     (made,) = kubernetes.api.apply(
         {
@@ -107,7 +107,7 @@ async def test_what_is_drawn_is_written_once(laboratory: Laboratory) -> None:
     )
     mark = kubernetes.audit_mark()
     again = []
-    # Without the memory of the first one: as after a restart.
+    # The second client has no memory of the first, as after a restart.
     for each in (api, await laboratory.client()):
         for manifest in drawn:
             live = await each.get(reference_to(manifest))
@@ -119,7 +119,7 @@ async def test_what_is_drawn_is_written_once(laboratory: Laboratory) -> None:
 
 
 async def test_drift_is_reverted_and_foreign_fields_stay(laboratory: Laboratory) -> None:
-    """A field of ours that another writer changed comes back, what is no longer asked goes, what others added stays."""
+    """A changed field of the operator is restored, a dropped field is removed, and fields of other writers stay."""
     api, kube = await laboratory.client(), laboratory.kubernetes.api
     service = a_service(laboratory.namespace)
     ref = reference_to(service)
@@ -150,7 +150,7 @@ async def test_drift_is_reverted_and_foreign_fields_stay(laboratory: Laboratory)
 
 
 async def test_objects_of_others_are_left_alone(laboratory: Laboratory) -> None:
-    """An object that another owner controls is refused; one without an owner is adopted."""
+    """An object that another owner controls is refused, and an object without an owner is adopted."""
     api, kube, namespace = await laboratory.client(), laboratory.kubernetes.api, laboratory.namespace
     foreign = a_service(namespace)
     owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "other", "controller": True}
@@ -172,7 +172,7 @@ async def test_objects_of_others_are_left_alone(laboratory: Laboratory) -> None:
 
 
 async def test_answers_become_errors_by_the_next_move(laboratory: Laboratory) -> None:
-    """Missing, refused, invalid and outrun are distinguished, with the server's words."""
+    """Answers for missing, refused, invalid and outdated objects become different errors with the server's message."""
     api, namespace = await laboratory.client(), laboratory.namespace
     service = a_service(namespace)
     ref = reference_to(service)
@@ -199,7 +199,7 @@ async def test_answers_become_errors_by_the_next_move(laboratory: Laboratory) ->
 
 
 async def test_faults_of_the_server_are_waited_out(door: Door, operators: Operators, namespace: str) -> None:
-    """429, 5xx, lost answers and slow ones are tried again within the deadline; a conflict is not."""
+    """A request is retried after 429, 5xx, lost and slow answers within the deadline, and not after a conflict."""
     laboratory = Laboratory(operators, namespace, door.server)
     api = await laboratory.client()
     door.answer(429, times=1)
@@ -224,7 +224,7 @@ async def test_faults_of_the_server_are_waited_out(door: Door, operators: Operat
 
 
 async def test_who_does_not_lead_writes_nothing(laboratory: Laboratory) -> None:
-    """Nothing is sent once leadership has run out, and reading goes on."""
+    """An operator that no longer leads sends no writes and continues to read."""
     api, namespace = await laboratory.client(lambda: 0.0), laboratory.namespace
     mark = laboratory.kubernetes.audit_mark()
     service = a_service(namespace)
@@ -240,21 +240,21 @@ async def test_who_does_not_lead_writes_nothing(laboratory: Laboratory) -> None:
 
 
 class JumpingClock(SystemClock):
-    """The machine's clock, and what the test adds."""
+    """The machine's clock plus the test's jumps."""
 
     ahead = 0.0
 
     def monotonic(self) -> float:
-        """Seconds, with the seconds that were jumped over."""
+        """Return seconds, including the jumps."""
         return super().monotonic() + self.ahead
 
     def now(self) -> datetime:
-        """The wall clock, which does not jump."""
+        """Return the wall time, which does not jump."""
         return super().now()
 
 
 async def test_events_are_told_once_and_counted(laboratory: Laboratory) -> None:
-    """The same words about the same object are one series, also from the next operator; other words are another."""
+    """Events with the same text about the same object are one series, also from the next operator."""
     api, namespace = await laboratory.client(), laboratory.namespace
     (about,) = laboratory.kubernetes.api.apply(
         {

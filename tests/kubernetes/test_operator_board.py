@@ -1,4 +1,4 @@
-"""The board and the alerts of the operator on a real one: it works on a real API server, and Prometheus scrapes it."""
+"""The operator's board and alerts: an operator works on a real API server, and Prometheus scrapes it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 def series_of(prometheus: Prometheus, expression: str) -> list[Any] | None:
-    """Ask once; None while there is nothing."""
+    """Return the series of one query, or None without any."""
     return prometheus.query(expression) or None
 
 
 def test_every_query_of_the_board_gives_series(
     kubernetes: Kubernetes, operators: Operators, namespace: str, tmp_path: Path
 ) -> None:
-    """With a Cluster and a Topic, to which no broker answers; every name is one that is exposed."""
+    """Every query of the operator's board returns series for a Cluster and a Topic whose brokers do not answer."""
     for resource in (CLUSTER, topic("orders")):
         kubernetes.api.apply(resource, namespace)
     expressions = [
@@ -38,6 +38,6 @@ def test_every_query_of_the_board_gives_series(
         exposed = names_in(operators.ask(operator, "/metrics")) | {"up"}
     asked = expressions + [rule["expr"] for rule in rules() if "fairlead_operator_" in rule["expr"]]
 
-    # No broker answers, so the Topic is not ready; the Cluster may be, for a while.
+    # No broker answers, so that the Topic is not ready; the Cluster may be ready for a while.
     assert float(not_ready[0]["value"][1]) >= 1
     assert set().union(*map(metrics_of, asked)) - exposed == set()

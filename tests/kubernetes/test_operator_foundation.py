@@ -1,7 +1,7 @@
-"""The operator's foundation on a real API server: rights, leadership, definitions that come late, faults of the server.
+"""The operator's foundation on a real API server: rights, leadership, late definitions, faults of the server.
 
-Which objects a Cluster has, and when they change, is the business of other tests; here a Service that a
-person deleted comes back, which shows that the operator sees and acts.
+Other tests check the objects of a Cluster and their changes. Here a deleted Service that is created again shows that
+the operator works.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ POD_MONITORS: Manifest = {
 
 
 def a_cluster(name: str = "main") -> Manifest:
-    """Return a small Cluster with one member of etcd."""
+    """Return a small Cluster with one etcd member."""
     return {
         "apiVersion": "fairlead.dev/v1alpha1",
         "kind": "Cluster",
@@ -60,7 +60,7 @@ def a_cluster(name: str = "main") -> Manifest:
 
 
 def bring_back(kubernetes: Kubernetes, namespace: str, name: str = "main-bootstrap") -> None:
-    """Delete a Service and wait until the operator made it again."""
+    """Delete a Service and wait until the operator has created it again."""
     before = kubernetes.api.wait(f"service/{name}", namespace, bool)["metadata"]["uid"]
     kubernetes.api.delete(f"service/{name}", namespace)
     kubernetes.api.wait(
@@ -70,7 +70,7 @@ def bring_back(kubernetes: Kubernetes, namespace: str, name: str = "main-bootstr
 
 @pytest.fixture
 def operators_alone(kubernetes_alone: Kubernetes, tmp_path: Path) -> Iterator[Operators]:
-    """Operators in a control plane that this test has alone, at first without definitions."""
+    """Yield a starter of operators in an exclusive control plane, initially without definitions."""
     starter = Operators(kubernetes_alone, tmp_path)
     try:
         yield starter
@@ -82,7 +82,7 @@ def operators_alone(kubernetes_alone: Kubernetes, tmp_path: Path) -> Iterator[Op
 def test_namespaces_are_all_that_it_needs(
     kubernetes: Kubernetes, operators: Operators, namespace: str
 ) -> None:
-    """With rights in its own namespace, or in a list of others, all is done there and nothing asked is forbidden."""
+    """An operator works in its own namespace or in listed namespaces without a forbidden request."""
     listed = kubernetes.namespace()
     mark = kubernetes.audit_mark()
     quick = {"FAIRLEAD_OPERATOR_RESYNC_SECONDS": "5", "FAIRLEAD_OPERATOR_LOG_LEVEL": "debug"}
@@ -113,7 +113,7 @@ def test_namespaces_are_all_that_it_needs(
 def test_a_listed_namespace_that_is_not_there_keeps_no_other_waiting(
     kubernetes: Kubernetes, operators: Operators, namespace: str
 ) -> None:
-    """Its role is gone with it or has not come yet; the operator says so and works in the others."""
+    """An operator reports a listed namespace that is missing with its role, and works in the others."""
     missing = f"{namespace}-gone"
     kubernetes.api.apply(a_cluster(), namespace)
     named = {"FAIRLEAD_OPERATOR_NAMESPACES": f"{missing},{namespace}"}
@@ -127,9 +127,9 @@ def test_a_listed_namespace_that_is_not_there_keeps_no_other_waiting(
 def test_one_leads_and_another_takes_over(
     kubernetes: Kubernetes, door: Door, operators: Operators, namespace: str
 ) -> None:
-    """Cut off from the API server the leader stops before the other acts; killed, it is followed within 20 s.
+    """A leader that is cut off stops before another acts, and a killed leader is replaced within 20 s.
 
-    At no time do two of them write.
+    At no time do two operators write.
     """
     kubernetes.api.apply(a_cluster(), namespace)
     mark = kubernetes.audit_mark()
@@ -157,7 +157,7 @@ def test_one_leads_and_another_takes_over(
 
 
 def test_a_leader_that_stops_hands_over(kubernetes: Kubernetes, operators: Operators, namespace: str) -> None:
-    """A leader that is asked to stop gives its Lease back, and the other leads without waiting for its end."""
+    """A leader that stops releases its Lease, and another operator leads without waiting for the Lease's end."""
     kubernetes.api.apply(a_cluster(), namespace)
     first = operators.start(namespace)
     first.wait_for("leadership taken")
@@ -175,7 +175,7 @@ def test_a_leader_that_stops_hands_over(kubernetes: Kubernetes, operators: Opera
 @pytest.mark.scenario
 @pytest.mark.serial
 def test_definitions_may_come_late_and_the_server_may_go(operators_alone: Operators) -> None:
-    """Without definitions the operator lives and says so; it begins when they come, and outlives the API server."""
+    """An operator lives without definitions, starts work when they are installed, and outlives the API server."""
     kubernetes = operators_alone.kubernetes
     namespace = kubernetes.namespace()
     mark = kubernetes.audit_mark()
@@ -189,7 +189,7 @@ def test_definitions_may_come_late_and_the_server_may_go(operators_alone: Operat
     kubernetes.api.apply(POD_MONITORS)
     operator.wait_for("object applied", lambda line: line["object"] == f"PodMonitor {namespace}/main")
     monitor = kubernetes.api.get("podmonitor/main", namespace)
-    # A server that has just begun forbids what it will allow when it has read the roles.
+    # A server that has just started forbids requests until it has read the roles.
     forbidden = operators_alone.forbidden(operator.user, mark)
     kubernetes.restart_api_server()
     bring_back(kubernetes, namespace)
@@ -208,7 +208,7 @@ def test_definitions_may_come_late_and_the_server_may_go(operators_alone: Operat
 def test_a_server_in_trouble_delays_and_breaks_nothing(
     kubernetes: Kubernetes, door: Door, operators: Operators, namespace: str
 ) -> None:
-    """An API server that is slow, answers 409 and 500, loses answers and goes away only makes it later."""
+    """An operator is only delayed by an API server that is slow, answers 409 and 500, loses answers or is away."""
     door.delay(0.3, times=40)
     door.answer(500, times=6, methods=["PATCH"])
     door.answer(409, times=3, methods=["PATCH"], path="/statefulsets/")
@@ -233,7 +233,7 @@ def test_a_server_in_trouble_delays_and_breaks_nothing(
 
 
 def still_runs(operator: OperatorProcess) -> bool:
-    """Whether it is the same process that still runs."""
+    """Return whether the same process still runs."""
     return operator.process.poll() is None and operator.count("operator starts") == 1
 
 
@@ -245,5 +245,5 @@ def last_renewal(kubernetes: Kubernetes, namespace: str) -> datetime:
 
 
 def at(line: dict[str, Any]) -> datetime:
-    """Return when something was logged."""
+    """Return the time of a log line."""
     return datetime.fromisoformat(line["timestamp"])

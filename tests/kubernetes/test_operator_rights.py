@@ -1,4 +1,4 @@
-"""The chart's rights are enough in every mode, for all that the operator does for Clusters and Topics, and beyond."""
+"""The chart's rights suffice in every mode for the operator's work on Clusters and Topics, and no more."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOPIC = "topics.fairlead.dev/orders"
 
 @pytest.fixture(scope="module")
 def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
-    """Three brokers that stand for those of every Cluster whose ids begin at 1."""
+    """Yield three brokers that represent the brokers of every Cluster whose ids begin at 1."""
     with running_brokers(tmp_path_factory.mktemp("brokers")) as running:
         yield running
 
@@ -52,7 +52,7 @@ def start_operator(
 
 
 def a_cluster(brokers: Brokers, *, size: str = "1Gi", **spec: object) -> Manifest:
-    """Return a Cluster that stands for the brokers."""
+    """Return a Cluster that the brokers represent."""
     pool = {"name": "a", "firstBrokerId": 1, "replicas": 3, "storage": {"size": size}}
     etcd = {"external": {"endpoints": list(brokers.etcd)}}
     return {
@@ -64,7 +64,7 @@ def a_cluster(brokers: Brokers, *, size: str = "1Gi", **spec: object) -> Manifes
 
 
 def a_topic(name: str, **spec: object) -> Manifest:
-    """Return the Topic `orders`, of another name at the brokers."""
+    """Return the Topic `orders`, with another topic name at the brokers."""
     return {
         "apiVersion": "fairlead.dev/v1alpha1",
         "kind": "Topic",
@@ -84,7 +84,7 @@ def a_topic(name: str, **spec: object) -> Manifest:
 def test_nothing_that_the_operator_asks_is_forbidden(
     kubernetes_alone: Kubernetes, brokers: Brokers, tmp_path: Path, scope: str
 ) -> None:
-    """Objects made, altered, enlarged, pruned and put back, Topics from their birth to their end, told by Events."""
+    """An operator sends no forbidden request while objects and Topics are created, changed, restored and deleted."""
     kubernetes, api = kubernetes_alone, kubernetes_alone.api
     install_definitions(kubernetes)
     own = kubernetes.namespace()
@@ -120,7 +120,7 @@ def test_nothing_that_the_operator_asks_is_forbidden(
         api.wait(TOPIC, place, lambda each: each is None)
         api.delete(CLUSTER, place)
         api.wait(CLUSTER, place, lambda each: each is None)
-        # What it asks at its end counts too.
+        # Requests at its end count too.
         assert operator.stop() == 0
         forbidden = [f"{each.verb} {each.uri}" for each in operators.forbidden(operator.user, mark)]
         asked = {(each.verb, each.resource) for each in kubernetes.audit(since=mark, user=operator.user)}

@@ -1,4 +1,4 @@
-"""A job on Spark on real pods, as the page on it says: driver, executor, and a Cluster that they read and write."""
+"""A Spark job on real pods, as on its page: driver, executor, and a Cluster that they read and write."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ kubectl exec main-a-0 -- fairlead consume flight-windows --from-beginning --coun
 
 @pytest.fixture
 def spark_node(kubernetes_pods: KubernetesPods) -> Iterator[str]:
-    """One node with the image, and the only one that gets pods at the same time."""
+    """Yield the only schedulable node, which has the image."""
     first, *others = kubernetes_pods.nodes
     kubernetes_pods.load_images([SPARK_IMAGE], [first])
     kubernetes_pods.kubectl("cordon", *others)
@@ -45,7 +45,7 @@ def spark_node(kubernetes_pods: KubernetesPods) -> Iterator[str]:
 
 @pytest.fixture
 def monitors(kubernetes_pods: KubernetesPods) -> Iterator[None]:
-    """The kind of the Prometheus operator, for as long as the test runs."""
+    """Yield with the kind of the Prometheus operator defined during the test."""
     kubernetes_pods.api.apply(POD_MONITORS)
     kubernetes_pods.kubectl("wait", "--for=condition=Established", f"crd/{MONITORS}")
     yield
@@ -54,7 +54,7 @@ def monitors(kubernetes_pods: KubernetesPods) -> Iterator[None]:
 
 @pytest.fixture
 def room(kubernetes_pods: KubernetesPods, tmp_path: Path) -> Iterator[str]:
-    """A namespace with the Cluster `main` of one broker, looked after by an operator; both go with the test."""
+    """Yield a namespace with the Cluster `main` of one broker and its operator; remove both at the end."""
     install_definitions(kubernetes_pods)
     namespace = kubernetes_pods.namespace()
     operators = Operators(kubernetes_pods, tmp_path)
@@ -69,7 +69,7 @@ def room(kubernetes_pods: KubernetesPods, tmp_path: Path) -> Iterator[str]:
 
 
 def scraped(kubernetes: KubernetesPods, room: str) -> list[str]:
-    """Return what Prometheus gets where the PodMonitor sends it."""
+    """Return the metrics that Prometheus gets from the targets of the PodMonitor."""
     monitor: Any = kubernetes.api.get(f"{MONITORS}/flights", room)
     pod: Any = kubernetes.api.get("pod/flights-0", room)
     assert monitor["spec"]["selector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
@@ -83,20 +83,20 @@ def scraped(kubernetes: KubernetesPods, room: str) -> list[str]:
 
 
 def owners(pod: Manifest) -> list[str]:
-    """Return the uids of the objects that a pod goes with."""
+    """Return the uids of the owners of a pod."""
     return [each["uid"] for each in pod["metadata"].get("ownerReferences", [])]
 
 
-# Minutes where other work is done beside it.
+# Takes minutes on a loaded machine.
 @pytest.mark.scenario
 @pytest.mark.timeout(900)
 @pytest.mark.usefixtures("spark_node", "monitors")
 def test_a_job_reads_a_cluster_and_writes_back(
     kubernetes_pods: KubernetesPods, room: str, tmp_path: Path
 ) -> None:
-    """Everything on the page works as it stands there: windows come out, also after the driver's pod was deleted.
+    """A job of the page works as written and writes its windows, also after its driver's pod was deleted.
 
-    The last driver tells Prometheus of its query and of its executor.
+    The last driver exposes metrics of its query and of its executor.
     """
     shell, windows = Shell(kubernetes_pods, tmp_path / "shell"), list[str]()
     pods: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""What a Cluster on real pods loses under load: disks, nodes, members of etcd. Records are not among it."""
+"""Losses of a Cluster on real pods under load: disks, nodes and etcd members, without a lost record."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def in_sync(topic: dict[str, Any]) -> bool:
 
 
 def test_a_broker_loses_its_disk(stage: PodsStage) -> None:
-    """Asked for by annotation, or its claim and pod deleted by hand: it comes back empty and copies everything."""
+    """A broker that loses its disk, by annotation or by deletion, returns empty and copies every record."""
     before = stage.claims()
     with stage.load() as load:
         pods = stage.pods()
@@ -47,7 +47,7 @@ def test_a_broker_loses_its_disk(stage: PodsStage) -> None:
 
 
 def test_pods_leave_one_after_the_other(stage: PodsStage) -> None:
-    """Two are deleted, evicted, and drained with their nodes, at once: records stay, and a budget lets one be away."""
+    """Pods leave one after another when deleted, evicted and drained at once, and no record is lost."""
     api = stage.kubernetes.api
     with stage.load() as load:
         pods = stage.pods()
@@ -56,7 +56,7 @@ def test_pods_leave_one_after_the_other(stage: PodsStage) -> None:
         for pod in ("main-a-0", "main-a-1"):
             stage.wait_replaced(pod, pods[pod])
         stage.wait_done()
-        # Deletions ask the brokers alone, which count replicas in sync and not what kubelet has seen.
+        # Deletions ask only the brokers, which count in-sync replicas and do not know the kubelet's status.
         watched = ReadyPods(stage.kubernetes, stage.namespace)
         pods, refusals = stage.pods(), dict[str, int]()
         evictions = [
@@ -90,7 +90,7 @@ def test_pods_leave_one_after_the_other(stage: PodsStage) -> None:
 
 
 def test_etcd_loses_a_member_and_claims_grow(stage: PodsStage) -> None:
-    """A member with its claim is replaced by a new one, and larger disks restart no broker; writes go on."""
+    """A member of etcd is replaced with its claim, and larger disks restart no broker, while writes continue."""
     pods = stage.pods()
     with stage.load() as load:
         old = member_id(stage.wait_done(), "main-etcd-1")
@@ -125,17 +125,17 @@ def is_homeless(pod: Manifest) -> bool:
 
 
 def members_of(cluster: Manifest | None) -> list[Manifest]:
-    """Return what the status tells of the members of etcd."""
+    """Return the etcd members in the status."""
     found = ((cluster or {}).get("status") or {}).get("etcd") or {}
     return [each for each in found.get("members") or [] if each["healthy"]]
 
 
 def member_id(cluster: Manifest | None, name: str) -> str:
-    """Return the id of a healthy member, empty without one."""
+    """Return the id of a healthy member, or an empty text."""
     return next((str(each["id"]) for each in members_of(cluster) if each["name"] == name), "")
 
 
 def has_three(cluster: Manifest | None) -> bool:
-    """Return whether etcd is whole: three healthy voters."""
+    """Return whether etcd has three healthy voters."""
     healthy = condition_of(cluster, "EtcdHealthy").get("reason") == "Healthy"
     return healthy and sum(each["role"] in {"leader", "follower"} for each in members_of(cluster)) == 3

@@ -1,4 +1,4 @@
-"""Rolls of a Cluster on real pods under load: blocked by a frozen broker, by a bad image, and left by its operator."""
+"""Rolls of a Cluster on real pods under load: blocked by a frozen broker or a bad image, or without their operator."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.timeout(900), pytest.mark.scenario]
 
 
 def test_a_frozen_broker_stops_a_roll(stage: PodsStage) -> None:
-    """While one stands still another is not restarted, which is reported with the partitions; thawed, it is, once."""
+    """A frozen broker stops a roll, which is reported with the partitions, and the roll continues when it thaws."""
     before, mark, api = stage.pods(), stage.kubernetes.audit_mark(), stage.kubernetes.api
     frozen, other = sorted(before.keys() - {stage.controller()})
     with stage.load() as load:
@@ -41,7 +41,7 @@ def test_a_frozen_broker_stops_a_roll(stage: PodsStage) -> None:
 
 
 def test_a_roll_outlives_its_operator(stage: PodsStage) -> None:
-    """Killed after its first restart, it is followed by one that restarts the others: once each, controller last."""
+    """A roll continues after its operator was killed: the next operator restarts the other brokers once each."""
     before, mark = stage.pods(), stage.kubernetes.audit_mark()
     controller = stage.controller()
     first = min(before.keys() - {controller})
@@ -68,7 +68,7 @@ def test_a_roll_outlives_its_operator(stage: PodsStage) -> None:
 
 
 def test_images_and_resources_change(stage: PodsStage) -> None:
-    """A bad image takes one broker and no more, its repair brings it back; good ones reach all, as do resources."""
+    """A bad image affects one broker until it is repaired, and good images and resources reach all brokers."""
     stage.kubernetes.tag_image(DEV_IMAGE, SECOND_IMAGE)
     before = stage.pods()
     watched = ReadyPods(stage.kubernetes, stage.namespace)
@@ -107,6 +107,6 @@ def test_images_and_resources_change(stage: PodsStage) -> None:
 
 
 def broker_of(pod: Manifest) -> Manifest:
-    """Return the container of the broker."""
+    """Return the broker's container."""
     found: Manifest = next(each for each in pod["spec"]["containers"] if each["name"] == "broker")
     return found

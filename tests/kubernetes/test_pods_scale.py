@@ -1,4 +1,4 @@
-"""A Cluster on real pods grows and shrinks under load, its data moving from pod to pod."""
+"""A Cluster on real pods grows and shrinks under load, while its data moves between pods."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ SPREAD = ("0,1,3", "1,2,4", "2,3,4", "3,4,0")
 
 
 def is_leaving(cluster: Manifest | None) -> bool:
-    """Return whether brokers 3 and 4 are being emptied."""
+    """Return whether brokers 3 and 4 are being drained."""
     meant = (cluster or {}).get("status", {}).get("scaleDown") or {}
     return meant.get("brokerIds") == [3, 4]
 
 
 def test_brokers_come_and_leave_with_data(stage: PodsStage) -> None:
-    """3 -> 5 -> 3, called off half-way and done in the end; claims stay first, and go where the policy says so."""
+    """Brokers join and leave with their data, also when cancelled half-way, and claims follow the policy."""
     with stage.load(len(SPREAD)) as load:
         stage.set("brokers/0/replicas", 5)
         stage.wait_done(5)

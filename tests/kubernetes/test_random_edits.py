@@ -1,7 +1,7 @@
-"""Random edits of a Cluster and its Topics, while operators are killed and the API server misbehaves.
+"""Random edits of a Cluster and its Topics, while operators are killed and the API server fails.
 
-The seed and the number of edits are those of FAIRLEAD_SEED and FAIRLEAD_EDITS, a few with always the same otherwise;
-`make prove PROVE=operator-edits` makes fifty, and more with `--share`. A failure names its seed and what was done.
+Seed and number of edits are FAIRLEAD_SEED and FAIRLEAD_EDITS, by default a few fixed edits; `make prove
+PROVE=operator-edits` makes fifty, and more with `--share`. A failure names its seed and its edits.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FULL = "FAIRLEAD_EDITS" in os.environ
 EDITS = int(os.environ.get("FAIRLEAD_EDITS", "6"))
 SEED = int(os.environ.get("FAIRLEAD_SEED", "1"))
 CONVERGE_SECONDS = float(os.environ.get("FAIRLEAD_CONVERGE_SECONDS", "60" if FULL else "110"))
-"""Twice the bound where other tests take the machine's time."""
+"""Seconds to converge, doubled when other tests load the machine."""
 BEGIN_SECONDS = 110.0
 POLL_SECONDS = 0.5
 IDLE_SECONDS = 120.0 if FULL else 1.5 * RESYNC_SECONDS
@@ -38,7 +38,7 @@ EDITS_AT_ONCE_MAX = 3
 
 
 def converge(world: World, seconds: float) -> float:
-    """Wait until all is as it is wished for, and look that nothing breaks on the way; return how long it took."""
+    """Wait until the state is as requested, and check invariants in each pass; return the seconds."""
     began = time.monotonic()
     while wrong := differences(world):
         assert time.monotonic() - began < seconds, f"not as wished for after {seconds} s: {wrong}"
@@ -52,7 +52,7 @@ def converge(world: World, seconds: float) -> float:
 
 
 def a_round(world: World, count: int, told: list[Any]) -> float:
-    """Make some edits with trouble around them, and wait for the quiet afterwards."""
+    """Make some edits under disturbances, and wait for convergence."""
     stage = world.stage
     stage.brokers.most_away = 0
     restarts, permits = stage.restarts(), set(stage.permits)
@@ -73,7 +73,7 @@ def a_round(world: World, count: int, told: list[Any]) -> float:
 
 
 def idle(stage: EditStage) -> list[str]:
-    """Return what operators write while nothing changes."""
+    """Return the writes of operators while nothing changes."""
     mark = stage.kubernetes.audit_mark()
     stage.pause(IDLE_SECONDS)
     return stage.writes(mark)
@@ -83,7 +83,7 @@ def idle(stage: EditStage) -> list[str]:
 @pytest.mark.prove
 @pytest.mark.timeout(600 + EDITS * 90)
 def test_random_edits_converge(kubernetes: Kubernetes, operators: Operators, tmp_path: Path) -> None:
-    """Whatever is edited, killed and refused, the wish is true soon after; no broker too many is away; then silence."""
+    """The requested state is reached after every round of edits, kills and faults, and no further write follows."""
     rounds: list[Any] = []
     with edit_stage(kubernetes, operators, tmp_path) as stage:
         report: dict[str, Any] = {"seed": SEED, "edits": 0, "rounds": rounds}
@@ -95,7 +95,7 @@ def test_random_edits_converge(kubernetes: Kubernetes, operators: Operators, tmp
                 count = min(world.chance.randint(1, EDITS_AT_ONCE_MAX), EDITS - report["edits"])
                 slowest = max(slowest, a_round(world, count, rounds))
                 report["edits"] += len([each for each in rounds[-1]["edits"] if each != "undo"])
-            # What is still refused or held back is taken back.
+            # Undo the edits that are still refused or delayed.
             some_edits(world, 0)
             slowest = max(slowest, converge(world, CONVERGE_SECONDS))
             report |= {

@@ -1,4 +1,4 @@
-"""Real nodes run real containers: names, services, volumes, exec, logs, and what happens when something is lost."""
+"""Real nodes run real containers: names, services, volumes, exec, logs, and the loss of parts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RESTRICTED = {
     "runAsUser": 10001,
     "seccompProfile": {"type": "RuntimeDefault"},
 }
-# Counts its starts in its volume, and answers every request with its name and that number.
+# The server counts its starts in its volume, and answers every request with its name and that number.
 SERVER = """
 import http.server, os, pathlib
 starts = pathlib.Path("/data/starts")
@@ -34,7 +34,7 @@ ASK = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1], timeout=5).
 
 
 def echo(replicas: int) -> list[Manifest]:
-    """A StatefulSet of small servers, one in a zone, with a volume each, and the service that governs it."""
+    """Return a StatefulSet of small servers, one a zone, with a volume each, and its service."""
     labels = {"app": "echo"}
     spread = {
         "maxSkew": 1,
@@ -96,13 +96,13 @@ def echo(replicas: int) -> list[Manifest]:
 
 
 def ready(number: int, pod: Manifest | None) -> bool:
-    """Whether so many pods of a StatefulSet are Ready."""
+    """Return whether `number` pods of a StatefulSet are Ready."""
     return pod is not None and pod["status"].get("readyReplicas", 0) == number
 
 
 @pytest.fixture
 def echoes(kubernetes_pods: KubernetesPods) -> str:
-    """The namespace of three ready servers."""
+    """Return the namespace of three ready servers."""
     namespace = kubernetes_pods.namespace()
     kubernetes_pods.api.apply(echo(3), namespace)
     kubernetes_pods.api.wait("statefulset/echo", namespace, lambda found: ready(3, found))
@@ -110,7 +110,7 @@ def echoes(kubernetes_pods: KubernetesPods) -> str:
 
 
 def test_pods_are_reached_and_keep_their_data(kubernetes_pods: KubernetesPods, echoes: str) -> None:
-    """Pods run one in a zone, answer by name in a pod and beside it, are deleted and come back with their data."""
+    """Pods run one a zone, answer by name inside and outside pods, and keep their data when deleted."""
     api = kubernetes_pods.api
     nodes = {pod["spec"]["nodeName"] for pod in api.list("pod", echoes)}
     by_name = kubernetes_pods.exec("echo-0", echoes, "python3", "-c", ASK, "http://echo-1.echo:8080").split()
@@ -141,7 +141,7 @@ def test_pods_are_reached_and_keep_their_data(kubernetes_pods: KubernetesPods, e
 
 @pytest.mark.scenario
 def test_frozen_pods_are_noticed(kubernetes_pods: KubernetesPods, echoes: str) -> None:
-    """A frozen pod loses its readiness and has it again when it goes on; a killed one is started again."""
+    """A frozen pod is unready until it continues, and a killed pod is started again."""
     api = kubernetes_pods.api
     kubernetes_pods.freeze("echo-0", echoes)
     api.wait("statefulset/echo", echoes, lambda found: ready(2, found))
@@ -158,7 +158,7 @@ def test_frozen_pods_are_noticed(kubernetes_pods: KubernetesPods, echoes: str) -
 
 @pytest.mark.scenario
 def test_volumes_grow_and_go_with_their_claims(kubernetes_pods: KubernetesPods, echoes: str) -> None:
-    """A claim that asks for more gets it, and a volume is removed when its claim is."""
+    """A volume grows with its claim and is removed with it."""
     api = kubernetes_pods.api
     api.patch("pvc/data-echo-0", echoes, {"spec": {"resources": {"requests": {"storage": "2Mi"}}}})
     claim = api.wait(

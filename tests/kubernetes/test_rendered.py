@@ -1,4 +1,4 @@
-"""What is drawn for Clusters is taken by a real API server as it stands, under restricted Pod Security."""
+"""Rendered objects of Clusters are accepted by a real API server, under restricted Pod Security."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ SPECS: dict[str, dict[str, Any]] = {
 
 
 def drawn(namespace: str, spec: dict[str, Any]) -> list[Manifest]:
-    """Draw a Cluster of a namespace that belongs to no test: its definition is not needed here."""
+    """Render a Cluster of a namespace; the definition of Clusters is not needed."""
     metadata = {"name": "main", "namespace": namespace, "uid": "none"}
     cluster = Cluster.parse({"metadata": metadata, "spec": {**spec, "deletionPolicy": "Retain"}})
     etcd = {"etcd": None} if cluster.spec.etcd.managed is None else {}
@@ -57,19 +57,19 @@ def drawn(namespace: str, spec: dict[str, Any]) -> list[Manifest]:
 
 
 def version_of(manifest: Manifest) -> tuple[str, object]:
-    """Return what changes with a write of ours, and not with the status that controllers write."""
+    """Return the version that changes with the operator's writes and not with the status of controllers."""
     metadata = manifest["metadata"]
     return metadata["name"], metadata.get("generation") or metadata["resourceVersion"]
 
 
 def is_complete(live: Manifest | None) -> bool:
-    """Return whether a StatefulSet has all of its pods, and they are ready."""
+    """Return whether a StatefulSet has all its pods and they are ready."""
     return live is not None and live["status"].get("readyReplicas") == live["spec"]["replicas"]
 
 
 @pytest.mark.parametrize("name", SPECS)
 def test_the_api_server_takes_what_is_drawn(kubernetes: Kubernetes, namespace: str, name: str) -> None:
-    """Every object is stored, every pod is admitted and becomes ready, and drawing again writes nothing."""
+    """Objects of a Cluster are stored, their pods become ready, and rendering them again writes nothing."""
     manifests = drawn(namespace, SPECS[name])
     first = kubernetes.api.apply(manifests)
     sets = [manifest for manifest in manifests if manifest["kind"] == "StatefulSet"]

@@ -21,7 +21,7 @@ PLURALS = {str(definition.kind): definition.plural for definition in DEFINITIONS
 
 @pytest.fixture(scope="session")
 def api(kubernetes: Kubernetes) -> KubeClient:
-    """A client of an API server that knows the definitions."""
+    """Return a client of an API server with the definitions."""
     client = kubernetes.api
     for definition in DEFINITIONS:
         client.apply(definition.text())
@@ -31,12 +31,12 @@ def api(kubernetes: Kubernetes) -> KubeClient:
 
 @pytest.fixture(scope="module")
 def shop(kubernetes: Kubernetes) -> str:
-    """A namespace for the cases, which only ask or clean up after themselves."""
+    """Return a namespace for the cases, which use dry runs or remove their objects."""
     return kubernetes.namespace()
 
 
 def is_established(definition: Manifest | None) -> bool:
-    """Whether the API server serves the kinds of a definition."""
+    """Return whether the API server serves the kinds of a definition."""
     return definition is not None and truths(definition).get("Established") == "True"
 
 
@@ -51,7 +51,7 @@ def folder(kind: str, namespace: str, name: str = "") -> str:
 
 
 def made(api: KubeClient, namespace: str, manifest: Manifest) -> Manifest:
-    """Create an object with its status, and return it as it is stored."""
+    """Create an object with its status, and return the stored object."""
     kind, name = manifest["kind"], manifest["metadata"]["name"]
     stored = api.request("POST", folder(kind, namespace), manifest, query=STRICT)
     if "status" in manifest:
@@ -61,7 +61,7 @@ def made(api: KubeClient, namespace: str, manifest: Manifest) -> Manifest:
 
 
 def answer_to(api: KubeClient, method: str, path: str, manifest: Manifest) -> str:
-    """Return the words with which a manifest is refused under a dry run; nothing for one that is taken."""
+    """Return the refusal of a manifest in a dry run, or an empty text."""
     try:
         api.request(method, path, manifest, query={"dryRun": "All", **STRICT})
     except Refused as refusal:
@@ -70,13 +70,13 @@ def answer_to(api: KubeClient, method: str, path: str, manifest: Manifest) -> st
 
 
 def ids(case: Case) -> str:
-    """Return what a case is called."""
+    """Return the id of a case."""
     return f"{case.kind}: {case.says}"
 
 
 @pytest.mark.parametrize("definition", DEFINITIONS, ids=lambda each: each.plural)
 def test_a_definition_is_served_and_structural(api: KubeClient, definition: Definition) -> None:
-    """The API server finds nothing wrong with a definition: names accepted, established, no complaint."""
+    """A definition is accepted by the API server: names accepted, established, no violation."""
     found = truths(api.wait(f"crd/{definition.name}", None, is_established))
 
     assert found == {"NamesAccepted": "True", "Established": "True"}
@@ -86,13 +86,13 @@ def test_a_definition_is_served_and_structural(api: KubeClient, definition: Defi
 def test_a_new_resource_is_taken_or_refused_with_the_exact_words(
     api: KubeClient, shop: str, case: Case
 ) -> None:
-    """The author of a resource reads what is wrong with it, in words that are part of the contract."""
+    """A new resource is accepted, or refused with the exact text, which is part of the contract."""
     assert answer_to(api, "POST", folder(case.kind, shop), case.manifest()) == case.refused
 
 
 @pytest.mark.parametrize("case", [*cases("Cluster", "changed"), *cases("Topic", "changed")], ids=ids)
 def test_a_change_is_taken_or_refused_with_the_exact_words(api: KubeClient, shop: str, case: Case) -> None:
-    """What can never be taken back is refused before it is stored."""
+    """A change is accepted, or refused with the exact text, before an irreversible change is stored."""
     stored = made(api, shop, {**case.stored(), **({"status": case.status} if case.status else {})})
     path = folder(case.kind, shop, case.name)
     changed = {**case.manifest(), "metadata": stored["metadata"]}
@@ -107,7 +107,7 @@ def test_a_change_is_taken_or_refused_with_the_exact_words(api: KubeClient, shop
 
 
 def test_the_tables_are_large() -> None:
-    """At least sixty manifests are good or bad, many of each, and every rule in CEL refuses one of them."""
+    """The tables have at least sixty manifests, many good and many bad, and every CEL rule refuses one of them."""
     table = [case for kind in SAMPLES for how in ("created", "changed") for case in cases(kind, how)]
     refusals = "\n".join(case.refused for case in table)
 
@@ -136,7 +136,7 @@ def every_rule(definition: Definition) -> list[str]:
 def test_every_field_comes_back_as_it_was_written(
     api: KubeClient, namespace: str, manifest: Manifest
 ) -> None:
-    """Neither the API server nor the operator's models lose or change a field of spec and status."""
+    """Every field of spec and status is kept unchanged by the API server and by the operator's models."""
     stored = made(api, namespace, manifest)
     read = MODELS[manifest["kind"]].parse(stored).manifest()
     default_status = {"conditions": [not_reconciled()]}
@@ -148,7 +148,7 @@ def test_every_field_comes_back_as_it_was_written(
 
 
 def without_empty(value: Any) -> Any:
-    """Return a value without lists, maps and texts that say nothing."""
+    """Return a value without empty lists, maps and texts."""
     if isinstance(value, dict):
         inner = {name: without_empty(each) for name, each in value.items()}
         return {name: each for name, each in inner.items() if each not in ({}, [], "")}
@@ -156,7 +156,7 @@ def without_empty(value: Any) -> Any:
 
 
 def not_reconciled() -> Manifest:
-    """Return the condition that every new object has."""
+    """Return the condition of every new object."""
     return {
         "type": "Ready",
         "status": "Unknown",
@@ -167,7 +167,7 @@ def not_reconciled() -> Manifest:
 
 
 def test_the_sample_of_every_field_has_every_field() -> None:
-    """A new field of a definition is not forgotten in the round trip."""
+    """The sample of every field has every field, so that the round trip covers new fields."""
     samples = every_field()
     missing = [
         f"{definition.kind}.{path}"
@@ -181,7 +181,7 @@ def test_the_sample_of_every_field_has_every_field() -> None:
 
 
 def paths(schema: Any, path: str) -> list[str]:
-    """Return the paths of all fields below a schema; `[]` is every item of a list."""
+    """Return the paths of all fields of a schema; `[]` stands for every item of a list."""
     if "items" in schema:
         return paths(schema["items"], f"{path}.[]")
     inner = schema.get("properties")
@@ -191,7 +191,7 @@ def paths(schema: Any, path: str) -> list[str]:
 
 
 def has(value: Any, path: list[str]) -> bool:
-    """Whether there is something at a path."""
+    """Return whether a value exists at a path."""
     if not path:
         return True
     if path[0] == "[]":
@@ -203,7 +203,7 @@ def has(value: Any, path: list[str]) -> bool:
 def test_defaults_of_the_api_server_are_those_of_the_models(
     api: KubeClient, namespace: str, kind: str
 ) -> None:
-    """An object of an older definition, stored without a default, means the same to the operator."""
+    """Defaults of the API server equal those of the models, so that objects without a default mean the same."""
     manifest = object_of(kind, "main", SAMPLES[kind])
     bare = {**manifest, "metadata": {"name": "main", "namespace": namespace}}
     stored = made(api, namespace, manifest)
@@ -212,7 +212,7 @@ def test_defaults_of_the_api_server_are_those_of_the_models(
 
 
 def test_defaults_are_those_that_are_documented(api: KubeClient, namespace: str) -> None:
-    """The smallest Cluster gets every default, also the nested ones, and the condition that no operator looked yet."""
+    """The smallest Cluster gets every documented default, including nested ones, and the initial condition."""
     stored = made(api, namespace, object_of("Cluster", "main", SAMPLES["Cluster"]))
 
     assert yaml.safe_dump(stored["spec"]) == yaml.safe_dump(
@@ -230,7 +230,7 @@ def test_defaults_are_those_that_are_documented(api: KubeClient, namespace: str)
 
 
 def test_a_null_in_the_configuration_is_no_value(api: KubeClient, namespace: str) -> None:
-    """A null does not arrive: it is left out where an object is made, and refused by a server-side apply."""
+    """A null in the configuration is left out at creation and refused by a server-side apply."""
     manifest = object_of("Topic", "main", {**SAMPLES["Topic"], "config": {"a.b": None, "c.d": "1"}})
     stored = made(api, namespace, manifest)
     with pytest.raises(Refused) as refused:
@@ -243,7 +243,7 @@ def test_a_null_in_the_configuration_is_no_value(api: KubeClient, namespace: str
 def test_unknown_fields_are_left_out_where_nobody_asked_for_strictness(
     api: KubeClient, namespace: str
 ) -> None:
-    """A client that does not ask for strict validation, as an old one, cannot store what no model knows."""
+    """Unknown fields are dropped for a client without strict validation, such as an old client."""
     manifest = object_of("Topic", "main", {**SAMPLES["Topic"], "partitionCount": 12})
     stored = api.request("POST", folder("Topic", namespace), manifest, query={"fieldValidation": "Ignore"})
 
@@ -251,7 +251,7 @@ def test_unknown_fields_are_left_out_where_nobody_asked_for_strictness(
 
 
 def test_the_status_is_written_apart_from_the_spec(api: KubeClient, namespace: str) -> None:
-    """A writer of the object cannot touch the status, and a writer of the status cannot touch the spec."""
+    """The status is not changed by a write of the object, nor the spec by a write of the status."""
     manifest = object_of("Topic", "main", SAMPLES["Topic"])
     lying = made(api, namespace, manifest) | {"status": {"topicName": "lies"}}
     path = folder("Topic", namespace, "main")
@@ -266,7 +266,7 @@ def test_the_status_is_written_apart_from_the_spec(api: KubeClient, namespace: s
 
 
 def test_conditions_of_several_writers_stand_side_by_side(api: KubeClient, namespace: str) -> None:
-    """They merge by type under server-side apply: a writer takes away its own alone, and replaces the default."""
+    """Conditions of several writers merge by type: a writer removes only its own and replaces the default."""
     made(api, namespace, object_of("Topic", "main", SAMPLES["Topic"]))
 
     def told(manager: str, *types: str) -> list[str]:
@@ -307,7 +307,7 @@ COLUMNS = {
     "manifest", every_field(), ids=lambda each: f"{each['kind']} {each['metadata']['name']}"
 )
 def test_the_listing_shows_what_matters(kubernetes: Kubernetes, api: KubeClient, manifest: Manifest) -> None:
-    """`kubectl get` shows readiness, its reason and the sizes, by the short name."""
+    """The listing of `kubectl get` shows readiness, its reason and the sizes, also by the short name."""
     namespace = kubernetes.namespace()
     made(api, namespace, manifest)
     kind = manifest["kind"]
@@ -322,7 +322,7 @@ def test_the_listing_shows_what_matters(kubernetes: Kubernetes, api: KubeClient,
 
 
 def test_both_kinds_are_in_the_category(api: KubeClient) -> None:
-    """`kubectl get fairlead` lists all, and there is no scale subresource, which cannot point into a list."""
+    """Both kinds are listed by `kubectl get fairlead` and have no scale subresource, which cannot refer to a list."""
     served = api.request("GET", "apis/fairlead.dev/v1alpha1")["resources"]
     named = {each["name"]: (each.get("shortNames"), each.get("categories")) for each in served}
 

@@ -23,7 +23,7 @@ CHECKS = frozenset({RULES, "pattern", "minLength", "maxLength", "minItems", "max
 
 @pytest.fixture
 def operators(kubernetes_alone: Kubernetes, tmp_path: Path) -> Iterator[Operators]:
-    """Operators on the control plane whose definitions the test changes."""
+    """Yield a starter of operators on the control plane whose definitions the test changes."""
     starter = Operators(kubernetes_alone, tmp_path)
     try:
         yield starter
@@ -32,7 +32,7 @@ def operators(kubernetes_alone: Kubernetes, tmp_path: Path) -> Iterator[Operator
 
 
 def newer_definitions() -> list[Manifest]:
-    """Return definitions of a release that is to come: a type of listener, a policy and a field more."""
+    """Return definitions of a future release: one more type of listener, one more policy and one more field."""
     clusters, topics = (copy.deepcopy(specified(each.manifest())) for each in DEFINITIONS)
     spec = schema(clusters)["spec"]["properties"]
     spec["listeners"]["properties"]["data"]["properties"]["type"]["enum"].append("gateway")
@@ -42,7 +42,7 @@ def newer_definitions() -> list[Manifest]:
 
 
 def older_definitions() -> list[Manifest]:
-    """Return definitions of a release that checked types only."""
+    """Return definitions of an earlier release that checked only types."""
     return [without(specified(each.manifest()), CHECKS) for each in DEFINITIONS]
 
 
@@ -53,45 +53,45 @@ def specified(manifest: Any) -> Manifest:
 
 
 def schema(definition: Manifest) -> Manifest:
-    """Return the fields of a definition's kind."""
+    """Return the schema of a definition's kind."""
     fields: Manifest = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
     return fields
 
 
 def without(value: Any, words: frozenset[str]) -> Any:
-    """Return a schema without some of its words."""
+    """Return a schema without some keywords."""
     if isinstance(value, dict):
         return {word: without(each, words) for word, each in value.items() if word not in words}
     return [without(each, words) for each in value] if isinstance(value, list) else value
 
 
 def define(kubernetes: Kubernetes, definitions: list[Manifest]) -> None:
-    """Bring definitions to the API server and wait until it serves both kinds."""
+    """Apply definitions and wait until the API server serves both kinds."""
     kubernetes.api.apply(definitions)
     for definition in definitions:
         kubernetes.api.wait(f"crd/{definition['metadata']['name']}", None, is_established)
 
 
 def is_established(definition: Manifest | None) -> bool:
-    """Whether the kind of a definition is served."""
+    """Return whether the kind of a definition is served."""
     conditions = ((definition or {}).get("status") or {}).get("conditions") or []
     return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
 
 
 def store(kubernetes: Kubernetes, namespace: str, manifest: Manifest) -> None:
-    """Create an object as soon as the definitions that allow it hold: they do some moments after they are stored."""
+    """Create an object when the definitions that allow it are effective, some moments after they are stored."""
     wait_until(lambda: not refused(kubernetes, namespace, manifest), "the definitions never came to hold")
     kubernetes.api.create(manifest, namespace)
 
 
 def wait_until_refused(kubernetes: Kubernetes, namespace: str, manifest: Manifest) -> None:
-    """Wait until today's definitions hold, which do not let such an object in."""
+    """Wait until the present definitions are effective, which refuse such an object."""
     another = manifest | {"metadata": {"name": "another"}}
     wait_until(lambda: refused(kubernetes, namespace, another), "today's definitions never came to hold")
 
 
 def refused(kubernetes: Kubernetes, namespace: str, manifest: Manifest) -> bool:
-    """Whether the API server would not let an object in."""
+    """Return whether the API server refuses an object."""
     try:
         kubernetes.api.create(manifest, namespace, dry_run=True)
     except Refused:
@@ -100,7 +100,7 @@ def refused(kubernetes: Kubernetes, namespace: str, manifest: Manifest) -> bool:
 
 
 def wait_until(holds: Callable[[], bool], otherwise: str) -> None:
-    """Ask until it holds: nothing tells when the API server begins to use a new definition."""
+    """Repeat a check until it holds, because the API server does not report when it uses a new definition."""
     deadline = time.monotonic() + WAIT_SECONDS
     while not holds():
         assert time.monotonic() < deadline, otherwise
@@ -113,13 +113,13 @@ def conditions(manifest: Manifest | None) -> dict[str, tuple[str, str]]:
 
 
 def is_unreadable(manifest: Manifest | None) -> bool:
-    """Whether the operator says that it cannot read an object."""
+    """Return whether the operator reports an object as unreadable."""
     told = conditions(manifest)
     return told.get("InvalidSpec") == ("True", "Unreadable") and told["Ready"] == ("False", "InvalidSpec")
 
 
 def is_read_again(manifest: Manifest | None) -> bool:
-    """Whether the operator says nothing of the kind any more."""
+    """Return whether the operator no longer reports an object as unreadable."""
     told = conditions(manifest)
     return "InvalidSpec" not in told and told["Ready"][1] not in {"InvalidSpec", "NotReconciled"}
 
@@ -127,7 +127,7 @@ def is_read_again(manifest: Manifest | None) -> bool:
 def test_objects_of_a_newer_release_are_left_alone_and_said_to_be_unreadable(
     kubernetes_alone: Kubernetes, operators: Operators
 ) -> None:
-    """After a way back the operator meets what it does not know: it names the field, changes nothing and lives on."""
+    """Objects of a newer release with unknown fields are reported with the field and not changed."""
     namespace, api = kubernetes_alone.namespace(), kubernetes_alone.api
     define(kubernetes_alone, newer_definitions())
     newer = {"listeners": {"data": {"type": "gateway"}}, "quotas": {"bytes": 5}}
@@ -157,7 +157,7 @@ def test_objects_of_a_newer_release_are_left_alone_and_said_to_be_unreadable(
 def test_objects_of_an_older_release_are_served_although_todays_rules_refuse_them(
     kubernetes_alone: Kubernetes, operators: Operators
 ) -> None:
-    """A rule that is new holds for what changes: the rest is read, gets its status, and can be edited."""
+    """Objects of an older release that the present rules refuse are read, get their status, and can be edited."""
     namespace, api = kubernetes_alone.namespace(), kubernetes_alone.api
     define(kubernetes_alone, older_definitions())
     pool = {"name": "a-b", "firstBrokerId": 0, "replicas": 2, "storage": {"size": "1Gi"}}

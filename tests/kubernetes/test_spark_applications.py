@@ -1,7 +1,7 @@
-"""The manifests for operators of Spark: a real API server takes them, by the definitions of these operators.
+"""The manifests for Spark operators: a real API server accepts them by the definitions of these operators.
 
-The definition of Kubeflow's operator comes with its Go module. That of Apache's is no Go module's, so the members that
-it has are written down here; what it says about pods, which is all of Kubernetes' own, is judged by the server itself.
+The definition of Kubeflow's operator is in its Go module. The definition of Apache's operator is not in a Go module, so
+that its members are listed here; its parts about pods belong to Kubernetes and are checked by the server itself.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ TEMPLATE = {
     },
 }
 RESTARTS_UNLESS_SAID = 3
-"""Restarts of a job in its life, where a manifest for Apache's operator says nothing; `Always` does not change that."""
-# As the operator of Apache Spark defines version v1, without what our manifest does not use.
+"""Restarts of a job when a manifest for Apache's operator sets none; `Always` does not change the number."""
+# Version v1 of the operator of Apache Spark, without members that the manifest does not use.
 APACHE = {
     "type": "object",
     "properties": {
@@ -86,7 +86,7 @@ APACHE = {
 
 
 def kubeflow_definition() -> Manifest:
-    """Return the definition of its operator, from the Go module whose hash is pinned."""
+    """Return the definition of Kubeflow's operator, from the Go module with a pinned hash."""
     done = subprocess.run(
         [go(), "mod", "download", "-json", KUBEFLOW],
         cwd=MODULES / "spark-operator",
@@ -101,7 +101,7 @@ def kubeflow_definition() -> Manifest:
 
 
 def apache_definition() -> Manifest:
-    """Return a definition with the members that its operator knows."""
+    """Return a definition with the members of Apache's operator."""
     names = {"plural": "sparkapplications", "singular": "sparkapplication", "kind": "SparkApplication"}
     version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": APACHE}}
     return {
@@ -119,7 +119,7 @@ def apache_definition() -> Manifest:
 
 def is_established(definition: Manifest | None) -> bool:
     """Return whether the API server serves a definition."""
-    # Null, not absent, in the first moments.
+    # Null, not missing, at first.
     conditions = (definition or {}).get("status", {}).get("conditions")
     return any(one["type"] == "Established" and one["status"] == "True" for one in conditions or [])
 
@@ -129,18 +129,18 @@ def served(kubernetes: Kubernetes, definition: Manifest) -> None:
     name = definition["metadata"]["name"]
     kubernetes.api.apply(definition)
     kubernetes.api.wait(f"customresourcedefinition/{name}", None, is_established)
-    # Answered when its storage is ready too.
+    # The command succeeds when the storage is ready too.
     kubernetes.kubectl("get", name, "--all-namespaces")
 
 
 def apply(kubernetes: Kubernetes, namespace: str, text: str) -> str:
-    """Make the server judge a manifest as kubectl sends it, with unknown members refused."""
+    """Validate a manifest on the server as kubectl sends it, with unknown members refused."""
     words = ("apply", "--namespace", namespace, "--dry-run=server", "--validate=strict", "--filename", "-")
     return kubernetes.kubectl(*words, stdin=text)
 
 
 def pods_of(application: Manifest) -> list[Manifest]:
-    """Return the pods of driver and executors as their templates have them; Spark adds image and arguments."""
+    """Return the pods of driver and executors by their templates; Spark adds image and arguments."""
     spec, pods = application["spec"], []
     for name in ("driver", "executor"):
         pod = spec[f"{name}Spec"]["podTemplateSpec"] if "driverSpec" in spec else spec[name]["template"]
@@ -151,7 +151,7 @@ def pods_of(application: Manifest) -> list[Manifest]:
 
 
 def fields(value: Any, path: FieldPath = ()) -> Iterator[FieldPath]:
-    """Return where every member is in what a manifest says, those of members included; settings are no members."""
+    """Yield the path of every member of a manifest, including nested members but not settings."""
     if isinstance(value, list):
         for index, item in enumerate(value):
             yield from fields(item, (*path, index))
@@ -163,7 +163,7 @@ def fields(value: Any, path: FieldPath = ()) -> Iterator[FieldPath]:
 
 
 def mistakes(manifest: Manifest, path: FieldPath) -> Iterator[Manifest]:
-    """Return the manifest with another name of one member, and with another type."""
+    """Yield the manifest with one member renamed, and with one member of another type."""
     *parents, name = path
     for is_name in (True, False):
         wrong = copy.deepcopy(manifest)
@@ -180,14 +180,14 @@ def mistakes(manifest: Manifest, path: FieldPath) -> Iterator[Manifest]:
 
 
 def judge(kubernetes: Kubernetes, path: str, manifest: Manifest) -> None:
-    """Make the server judge what would be made of a manifest, unknown members included. Raises `Refused`."""
+    """Validate a manifest on the server, with unknown members refused. Raise `Refused`."""
     kubernetes.api.request("POST", path, manifest, query={"dryRun": "All", "fieldValidation": "Strict"})
 
 
 def unjudged(kubernetes: Kubernetes, path: str, manifest: Manifest) -> list[FieldPath]:
-    """Return the members of a specification that the server takes under another name, or with another type.
+    """Return the members of a specification that the server accepts under another name or with another type.
 
-    Pods within are left out: they are judged as pods.
+    Nested pods are left out, because they are validated as pods.
     """
     judge(kubernetes, path, manifest)
     taken = []
@@ -205,7 +205,7 @@ def unjudged(kubernetes: Kubernetes, path: str, manifest: Manifest) -> list[Fiel
 
 @pytest.mark.parametrize("kind", ["kubeflow", "apache"])
 def test_an_operators_application(kubernetes: Kubernetes, namespace: str, kind: str) -> None:
-    """Its definition takes the manifest, restricted Pod Security the pods, and a misspelt member is refused."""
+    """The manifest of an application is accepted by its definition, its pods by Pod Security, and a typo is refused."""
     served(kubernetes, kubeflow_definition() if kind == "kubeflow" else apache_definition())
     text = (MANIFESTS / f"{kind}-operator.yaml").read_text(encoding="utf-8")
     application: Any = yaml.safe_load(text)
@@ -219,7 +219,7 @@ def test_an_operators_application(kubernetes: Kubernetes, namespace: str, kind: 
 
 
 def test_every_member_of_apaches_application_is_judged(kubernetes: Kubernetes, namespace: str) -> None:
-    """The definition, which is ours, knows name and type of each; restarts do not run out in the life of a job."""
+    """The definition of Apache's operator checks name and type of every member, and restarts do not run out."""
     served(kubernetes, apache_definition())
     application: Any = yaml.safe_load((MANIFESTS / "apache-operator.yaml").read_text(encoding="utf-8"))
     taken = unjudged(
@@ -234,7 +234,7 @@ def test_every_member_of_apaches_application_is_judged(kubernetes: Kubernetes, n
 
 
 def test_what_an_application_stands_on(kubernetes: Kubernetes, namespace: str) -> None:
-    """Service account, rights and claim exist under the names that both applications use."""
+    """The service account, rights and claim of both applications exist under the names that they use."""
     text = (MANIFESTS / "application.yaml").read_text(encoding="utf-8")
     said = apply(kubernetes, namespace, text)
     used = [

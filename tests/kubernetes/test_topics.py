@@ -1,4 +1,4 @@
-"""Topics on a real API server and real brokers: what is applied becomes true, and says so."""
+"""Topics on a real API server and real brokers: the requested state is reached and reported."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from topic_stage import Stage, condition_of, ready_reason, running_stage, status
 
 @pytest.fixture(scope="module")
 def stage(kubernetes: Kubernetes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """Brokers and an operator for all tests of this file, each in namespaces of its own."""
+    """Yield brokers and an operator for all tests of this file, each in separate namespaces."""
     with running_stage(kubernetes, tmp_path_factory.mktemp("stage"), namespaces=20) as running:
         yield running
 
 
 def test_a_topic_is_created_and_altered(stage: Stage) -> None:
-    """As the resource says: partitions, replicas and configuration; only what differs is changed."""
+    """A topic is created and altered by its resource, with partitions, replicas and configuration."""
     namespace = stage.namespace()
     stage.cluster(namespace)
     stage.topic(namespace, "flights", partitions=3, replicas=2, config={"retention.ms": "60000"})
@@ -45,7 +45,7 @@ def test_a_topic_is_created_and_altered(stage: Stage) -> None:
 
 
 def test_what_others_change_is_put_back_but_for_unmanaged_keys(stage: Stage) -> None:
-    """A key of the resource goes back to its value, an absent one to the default; an unmanaged one is left alone."""
+    """A topic's changed key is restored, an unset key is reset, and an unmanaged key stays."""
     namespace = stage.namespace()
     stage.cluster(namespace)
     stage.topic(namespace, "drift", config={"retention.ms": "60000"}, unmanagedConfig=["segment.ms"])
@@ -58,7 +58,7 @@ def test_what_others_change_is_put_back_but_for_unmanaged_keys(stage: Stage) -> 
 
 
 def test_a_topic_that_is_there_is_adopted_with_its_data(stage: Stage) -> None:
-    """It keeps its id and its partitions, of which there may be more than asked for; the rest is brought in line."""
+    """A topic that exists is adopted with its id, data and additional partitions, and its other values are changed."""
     namespace = stage.namespace()
     stage.cluster(namespace)
     before = stage.brokers.ask(
@@ -78,7 +78,7 @@ def test_a_topic_that_is_there_is_adopted_with_its_data(stage: Stage) -> None:
 
 
 def test_a_deleted_topic_is_made_again_with_a_warning(stage: Stage) -> None:
-    """The resource is the source; its status tells the new id."""
+    """A topic that was deleted is created again with a warning, and the status has the new id."""
     namespace = stage.namespace()
     stage.cluster(namespace)
     stage.topic(namespace, "phoenix")
@@ -97,7 +97,7 @@ def test_a_deleted_topic_is_made_again_with_a_warning(stage: Stage) -> None:
 
 
 def test_the_replication_factor_goes_up_and_down(stage: Stage) -> None:
-    """By reassignments with progress in the status; racks are used evenly and preferred leaders stay."""
+    """A topic's replication factor changes by reassignments with progress in the status, evenly over racks."""
     namespace = stage.namespace()
     stage.cluster(namespace)
     stage.topic(namespace, "copies", partitions=6, replicas=2)
@@ -125,7 +125,7 @@ def test_the_replication_factor_goes_up_and_down(stage: Stage) -> None:
 
 
 def test_two_resources_for_one_topic(stage: Stage) -> None:
-    """The first keeps it, over a restart of the operator; when it goes the other takes over, and data stay."""
+    """A topic with two resources belongs to the first, over a restart, and afterwards to the second with its data."""
     home, guest = stage.namespace(), stage.namespace()
     cluster = stage.cluster(home, topicNamespaces=[guest])
     stage.topic(home, "shared", partitions=2)
@@ -146,7 +146,7 @@ def test_two_resources_for_one_topic(stage: Stage) -> None:
 
 
 def test_what_the_cluster_does_not_allow_is_said(stage: Stage) -> None:
-    """Unknown clusters, foreign namespaces, refused configuration, too many replicas: conditions, and all can heal."""
+    """A Topic has a condition for an unknown Cluster, a foreign namespace, a refused key or too many replicas."""
     namespace, foreign = stage.namespace(), stage.namespace()
     stage.topic(namespace, "early", replicas=1)
     early = stage.wait(namespace, "early", "ClusterNotFound")
@@ -172,7 +172,7 @@ def test_what_the_cluster_does_not_allow_is_said(stage: Stage) -> None:
 
 
 def test_deletion_follows_the_policy(stage: Stage) -> None:
-    """Delete takes the topic along, Retain leaves it; switching the policy puts the finalizer on and takes it off."""
+    """A topic is deleted with its resource by Delete and kept by Retain, which sets or removes the finalizer."""
     namespace = stage.namespace()
     stage.cluster(namespace)
     for name, policy in (("going", "Delete"), ("staying", "Retain"), ("switched", "Delete")):
@@ -194,7 +194,7 @@ def test_deletion_follows_the_policy(stage: Stage) -> None:
 
 
 def test_only_the_topic_that_it_had_goes_with_a_resource(stage: Stage) -> None:
-    """A topic that others made again under the name, before the operator looked, is not deleted."""
+    """A topic that was created again by others, before the operator noticed, is not deleted with the resource."""
     namespace = stage.namespace()
     stage.cluster(namespace)
     stage.topic(namespace, "renewed")
@@ -213,7 +213,7 @@ def test_only_the_topic_that_it_had_goes_with_a_resource(stage: Stage) -> None:
 
 @pytest.mark.scenario
 def test_nobody_is_held_back_by_a_cluster_that_goes(stage: Stage) -> None:
-    """Cluster first, then Topic; a whole namespace; and brokers that never answer: all are gone in time."""
+    """A Topic is removed after its Cluster, with its namespace, and when brokers never answer."""
     first, whole, silent = stage.namespace(), stage.namespace(), stage.namespace()
     stage.cluster(first)
     stage.cluster(whole)
@@ -237,7 +237,7 @@ def test_nobody_is_held_back_by_a_cluster_that_goes(stage: Stage) -> None:
 
 
 def test_nothing_is_written_when_nothing_changed(stage: Stage) -> None:
-    """Resyncs, seen by what they put back elsewhere, touch no Topic that is as it should be."""
+    """A Topic that is as requested is not written by resyncs, which restore drift of another."""
     quiet, pulse = stage.namespace(), stage.namespace()
     for namespace, name in ((quiet, "quiet-1"), (quiet, "quiet-2"), (pulse, "pulse")):
         stage.cluster(namespace)
@@ -261,7 +261,7 @@ def test_nothing_is_written_when_nothing_changed(stage: Stage) -> None:
 @pytest.mark.scenario
 @pytest.mark.serial
 def test_five_hundred_topics_at_once(stage: Stage, record_property: Callable[[str, object], None]) -> None:
-    """All are ready within a minute, and the operator stays small."""
+    """Five hundred Topics are ready within a minute, and the operator's memory stays small."""
     namespace = stage.namespace()
     stage.cluster(namespace)
     stage.topic(namespace, "crowd-first")
@@ -285,7 +285,7 @@ def test_five_hundred_topics_at_once(stage: Stage, record_property: Callable[[st
 
 
 def test_pauses_hold_everything_but_deletion(stage: Stage) -> None:
-    """Of a Topic, or of a Cluster with all its Topics; what was changed in between is done afterwards."""
+    """A paused Topic, or a Topic of a paused Cluster, is only deleted, and later changes follow the pause."""
     namespace = stage.namespace()
     stage.cluster(namespace)
     for name in ("resting", "waiting"):

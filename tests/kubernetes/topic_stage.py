@@ -1,7 +1,7 @@
-"""Real brokers and an operator beside the control plane, for tests of Topics.
+"""Real brokers and an operator next to the control plane, for tests of Topics.
 
-Three brokers in three racks are processes on one etcd; their addresses differ by the broker's id alone, so that the
-operator finds those of every Cluster whose pool begins at id 1. Everything ends with the process that started it.
+Three brokers in three racks are processes on one etcd. Their addresses differ only by the broker's id, so that the
+operator finds them for every Cluster whose pool begins at id 1. All processes end with the process that started them.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ RACKS = ("zone-a", "zone-b", "zone-c")
 FORBIDDEN = 403
 STOP_SECONDS = 30.0
 RESYNC_SECONDS = 5.0
-"""As short as the operator takes it: drift is put right at a resync."""
+"""Minimal interval of the operator, which repairs drift at a resync."""
 
 
 @dataclass(slots=True)
 class Brokers:
-    """A running cluster of brokers, asked through an admin client."""
+    """A running cluster of brokers with an admin client."""
 
     runner: asyncio.Runner
     admin: Admin
@@ -47,11 +47,11 @@ class Brokers:
 
     @property
     def url(self) -> str:
-        """The operator's template of their addresses."""
+        """The operator's template of broker addresses."""
         return f"http://127.0.1.{{id}}:{self.port}"
 
     def ask(self, call: Callable[[Admin], Awaitable[T]]) -> T:
-        """Make a call and return its answer."""
+        """Send a request and return the answer."""
 
         async def asked() -> T:
             return await call(self.admin)
@@ -71,7 +71,7 @@ class Brokers:
         return [partition.replicas for partition in metadata.topics[0].partitions]
 
     def own_config(self, name: str) -> dict[str, str]:
-        """Return what is set on a topic itself."""
+        """Return the configuration of a topic's own level."""
         topic = self.topic(name)
         assert topic is not None, f"there is no topic {name}"
         return {key: entry.value for key, entry in topic.config.items() if entry.source == "topic"}
@@ -79,7 +79,7 @@ class Brokers:
 
 @dataclass(slots=True)
 class Stage:
-    """A control plane with brokers and an operator that looks after some namespaces."""
+    """A control plane with brokers and an operator that manages some namespaces."""
 
     kubernetes: Kubernetes
     brokers: Brokers
@@ -92,7 +92,7 @@ class Stage:
         return next(self.namespaces)
 
     def cluster(self, namespace: str, name: str = "main", **spec: object) -> Manifest:
-        """Make a Cluster that stands for the brokers."""
+        """Create a Cluster that represents the brokers."""
         pool = {"name": "a", "firstBrokerId": 1, "replicas": 3, "storage": {"size": "1Gi"}}
         return self.kubernetes.api.apply(
             {
@@ -126,7 +126,7 @@ class Stage:
         )[0]
 
     def wait(self, namespace: str, name: str, reason: str = "Available") -> Manifest:
-        """Wait until a Topic's Ready has a reason for its present spec; return the Topic."""
+        """Wait until a Topic's condition Ready has a reason for its present spec; return the Topic."""
         return self.kubernetes.api.wait(
             f"topics.fairlead.dev/{name}", namespace, lambda topic: ready_reason(topic) == reason
         )
@@ -144,7 +144,7 @@ class Stage:
         }
 
     def wait_event(self, namespace: str, name: str, reason: str, about: str = "") -> Manifest:
-        """Wait for an Event about a Topic whose message has some words; return it."""
+        """Wait for an Event about a Topic whose message contains a text; return the Event."""
 
         def told(events: list[Manifest]) -> list[Manifest]:
             return [
@@ -158,7 +158,7 @@ class Stage:
         return told(self.kubernetes.api.wait_list("events", namespace, told))[0]
 
     def wait_moved(self, namespace: str, name: str, replicas: int) -> Manifest:
-        """Wait until a Topic has so many replicas and nothing moves any more; return the Topic."""
+        """Wait until a Topic has `replicas` replicas and no move is under way; return the Topic."""
 
         def moved(topic: Manifest | None) -> bool:
             return (
@@ -171,23 +171,23 @@ class Stage:
         return self.kubernetes.api.wait(f"topics.fairlead.dev/{name}", namespace, moved)
 
     def operator_memory_bytes(self) -> int:
-        """Return the most memory that the operator has had."""
+        """Return the highest memory of the operator."""
         status = Path(f"/proc/{self.operator.pid}/status").read_text()
         peak = next(line for line in status.splitlines() if line.startswith("VmHWM:"))
         return int(peak.split()[1]) * 1024
 
     def stop_operator(self) -> None:
-        """Stop the operator, which gives its Lease back; nothing but the objects tells the next one anything."""
+        """Stop the operator, which releases its Lease; only the objects remain for the next operator."""
         _stop([self.operator])
 
     def restart_operator(self) -> None:
-        """Stop the operator, if it runs, and start another one."""
+        """Stop the operator, if it runs, and start another operator."""
         self.stop_operator()
         self.operator = self.start_operator()
 
 
 def ready_reason(topic: Manifest | None) -> str | None:
-    """Return why a Topic is ready or not; None while its status is about an older spec."""
+    """Return the reason of a Topic's condition Ready; None while its status is about an older spec."""
     condition = condition_of(topic, "Ready")
     if topic is None or not condition:
         return None
@@ -197,20 +197,20 @@ def ready_reason(topic: Manifest | None) -> str | None:
 
 
 def condition_of(topic: Manifest | None, type_: str) -> Manifest:
-    """Return a condition of a Topic, empty where there is none."""
+    """Return a condition of a Topic, empty when missing."""
     conditions: list[Manifest] = status_of(topic).get("conditions") or []
     return next((each for each in conditions if each["type"] == type_), {})
 
 
 def status_of(topic: Manifest | None) -> Manifest:
-    """Return the status of a Topic, empty while there is none."""
+    """Return the status of a Topic, empty when missing."""
     status: Manifest = (topic or {}).get("status") or {}
     return status
 
 
 @contextmanager
 def running_stage(kubernetes: Kubernetes, folder: Path, namespaces: int) -> Iterator[Stage]:
-    """Start brokers and an operator that watches as many fresh namespaces."""
+    """Start brokers and an operator that watches `namespaces` new namespaces."""
     install_definitions(kubernetes)
     names = [kubernetes.namespace("topics") for _ in range(namespaces)]
     user = Operators(kubernetes, folder).grant(names[0], scope="all")
@@ -241,7 +241,7 @@ def running_stage(kubernetes: Kubernetes, folder: Path, namespaces: int) -> Iter
 
 @contextmanager
 def running_brokers(folder: Path) -> Iterator[Brokers]:
-    """Start the brokers 1, 2 and 3, each in a rack of its own, and wait until they serve."""
+    """Start the brokers 1, 2 and 3 in separate racks, and wait until they serve."""
     data_port, peer_port, ops_port = _ports_everywhere(3)
     with asyncio.Runner() as runner, ExitStack() as stack:
         etcd_context = etcd_cluster(folder / "etcd")
@@ -282,7 +282,7 @@ def _ports_everywhere(count: int) -> list[int]:
 
 
 def _start(command: Sequence[str], log: Path, **settings: str) -> subprocess.Popen[bytes]:
-    """Start a program of ours that ends with this process."""
+    """Start a program that ends with this process."""
     die_with_us = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
     program = str(checkout.ROOT / ".venv/bin" / command[0])
     inherited = {name: text for name, text in os.environ.items() if not name.startswith("FAIRLEAD_")}

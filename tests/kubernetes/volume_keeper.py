@@ -1,8 +1,8 @@
-"""Makes, grows and removes the volumes of the storage class `local`, as a provisioner of a real cluster does.
+"""Creates, enlarges and removes the volumes of the storage class `local`, like a provisioner of a real cluster.
 
-A daemon inside the box. Kubelet gives a pod that is not root its group on `local` volumes, but never on the host paths
-that the controllers could make by themselves. A volume is a folder on the node that the scheduler chose; it is emptied
-and goes when its claim does, and grows when the claim asks for more.
+The keeper is a daemon inside the box. The kubelet gives a non-root pod its group on `local` volumes, but never on the
+host paths that the controllers could create. A volume is a folder on the node that the scheduler chose; it is removed
+with its claim, and grows with the claim.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ PAUSE_SECONDS = 1.0
 
 
 class VolumeKeeper:
-    """Looks after claims and volumes; each look at all of them follows a change of one."""
+    """Manages claims and volumes, all of them after each change of one."""
 
     def __init__(self, client: KubeClient) -> None:
-        """Act with the rights of an administrator."""
+        """Use the rights of an administrator."""
         self._client = client
 
     def watch(self, kind: str, look: Callable[[Manifests], bool]) -> None:
-        """Look at every change, for ever; what fails, as while the API server is away, is looked at again."""
+        """Handle every change for ever; repeat a failed pass, for example while the API server is away."""
         while True:
             try:
                 self._client.wait_list(kind, None, look, seconds=WATCH_SECONDS)
@@ -47,7 +47,7 @@ class VolumeKeeper:
                 Event().wait(PAUSE_SECONDS)
 
     def look_at_claims(self, claims: Manifests) -> bool:
-        """Make what is asked for and not there, and grow what is too small; never content, so the watch goes on."""
+        """Create missing volumes and enlarge small ones; return False, so that the watch continues."""
         for claim in claims:
             if claim["spec"].get("storageClassName") != CLASS:
                 continue
@@ -60,11 +60,11 @@ class VolumeKeeper:
         return False
 
     def look_at_volumes(self, volumes: Manifests) -> bool:
-        """Remove volumes whose claim is gone, with all that is in them."""
+        """Remove volumes whose claim is deleted, with their content."""
         for volume in volumes:
             ours = volume["spec"].get("storageClassName") == CLASS
             if ours and volume["status"].get("phase") == "Released" and not _is_going(volume):
-                # In this order: a volume that is gone has left nothing behind.
+                # The folder is removed first, so that no folder remains of a removed volume.
                 shutil.rmtree(volume["spec"]["local"]["path"], ignore_errors=True)
                 self._client.delete(f"pv/{volume['metadata']['name']}")
         return False
@@ -88,7 +88,7 @@ class VolumeKeeper:
                     "local": {"path": str(folder)},
                     "capacity": {"storage": claim["spec"]["resources"]["requests"]["storage"]},
                     "accessModes": claim["spec"]["accessModes"],
-                    # Removed by this keeper, not by the controllers, which cannot empty it.
+                    # Removed by the keeper, because the controllers cannot empty a volume.
                     "persistentVolumeReclaimPolicy": "Retain",
                     "claimRef": {
                         "apiVersion": "v1",
@@ -115,7 +115,7 @@ def _is_going(volume: Manifest) -> bool:
 
 
 def main() -> None:
-    """Keep volumes until the box ends."""
+    """Manage volumes until the box ends."""
     keeper = VolumeKeeper(KubeClient(STATE / "admin.kubeconfig"))
     Thread(target=keeper.watch, args=("pv", keeper.look_at_volumes), daemon=True).start()
     keeper.watch("pvc", keeper.look_at_claims)

@@ -1,4 +1,4 @@
-"""Whether a Cluster and its Topics are as a `Wish` says, on the API server and at the brokers."""
+"""Comparison of a Cluster and its Topics with a `Wish`, on the API server and at the brokers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HASHES = ("fairlead.dev/pod-spec-hash", "fairlead.dev/restart-config-hash")
 
 
 def differences(world: World) -> str:
-    """Return the first thing that is not as it is wished for, empty when all is."""
+    """Return the first difference from the requested state, or an empty text."""
     stage, wish = world.stage, world.wish
     cluster = stage.cluster()
     if wish.held is not None:
@@ -39,13 +39,13 @@ def differences(world: World) -> str:
 
 
 def held(cluster: Manifest, type_: str, reason: str) -> bool:
-    """Return whether a Cluster says why it is left as it is."""
+    """Return whether a Cluster reports the reason for which it is not changed."""
     conditions = (cluster.get("status") or {}).get("conditions") or []
     return any((each["type"], each["reason"]) == (type_, reason) for each in conditions)
 
 
 def of_cluster(cluster: Manifest, wish: Wish) -> str:
-    """Compare what the Cluster says."""
+    """Compare the status of the Cluster."""
     said = f"the Cluster says {cluster.get('status')}"
     if not is_done(cluster):
         return f"not done: {said}"
@@ -62,7 +62,7 @@ def of_cluster(cluster: Manifest, wish: Wish) -> str:
 
 
 def of_orders(stage: EditStage, cluster: Manifest) -> str:
-    """Look for orders to restart something that have not been followed yet, of which no condition tells at first."""
+    """Find restart orders that are not completed yet, which no condition shows at first."""
     objects = [cluster, *stage.api.list("pods", stage.namespace, BROKERS)]
     left = [
         each["metadata"]["name"]
@@ -133,7 +133,7 @@ def of_children(stage: EditStage, wish: Wish) -> str:
 
 
 def of_topics(stage: EditStage, wish: Wish) -> str:
-    """Compare what Topics say."""
+    """Compare the status of the Topics."""
     topics = {
         each["metadata"]["name"]: each for each in stage.api.list("topics.fairlead.dev", stage.namespace)
     }
@@ -147,7 +147,7 @@ def of_topics(stage: EditStage, wish: Wish) -> str:
 
 
 def of_brokers(brokers: BrokerProcesses, wish: Wish) -> str:
-    """Compare what brokers say."""
+    """Compare the state of the brokers."""
     wanted = {each.topic or name: each for name, each in wish.topics.items() if each.reason == "Available"}
     try:
         known = brokers.ask(lambda admin: admin.brokers())
@@ -182,7 +182,7 @@ def of_brokers(brokers: BrokerProcesses, wish: Wish) -> str:
 
 
 def below_minimum(brokers: BrokerProcesses) -> list[str]:
-    """Return partitions with fewer replicas in sync than acks=all wants, of the partitions that can lose one."""
+    """Return partitions with fewer in-sync replicas than acks=all requires, of partitions that can lose one."""
     try:
         metadata = brokers.ask(lambda admin: admin.metadata())
     except FairleadError:
@@ -196,7 +196,7 @@ def below_minimum(brokers: BrokerProcesses) -> list[str]:
 
 
 def own_config(topic: TopicDescription) -> dict[str, str]:
-    """Return what is set on a topic itself."""
+    """Return the configuration of a topic's own level."""
     return {key: entry.value for key, entry in topic.config.items() if entry.source == "topic"}
 
 

@@ -1,6 +1,6 @@
 """The checkout as the architecture tests see it: its root, its files and its Python sources.
 
-Files are those that git tracks or would add. Caches and environments are left out.
+Files are tracked by git or not ignored by git. Caches and environments are left out.
 """
 
 from __future__ import annotations

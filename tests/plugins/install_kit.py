@@ -28,7 +28,7 @@ FOREIGN = ("PYTHON", "VIRTUAL_ENV", "FAIRLEAD_", "COVERAGE_")
 
 
 def clean_variables() -> dict[str, str]:
-    """Return the variables of this process without those that would mislead a program."""
+    """Return the variables of this process, without variables that would mislead a program."""
     return {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
 
 

@@ -1,4 +1,4 @@
-"""The modules that a produced batch and a heartbeat run are those that docs/explanation/rooms.md lists."""
+"""The modules that a produced batch and a heartbeat run are the modules listed in docs/explanation/rooms.md."""
 
 from __future__ import annotations
 
