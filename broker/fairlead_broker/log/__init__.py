@@ -1,8 +1,8 @@
-"""The log of a broker on the disk: segments, indexes, recovery, leader epochs, the checkpoint, and their folder.
+"""The log of a broker on disk: segments, indexes, recovery, leader epochs, the checkpoint, and the data directory.
 
-`runtime` calls this room from its disk threads; only `read_cached` may run on the event loop. Every function
-is synchronous, the time is an argument, and every file operation goes through `storage`. The room must not
-know HTTP, coordination, or what an acknowledgement means.
+`runtime` calls this room from its disk threads; only `read_cached` may run on the event loop. Every function is
+synchronous, takes the time as an argument, and accesses files only through `storage`. The room must not know
+HTTP, coordination, or what an acknowledgement means.
 """
 
 from __future__ import annotations

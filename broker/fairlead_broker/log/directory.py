@@ -65,7 +65,7 @@ class LogDirectory:
         self.was_clean = False
         """Whether the last stop left no bytes unsynced."""
         self.corrupt: tuple[str, ...] = ()
-        """Findings about documents that were damaged at the start, one sentence each."""
+        """Descriptions of the documents that were damaged when the broker started, one sentence each."""
         self.health = DirectoryHealth()
         self.volume: Volume = storage.open_volume(path)
         self._storage = storage
@@ -78,9 +78,9 @@ class LogDirectory:
         self._checkpoint_lock = Lock()
         self._checkpointed: dict[TopicIdPartition, PartitionCheckpoint] = {}
         self._knows_checkpoint = False
-        # Partitions dropped since the last checkpoint was written, which still contains them. The renamed folder of a
-        # dropped partition is kept until the next checkpoint is written, and no new folder is created for that
-        # partition before then. Otherwise a broker that starts would mistake the missing records for damage.
+        # Partitions dropped since the last checkpoint was written, which still lists these partitions. The renamed
+        # folder of a dropped partition is kept until the next checkpoint is written, and no new folder is created for
+        # that partition before then. Otherwise a broker that starts would mistake the missing records for damage.
         self._given_up: set[TopicIdPartition] = set()
         self._open: dict[TopicIdPartition, PartitionLog] = {}
 
@@ -111,8 +111,8 @@ class LogDirectory:
                 storage.make_folder(path)
                 storage.sync_folder(path.parent)
                 storage.make_folder(system)
-            # An existing folder is synced too: the process that created it may have been killed before its
-            # name was durable.
+            # An existing folder is synced too: the process that created the folder may have been killed before the
+            # folder's name was durable.
             storage.sync_folder(path)
             lock = storage.lock(system / "lock", f"{os.getpid()}\n".encode())
             if lock is None:
@@ -142,22 +142,22 @@ class LogDirectory:
 
     @property
     def cluster_id(self) -> str | None:
-        """Cluster that the directory belongs to, or None while it is new."""
+        """Cluster that the directory belongs to, or None for a new directory."""
         return self._identity.cluster_id if self._identity else None
 
     @property
     def failure(self) -> StorageFailed | None:
-        """First failed write or sync; after this failure no file of the directory is written until a restart."""
+        """First failed write or sync. After this failure no file of the directory is written until a restart."""
         return self.health.failure
 
     def adopt_cluster(self, cluster_id: str) -> Identity:
-        """Add a new directory to a cluster. Raises `IdentityMismatch` if it belongs to another cluster."""
+        """Add a new directory to a cluster. Raises `IdentityMismatch` if the directory belongs to another cluster."""
         found = self._identity
         if found is None:
             found = Identity(
                 cluster_id=cluster_id, broker_id=self._broker_id, directory_id=self._new_directory_id
             )
-            # The checkpoint is written first, so that an identity without a checkpoint shows that the
+            # The checkpoint is written first, so that an identity file without a checkpoint file shows that the
             # checkpoint was lost.
             self.write_checkpoint()
             self._knows_checkpoint = True
@@ -177,7 +177,7 @@ class LogDirectory:
         intact_since: BrokerEpoch | None = None,
         residence: str | None = None,
     ) -> None:
-        """Store this incarnation of the broker, durably, before it first leads or fetches with the directory.
+        """Store the broker's current incarnation durably, before the broker leads or fetches with the directory.
 
         `intact_since` and `residence` let the next start decide whether the directory still has every written
         byte.
@@ -194,7 +194,7 @@ class LogDirectory:
         self._write_identity(msgspec.structs.replace(self.identity, quarantined=kept))
 
     def forget_residence(self) -> None:
-        """Make the next start treat unsynced bytes as lost, as after a failed sync, if the disk takes that write."""
+        """Make the next start treat unsynced bytes as lost, as after a failed sync, if this write succeeds."""
         with suppress(LogError):
             self._write_identity(msgspec.structs.replace(self.identity, residence=None))
 
@@ -222,10 +222,10 @@ class LogDirectory:
         return log
 
     def give_up_partition(self, topic_id: TopicId, partition: PartitionIndex) -> Path | None:
-        """Rename a partition's folder durably, so that no start reads it, and return the new path.
+        """Rename a partition's folder durably, so that no later start reads the folder, and return the new path.
 
-        `remove_given_up` removes the renamed folder later, so the call takes no longer with many files.
-        Returns None if there is no such partition.
+        `remove_given_up` deletes the renamed folder later, so that the duration of this call does not depend on
+        the number of files. Returns None if there is no such partition.
         """
         key = TopicIdPartition(topic_id, partition)
         log = self._open.pop(key, None)
@@ -246,7 +246,7 @@ class LogDirectory:
         return gone
 
     def remove_given_up(self, folder: Path) -> None:
-        """Remove the files of a dropped partition, while any partition, even the same one, may be opened."""
+        """Delete the files of a dropped partition. Any partition may be opened meanwhile, even the dropped one."""
         try:
             self._remove_folder(folder)
             self._remove_topic_folder_if_empty(folder.parent)
@@ -272,7 +272,7 @@ class LogDirectory:
     # ------------------------------------------------------------------------------------------ checkpoint, stop
 
     def write_checkpoint(self) -> None:
-        """Write log start, high watermark and recovery point of every partition, durable on return."""
+        """Write the log start, high watermark and recovery point of every partition, durably."""
         self.health.check()
         with self._checkpoint_lock, self.health:
             for key, log in list(self._open.items()):
@@ -284,8 +284,8 @@ class LogDirectory:
     def close(self, clean: bool) -> None:
         """Close all partitions and release the lock.
 
-        `clean` syncs all unsynced bytes, writes the checkpoint and then the marker of a clean stop; without
-        the marker the next start recovers. Raises the first failure after everything is closed.
+        `clean` syncs all unsynced bytes, writes the checkpoint and then the marker of a clean stop; without the
+        marker the next start runs the recovery. Raises the first failure after everything is closed.
         """
         try:
             if clean:
@@ -329,17 +329,17 @@ class LogDirectory:
             return False
 
     def _reside(self, residence: str | None) -> None:
-        """Store the kernel and volume that keep the bytes, all synced now, before the clean marker is removed.
+        """Store the kernel and volume that keep the bytes, all of which are synced, before the clean marker is removed.
 
-        With the reverse order, a start that is killed before it has registered would leave neither the marker
-        nor the boot id of its kernel.
+        In the reverse order, a broker that is killed before it has registered would leave neither the marker nor
+        the boot id of its kernel.
         """
         found = self._identity
         if found is not None and residence is not None and found.residence != residence:
             self._write_identity(msgspec.structs.replace(found, residence=residence))
 
     def _remove_clean_marker(self) -> None:
-        """Remove the marker durably: a stop after this call is not in order until the marker is written again."""
+        """Remove the marker durably: a stop counts as unclean until the marker is written again."""
         path = self._system("clean")
         if self._storage.exists(path):
             self._storage.unlink(path)
@@ -349,7 +349,7 @@ class LogDirectory:
         try:
             checkpoint = read_document(self._storage, self._system("checkpoint"), Checkpoint)
         except CorruptDocument as error:
-            # Without a checkpoint every partition is read from its first offset on, which is slow and
+            # Without a checkpoint, the recovery reads every partition from its first offset on, which is slow but
             # correct.
             self.corrupt += (str(error),)
             return
@@ -382,7 +382,7 @@ class LogDirectory:
             for name in self._storage.list_folders(self.path / topic)
             if _GIVEN_UP.fullmatch(name)
         ]
-        # All entries are removed before the first folder: one checkpoint suffices for all folders.
+        # All entries are removed before the first folder: a single checkpoint then covers all of the folders.
         for folder in given_up:
             key = _key_of(folder)
             if not self._storage.exists(self._folder(key)):

@@ -42,12 +42,11 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     broker_id: int
     directory_id: str
     last_broker_epoch: int = 0
-    """Newest incarnation of the broker that led or fetched with this directory, stored before its first such
-    request.
+    """Newest incarnation of the broker that led or fetched with this directory, stored before the incarnation first
+    leads or fetches.
     """
     intact_since: int | None = None
-    """Oldest incarnation since which every restart kept every written byte, synced or not, or None if it is unknown.
-    """
+    """Oldest incarnation since which every restart kept every written byte, synced or not, or None if unknown."""
     residence: str | None = None
     """Boot id of the kernel whose page cache holds the last unsynced bytes, and the volume."""
     quarantined: tuple[TopicIdPartition, ...] = ()
@@ -55,7 +54,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PartitionCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts about a partition that a start needs and cannot read from the partition's files."""
+    """Facts about a partition that a starting broker needs and cannot read from the partition's files."""
 
     topic_id: TopicId
     partition: PartitionIndex
@@ -79,7 +78,7 @@ class CleanMarker(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CorruptDocument(LogError):
-    """A file of the data directory exists and fails its checks."""
+    """A file of the data directory exists but fails its checks."""
 
 
 Document = TypeVar("Document", Identity, Checkpoint, CleanMarker)
@@ -116,7 +115,7 @@ def encode_document(document: Identity | Checkpoint | CleanMarker) -> bytes:
 
 
 def decode_document(data: bytes, kind: type[Document], path: Path) -> Document:
-    """Return the document in the bytes of a file. Raises `CorruptDocument`, which names the failed check."""
+    """Decode the bytes of a file to a document. Raises `CorruptDocument`, which names the failed check."""
     if len(data) < HEADER_BYTES:
         message = f"{path}: {len(data)} bytes are no whole header"
         raise CorruptDocument(message)

@@ -1,8 +1,8 @@
 """Whether a data directory can still be trusted.
 
-All partitions of a directory share one health: the first failed write or sync ends writes for all of them,
-because the content of the disk is unknown from then on. Only a restart, which reads the files, resets the
-health.
+All partitions of a directory share one health state: after the first failed write or sync, no partition of the
+directory accepts writes, because the content of the disk is unknown. Only a restart, which reads the files,
+resets the health state.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fairlead_broker.log.errors import StorageFailed
 
 @dataclass(slots=True)
 class DirectoryHealth:
-    """Keeps the first failure; as a context manager, also records a `StorageFailed` raised in its block."""
+    """First failure of a data directory. As a context manager, it records a `StorageFailed` raised in its block."""
 
     failure: StorageFailed | None = None
 

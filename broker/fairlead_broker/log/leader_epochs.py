@@ -1,11 +1,11 @@
 """The start offset of each leader epoch of a partition, on disk.
 
-Replicas find by this list where their logs differ: an epoch is added, durably, before its first batch is
-written. `partition_log` owns the list. The module must not know how an epoch is decided;
-`replication.divergence` defines the meaning of the list.
+Replicas use this list to find where their logs diverge, so an epoch is added durably before the first batch of
+that epoch is written. `partition_log` owns the list. The module must not know how the leader epoch of a partition
+is chosen; `replication.divergence` defines the meaning of the list.
 
-The first append in an epoch writes the list, not the start of the broker: a start needs no fsync for idle
-partitions, and the list names only epochs that have records.
+The list is written by the first append in an epoch, not when the broker starts. A starting broker therefore needs
+no fsync for idle partitions, and the list names only epochs that have records.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _BY_START: Final = attrgetter("start_offset")
 
 
 class LeaderEpochs:
-    """The epochs of one partition: epochs rise, start offsets never fall."""
+    """The leader epochs of one partition: the epochs increase, and their start offsets never decrease."""
 
     __slots__ = ("_path", "_storage", "complete", "entries")
 
@@ -42,8 +42,8 @@ class LeaderEpochs:
         starts = () if decoded is None else zip(decoded["f1"].tolist(), decoded["f0"].tolist(), strict=True)
         self.entries = [EpochStart(LeaderEpoch(epoch), Offset(offset)) for epoch, offset in starts]
         self.complete = decoded is not None and len(data or b"") == LEADER_EPOCHS.position_of(len(decoded))
-        """Whether the whole file passed its checks; if not, `replace` rebuilds the list from the epochs of
-        the batches.
+        """Whether the whole file passed its checks. After a failed check, `replace` rebuilds the list from the
+        epochs of the batches.
         """
 
     @property
@@ -52,7 +52,7 @@ class LeaderEpochs:
         return self.entries[-1].epoch if self.entries else None
 
     def begin(self, epoch: LeaderEpoch, start_offset: Offset) -> None:
-        """Add an epoch, durable on return. Raises `StaleLeaderEpoch` unless the epoch exceeds all earlier ones."""
+        """Add an epoch durably. Raises `StaleLeaderEpoch` unless the epoch exceeds all earlier ones."""
         highest = self.highest
         if highest is not None and epoch <= highest:
             raise StaleLeaderEpoch(self._path, epoch, highest)
@@ -71,10 +71,10 @@ class LeaderEpochs:
         self.entries.append(EpochStart(epoch, start_offset))
 
     def take_over(self, epoch: LeaderEpoch, start_offset: Offset, log_end: Offset) -> None:
-        """Begin the epoch of a leader's batches after the log's end, unless it is the newest epoch with records.
+        """Begin the epoch of a leader's batches at the log's end, unless the newest epoch with records is the same.
 
-        Other epochs that begin at the end and have no records are dropped, since they may be above the
-        leader's epoch.
+        Other epochs that begin at the log's end have no records and are dropped, since such an epoch may be above
+        the leader's epoch.
         """
         if epoch != self.highest:
             self.cut(log_end - 1)
@@ -82,9 +82,9 @@ class LeaderEpochs:
                 self.begin(epoch, start_offset)
 
     def take_over_lost(self, lost: Iterable[EpochStart], log_end: Offset) -> None:
-        """Add the epochs of a leader's lost records after the log's end, the oldest first, all or none, durably.
+        """Add the epochs of a leader's lost records, oldest first, at the log's end: durably, and all or none.
 
-        Other epochs that begin at the end and have no records are dropped, as by `take_over`.
+        Other epochs that begin at the log's end have no records and are dropped, as by `take_over`.
         """
         kept = [entry for entry in self.entries if entry.start_offset < log_end]
         for begin in lost:
@@ -96,17 +96,17 @@ class LeaderEpochs:
     def forget(self, log_end: Offset) -> None:
         """Drop the epochs that start at the log's end or later, only from memory: the disk may be full.
 
-        The next entry overwrites the dropped epochs in the file. A start before the next entry drops the
-        epochs after the end. None of the dropped epochs has a record.
+        The next entry overwrites the dropped epochs in the file. A broker that starts before the next entry is
+        written drops the epochs at or after the log's end. No record belongs to a dropped epoch.
         """
         self.entries = [entry for entry in self.entries if entry.start_offset < log_end]
 
     def end_offset(self, epoch: int, log_end: Offset) -> EpochEnd | None:
-        """Return the end of the records of the largest epoch that is not newer than the requested epoch."""
+        """Return the largest epoch that is not newer than the requested epoch, with the end offset of its records."""
         return epoch_end(self.entries, epoch, log_end)
 
     def before(self, offset: Offset) -> EpochStart | None:
-        """Return the epoch of the record before an offset, or None if no record is known there."""
+        """Return the epoch of the record before an offset, or None if the epoch of that record is unknown."""
         return epoch_before(self.entries, offset)
 
     def cut(self, start_offset_max: int) -> None:
@@ -118,8 +118,9 @@ class LeaderEpochs:
     def trim(self, log_start: Offset) -> None:
         """Drop the epochs before the epoch of the last record below the log start, durably.
 
-        The epoch of the last deleted record stays, with its start: a follower at the log start is compared by
-        that epoch, and must not continue with another epoch there. The highest epoch is never dropped.
+        The epoch of the last deleted record is kept with its start offset: the leader compares a follower at the
+        log start by this epoch, and the follower must not continue with a different epoch. The highest epoch is
+        never dropped.
         """
         below = bisect_left(self.entries, log_start, key=_BY_START)
         if below > 1:
@@ -138,7 +139,7 @@ class LeaderEpochs:
         self.complete = True
 
     def _open(self) -> File:
-        """Open the file for one entry, truncated to the valid entries. The file is not kept open."""
+        """Open the file to append one entry, truncated to the valid entries. The file is closed after the append."""
         file = self._storage.open(self._path, create=True)
         is_new = file.size() < LEADER_EPOCHS.position_of(0)
         file.truncate(LEADER_EPOCHS.position_of(len(self.entries)))

@@ -1,7 +1,7 @@
 """Open a partition log from its folder on the disk.
 
-`directory` calls this module. Opening lists the segments, finds the end by `recovery`, adjusts the list of
-leader epochs to that end, and applies the checkpoint.
+`directory` calls this module. Opening a log lists the segments, finds the end of the log by `recovery`, truncates
+the list of leader epochs to the log's end, and applies the checkpoint.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def open_log(
 ) -> PartitionLog:
     """Open a partition's folder, new or recovered. Raises `StorageFailed`, `Shortage`, `UnknownFormat`.
 
-    `was_clean`: the last stop made every file name durable.
+    `was_clean` is whether the last stop made every file name durable.
     """
     with health:
         try:
@@ -72,8 +72,8 @@ class _Opening:
         self._make_folders()
         segments = self._list_segments(log_start)
         if not segments or (self._checkpoint and segments[0].base_offset > log_start):
-            # The files before the first segment are missing. An empty segment there turns the loss into an
-            # ordinary gap, which the recovery judges.
+            # The files before the first segment are missing. An empty segment at the log start turns the missing
+            # files into a gap, which the recovery handles like other gaps.
             self._make_first(log_start)
             segments = self._list_segments(log_start)
         # Without a checkpoint no byte is known to be synced.
@@ -81,7 +81,7 @@ class _Opening:
         recovery = Recovery(self._storage, self._folder, self._config, segments, point)
         writer = recovery.run()
         end = writer.segment.next_offset
-        # Batches below the log start no longer belong to the log, nor does their epoch.
+        # Batches below the log start, and their epochs, no longer belong to the log.
         last_epoch = recovery.last_epoch if end > log_start else None
         epochs = self._open_epochs(recovery.segments, end, last_epoch)
         producers = LoggedProducers(self._storage)
@@ -104,17 +104,17 @@ class _Opening:
         return log
 
     def _keep_the_end(self, writer: SegmentWriter) -> None:
-        """Sync the end of the last file, which a killed process may have truncated just before.
+        """Sync the last file, since a killed process may have truncated the file without a sync.
 
-        No later sync would make that end durable: a log that ends at its synced offset has no unsynced bytes,
-        and after a loss of power the truncated bytes would be back.
+        No later sync would make the truncation durable, because a log that ends at its synced offset has no
+        unsynced bytes. After a power failure the truncated bytes would reappear.
         """
         body = writer.segment.body
         if not self._was_clean and body is not None:
             body.file.sync()
 
     def _make_folders(self) -> None:
-        """Create the partition's folder, and sync the names in an existing one, as after a kill.
+        """Create the partition's folder, or sync the file names in an existing folder.
 
         A killed process may have created or removed files without a sync. The names that this start reads
         must be durable, so that the next start reads the same names.
@@ -123,14 +123,14 @@ class _Opening:
         if self._was_clean and self._storage.exists(self._folder):
             return
         while True:
-            # Another partition of the topic may be opened at this moment, with its folder created and not yet
-            # synced.
+            # Another thread may be opening another partition of the topic, and may have created the topic's folder
+            # without having synced it.
             self._storage.make_folder(topic)
             try:
                 self._storage.sync_folder(topic.parent)
                 self._storage.make_folder(self._folder)
             except FileNotFoundError:
-                continue  # The last partition may have been deleted, and the topic's folder with it.
+                continue  # Another thread may have deleted the topic's last partition and folder.
             break
         self._storage.sync_folder(topic)
         self._storage.sync_folder(self._folder)
@@ -141,7 +141,7 @@ class _Opening:
         self._storage.sync_folder(self._folder)
 
     def _list_segments(self, log_start: Offset) -> list[Segment]:
-        """Return the segments in order, after removing the remains of an interrupted removal."""
+        """Return the segments in order, after deleting files that an interrupted removal left behind."""
         names = self._storage.list_files(self._folder)
         bases = sorted(int(name[:_NAME_DIGITS]) for name in names if _is_segment(name, LOG_SUFFIX))
         kept = set(bases)
@@ -162,7 +162,8 @@ class _Opening:
         self, segments: Sequence[Segment], end: Offset, last_epoch: LeaderEpoch | None
     ) -> LeaderEpochs:
         epochs = LeaderEpochs(self._storage, self._folder)
-        # A list that has lost whole entries looks complete: the epoch of the last batch shows the loss.
+        # A list that has lost whole entries looks complete: only the epoch of the last batch shows that entries are
+        # missing.
         lacks_last = last_epoch is not None and all(entry.epoch != last_epoch for entry in epochs.entries)
         if (lacks_last or not epochs.complete) and end > segments[0].base_offset:
             epochs.replace(_epochs_from(segments, epochs.entries))
@@ -175,7 +176,7 @@ def _is_segment(name: str, suffix: str | tuple[str, ...]) -> bool:
 
 
 def _epochs_from(segments: Sequence[Segment], known: Sequence[EpochStart]) -> list[EpochStart]:
-    """Return the known epochs and those of the batches after them. An unknown epoch without a batch is left out."""
+    """Return the known epochs and the epochs of later batches. An unknown epoch that has no batch is left out."""
     entries = list(known)
     start = entries[-1].start_offset if entries else Offset(0)
     for epoch, base_offset in _epochs_of_batches(segments, start):
@@ -193,5 +194,5 @@ def _epochs_of_batches(segments: Sequence[Segment], start: Offset) -> Iterator[t
             for batch in walk_headers(body.file, 0, body.size, None):
                 yield LeaderEpoch(batch.header.leader_epoch), Offset(batch.header.base_offset)
         except BadBatch:
-            # The recovery has reported the damage; the next segment shows the epochs of the batches after it.
+            # The recovery has reported the damage; the next segment has the epochs of the batches after the damage.
             continue

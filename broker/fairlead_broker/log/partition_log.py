@@ -1,10 +1,10 @@
 """The log of one partition: append, sync, read, truncate, and the offset that each operation has reached.
 
 `runtime` calls the log: appends and syncs from its disk pool, cached reads from the event loop. One thread
-appends at a time. Any number of reads run beside the append and return only bytes that were published after
-they were written; a sync runs beside both. The log must not know replication, high watermark rules or time:
-the offset limit of readers and the time are arguments. One file because append, sync (`SyncPoint`),
-truncation and reset share the offsets below.
+appends at a time. Any number of reads may run during an append and return only published bytes, which are
+published after the write; a sync may run during appends and reads. The log must not know replication, high
+watermark rules or time: the offset limit of readers and the time are arguments. Append, sync (`SyncPoint`),
+truncation and reset are in one file because they share the following offsets:
 
     log start <= ... <= synced <= end        synced = recovery point: everything below is on the disk
 """
@@ -51,8 +51,9 @@ class SyncPoint:
     """State of the log that a sync covers."""
 
     generation: int
-    """Number of truncations so far: the same offsets mean other records after a truncation. The generation is
-    read before the end, and changed after it, so a point never has an older end than its generation.
+    """Number of truncations so far: after a truncation the same offsets belong to other records. The generation is
+    read before the log's end, and changed after the log's end, so the end in a `SyncPoint` is never older than the
+    generation in the `SyncPoint`.
     """
     end_offset: Offset
     names: int
@@ -63,7 +64,7 @@ class SyncPoint:
     def forget_files(self) -> None:
         """Release the files of closed segments once their bytes are written out."""
         for segment in self.segments:
-            # A segment that was closed during the sync has index files that this sync did not write out.
+            # Index files of a segment that was closed during the sync were not written out by this sync.
             segment.forget_files(self.files)
 
 
@@ -77,7 +78,7 @@ def unsynced_segments(segments: Sequence[Segment], synced: Offset) -> Iterator[S
 
 
 class PartitionLog(ReadableLog):
-    """The open log in one partition's folder. `LogDirectory.open_partition` makes it."""
+    """The open log in one partition's folder, created by `LogDirectory.open_partition`."""
 
     def __init__(
         self,
@@ -93,12 +94,12 @@ class PartitionLog(ReadableLog):
     ) -> None:
         super().__init__(folder, segments, writer.segment.next_offset, epochs)
         self.producers = producers
-        """State of producers after the batches of the log, up to its end."""
+        """State of the producers after all batches of the log."""
         self.recovery_report = report
         """Findings of the recovery at the start."""
         self.checkpoint_high_watermark = Offset(0)
-        """High watermark for the checkpoint, set by the owner at each change. At the start: the high
-        watermark of the last checkpoint, within log start and end.
+        """High watermark for the checkpoint, set by the owner at each change. The initial value is the high
+        watermark of the last checkpoint, clamped to the range from log start to log end.
         """
         self._storage = storage
         self._config = config
@@ -106,12 +107,13 @@ class PartitionLog(ReadableLog):
         self._dropped = DroppedSegments()
         self._writer = writer
         self._synced = self._log_start
-        # Number of files created so far, and number of durable file names. At first the former exceeds the
-        # latter by one: a start after a kill finds files whose names may still be in memory only.
+        # Number of files created so far, and number of durable file names. Initially the number of files exceeds the
+        # number of durable names by one, because after a kill the names of existing files may still be in memory
+        # only.
         self._names = 1
         self._names_synced = 0
-        # A thread that holds both locks takes them in this order. The first lock serialises all changes of
-        # the log, the second serialises syncs: the kernel reports a failed write-back to only one of two
+        # A thread that holds both locks takes them in this order. The first lock serialises all changes of the log.
+        # The second lock serialises syncs, because the kernel reports a failed write-back to only one of two
         # concurrent callers.
         self._write_lock = RLock()
         self._sync_lock = Lock()
@@ -120,12 +122,12 @@ class PartitionLog(ReadableLog):
 
     @property
     def synced_offset(self) -> Offset:
-        """Recovery point: every record below it survives a loss of power."""
+        """Recovery point: every record below this offset survives a power failure."""
         return self._synced
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of batches; the first call asks the file system for the size of every closed segment."""
+        """Total size of all batches. The first call reads the size of every closed segment from the file system."""
         return sum(segment.size for segment in self._segments)
 
     @property
@@ -136,7 +138,7 @@ class PartitionLog(ReadableLog):
     def set_start(
         self, log_start: Offset, synced: Offset, high_watermark: Offset, damaged: Sequence[DamagedRange]
     ) -> None:
-        """Apply the offsets of the checkpoint, as far as the files allow, before the log is used."""
+        """Apply the offsets of the checkpoint, clamped to the offsets in the files, before the log is used."""
         end = self._end
         self._log_start = min(max(log_start, self._segments[0].base_offset), end)
         self._synced = min(max(synced, self._log_start), end)
@@ -144,7 +146,7 @@ class PartitionLog(ReadableLog):
         self.damaged = merge_ranges(damaged, self._log_start, end)
 
     def on_offsets_moved(self, write_checkpoint: Callable[[], None]) -> None:
-        """Set the function that writes the checkpoint: it makes a moved log start durable before files change."""
+        """Set the function that writes the checkpoint, which makes a moved log start durable before files change."""
         self._write_checkpoint = write_checkpoint
 
     # ------------------------------------------------------------------------------------------ appending
@@ -160,7 +162,7 @@ class PartitionLog(ReadableLog):
                 self._epochs.begin(epoch, self._end)
 
     def append(self, batches: Sequence[StampedBatch], *, end_offset: Offset | None = None) -> None:
-        """Write batches after the end, all or none, and publish them to readers, without a sync.
+        """Append batches to the log, all or none, and publish the batches to readers, without a sync.
 
         Raises `LogCut` if the log does not end at the caller's `end_offset`, `Shortage` (no batch was kept,
         later appends may succeed) or `StorageFailed` (until a restart).
@@ -178,7 +180,7 @@ class PartitionLog(ReadableLog):
                 except Shortage:
                     self._take_back(writer, mark, segments)
                     raise
-                # The offsets change last, since readers and syncs read them first.
+                # The offsets change last, since readers and syncs read the offsets before other state.
                 self._end = self._writer.segment.next_offset
                 self._writer.flush_index()
                 self.producers.appended(batches, self._segments[len(segments) :])
@@ -186,7 +188,7 @@ class PartitionLog(ReadableLog):
     def append_copies(
         self, data: memoryview, end_offset: Offset | None = None, leader_epoch: LeaderEpoch | None = None
     ) -> None:
-        """Write whole batches that a leader of an epoch has sent, unchanged; the batches say where epochs begin.
+        """Append whole batches from the leader of an epoch unchanged, with the epochs from the batches' headers.
 
         Raises `LogCut` if the log no longer ends at the `end_offset` for which the batches were requested, or
         `BadCopy`, both with no batch kept; `Shortage` with some or no batches kept; `StorageFailed`.
@@ -200,15 +202,16 @@ class PartitionLog(ReadableLog):
                     self._epochs.take_over(run.epoch, run.start_offset, self._end)
                 self.append(run.batches)
             if start > self._log_start:
-                # A recovery point within unsynced bytes would be wrong after a crash.
+                # After a crash, a recovery point within unsynced bytes would be wrong.
                 self.sync()
                 self._log_start = start
                 self.checkpoint_high_watermark = max(self.checkpoint_high_watermark, start)
 
     def _begin_amid(self, data: memoryview) -> Offset:
-        """Move an empty log's start inside the first batch back to that batch's base; return the start to keep.
+        """Restart an empty log whose start is inside the first batch at the base offset of that batch.
 
-        A leader deletes records up to any offset, and sends the whole batch that holds that offset.
+        Returns the log start to keep. A leader may delete records up to an offset inside a batch, and sends the
+        whole batch that contains the offset.
         """
         start = self._log_start
         if start == self._end and data:
@@ -218,7 +221,7 @@ class PartitionLog(ReadableLog):
         return start
 
     def skip_to(self, offset: Offset, lost_epochs: Iterable[EpochStart]) -> None:
-        """Continue at an offset beyond the end, in a new segment, durably: the records in between are lost.
+        """Move the log's end forward to an offset, in a new segment, durably. The records in between are lost.
 
         A follower skips records whose loss its leader has accepted: readers of the follower skip them too,
         and their offsets are not assigned again. `lost_epochs`: epochs of the lost records, as in the
@@ -259,13 +262,13 @@ class PartitionLog(ReadableLog):
         return True
 
     def save_producers_if_due(self) -> None:
-        """Save the state of producers in a file beside the log, if many batches were appended since the last save."""
+        """Save the producer state to a snapshot file if many batches were appended since the last snapshot."""
         with self._write_lock, self._health:
             if not self._closed and self._health.failure is None:
                 self.producers.save_if_due(self._writer.segment, self._end)
 
     def update_config(self, config: TopicConfig) -> None:
-        """Replace the configuration of the log."""
+        """Replace the topic configuration that the log uses."""
         with self._write_lock:
             self._config = config
             self._writer.update_config(config)
@@ -275,8 +278,9 @@ class PartitionLog(ReadableLog):
     def sync(self) -> Offset:
         """Write out every batch up to the current end and return the synced offset.
 
-        The first error is `StorageFailed` for the whole directory and is never retried: the kernel may have
-        dropped pages that it could not write, and a second sync would succeed without them.
+        After the first error the whole directory fails with `StorageFailed`, and the sync is never retried: the
+        kernel may have dropped pages that it could not write, and a second sync would succeed without these
+        pages.
         """
         with self._sync_lock:
             self._health.check()
@@ -317,9 +321,9 @@ class PartitionLog(ReadableLog):
     # ------------------------------------------------------------------------------------------ shortening
 
     def truncate_to(self, offset: Offset) -> Offset:
-        """Truncate the log: drop every batch that reaches an offset, and the epochs from there; durable on return.
+        """Drop durably every batch that ends beyond an offset, and every epoch that starts at or after the new end.
 
-        Returns the new end, which is below the offset if the offset was inside a batch. The caller keeps
+        Returns the new end, which is below the offset if the offset was inside a batch. The caller must keep
         readers away from the dropped batches.
         """
         with self._write_lock, self._sync_lock:
@@ -330,8 +334,8 @@ class PartitionLog(ReadableLog):
                 try:
                     if offset < self._end:
                         self._truncate(offset)
-                    # Epochs at the end itself are dropped too: an epoch without records would make the logs
-                    # differ for ever.
+                    # Epochs that start at the log's end are dropped too: with an epoch without records, the logs of
+                    # leader and follower would never agree.
                     self._epochs.cut(self._end - 1)
                 except OSError as error:
                     raise wrap_os_error(error, f"{self.folder}: cannot truncate to {offset}") from error
@@ -341,7 +345,7 @@ class PartitionLog(ReadableLog):
             return self._end
 
     def restart_at(self, offset: Offset, deleted: EpochStart | None = None) -> None:
-        """Drop every batch and leader epoch, and continue empty at an offset; durable on return.
+        """Drop every batch and leader epoch, and start an empty log at an offset, durably.
 
         A follower restarts its log when the leader has none of its records. `deleted`: the epoch of the
         record before the offset, if that is known. After a crash in between, or `Shortage`, the log is
@@ -354,19 +358,19 @@ class PartitionLog(ReadableLog):
                 try:
                     self._empty()
                     self._begin_at(offset)
-                    # The epoch is replaced last: at any other offset this epoch would be wrong, and an empty
-                    # log without an epoch diverges from no leader.
+                    # The epoch is replaced last: the new epoch would be wrong at any other offset, and an empty log
+                    # without an epoch diverges from no leader.
                     self._epochs.replace(() if deleted is None else (deleted,))
                 except OSError as error:
-                    # The log's files are removed: a batch appended now would be in a file without a name.
+                    # The log's files have been deleted, so a batch appended now would go to a file without a name.
                     message = f"{self.folder}: cannot start again at {offset}: {error}"
                     raise StorageFailed(message) from error
 
     def advance_log_start(self, offset: Offset, *, remove_us: TimestampUs = TIME_MIN) -> list[Segment]:
-        """Move the log start to a later offset, durably, then drop the segments wholly below it.
+        """Move the log start to a later offset, durably, then drop the segments that end at or below the log start.
 
-        Returns the dropped segments; their files are removed at `remove_us`. Raises `OffsetOutOfRange` above
-        the high watermark: uncommitted records cannot be deleted.
+        Returns the dropped segments, whose files are removed at `remove_us`. Raises `OffsetOutOfRange` for an
+        offset above the high watermark, because uncommitted records cannot be deleted.
         """
         with self._write_lock:
             before = self._log_start, self._synced
@@ -374,8 +378,8 @@ class PartitionLog(ReadableLog):
                 return []
             with self._health:
                 try:
-                    # The log start is durable before files are removed: a start that misses files above its
-                    # stored log start reports damage.
+                    # The log start must be durable before files are removed: a broker that starts and misses files
+                    # above the stored log start reports damage.
                     make_starts_durable(self._write_checkpoint, (self,))
                 except Shortage:
                     self._log_start, self._synced = before
@@ -385,8 +389,8 @@ class PartitionLog(ReadableLog):
     def move_log_start(self, offset: Offset) -> bool:
         """Move the log start for readers, and return False if the log already starts there.
 
-        Raises `OffsetOutOfRange` as `advance_log_start` does. A caller moves the starts of many partitions,
-        makes all of them durable by one checkpoint, and only then calls `drop_below_start`.
+        Raises `OffsetOutOfRange` as `advance_log_start` does. A caller moves the log starts of many partitions,
+        makes all of these log starts durable by one checkpoint, and only then calls `drop_below_start`.
         """
         with self._write_lock:
             self._check_open()
@@ -398,7 +402,7 @@ class PartitionLog(ReadableLog):
             return True
 
     def drop_below_start(self, remove_us: TimestampUs) -> list[Segment]:
-        """Drop the segments wholly below the checkpointed log start; their files are removed at `remove_us`."""
+        """Drop the segments wholly below the checkpointed log start. The segments' files are removed at `remove_us`."""
         with self._write_lock:
             gone = [segment for segment in self._segments[:-1] if segment.next_offset <= self._log_start]
             self._segments = self._segments[len(gone) :]
@@ -410,9 +414,10 @@ class PartitionLog(ReadableLog):
             return gone
 
     def remove_dropped(self, now_us: TimestampUs) -> None:
-        """Remove the files of dropped segments that are due. Readers inside these segments continue until then.
+        """Remove the files of dropped segments that are due.
 
-        Appends run at the same time, since the file system needs a while to remove a full segment.
+        Readers may use a dropped segment until its files are removed. Appends may run at the same time, since the
+        file system takes long to remove a full segment.
         """
         with self._health:
             self._dropped.remove_due(now_us)
@@ -420,7 +425,7 @@ class PartitionLog(ReadableLog):
     def close(self) -> None:
         """Write out buffered index entries and close the files. No method may be called after `close`.
 
-        Running reads finish. The log is not synced: an orderly stop syncs before it closes.
+        Reads in progress finish. The call does not sync the log: an orderly stop syncs the log before closing it.
         """
         with self._write_lock, self._sync_lock:
             if not self._closed and self._health.failure is None:
@@ -443,10 +448,11 @@ class PartitionLog(ReadableLog):
             start += count
 
     def _roll(self, base_offset: Offset | None = None) -> None:
-        """Continue in a new segment, at the end or beyond; without `replicated`, sync the old segment first.
+        """Begin a new segment at or beyond the log's end.
 
-        Without that sync a loss of power could keep the new segment and lose the end of the old one, which
-        would look like damage. With `replicated`, a GiB of unsynced log must not delay appends.
+        Unless durability is `replicated`, sync the old segment first. Without this sync, a power failure could
+        keep the new segment and lose the end of the old segment, which would look like damage. With `replicated`,
+        syncing up to a GiB of unsynced log must not delay appends.
         """
         old = self._writer
         fresh = old.segment.successor(old.segment.next_offset if base_offset is None else base_offset)
@@ -467,7 +473,7 @@ class PartitionLog(ReadableLog):
                     raise self.mark_sync_failed(error) from error
 
     def _take_back(self, writer: SegmentWriter, mark: WriterMark, segments: tuple[Segment, ...]) -> None:
-        """Undo the write of a group that was written only in part."""
+        """Undo a partial write of a group of batches."""
         added = self._segments[len(segments) :]
         self._segments, self._writer = segments, writer
         if writer.mark() != mark or added:
@@ -479,12 +485,12 @@ class PartitionLog(ReadableLog):
         last = find_end(kept[-1], offset, self._config.index_interval_bytes)
         end = last.next_offset
         before = self._log_start, self._synced
-        # A log start inside a dropped batch moves back to the start of that batch, so that the batch can be
-        # fetched again.
+        # If the log start is inside a dropped batch, the log start moves back to the base offset of the batch, so
+        # that the batch can be fetched again.
         self._log_start, self._synced = min(self._log_start, end), min(self._synced, end)
         try:
-            # The checkpoint is written before bytes are removed: a start that misses bytes below its stored
-            # recovery point reports damage.
+            # The checkpoint is written before bytes are removed: a broker that starts and misses bytes below the
+            # stored recovery point reports damage.
             self._write_checkpoint()
         except Shortage:
             self._log_start, self._synced = before
@@ -501,7 +507,7 @@ class PartitionLog(ReadableLog):
         self.producers.rebuild(self._segments, end)
 
     def _empty(self) -> None:
-        """Remove every file, the last first, once the checkpoint names none of them."""
+        """Remove every segment's files, last segment first, after writing a checkpoint without these segments."""
         before = self._log_start, self._synced, self._end, self.checkpoint_high_watermark, self.damaged
         self._log_start = self._synced = self._end = self._segments[0].base_offset
         self.checkpoint_high_watermark, self.damaged = self._end, ()
@@ -535,7 +541,7 @@ class PartitionLog(ReadableLog):
         self._synced = max(self._synced, point.end_offset)
 
     def _check_end(self, end_offset: Offset | None) -> None:
-        """Raise `LogCut` unless the log ends where its writer expects: a truncated log must not get a gap."""
+        """Raise `LogCut` unless the log ends where the writer expects: a write to a truncated log would leave a gap."""
         if end_offset is not None and end_offset != self._end:
             raise LogCut(self.folder, self._end, end_offset)
 

@@ -1,11 +1,12 @@
-"""Producer states of a partition's log, kept in files beside the log so that a start finds them quickly.
+"""Snapshot files with the producer state of a partition's log, from which a starting broker restores the state.
 
-`partition_log` owns the snapshots and passes every append to them. Each segment has a `.producers` file with
-the state at its first offset. A growing segment has a later file too. The first file stays, because after a
-truncation below the later file only the first one covers the deleted segments. A start takes the newest good
-file at or below the end of the log and replays the headers after it. Snapshots are never synced: a torn
-snapshot fails its checksum, and with the previous snapshot the start reads more headers. The module must not
-know what a duplicate is: `producers` decides that.
+`partition_log` owns the snapshots and passes every append to them. Each segment has a `.producers` file with the
+state at the segment's first offset. A growing segment also has a file for a later offset. The file for the first
+offset is kept, because after a truncation below the later offset only the file for the first offset covers the
+deleted segments. A starting broker loads the newest undamaged file at or below the end of the log and replays the
+batch headers from that offset on. Snapshots are never synced: a torn snapshot fails its checksum, and the broker
+then loads the previous snapshot and reads more headers. The module must not know what a duplicate is: `producers`
+decides that.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ SUFFIX: Final = ".producers"
 BEGIN_SUFFIX: Final = ".producers-begin"
 TEMPORARY_SUFFIX: Final = ".producers.tmp"
 SNAPSHOT_BATCHES_MIN: Final = 100
-"""Number of batches after the last snapshot that justify a new one. A start reads about as many headers per
-partition.
+"""Number of batches after the last snapshot from which a new snapshot may be written. A starting broker reads about
+this number of headers per partition.
 """
 _PRODUCER_FIELDS: Final = struct.Struct("<28xqii6xH")
 """Producer id, epoch, base sequence and extension length in the bytes after the stamp."""
@@ -51,7 +52,7 @@ _APPEND_TIME: Final = struct.Struct("<16xq")
 
 
 class LoggedProducers:
-    """Producer state up to the end of one log, and the files of that state."""
+    """Producer state up to the end of one log, and its snapshot files."""
 
     __slots__ = ("_at_begin", "_storage", "_unsaved", "state")
 
@@ -59,11 +60,11 @@ class LoggedProducers:
         self._storage = storage
         self._unsaved = 0
         self._at_begin = False
-        """Whether the file of the last segment has the state at the segment's first offset, and must be kept."""
+        """Whether the newest snapshot is for the first offset of the last segment, and must be kept."""
         self.state = ProducerState()
 
     def appended(self, batches: Sequence[StampedBatch], rolled: Sequence[Segment]) -> None:
-        """Apply written batches, and the segments that were begun for some of them."""
+        """Apply written batches and the segments that were created for these batches."""
         if not rolled:
             self._replay(batches)
             return
@@ -75,9 +76,9 @@ class LoggedProducers:
         self._replay(batches)
 
     def save(self, segment: Segment, offset: Offset) -> None:
-        """Write the state up to this offset, beside the segment that holds the offset.
+        """Write the state up to this offset, in the folder of the segment that contains the offset.
 
-        A full disk raises no error, since an older snapshot suffices. Raises `StorageFailed`.
+        No error is raised for a full disk, since an older snapshot suffices. Raises `StorageFailed`.
         """
         path = segment.path_of(SUFFIX)
         temporary = segment.path_of(TEMPORARY_SUFFIX)
@@ -104,15 +105,15 @@ class LoggedProducers:
             self.save(segment, offset)
 
     def save_at_end(self, segment: Segment, offset: Offset) -> None:
-        """Write the state if any batch was appended since the last one, so that the next start reads no headers."""
+        """Write the state if batches were appended since the last snapshot, so that the next start reads no headers."""
         if self._unsaved:
             self.save(segment, offset)
 
     def rebuild(self, segments: Sequence[Segment], end: Offset) -> None:
         """Read the state from the files of a log that ends at this offset. Raises `OSError`, `UnknownFormat`.
 
-        Snapshots that reach beyond the end are removed durably: once the log has grown past them again, these
-        snapshots would describe batches that no longer exist.
+        Snapshots that reach beyond the end are removed durably: once the log has grown beyond their offsets
+        again, these snapshots would describe batches that no longer exist.
         """
         snapshot = self._newest_snapshot(segments, end)
         self.state = snapshot.state
@@ -160,8 +161,8 @@ class LoggedProducers:
                     if batch.header.base_offset >= start:
                         self._replay_walked(body.file, batch)
             except BadBatch as bad:
-                # The recovery has reported the damage. Producers with batches in the damaged range continue
-                # after it.
+                # The recovery has reported the damage. Producers with batches in the damaged range continue after the
+                # range.
                 good = find_good_batch(body.file, bad.search_from, body.size, offset)
                 position, offset = (
                     (body.size, offset) if good is None else (good.position, good.header.base_offset)
@@ -198,7 +199,7 @@ class LoggedProducers:
         if header.extension_bytes:
             extension = bytearray(header.extension_bytes)
             file.read_into(memoryview(extension), batch.position + HEADER_BYTES)
-            # A walk checks only stamps; a reader of the batch reports a damaged extension.
+            # A walk over the headers checks only stamps, so the reader of the batch reports a damaged extension.
             with suppress(ProblemError):
                 self._replay_extension(
                     bytes(extension), header.base_offset, header.last_offset, header.append_time_us

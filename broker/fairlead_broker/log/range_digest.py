@@ -1,9 +1,8 @@
 """The checksum of a range of a log, and a check of the batches in that range.
 
-Replicas store the same bytes, stamps included, so that a whole range has the same digest on each of them.
-`runtime` calls this module from a disk thread. Both checksums of each batch are verified too: if two replicas
-differ, the checksums show which replica is damaged. The module changes no file. The module must not know
-replicas or callers.
+Replicas store the same bytes, stamps included, so a range has the same digest on every replica. `runtime` calls
+this module from a disk thread. Both checksums of each batch are verified too: if two replicas differ, the
+checksums show which replica is damaged. The module changes no file. The module must not know replicas or callers.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from fairlead_broker.log.errors import LogDamaged
 from fairlead_broker.log.readable_log import ReadableLog
 
 READ_BYTES: Final = 1 << 20
-"""Number of bytes of one read."""
+"""Number of bytes that one read requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +34,11 @@ class DigestedRange:
 
 
 def digest_range(log: ReadableLog, first_offset: Offset, end_offset: Offset, bytes_max: int) -> DigestedRange:
-    """Return the digest of the batches from the batch that holds the offset, all below the end.
+    """Return the digest of the batches below `end_offset`, starting with the batch that contains `first_offset`.
 
-    The digest ends with the batch that reaches `bytes_max`. Damage is skipped, so that the remaining batches
-    are verified. The call blocks. Raises `OffsetOutOfRange`, `LogClosed` and `StorageFailed` as a read does.
+    The digest ends with the batch that reaches `bytes_max`. Damaged batches are skipped, so that the remaining
+    batches are verified. The call blocks. Raises `OffsetOutOfRange`, `LogClosed` and `StorageFailed` as a read
+    does.
     """
     taken, nbytes = hashlib.sha256(), 0
     offset, damaged = first_offset, None
@@ -60,7 +60,7 @@ def digest_range(log: ReadableLog, first_offset: Offset, end_offset: Offset, byt
 
 
 def _first_damaged(data: memoryview, offset: Offset) -> Offset | None:
-    """Return the first offset, from the given one on, whose batch fails its checksums."""
+    """Return the first offset at or after `offset` whose batch fails its checksums."""
     good = offset
     try:
         for at, header in iterate_headers(data):

@@ -1,8 +1,8 @@
 """The part of a partition's log that readers use: batches by offset and by time, and the damaged ranges.
 
-`ReadableLog` is the base class of `PartitionLog`, which alone changes the state below. Any number of reads
-run beside one appender and return only bytes that were published after they were written. The module must not
-know how the log grows or shrinks, nor how far a reader may read: that offset is an argument.
+`ReadableLog` is the base class of `PartitionLog`, which alone changes the state below. Any number of reads may
+run at the same time as one appender, and return only bytes that the appender has published. The module must not
+know how the log grows or shrinks, nor how far a reader may read: the offset limit is an argument.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _BASE_OFFSET = attrgetter("base_offset")
 
 
 class ReadableLog:
-    """Segments in rising order, from a log start to an end."""
+    """The segments of a log in ascending order, from the log start to the log end."""
 
     def __init__(self, folder: Path, segments: Sequence[Segment], end: Offset, epochs: LeaderEpochs) -> None:
         self.folder = folder
         self.damaged: tuple[DamagedRange, ...] = ()
-        """Unreadable ranges, accepted ones too, in rising order."""
+        """Unreadable ranges in ascending order, including ranges whose loss was accepted."""
         self._segments = tuple(segments)
         self._log_start = segments[0].base_offset
         self._end = end
@@ -53,12 +53,12 @@ class ReadableLog:
 
     @property
     def generation(self) -> int:
-        """Number of truncations so far: the same offsets mean other records after a truncation."""
+        """Number of truncations so far: after a truncation the same offsets belong to other records."""
         return self._generation
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """Segments in rising order, of which the last one grows."""
+        """Segments in ascending order; only the last segment grows."""
         return self._segments
 
     @property
@@ -85,20 +85,20 @@ class ReadableLog:
         return next(epochs, None)
 
     def end_offset_for_epoch(self, epoch: LeaderEpoch) -> EpochEnd | None:
-        """Return the largest known epoch that is not newer than this one, and the end of its records (KIP-279).
+        """Return the largest known epoch that is not newer than `epoch`, and the end of its records (KIP-279).
 
-        Returns None if the epoch is newer than every known one.
+        Returns None if `epoch` is newer than every known epoch.
         """
         return self._epochs.end_offset(epoch, self._end)
 
     def epoch_before(self, offset: Offset) -> EpochStart | None:
-        """Return the epoch of the record before an offset, also of a deleted one, or None if it is unknown."""
+        """Return the epoch of the record before an offset, even of a deleted record, or None if it is unknown."""
         return self._epochs.before(offset)
 
     # ------------------------------------------------------------------------------------------ reading
 
     def read_cached(self, offset: Offset, bytes_max: int, offset_limit: Offset) -> LogRead | None:
-        """Read like `read`, but only from memory, at most 1 MiB, without waiting for the disk.
+        """Read like `read`, but only from memory and at most 1 MiB, without waiting for the disk.
 
         Returns None when the batches are not in memory: the caller then calls `read`. Raises the errors of
         `read`.
@@ -109,12 +109,12 @@ class ReadableLog:
         return self._segment_of(start).read_cached(start, bytes_max, limit)
 
     def read(self, offset: Offset, bytes_max: int, offset_limit: Offset) -> LogRead:
-        """Read whole batches from the batch with the offset on, all below the limit.
+        """Read whole batches below the offset limit, starting with the batch that contains the offset.
 
-        The first batch is returned even if it exceeds `bytes_max`. A read at an offset whose loss was
-        accepted continues at the next readable offset. The call may wait for the disk. Raises
-        `OffsetOutOfRange` outside log start and end, `LogDamaged` inside a damaged range, `StorageFailed`
-        when the disk does not read.
+        The first batch is returned even if it exceeds `bytes_max`. A read at an offset whose loss was accepted
+        continues at the next readable offset. The call may wait for the disk. Raises `OffsetOutOfRange` for an
+        offset below the log start or above the log end, `LogDamaged` for an offset inside a damaged range, and
+        `StorageFailed` if the disk cannot be read.
         """
         while True:
             start, limit = self._readable(offset, offset_limit)
@@ -124,14 +124,15 @@ class ReadableLog:
             try:
                 found = segment.read(start, bytes_max, limit)
             except LogDamaged as damaged:
-                # The damage may lie further on: good batches before it are served, up to the range that is
-                # now recorded.
+                # The damage may begin after the offset: good batches before the damage are served, up to the damaged
+                # range that is now recorded.
                 if not self.note_damage([DamagedRange(damaged.first_offset, damaged.next_good_offset)]):
                     raise
                 continue
             if found is not None and found.data:
                 return found
-            # No batch was found where one is expected: a batch reaches the limit, or has a wrong last offset.
+            # No batch was found at an offset where a batch is expected: a batch reaches the limit, or has a wrong
+            # last offset.
             damage = segment.first_damage(start)
             if damage is None or not self.note_damage([damage]):
                 if limit >= min(offset_limit, self._end) and skip_accepted(self.damaged, limit) == limit:
@@ -141,10 +142,10 @@ class ReadableLog:
                 offset = limit
 
     def offset_for_time(self, timestamp_us: TimestampUs) -> tuple[Offset, TimestampUs] | None:
-        """Return offset and time of the first record of this time or newer, or None if there is none yet.
+        """Return offset and time of the first record with this time or a newer time, or None if no record has one.
 
-        The call may wait for the disk. The caller compares the answer with the offset limit of its reader.
-        Raises `LogDamaged` if damage prevents an answer, `StorageFailed` when the disk does not read.
+        The call may wait for the disk. The caller compares the returned offset with the offset limit of its
+        reader. Raises `LogDamaged` if damage prevents an answer, and `StorageFailed` if the disk cannot be read.
         """
         try:
             return first_record_in(self._segments, timestamp_us, self._log_start, self._end)
@@ -155,14 +156,17 @@ class ReadableLog:
     # ------------------------------------------------------------------------------------------ damage
 
     def note_damage(self, found: Sequence[DamagedRange]) -> bool:
-        """Record unreadable ranges, which the next checkpoint makes durable; return False if all were known."""
+        """Record unreadable ranges, which the next checkpoint makes durable.
+
+        Returns False if all of the ranges were known.
+        """
         with self._damage_lock:
             before = self.damaged
             self.damaged = merge_ranges((*before, *found), self._log_start, self._end)
             return self.damaged != before
 
     def accept_damage(self, first_offset: Offset, next_good_offset: Offset) -> bool:
-        """Make reads skip a damaged range from now on, durably; return False if exactly this range is not damaged.
+        """Make reads skip a damaged range, durably. Returns False if no damaged range has exactly these offsets.
 
         Accepting the same range again returns True. Raises `Shortage` or `StorageFailed` with no loss
         accepted.
@@ -187,13 +191,13 @@ class ReadableLog:
     # ------------------------------------------------------------------------------------------ inside
 
     def _end_at(self, end: Offset, damaged: Sequence[DamagedRange]) -> None:
-        """Publish the damage before another end, and then the end, so that every read skips an accepted loss."""
+        """Publish the damaged ranges and then the new end of the log, so that every read skips an accepted loss."""
         with self._damage_lock:
             self.damaged = merge_ranges(damaged, self._log_start, end)
             self._end = end
 
     def _readable(self, offset: Offset, offset_limit: Offset) -> tuple[Offset, Offset]:
-        """Return the offset at which to read and the limit of the read. Raises `OffsetOutOfRange`."""
+        """Return the offset at which a read begins and the offset limit of the read. Raises `OffsetOutOfRange`."""
         self._check_open()
         end = self._end
         if not self._log_start <= offset <= end:
@@ -229,5 +233,5 @@ class ReadableLog:
 
 
 def _nothing(offset: Offset, start: Offset, limit: Offset) -> LogRead:
-    """Return an empty read that continues at `start`, after any accepted loss there."""
+    """Return an empty result after which the reader continues at `start`, or after an accepted loss at `start`."""
     return LogRead(memoryview(b""), max(offset, min(start, limit)))

@@ -1,15 +1,15 @@
-"""Find the state of a partition after a stop: the end of its log, and the truncated and damaged ranges.
+"""Determine the state of a partition's log after a stop: its end, and the truncated and damaged ranges.
 
-`opening` calls the recovery. Every batch below the recovery point was synced and is trusted. Every batch past
-the recovery point is read and both checksums are checked. The findings decide:
+`opening` calls the recovery. Every batch below the recovery point was synced and is trusted. Every batch past the
+recovery point is read, and both checksums of the batch are checked. Cases:
 
-  nothing good behind a bad batch          a torn tail: cut, and reported
-  good batches behind it, `replicated`     no promise of this replica alone: cut there, and reported
-  good batches behind it, `synced`         damage: nothing is dropped, the range is reported and not served
+  no good batch after damage               a torn tail: cut, and reported
+  good batch after damage, `replicated`    unsynced bytes, not promised by one replica: cut there, and reported
+  good batch after damage, `synced`        damage: nothing is dropped, the range is reported and not served
   bad or missing below the recovery point  damage of synced bytes; offsets are never assigned again
 
-After an orderly stop the recovery point is the end, and only the headers after the last index entry are read.
-The module must not know other replicas, from which a damaged range is fetched again.
+After an orderly stop the recovery point is the end, and only the batch headers after the last index entry are
+read. The module must not know other replicas, from which damaged ranges are fetched again.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ class Cut:
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """Findings of a start in one partition."""
+    """Findings of the recovery of one partition."""
 
     scanned_bytes: int = 0
     """Bytes whose checksums were checked; 0 after an orderly stop."""
     cuts: list[Cut] = field(default_factory=list)
     damaged: list[DamagedRange] = field(default_factory=list)
-    """Newly found ranges; the checkpoint has the ranges known before."""
+    """Newly found damaged ranges. The checkpoint has the previously known ranges."""
     rebuilt_indexes: list[Path] = field(default_factory=list)
     dropped_good: bool = False
-    """Whether good records after bad ones were cut off, which other replicas may have counted on."""
+    """Whether good records after a bad batch were cut off, although other replicas may have counted these records."""
 
 
 @dataclass(slots=True)
@@ -75,15 +75,15 @@ class _Tail:
     flushed: int
     """Number of trusted entries of the index file."""
     stale: bool
-    """Whether the index files hold more entries than the trusted ones."""
+    """Whether the index files have entries that are not trusted."""
     interval_bytes: int
     forced: bool = False
-    """Whether the next batch follows damage and gets an index entry in any case."""
+    """Whether the next batch follows damage and therefore always gets an index entry."""
     last_epoch: LeaderEpoch | None = None
-    """Leader epoch of the last batch read, or None before the first."""
+    """Leader epoch of the last batch read, or None before the first batch."""
 
     def take(self, batch: WalkedBatch) -> None:
-        """Add a batch to the progress."""
+        """Add a batch to the progress of the walk."""
         header = batch.header
         interval_bytes = _AT_ONCE if self.forced else self.interval_bytes
         self.index.note(header.base_offset, batch.position, header.max_time_us, interval_bytes)
@@ -111,7 +111,7 @@ class Recovery:
         """Segments in rising order; segments after a cut are dropped."""
         self.report = RecoveryReport()
         self.last_epoch: LeaderEpoch | None = None
-        """Leader epoch of the last batch, or None if the last segment has none."""
+        """Leader epoch of the last batch, or None if the last segment has no batch."""
 
     def run(self) -> SegmentWriter:
         """Walk through the log and return the writer of its last segment. Raises `OSError`, `UnknownFormat`."""
@@ -146,7 +146,7 @@ class Recovery:
         interval_bytes = self._config.index_interval_bytes
         start = int(segment.base_offset) if offset_min is None else offset_min
         if offset_min is not None:
-            # The segment lies wholly past the recovery point: none of its index entries is trusted.
+            # If a segment lies wholly past the recovery point, none of its index entries is trusted.
             return _Tail(file, size, 0, start, SegmentIndex(), 0, self._has_index(segment), interval_bytes)
         offset_file = read_index_file(self._storage, segment.path_of(".index"))
         time_file = read_index_file(self._storage, segment.path_of(".timeindex"))
@@ -206,14 +206,17 @@ class Recovery:
         return following[0].base_offset if following else None
 
     def _may_keep(self, tail: _Tail) -> bool:
-        """Return whether batches after a bad one are kept: below the recovery point, and with `durability=synced`."""
+        """Return whether batches after a bad batch are kept: below the recovery point, and with `durability=synced`."""
         return tail.next_offset < self._point or self._config.durability is Durability.SYNCED
 
     def _bad_to_the_end(self, number: int, tail: _Tail, reason: str) -> bool:
-        """Decide about a segment whose remaining bytes are bad. Returns True if later segments stay."""
+        """Handle a segment whose remaining bytes are bad: cut the log or record damage.
+
+        Returns True if later segments stay.
+        """
         if tail.next_offset < self._point:
-            # No batch below the recovery point is cut: the next segment, or a new empty one, continues after
-            # it.
+            # No batch below the recovery point is cut: the log continues after the bad bytes in the next segment, or
+            # in a new empty segment.
             return True
         if self._may_keep(tail) and self._good_behind(number, tail.next_offset):
             return True
@@ -221,7 +224,7 @@ class Recovery:
         return False
 
     def _gap(self, number: int, tail: _Tail, following: Offset) -> bool:
-        """Decide about missing offsets between two segments. Returns False if the log was cut there."""
+        """Handle missing offsets between two segments: cut the log or record damage. Returns False after a cut."""
         keep = self._may_keep(tail)
         if keep and tail.next_offset >= self._point:
             keep = self._good_behind(number, tail.next_offset)
@@ -261,11 +264,11 @@ class Recovery:
             tail.size = tail.position
 
     def _close_tail(self, segment: Segment, tail: _Tail) -> None:
-        """Close a segment that has a successor: complete its index, and sync both."""
+        """Close a segment that is not the last: complete its index, and sync the segment and its index."""
         assert segment.next_offset >= tail.next_offset, f"{segment.path} reaches into the next segment"
         segment.body = body = SegmentBody(tail.file, tail.index, tail.size)
-        # The files are synced at once: the number of such segments is unbounded, and each would keep its
-        # files open.
+        # The files are synced at once: the number of segments to close is unbounded, and each unsynced segment would
+        # keep its files open.
         for file in (tail.file, *segment.write_index(body)):
             file.sync()
         segment.seal(())
@@ -282,7 +285,7 @@ class Recovery:
         return writer
 
     def _begin_behind(self, tail: _Tail) -> SegmentWriter:
-        """Continue at the recovery point, in a new segment, where synced records before it are missing."""
+        """Continue the log in a new segment at the recovery point, because synced records before it are missing."""
         segment = self.segments[-1]
         self._damage(tail.next_offset, self._point)
         if tail.size == 0 and segment.base_offset < self._point and len(self.segments) > 1:
@@ -299,7 +302,7 @@ class Recovery:
 
 
 def _begins_batch(file: File, position: int, size: int, offset: int) -> bool:
-    """Return whether the batch with this base offset begins at a position."""
+    """Return whether a batch with this base offset begins at a position in the file."""
     try:
         batch = next(walk_headers(file, position, size, offset), None)
     except BadBatch:

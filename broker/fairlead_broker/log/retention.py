@@ -1,19 +1,19 @@
 """Choose the segments of a partition that retention removes, by Kafka's rules.
 
-`runtime` calls this module for partitions that this broker leads; followers take over the leader's log start.
-The functions are pure: they return a decision about given facts. The module must not know files, nor when it
-is called.
+`runtime` calls this module for partitions that this broker leads; followers take over the leader's log start. The
+functions are pure: each returns a decision about the given facts. The module must not know files, nor when its
+functions are called.
 
     whole segments, oldest first; never the active one; nothing at or above the high watermark
-    1. those wholly below the log start (delete-records moved it)
-    2. by size: while what remains is not smaller than retention.bytes
-    3. by time: while the newest record is older than retention.ms; the first young segment ends it
+    1. segments wholly below the log start (delete-records moved the log start)
+    2. by size: while the remaining segments are not smaller than retention.bytes
+    3. by time: while a segment's newest record is older than retention.ms, up to the first younger segment
 
 An idle topic expires because `segment.ms` rolls its active segment (`PartitionLog.roll_if_due`). The new
 active segment is empty, and the log end does not move.
 
-Kafka rolls an active segment past retention and deletes it. In Fairlead an idle topic is empty after
-`segment.ms` and `retention.ms` together.
+Kafka rolls and deletes an active segment whose retention time has passed. In Fairlead an idle topic is empty
+after the sum of `segment.ms` and `retention.ms`.
 """
 
 from __future__ import annotations
@@ -31,18 +31,16 @@ NO_LIMIT = -1
 
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
-    """Facts about a segment on which retention decides."""
+    """Facts about a segment from which retention decides whether to remove the segment."""
 
     base_offset: Offset
     next_offset: Offset
-    """Base offset of the next segment; for the active segment, of the next record."""
+    """Base offset of the next segment; for the active segment, the offset of the next record."""
     size_bytes: int
     newest_time_us: TimestampUs | None
-    """Newest record time visible to readers: the append time with LogAppendTime. The time is None if no
-    record is known.
-    """
+    """Newest time of a record as readers see it (the append time with LogAppendTime), or None if no record is known."""
     active: bool = False
-    """Whether the segment is the active one, which is the last."""
+    """Whether the segment is the active segment, which is the last segment of the log."""
 
 
 class Reason(StrEnum):
@@ -55,7 +53,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """Decision about one partition."""
+    """Segments that retention removes from one partition."""
 
     log_start: Offset
     """New log start, which must be durable before a file is removed."""
@@ -64,7 +62,7 @@ class Expiry:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the batches in removed segments."""
+        """Total size of the batches in the removed segments."""
         return sum(segment.size_bytes for segment, _ in self.segments)
 
 
@@ -76,8 +74,9 @@ def expire(
     high_watermark: Offset,
     now_us: TimestampUs,
 ) -> Expiry:
-    """Return the decision for all segments of a partition, oldest first (Kafka: `UnifiedLog.deleteOldSegments`)."""
-    # Committed and closed segments are a prefix; the first segment that no rule removes ends the walk.
+    """Return which of a partition's segments, given oldest first, expire (Kafka: `UnifiedLog.deleteOldSegments`)."""
+    # Only a prefix of the committed and closed segments is removed: the walk ends at the first segment that no rule
+    # removes.
     removable = [each for each in segments if not each.active and each.next_offset <= high_watermark]
     reasons = [Reason.LOG_START] * _count_below(removable, log_start)
     remaining = segments[len(reasons) :]
@@ -87,7 +86,7 @@ def expire(
     reasons += [Reason.TIME] * min(by_time, len(removable) - len(reasons))
     if reasons:
         log_start = max(log_start, removable[len(reasons) - 1].next_offset)
-    # Empty segments after the last removed one hold no record above the new start either.
+    # Empty segments after the last removed segment are removed too: they contain no record.
     reasons += [Reason.LOG_START] * (_count_below(removable, log_start) - len(reasons))
     return Expiry(log_start, tuple(zip(removable, reasons, strict=False)))
 
@@ -97,7 +96,7 @@ def _count_below(segments: Sequence[SegmentFacts], log_start: Offset) -> int:
 
 
 def _count_over_size(segments: Sequence[SegmentFacts], limit_bytes: int) -> int:
-    """Return the number of oldest segments without which the partition is still not smaller than the limit."""
+    """Return how many of the oldest segments can be removed while the remaining size stays at or above the limit."""
     if limit_bytes == NO_LIMIT:
         return 0
     surplus, count = sum(segment.size_bytes for segment in segments) - limit_bytes, 0
@@ -112,8 +111,8 @@ def _count_over_size(segments: Sequence[SegmentFacts], limit_bytes: int) -> int:
 def _count_expired(segments: Sequence[SegmentFacts], limit_ms: int, now_us: TimestampUs) -> int:
     """Return the number of oldest segments whose newest record is older than the limit.
 
-    A segment without a known record (damage) counts as old as the next segment with a known record, so it is
-    neither removed first nor kept for ever.
+    A segment without a known record (because of damage) counts as being as old as the next segment with a known
+    record, so the damaged segment is neither removed first nor kept for ever.
     """
     if limit_ms == NO_LIMIT:
         return 0

@@ -1,8 +1,9 @@
-"""A walk over one segment that checks every checksum, a few MiB at a time.
+"""A walk over one segment that verifies every checksum, about 1 MiB at a time.
 
-Bytes on a disk can change without a write, though rarely, and without a walk only a failing read would detect
-the change. The scrub of `runtime` calls this module from a disk thread. The log records the damage and no
-longer serves it. The module must not know when or how fast the walk runs.
+Bytes on a disk can change without a write, though rarely. Without a scrub, such damage would be detected only
+when a reader reads the damaged batch. The scrub of `runtime` calls this module from a disk thread. The log
+records the damage and no longer serves the damaged range. The module must not know when or how fast the walk
+runs.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ from fairlead_broker.log.segments.damage import DamagedRange
 from fairlead_broker.log.segments.segments import Segment
 
 STEP_BYTES: Final = 1 << 20
-"""Bytes checked in one visit of a disk thread, in less than a millisecond unless the disk is slow."""
+"""Number of bytes checked by one call of `step`, in less than a millisecond unless the disk is slow."""
 
 
 class SegmentScrub:
-    """One pass over the batches that a segment has when the pass begins."""
+    """One pass over the batches that a segment contains when the pass begins."""
 
     def __init__(self, log: ReadableLog, segment: Segment) -> None:
-        """Start a pass over a segment of the log; later batches are left to the next pass."""
+        """Start a pass over a segment of the log; batches appended later are checked by the next pass."""
         self._log = log
         self._segment = segment
         self._generation = log.generation
-        # The offset is read before the size: an append publishes the size first, so the size covers the
-        # offset.
+        # The end offset is read before the size: an append publishes the size first, so the size includes every batch
+        # below the end offset.
         self._offset_stop = segment.offset_stop
         self._stop = Offset(segment.next_offset)
         body = segment.load()
@@ -41,8 +42,8 @@ class SegmentScrub:
     def step(self) -> int:
         """Check the next batches and return the number of their bytes, or 0 at the end of the segment.
 
-        Raises `StorageFailed` when the disk does not read, `LogClosed` when the log has changed during the
-        walk.
+        Raises `StorageFailed` if the disk cannot be read, and `LogClosed` if the log was truncated or closed
+        during the pass.
         """
         if self._log.closed or self._log.generation != self._generation:
             message = f"{self._segment.path} was cut or closed"
@@ -56,7 +57,7 @@ class SegmentScrub:
         return self._position - before
 
     def finish(self) -> tuple[DamagedRange, ...]:
-        """Record the found damage in the log and return the new ranges, or none if the log has changed since."""
+        """Record the found damage in the log and return the new ranges, or none if the log was truncated since."""
         if self._log.generation != self._generation or self._segment not in self._log.segments:
             return ()
         if self._expected < self._stop:

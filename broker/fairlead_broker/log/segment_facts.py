@@ -1,7 +1,7 @@
-"""Read the facts on which retention decides from the indexes of a log's segments.
+"""Read the facts that retention needs about a log's segments from the segments' indexes.
 
 `runtime` calls this module in a disk thread before it calls `retention`. The first call reads the end of each
-closed segment's time index; later calls find the newest time in memory.
+closed segment's time index; later calls find the newest time of the segment in memory.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fairlead_broker.log.segments.segments import Segment
 
 
 def retention_facts(log: PartitionLog) -> list[SegmentFacts]:
-    """Return the facts of every segment, oldest first. Raises `StorageFailed` when the disk does not read."""
+    """Return the facts of every segment, oldest first. Raises `StorageFailed` if the disk cannot be read."""
     try:
         return [_facts(segment) for segment in log.segments]
     except OSError as error:

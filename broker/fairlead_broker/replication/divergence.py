@@ -1,10 +1,10 @@
-"""Find where two logs differ, by their lists of leader epochs.
+"""Find the offset at which two logs diverge, by comparing their lists of leader epochs.
 
-A list holds pairs (epoch, start offset): epochs rise, and start offsets never fall. If a follower's last
-record cannot be in the leader's log, the leader answers with the end of the largest epoch that both logs may
-have. The follower truncates its log at that end and fetches again. No log is ever truncated to the high
-watermark, which a follower learns one round trip late. The rules are Kafka's (KIP-101, KIP-279, KIP-595;
-`LeaderEpochFileCache`). The functions are pure; `log`, leaders and followers call them.
+A list contains pairs (epoch, start offset): the epochs increase, and the start offsets never decrease. If a
+follower's last record cannot be in the leader's log, the leader answers with the end offset of the largest epoch
+that both logs may have. The follower truncates its log at the end offset and fetches again. No log is ever
+truncated to the high watermark, which a follower learns one round trip late. The rules are Kafka's (KIP-101,
+KIP-279, KIP-595; `LeaderEpochFileCache`). The functions are pure; `log`, leaders and followers call them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Final
 from fairlead_api.identifiers import LeaderEpoch, Offset
 
 BEFORE_ALL: Final = LeaderEpoch(-1)
-"""Epoch older than every other: all of a follower's records are newer than those of a leader without any epoch."""
+"""Epoch older than every other: for a leader without any epoch, every record of a follower is newer."""
 
 _BY_EPOCH = attrgetter("epoch")
 _BY_START = attrgetter("start_offset")
@@ -41,11 +41,11 @@ class EpochEnd:
 
 
 def epoch_end(epochs: Sequence[EpochStart], epoch: int, log_end: Offset) -> EpochEnd | None:
-    """Return the largest epoch that is not newer than the requested one, and the end of its records.
+    """Return the largest epoch that is not newer than the requested epoch, and the end offset of its records.
 
-    Returns None when the requested epoch is newer than every known epoch or no epoch is known. If the
-    requested epoch is older than all known epochs, the result is the requested epoch, ending where the oldest
-    known epoch starts.
+    Returns None when the requested epoch is newer than every known epoch or no epoch is known. If the requested
+    epoch is older than all known epochs, the result is the requested epoch with the start offset of the oldest
+    known epoch as its end.
     """
     if not epochs or epoch > epochs[-1].epoch:
         return None
@@ -60,10 +60,10 @@ def epoch_end(epochs: Sequence[EpochStart], epoch: int, log_end: Offset) -> Epoc
 def divergence(
     epochs: Sequence[EpochStart], log_end: Offset, last_epoch: LeaderEpoch | None, fetch_offset: Offset
 ) -> EpochEnd | None:
-    """Return the leader's answer to a follower whose log is no prefix of the leader's log, or None for a prefix.
+    """Return the leader's answer to a follower whose log diverges, or None if the log is a prefix of the leader's.
 
-    `last_epoch`: epoch of the follower's last record, None for an empty log, which diverges from no leader.
-    If the leader does not know the last epoch, the answer is the end of the leader's whole log.
+    `last_epoch` is the epoch of the follower's last record, or None for an empty log, which diverges from no
+    leader. If the leader does not know `last_epoch`, the answer is the end offset of the leader's log.
     """
     if last_epoch is None:
         return None
@@ -78,14 +78,14 @@ def divergence(
 def end_before(
     epochs: Sequence[EpochStart], log_end: Offset, deleted_epoch: LeaderEpoch | None, fetch_offset: Offset
 ) -> Offset | None:
-    """Return the end of the leader's log for an empty follower whose log starts beyond that end, else None.
+    """Return the log end to report to an empty follower that lacks records below its log start, or None.
 
-    `deleted_epoch`: leader epoch of the last record that the follower has deleted. Deleted records were
-    committed, so a complete leader has records of that epoch up to the follower's start, and the comparison
-    treats the last deleted record as present. A leader that was elected uncleanly may have other records at
-    those offsets, also of older epochs and beyond the follower's start, and the follower would lack these
-    records for ever. The returned end therefore lies before the follower's start, so that the follower resets
-    its log.
+    `deleted_epoch` is the leader epoch of the last record that the follower has deleted. Deleted records were
+    committed, so a complete leader has records of `deleted_epoch` up to the start of the follower's log, and the
+    comparison treats the last deleted record as if the follower still had it. A leader that was elected uncleanly
+    may have different records at the deleted offsets, also records of older epochs and beyond the start of the
+    follower's log. The follower would never get these records. The returned end offset is therefore before the
+    start of the follower's log, so that the follower resets its log.
     """
     # A leader without any epoch has no record that the follower could lack.
     parted = divergence(epochs, log_end, deleted_epoch, fetch_offset) if epochs else None
@@ -93,23 +93,24 @@ def end_before(
 
 
 def epoch_before(epochs: Sequence[EpochStart], offset: Offset) -> EpochStart | None:
-    """Return the epoch of the record before an offset, or None where no record is known there."""
+    """Return the epoch of the record before an offset, or None if the epoch of that record is unknown."""
     index = bisect_left(epochs, offset, key=_BY_START) - 1
     return epochs[index] if index >= 0 else None
 
 
 def epochs_between(epochs: Sequence[EpochStart], first: Offset, end: Offset) -> Sequence[EpochStart]:
-    """Return the epochs of the records from an offset up to another, the oldest first, each with its own start."""
+    """Return the epochs of the records between two offsets, oldest first, each with its start offset."""
     begin = max(0, bisect_right(epochs, first, key=_BY_START) - 1)
     return epochs[begin : bisect_left(epochs, end, key=_BY_START)]
 
 
 def truncation_point(leader_end: EpochEnd, own_epochs: Sequence[EpochStart], own_end: Offset) -> Offset:
-    """Return the offset at which a follower truncates its log to keep every record that the leader has too.
+    """Return the offset at which a follower truncates its log to keep every record that the leader also has.
 
-    The offset is the least of the leader's end of the epoch, the follower's own end of the epoch, and the end
-    of the follower's log. After fast elections the epochs of two logs interleave, so the follower repeats the
-    comparison until the leader finds no difference (KIP-279).
+    The returned offset is the minimum of three offsets: the end of the epoch in the leader's log, the end of the
+    epoch in the follower's log, and the end of the follower's log. After several elections in a short time the
+    epochs of two logs may interleave, so the follower repeats the comparison until the leader finds no divergence
+    (KIP-279).
     """
     own = epoch_end(own_epochs, leader_end.epoch, own_end)
     return Offset(min(leader_end.end_offset, own_end if own is None else own.end_offset, own_end))

@@ -1,8 +1,8 @@
-"""Compute the time at which a replica had every record that the leader had at that time.
+"""Compute the latest time at which a replica had every record of the leader.
 
-The leader keeps a ring of (time, end of its log at that time). A replica had caught up at the newest of these
-times whose end is not above the replica's counted offset. A replica that counts up to the current end has
-caught up now, so the replicas of an idle partition stay in sync.
+The leader keeps a ring of pairs (time, end of the leader's log at that time). A replica had caught up at the
+newest time whose log end is not above the replica's counted offset. A replica whose counted offset is the current
+end of the leader's log has caught up now, so the replicas of an idle partition stay in sync.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Final
 from fairlead_api.identifiers import Offset
 
 ENTRIES_PER_LAG: Final = 100
-"""Number of entries per lag time. Entries closer to each other are left out, which makes a replica appear
-further behind, never nearer.
+"""Maximum number of ring entries per lag time. Entries closer to each other are left out, which can only make a
+replica appear further behind than it is.
 """
 
 
@@ -31,13 +31,13 @@ class EndOffsets:
         self._next_at = now + self._step_seconds
 
     def appended(self, end: Offset, now: float) -> None:
-        """Record that the log grew to `end`; the previous end was valid until `now`."""
+        """Record that the leader's log grew to `end`. The previous end was valid until `now`."""
         if now >= self._next_at:
             self.note(now)
         self._end = end
 
     def note(self, now: float) -> None:
-        """Add the current end, and drop entries older than the lag time."""
+        """Add the current log end, and drop entries older than the lag time."""
         entries = self._entries
         entries.append((now, self._end))
         self._next_at = now + self._step_seconds
@@ -46,10 +46,10 @@ class EndOffsets:
             entries.popleft()
 
     def caught_up_at(self, counted: Offset, now: float) -> float | None:
-        """Return when a replica with this counted offset last had every record, or None if before the lag time."""
+        """Return the time at which a replica last had every record, or None if that was more than the lag time ago."""
         if counted >= self._end:
             return now
         if counted < self._entries[0][1]:
             return None
-        # Ends only grow, and the end of the first entry is not above the offset.
+        # Log ends only grow, and the log end of the first entry is not above the offset.
         return next(time for time, end in reversed(self._entries) if end <= counted)

@@ -34,7 +34,7 @@ from fairlead_broker.replication.leader_messages import AdvanceHighWatermark, Fo
 
 
 class PartitionFollower:
-    """Decides what a follower fetches, truncates, and may report to its leader."""
+    """State machine that decides what a follower fetches, truncates, and may report to its leader."""
 
     __slots__ = (
         "_broker",
@@ -65,7 +65,7 @@ class PartitionFollower:
         high_watermark: Offset,
         last_epoch: LeaderEpoch | None,
     ) -> None:
-        """Start to follow with the replica's current log. `last_epoch`: epoch of the log's last record."""
+        """Start to follow with the replica's current log. `last_epoch` is the epoch of the log's last record."""
         assert log_start <= end_offset, f"the log starts at {log_start}, beyond its end {end_offset}"
         assert synced_offset <= end_offset, "nothing is synced beyond the end"
         self._broker = broker
@@ -97,7 +97,7 @@ class PartitionFollower:
 
     @property
     def reconciled(self) -> bool:
-        """Whether the leader of this epoch has found no difference: this log is a prefix of the leader's log."""
+        """Whether the leader of this epoch has found no divergence, so that this log is a prefix of the leader's."""
         return self._reconciled
 
     @property
@@ -122,15 +122,15 @@ class PartitionFollower:
 
     @property
     def is_ahead(self) -> bool:
-        """Whether the log holds an epoch above the leader's epoch (protocol section 3, rule 8).
+        """Whether the log contains an epoch above the leader's epoch (protocol section 3, rule 8).
 
-        A log is ahead when a restored store issues an epoch again. Such a replica is quarantined: the
-        follower neither fetches nor truncates the log.
+        A log is ahead if a store that was restored from a backup has issued the same epoch twice. The replica is
+        quarantined: the follower neither fetches nor truncates the log.
         """
         return self._last_epoch is not None and self._last_epoch > self._leader_epoch
 
     def next_fetch(self) -> FollowerReport | None:
-        """Return the report of the next fetch, or None while an ordered effect is unfinished or the log is ahead."""
+        """Return the report for the next fetch, or None while an ordered effect is unfinished or the log is ahead."""
         if self._busy or self.is_ahead:
             return None
         return FollowerReport(
@@ -148,7 +148,7 @@ class PartitionFollower:
     # -- events
 
     def step(self, event: FollowerEvent) -> list[FollowerEffect]:
-        """Apply one event; return the effects that follow from it, in the order in which they must be run."""
+        """Apply one event; return the resulting effects in the order in which the caller must run them."""
         effects: list[FollowerEffect] = []
         match event:
             case Fetched():
@@ -192,10 +192,10 @@ class PartitionFollower:
         self._follow(effects)
 
     def _follow(self, effects: list[FollowerEffect]) -> None:
-        """Follow the leader's high watermark and log start, as far as the replica's log reaches.
+        """Adopt the leader's high watermark and log start, up to the end of the replica's log.
 
-        Only committed records are deleted, so the leader's log start is a lower bound of the high watermark, also while
-        the leader does not know its high watermark.
+        Only committed records are deleted, so the leader's log start is a lower bound of the high watermark, even
+        while the leader does not know its high watermark.
         """
         committed = max(self._leader_high_watermark, self._leader_log_start)
         high_watermark = min(committed, self._end_offset)
@@ -224,7 +224,7 @@ class PartitionFollower:
         effects.append(TruncateTo(self._truncation_offset(event)))
 
     def _truncation_offset(self, event: Diverged) -> Offset:
-        """Return the offset to truncate at (rule 4.8), never the high watermark: it is known one round trip late."""
+        """Return the offset of a truncation (rule 4.8), never the high watermark, which arrives one round trip late."""
         own = self._end_offset if event.own_end is None else event.own_end.end_offset
         return max(self._log_start, min(event.end_offset, own, self._end_offset))
 
@@ -248,7 +248,7 @@ class PartitionFollower:
     def _has_no_record(self) -> bool:
         """Return whether the log is empty.
 
-        An empty log diverges from no leader, so it must be restarted, not truncated.
+        An empty log diverges from no leader, so the log must be restarted, not truncated.
         """
         return self._last_epoch is None or self._end_offset <= self._log_start
 

@@ -13,35 +13,36 @@ from fairlead_broker.replication.leader_messages import AdvanceHighWatermark
 
 @dataclass(frozen=True, slots=True)
 class Diverged:
-    """The leader's log ends an epoch at another offset; the answer has no records."""
+    """The leader answered a fetch without records, since an epoch ends at a different offset in the leader's log."""
 
     epoch: LeaderEpoch
     end_offset: Offset
-    """End offset of the leader's records of that epoch."""
+    """End offset of the epoch's records in the leader's log."""
     own_end: EpochEnd | None
-    """End offset of the follower's own records of that epoch: `epoch_end` of the follower's list."""
+    """End offset of the epoch's records in the follower's log: `epoch_end` of the follower's list."""
 
 
 @dataclass(slots=True)
 class Fetched:
-    """The leader answered and found no difference between the logs."""
+    """The leader answered a fetch and found no divergence between the logs."""
 
     leader_epoch: LeaderEpoch
     high_watermark: Offset | None
     """High watermark of the leader, or None while the leader does not know it."""
     log_start: Offset
     nbytes: int
-    """Bytes of the batches to be appended now, or 0 if there is no batch."""
+    """Size of the batches to be appended now, or 0 if there is no batch."""
     next_offset: Offset | None = None
-    """Offset at which the leader's log continues after an accepted loss at its end, or None if there is no such
-    loss."""
+    """Offset at which the leader's log continues after an accepted loss at its end, or None without a loss at
+    the end.
+    """
     lost_epochs: Sequence[EpochStart] = ()
-    """Epochs of the lost records, the oldest first, each with its start."""
+    """Epochs of the lost records, oldest first, each with its start offset."""
 
 
 @dataclass(slots=True)
 class CopiesAppended:
-    """The batches of the last answer are in the log, or the log continues as `SkipTo` ordered."""
+    """The batches of the last answer were appended to the log, or the log's end was moved by `SkipTo`."""
 
     end_offset: Offset
     last_epoch: LeaderEpoch | None
@@ -56,20 +57,20 @@ class FollowerLogSynced:
 
 @dataclass(frozen=True, slots=True)
 class Truncated:
-    """The log was truncated durably, as ordered."""
+    """The log was truncated durably, as ordered by `TruncateTo`."""
 
     end_offset: Offset
     last_epoch: LeaderEpoch | None
-    """Epoch of the last remaining record, or None for an empty log."""
+    """Epoch of the last record after the truncation, or None for an empty log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Restarted:
-    """The log was emptied durably and begins at the offset."""
+    """The log was emptied durably and now begins at the offset."""
 
     offset: Offset
     deleted_epoch: LeaderEpoch | None = None
-    """Epoch of the record before the offset, if the order named it."""
+    """Epoch of the record before the offset, if `RestartAt` named this epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +79,12 @@ class FetchOutOfRange:
 
     leader_log_start: Offset
     leader_end: Offset
-    """End of the leader's log; for an empty follower that begins beyond other records, the lower end from
-    `end_before`."""
+    """End of the leader's log; for an empty follower whose log begins beyond records that it lacks, the lower
+    offset from `end_before`.
+    """
     deleted: EpochStart | None = None
-    """Epoch of the record before the leader's log start, with the start of that epoch, or None if the leader
-    knows no such epoch.
+    """Epoch of the record before the leader's log start, with the epoch's start offset, or None if the leader does
+    not know that epoch.
     """
 
 
@@ -93,11 +95,11 @@ FollowerEvent: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class TruncateTo:
-    """Truncate the log, durably, before the next fetch; then report `Truncated`.
+    """Truncate the log durably before the next fetch, then send `Truncated` to the state machine.
 
-    A sync that began before the truncation must not be reported after `Truncated`, since it covers other
-    bytes at the same offsets. The log drops epochs without records; otherwise the next fetch would name an
-    epoch that the leader has refused.
+    A sync that began before the truncation must not be reported after `Truncated`, since the sync covers
+    different bytes at the same offsets. The log drops epochs without records; otherwise the next fetch would name
+    an epoch that the leader has refused.
     """
 
     offset: Offset
@@ -105,12 +107,12 @@ class TruncateTo:
 
 @dataclass(frozen=True, slots=True)
 class RestartAt:
-    """Drop every record and begin at the leader's log start; then report `Restarted`."""
+    """Drop every record and begin at the leader's log start, then send `Restarted` to the state machine."""
 
     offset: Offset
     deleted: EpochStart | None = None
-    """Epoch of the record before the offset. The log keeps this epoch as if it had held that record, so that
-    a later leader notices a log that differs.
+    """Epoch of the record before the offset. The log keeps this epoch as if the log had contained that record, so
+    that a later leader detects a diverging log.
     """
 
 
@@ -118,9 +120,9 @@ class RestartAt:
 class SkipTo:
     """Move the log's end forward to the offset, durably, as the leader's log did when it accepted a loss.
 
-    The follower then reports `CopiesAppended`. The log takes over the epochs of the lost records. With only
-    the epoch of its last record, the log would appear to have diverged; as a leader, this replica would
-    truncate followers that have records of those epochs or have deleted such records.
+    The caller then sends `CopiesAppended` to the state machine. The log takes over the epochs of the lost
+    records. With only the epoch of its last record, the log would appear to have diverged, and this replica as a
+    leader would truncate followers that have, or have deleted, records of the lost epochs.
     """
 
     offset: Offset
@@ -129,7 +131,7 @@ class SkipTo:
 
 @dataclass(frozen=True, slots=True)
 class MoveLogStart:
-    """Delete the records below the offset, as the leader has done."""
+    """Delete the records below the offset, as the leader has already done."""
 
     offset: Offset
 

@@ -1,4 +1,4 @@
-"""State of a follower, from its reports to the leader in this leader epoch."""
+"""State of a follower, derived from the follower's reports to the leader in the current leader epoch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fairlead_broker.replication.leader_messages import FollowerReport
 
 
 class KnownFollower:
-    """State of one incarnation and generation of a follower's replica, as far as reported.
+    """Reported state of one incarnation and generation of a follower's replica.
 
     Only the leader's state machine changes this state. Within one incarnation, generation and leader epoch a
     reconciled follower only appends, so a late or repeated report never lowers an offset.
@@ -31,24 +31,24 @@ class KnownFollower:
         self.synced_offset: Offset = min(report.synced_offset, report.fetch_offset)
         self.log_start: Offset = report.log_start
         self.left: bool = False
-        """Whether the follower left the isr and has not reported since. Reports from before its removal do
-        not show that the follower is alive.
+        """Whether the follower was removed from the isr and has not reported since. Reports from before the removal
+        do not show that the follower is alive.
         """
 
     def fetched(self, report: FollowerReport) -> None:
-        """Apply another fetch of the same incarnation and generation."""
+        """Apply a later fetch of the same incarnation and generation."""
         self.left = False
         self.end_offset = max(self.end_offset, report.fetch_offset)
         self.log_start = max(self.log_start, report.log_start)
         self.synced(min(report.synced_offset, report.fetch_offset))
 
     def synced(self, offset: Offset) -> None:
-        """Apply a report of the synced offset; the log may extend beyond the offset of the last fetch."""
+        """Apply a report of the synced offset, which may be above the offset of the last fetch."""
         self.left = False
         if offset > self.synced_offset:
             self.synced_offset = offset
             self.end_offset = max(self.end_offset, offset)
 
     def counted(self, durability: DurabilityState) -> Offset:
-        """Return the offset below which the follower's log counts (rule 4.2)."""
+        """Return the offset below which the follower's records count (rule 4.2)."""
         return self.end_offset if durability is DurabilityState.REPLICATED else self.synced_offset

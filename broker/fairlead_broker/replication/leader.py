@@ -5,13 +5,14 @@
     write:           none ──WriteRecord──▶ in flight ──stored or refused──▶ none
                                                └──unknown──▶ in doubt until a record with a higher revision
 
-`PartitionLeader.step` is the only method that changes state; every other public name reads. Each leader epoch
-has a new state machine. The state machine computes the committed offset of the partition, and decides which successor
-of the partition record is written next: joins, shrinks, `synced`, the leader's resignation. One write is in flight at a
-time, and every proposed broker belongs to the maximal isr from the order to write on.
+`PartitionLeader.step` is the only method that changes state; every other public name only reads the state. Each
+leader epoch has a new state machine. The state machine computes the committed offset of the partition, and
+decides which change of the partition record is written next: a replica joins or leaves the isr, `syncing` becomes
+`synced`, or the leader resigns. One write is in flight at a time, and every proposed broker belongs to the
+maximal isr as soon as the write is ordered.
 
-The leader replica of `runtime` and the simulator call this state machine. One file because offsets and membership
-share all state, and a rule of one part is correct only together with the rules of the other part.
+The leader replica of `runtime` and the simulator call this state machine. Offsets and isr membership are in one
+file because they share all state, and a rule for offsets is correct only together with the rules for membership.
 """
 
 from __future__ import annotations
@@ -51,15 +52,14 @@ from fairlead_broker.replication.leader_messages import (
 from fairlead_broker.replication.registered_broker import RegisteredBroker
 
 WAITED_FOR_SHARE: Final = 0.1
-"""Share of the lag time within which a replica outside the isr must have had every record for the high
-watermark to wait for that replica. A larger share would stop every acknowledgement while a distant replica
-catches up. A smaller share is shorter than a fetch with its fsync, so that a replica could never join
-under load.
+"""Share of the lag time: if a replica outside the isr had every record within this time, the high watermark waits
+for that replica. A larger share would stop every acknowledgement while a distant replica catches up. A smaller
+share would be shorter than a fetch with its fsync, so that a replica could never join the isr under load.
 """
 
 
 class PartitionLeader:
-    """Decides how far a partition is committed and which replicas are in sync."""
+    """State machine that decides up to which offset a partition is committed and which replicas are in sync."""
 
     __slots__ = (
         "_broker",
@@ -110,8 +110,8 @@ class PartitionLeader:
         """Start the leader epoch with the leader's current log.
 
         `record` names this broker with `broker_epoch` as the leader; `revision` is the mod revision of the
-        record. `progress` holds the ends of the leader's own log; the epoch starts at its end offset.
-        `high_watermark` is the committed offset known from earlier epochs (the checkpoint, clamped to the
+        record. `progress` has the end offset of the leader's own log, at which the epoch starts, and the synced
+        offset. `high_watermark` is the committed offset known from earlier epochs (the checkpoint, clamped to the
         log). `now` and `lag_seconds` are in seconds.
         """
         assert broker in {entry.broker for entry in record.isr}, f"broker {broker} leads, not in the isr"
@@ -137,13 +137,13 @@ class PartitionLeader:
         self._in_doubt: frozenset[BrokerId] = frozenset()
         """Members of the isr in writes whose outcome is unknown."""
         self._held_back = False
-        """Whether the last write had no effect, so that the next write waits for `TimePassed` or another event."""
+        """Whether the last write was not stored, so that the next write waits for `TimePassed` or another event."""
         self._lease_confirmed = True
         self._directory_failed = False
         self._resigned = False
         self._complete = False
-        """Whether no replica outside the isr could join and `synced` is not due: most reports then order no
-        write. `TimePassed` finds a replica that falls behind.
+        """Whether no replica outside the isr could join and no write of `synced` is due, so that most reports order
+        no write. A replica that falls behind is detected at `TimePassed`.
         """
         self._member_since: dict[BrokerId, float] = {}
         self._read_record()
@@ -168,7 +168,7 @@ class PartitionLeader:
 
     @property
     def counts_synced(self) -> bool:
-        """Whether only fsynced bytes count."""
+        """Whether only fsynced records count towards the high watermark."""
         return self._record.durability is not DurabilityState.REPLICATED
 
     @property
@@ -178,17 +178,17 @@ class PartitionLeader:
 
     @property
     def min_isr(self) -> int:
-        """Number of in-sync replicas that acknowledgements need."""
+        """Number of in-sync replicas that acknowledgements require."""
         return self._record.min_isr
 
     @property
     def maximal_isr(self) -> frozenset[BrokerId]:
-        """Stored isr, and every broker that an undecided write may have added to it (rule 4.4)."""
+        """Brokers of the stored isr, and every broker that a write of unknown outcome may have added (rule 4.4)."""
         return self._maximal
 
     @property
     def enough_in_sync(self) -> bool:
-        """Whether the high watermark may move at all (rule 4.4), for every acks level.
+        """Whether enough replicas are in sync for the high watermark to move (rule 4.4), at every acks level.
 
         The stored isr decides, since a proposed isr may never be stored. Replicas that a reassignment adds do not
         count, since the reassignment may be cancelled.
@@ -197,30 +197,30 @@ class PartitionLeader:
 
     @property
     def end_offset(self) -> Offset:
-        """End of the leader's own log."""
+        """End offset of the leader's own log."""
         return self._end_offset
 
     @property
     def log_start(self) -> Offset:
-        """Start of the leader's own log."""
+        """Start offset of the leader's own log."""
         return self._log_start
 
     @property
     def high_watermark(self) -> Offset | None:
-        """Offset below which every record is committed, or None until it reaches the start of the epoch (rule 4.9).
+        """Offset below which every record is committed, or None while it is below the start of the epoch (rule 4.9).
 
-        A lower offset would make a client believe that committed records are lost.
+        From an offset below the epoch's start a client would conclude that committed records are lost.
         """
         return self._high_watermark if self._high_watermark >= self._epoch_start else None
 
     @property
     def readable_limit(self) -> Offset:
-        """Offset below which records may be served, also while the high watermark is unknown."""
+        """Offset below which records may be served, even while the high watermark is unknown."""
         return self._high_watermark
 
     @property
     def low_watermark(self) -> Offset | None:
-        """Least log start over the stored isr, or None while a member has not reported (rule 4.12)."""
+        """Lowest log start of the stored isr's members, or None while a member has not reported (rule 4.12)."""
         least = self._log_start
         for broker in self._stored:
             if broker != self._broker:
@@ -232,14 +232,15 @@ class PartitionLeader:
 
     @property
     def lease_confirmed(self) -> bool:
-        """Whether the broker's lease certainly has not ended."""
+        """Whether the broker's lease is certain to be valid."""
         return self._lease_confirmed
 
     @property
     def serves_weak_acks(self) -> bool:
-        """Whether acks 0 and 1, and `latest`, may be answered (protocol section 3, rule 7).
+        """Whether requests with acks 0 or 1, and for `latest`, may be answered (protocol section 3, rule 7).
 
-        Without a confirmed lease another broker may already lead, unless no other broker could be elected.
+        Without a confirmed lease, another broker may already be the leader, unless no other broker could be
+        elected.
         """
         return self._lease_confirmed or (
             len(self._maximal) == 1 and not self._record.elr and not self._record.unclean
@@ -251,7 +252,7 @@ class PartitionLeader:
         return self._resigned
 
     def counted_of(self, broker: BrokerId) -> Offset | None:
-        """Return the offset below which a broker's replica counts, or None while it has not reported."""
+        """Return the offset below which a replica's records count, or None while the replica has not reported."""
         if broker == self._broker:
             return self._own_counted()
         follower = self._followers.get(broker)
@@ -306,8 +307,8 @@ class PartitionLeader:
                 assert_never(event)
         effects: list[LeaderEffect] = []
         if plan:
-            # Plan before the high watermark moves: the high watermark has to wait for the replicas that this
-            # plan proposes.
+            # The next write is planned before the high watermark moves, because the high watermark has to wait for
+            # the replicas that this write proposes.
             self._plan(effects)
         self._advance(effects)
         if self._low_due:
@@ -343,8 +344,8 @@ class PartitionLeader:
                 self._low_due = True
             follower.fetched(report)
         else:
-            # A new incarnation or generation starts from its own report, since it may have lost records of
-            # the previous one.
+            # The state of a new incarnation or generation starts from its own report, since a new incarnation may
+            # have lost records of the previous incarnation.
             self._followers[report.broker] = KnownFollower(report)
             self._low_due = True
             self._recount()
@@ -375,7 +376,7 @@ class PartitionLeader:
             self._adopt(record, revision)
 
     def _adopt(self, record: PartitionRecord, revision: Revision) -> None:
-        """Use a newer stored record, which contains every earlier proposal or refuses it by its revision."""
+        """Use a newer stored record. Every earlier proposal is part of this record, or fails because of its revision."""
         self._record = record
         self._revision = revision
         self._in_flight = None
@@ -394,7 +395,7 @@ class PartitionLeader:
         self._recount()
 
     def _names_this_incarnation(self, record: PartitionRecord) -> bool:
-        """Return whether the record names this broker with its current epoch; only then it leads (rule 4.1)."""
+        """Return whether the record names this broker's incarnation as the leader, as a leader requires (rule 4.1)."""
         leader = record.leader
         return leader is not None and (leader.broker, leader.broker_epoch) == (
             self._broker,
@@ -420,20 +421,20 @@ class PartitionLeader:
             case WriteOutcome.UNKNOWN:
                 self._keep_in_doubt(write)
             case WriteOutcome.REFUSED:
-                pass  # This attempt is not stored; it may have lost against an earlier write that is in doubt.
+                pass  # An earlier write of unknown outcome may have been stored instead.
             case _:
                 assert_never(event.outcome)
         self._held_back = True
         self._recount()
 
     def _keep_in_doubt(self, write: WriteRecord) -> None:
-        """Keep the proposed members in the maximal isr until a record with a higher revision (rule 3.4)."""
+        """Keep the proposed members in the maximal isr until a record with a higher revision arrives (rule 3.4)."""
         self._in_doubt |= {entry.broker for entry in write.record.isr}
 
     # -- maps derived from the record
 
     def _read_record(self) -> None:
-        """Derive from the record and the registrations the maps against which every report is checked."""
+        """Derive the maps against which every report is checked from the record and the registrations."""
         record = self._record
         self._replicas: dict[BrokerId, Replica] = {replica.broker: replica for replica in record.replicas}
         self._isr_epochs = {entry.broker: entry.broker_epoch for entry in record.isr}
@@ -443,12 +444,12 @@ class PartitionLeader:
         self._generations = {replica.broker: self._generation_of(replica) for replica in record.replicas}
 
     def _generation_of(self, replica: Replica) -> int:
-        """Return a replica's generation; a registered directory that the record lacks starts at 0 (rule 4.5)."""
+        """Return a replica's generation, which starts at 0 in a registered directory new to the record (rule 4.5)."""
         directory = self._directory_of(replica)
         return replica.generation if directory is None else generation_in(replica, directory)
 
     def _directory_of(self, replica: Replica) -> str | None:
-        """Return the registered directory that holds a replica: that of the record, if it is registered."""
+        """Return the registered directory of a replica: the directory in the record, if the directory is registered."""
         registered = self._registered.get(replica.broker)
         if registered is None or not registered.directories:
             return None
@@ -457,7 +458,7 @@ class PartitionLeader:
         return registered.directories[0]
 
     def _recount(self) -> None:
-        """Derive the stored isr, the maximal isr and whether any replica could still join."""
+        """Derive the stored isr, the maximal isr, and whether any replica could still join the isr."""
         self._stored = frozenset(self._isr_epochs)
         self._maximal = self._stored_members() | self._proposed_members()
         self._in_sync_count = len(self._stored.difference(self._counts_not_yet()))
@@ -467,11 +468,11 @@ class PartitionLeader:
         )
 
     def _stored_members(self) -> frozenset[BrokerId]:
-        """Return the stored isr: a member proposed for removal stays in it until the removal is stored."""
+        """Return the stored isr, which includes a member proposed for removal until the removal is stored."""
         return self._stored
 
     def _proposed_members(self) -> frozenset[BrokerId]:
-        """Return the isr of every write that may be stored already."""
+        """Return the isr members of all writes that may already be stored."""
         if self._in_flight is None:
             return self._in_doubt
         return self._in_doubt.union(entry.broker for entry in self._in_flight.record.isr)
@@ -481,7 +482,7 @@ class PartitionLeader:
         return self._record.adding
 
     def _is_generation(self, broker: BrokerId, generation: int) -> bool:
-        """Return whether a report is of the generation that the record gives the replica (rule 4.5)."""
+        """Return whether a report has the generation that the record names for the replica (rule 4.5)."""
         return self._generations.get(broker) == generation
 
     def _newest_epoch(self, broker: BrokerId) -> BrokerEpoch:
@@ -515,14 +516,14 @@ class PartitionLeader:
         )
 
     def _may_be_succeeded_uncleanly(self) -> bool:
-        """Return whether an unclean election may already have replaced this leader (rule 3.7).
+        """Return whether another leader may already have been elected uncleanly (rule 3.7).
 
-        An unclean election is possible for a leader alone in the isr whose lease is in doubt.
+        Such an election is possible if this leader is the only member of the isr and its lease is not confirmed.
         """
         return not self._lease_confirmed and self._record.unclean and len(self._stored) == 1
 
     def _least_counted(self) -> Offset | None:
-        """Return the least counted offset over the maximal isr and the awaited replicas.
+        """Return the lowest counted offset of the maximal isr and the awaited replicas.
 
         Returns None while a member of the maximal isr has not reported.
         """
@@ -540,11 +541,11 @@ class PartitionLeader:
         return least
 
     def _awaited(self) -> Iterator[KnownFollower]:
-        """Yield the caught-up replicas outside the isr that the high watermark waits for (rule 4.4).
+        """Yield the caught-up replicas outside the isr for which the high watermark waits (rule 4.4).
 
-        While the isr is small the high watermark is the leader's own end, which no follower reaches under
-        load. Each wait ends: a replica that keeps having every record within a share of the lag time has,
-        after that time, all records that the leader had when the wait began, and so reaches the waiting high
+        While the isr is small, the high watermark would follow the end of the leader's log, which no follower
+        reaches under load. Each wait ends: a replica that stays within a share of the lag time behind the leader
+        has, after that time, all records that the leader had when the wait began, and therefore reaches the high
         watermark.
         """
         for broker, follower in self._followers.items():
@@ -565,8 +566,8 @@ class PartitionLeader:
         low = self.low_watermark or Offset(0)
         if low > self._low_watermark:
             effects.append(AdvanceLowWatermark(low))
-        # The low watermark may also fall, since a joining replica may start earlier. Waiting deletions are
-        # answered once that replica has caught up.
+        # The low watermark may also decrease, since the log of a joining replica may start at a lower offset. Waiting
+        # deletions are answered once the joining replica has caught up.
         self._low_watermark = low
 
     # -- lag
@@ -579,9 +580,9 @@ class PartitionLeader:
     def _is_in_sync(self, broker: BrokerId) -> bool:
         """Return whether a replica had every record within the lag time (rule 4.2).
 
-        A member is granted the lag time from the epoch's start, to find its leader, and from its joining. A
-        member joins with all committed records, possibly long before it has the remaining ones, and would
-        otherwise leave and join repeatedly.
+        A member counts as in sync during the lag time after the epoch's start, in which the member finds its
+        leader, and during the lag time after joining. A replica joins with all committed records, possibly long
+        before it has the uncommitted records, and would otherwise leave and join the isr repeatedly.
         """
         since = self._member_since.get(broker)
         if since is not None and self._now - since <= self._lag_seconds:
@@ -601,7 +602,7 @@ class PartitionLeader:
     # -- the next write
 
     def _plan(self, effects: list[LeaderEffect]) -> None:
-        """Order the next write, if one is due and no write is in flight."""
+        """Order the next write of the partition record, if a write is due and no other write is in flight."""
         if self._in_flight is not None or self._held_back or not self._may_write():
             return
         write = self._resignation() or self._isr_change() or self._end_of_syncing()
@@ -611,16 +612,19 @@ class PartitionLeader:
             effects.append(write)
 
     def _may_write(self) -> bool:
-        """Return whether a write can be decided: without a confirmed lease, every write would be in doubt."""
+        """Return whether a write may be ordered.
+
+        Without a confirmed lease, the outcome of every write would be unknown.
+        """
         return self._lease_confirmed and not self._resigned
 
     def _resignation(self) -> WriteRecord | None:
-        """Return a resignation if the directory failed or the own disk lags, and another member can lead (rule 4.3)."""
+        """Return a resignation if this broker's disk failed or lags, and another isr member can lead (rule 4.3)."""
         if not (self._directory_failed or self._own_disk_lags()) or not self._has_successor():
             return None
         isr = tuple(entry for entry in self._record.isr if entry.broker != self._broker)
-        # After a failed fsync the pages may be lost though reads return them: only bytes below `synced` are
-        # certain.
+        # After a failed fsync, pages may be lost although reads return them: only bytes below `synced` are certain to
+        # be on the disk.
         distrusted = self._directory_failed and self._record.durability is not DurabilityState.SYNCED
         record = self._with_isr(isr, (self._broker,) if distrusted else ())
         return WriteRecord(self._revision, msgspec.structs.replace(record, leader=None))
@@ -629,7 +633,7 @@ class PartitionLeader:
         return not self._is_in_sync(self._broker)
 
     def _has_successor(self) -> bool:
-        """Return whether another member of the isr is live with its disk, and does not lag if the own disk lags."""
+        """Return whether another isr member is live, has a working disk, and does not lag if this broker's disk lags."""
         return any(
             entry.broker != self._broker
             and self._is_live(entry)
@@ -643,7 +647,7 @@ class PartitionLeader:
         return registered is not None and registered.joins and registered.epoch == entry.broker_epoch
 
     def _isr_change(self) -> WriteRecord | None:
-        """Return one write that removes lagging members and adds caught-up replicas."""
+        """Return one write that removes lagging members from the isr and adds caught-up replicas."""
         if self._directory_failed:
             return None
         joining = {
@@ -675,18 +679,18 @@ class PartitionLeader:
         return with_isr(record, isr=isr, min_isr=record.min_isr, leaving=leaving, quarantined=quarantined)
 
     def _stays(self, entry: InSync) -> bool:
-        """Return whether a member stays in the isr: the leader does, another member while in sync and with a disk."""
+        """Return whether a member stays in the isr: always the leader, others while in sync with a working disk."""
         return entry.broker == self._broker or (self._is_in_sync(entry.broker) and not self._lost_disk(entry))
 
     def _lost_disk(self, entry: InSync) -> bool:
-        """Return whether a member's disk has failed: the broker's registration then lists no directory."""
+        """Return whether a member's disk has failed, so that the broker's registration lists no directory."""
         registered = self._registered.get(entry.broker)
         return (
             registered is not None and registered.epoch == entry.broker_epoch and not registered.directories
         )
 
     def _with_directory(self, replica: Replica) -> Replica:
-        """Return a joining replica with its registered directory, which only the adding write sets (rule 4.5)."""
+        """Return a joining replica with its registered directory, which only the write that adds it sets (rule 4.5)."""
         directory = self._directory_of(replica)
         assert directory is not None, "a joining replica has a registered directory"
         return msgspec.structs.replace(
@@ -694,7 +698,7 @@ class PartitionLeader:
         )
 
     def _may_join(self, broker: BrokerId, follower: KnownFollower) -> bool:
-        """Return whether a replica may join (rule 4.5); a known follower has fetched in this epoch."""
+        """Return whether a replica may join the isr (rule 4.5). A known follower has fetched in this epoch."""
         return (
             self._isr_epochs.get(broker) != follower.broker_epoch
             and self._has_reported_since_removal(follower)
@@ -704,10 +708,10 @@ class PartitionLeader:
         )
 
     def _has_reported_since_removal(self, follower: KnownFollower) -> bool:
-        """Return whether a removed follower has reported again, so that a dead one cannot rejoin by an old report.
+        """Return whether a removed follower has reported since: an old report must not let a dead follower rejoin.
 
-        While the log does not grow no follower sends a report, and a follower with every record still has
-        every record.
+        While the log does not grow, no follower sends a report, and a follower with every record still has every
+        record.
         """
         return not follower.left or follower.counted(self._record.durability) >= self._end_offset
 
@@ -719,7 +723,7 @@ class PartitionLeader:
         return follower.counted(self._record.durability) >= self._epoch_start
 
     def _is_eligible(self, broker: BrokerId, follower: KnownFollower) -> bool:
-        """Return whether record and registration let this incarnation of the replica into the isr."""
+        """Return whether the record and the registration allow this incarnation of the replica into the isr."""
         replica = self._replicas.get(broker)
         return (
             replica is not None
@@ -733,7 +737,7 @@ class PartitionLeader:
         return registered is not None and registered.joins and registered.epoch == follower.broker_epoch
 
     def _end_of_syncing(self) -> WriteRecord | None:
-        """Return the write that ends `syncing` once all promised records are on every member's disk (rule 4.6)."""
+        """Return the write that ends `syncing` once all acknowledged records are on every member's disk (rule 4.6)."""
         if (
             self._record.durability is not DurabilityState.SYNCING
             or self._record.elr

@@ -1,6 +1,6 @@
 """Events and effects of the leader's state machine.
 
-`now` is monotonic time in seconds, of the same clock in every event of one state machine. `leader`, its callers in
+`now` is monotonic time in seconds; all events of one state machine use the same clock. `leader`, its callers in
 `runtime` and the simulator use these messages.
 """
 
@@ -18,7 +18,7 @@ from fairlead_broker.replication.registered_broker import RegisteredBroker
 
 @dataclass(frozen=True, slots=True)
 class ReplicaProgress:
-    """Ends of a log at the moment when its broker becomes leader."""
+    """End offset and synced offset of a log when its broker becomes the leader."""
 
     end_offset: Offset
     """Offset of the next record that the replica would append."""
@@ -33,19 +33,20 @@ class WriteOutcome(Enum):
     REFUSED = "refused"
     """A compare failed: this attempt is not stored and never will be."""
     UNKNOWN = "unknown"
-    """The write may be stored, or may still be under way. An unchanged record does not show that the write failed.
+    """The write may be stored already, or may still be stored later. An unchanged record does not show that the
+    write failed.
     """
 
 
 class FetchRefusal(Enum):
-    """Reason why the leader does not serve a follower's fetch; reports of such a fetch are never counted."""
+    """Reason why the leader does not serve a follower's fetch; the report in a refused fetch is never counted."""
 
     STALE_LEADER_EPOCH = "stale_leader_epoch"
-    """The follower needs a newer version of the record before the leader serves it."""
+    """The follower must read a newer version of the partition record before the leader serves the follower."""
     UNKNOWN_LEADER_EPOCH = "unknown_leader_epoch"
-    """The leader needs a newer version of the record: another broker may already lead."""
+    """The leader must read a newer version of the partition record, since another broker may already be the leader."""
     NOT_A_REPLICA = "not_a_replica"
-    """The broker is not in `replicas`, or its generation differs from that of the record."""
+    """The broker is not in `replicas`, or the broker's generation differs from the generation in the record."""
     STALE_BROKER_EPOCH = "stale_broker_epoch"
     """A later incarnation of the follower's broker is known."""
 
@@ -57,17 +58,17 @@ class FollowerReport:
     broker: BrokerId
     broker_epoch: BrokerEpoch
     generation: int
-    """Generation of the replica that the sender holds."""
+    """Generation of the sender's replica."""
     leader_epoch: LeaderEpoch
-    """Epoch in which the sender follows."""
+    """Leader epoch in which the sender follows."""
     last_epoch: LeaderEpoch | None
     """Epoch of the last record in the sender's log, or None for an empty log."""
     fetch_offset: Offset
-    """End of the sender's log."""
+    """End offset of the sender's log."""
     synced_offset: Offset
     log_start: Offset
     deleted_epoch: LeaderEpoch | None = None
-    """Epoch of the last deleted record of a log without records, or None if the follower knows no such epoch."""
+    """Epoch of the last deleted record of a log without records, or None if the follower does not know that epoch."""
 
 
 # -- events
@@ -75,7 +76,7 @@ class FollowerReport:
 
 @dataclass(slots=True)
 class Appended:
-    """The leader's own log grew; its bytes are readable but perhaps not yet on stable storage."""
+    """The leader's own log grew. The appended bytes are readable but may not yet be on stable storage."""
 
     end_offset: Offset
     now: float
@@ -83,7 +84,7 @@ class Appended:
 
 @dataclass(slots=True)
 class Synced:
-    """Every record below the offset of the leader's own log is on stable storage."""
+    """Every record of the leader's own log below the offset is on stable storage."""
 
     offset: Offset
     now: float
@@ -91,7 +92,7 @@ class Synced:
 
 @dataclass(slots=True)
 class FollowerFetched:
-    """A follower's fetch was neither refused nor diverging."""
+    """A follower's fetch was not refused, and the follower's log does not diverge."""
 
     report: FollowerReport
     now: float
@@ -111,7 +112,7 @@ class FollowerSynced:
 
 @dataclass(frozen=True, slots=True)
 class RecordChanged:
-    """The leader's mirror shows another version of the partition record, of the same leader epoch."""
+    """The leader's mirror shows another version of the partition record with the same leader epoch."""
 
     record: PartitionRecord
     revision: Revision
@@ -119,7 +120,10 @@ class RecordChanged:
 
 @dataclass(frozen=True, slots=True)
 class BrokersChanged:
-    """The leader's mirror shows other registrations; `registered` holds all, so that removals are visible."""
+    """The leader's mirror shows changed registrations.
+
+    `registered` has all registrations, so that removals are visible.
+    """
 
     registered: Mapping[BrokerId, RegisteredBroker]
 
@@ -131,26 +135,26 @@ class WriteAnswered:
     revision: Revision
     outcome: WriteOutcome
     stored_revision: Revision | None = None
-    """Mod revision of the written record, or None unless it was stored."""
+    """Mod revision of the written record, or None if the record was not stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimePassed:
-    """Half the lag time or a second has passed: the state machine needs this event at least that often."""
+    """Half the lag time or one second has passed; the caller sends this event at least that often."""
 
     now: float
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseChanged:
-    """The certainty of the broker's lease changed; `confirmed`: it cannot have ended (protocol section 3, rule 7)."""
+    """The broker's lease became certain or uncertain. If `confirmed`, it cannot have ended (section 3, rule 7)."""
 
     confirmed: bool
 
 
 @dataclass(frozen=True, slots=True)
 class LogStartMoved:
-    """The leader's own log starts at a later offset."""
+    """The start of the leader's own log has moved to a later offset."""
 
     offset: Offset
 
@@ -182,8 +186,8 @@ LeaderEvent: TypeAlias = (
 class AdvanceHighWatermark:
     """Acknowledge and serve every record below the offset.
 
-    The state machine orders this effect only after the bytes below the offset count on every member of the maximal
-    isr, so the caller may answer at once. Offsets of successive effects grow.
+    The state machine orders this effect only after the records below the offset count on every member of the
+    maximal isr, so the caller may answer immediately. The offsets of successive effects increase.
     """
 
     offset: Offset
@@ -193,10 +197,10 @@ class AdvanceHighWatermark:
 class WriteRecord:
     """Write a successor of the partition record by compare-and-set.
 
-    The write compares the partition's mod revision with `revision`, the create revision of the own broker key
-    with the broker epoch under which the state machine was made, and the mod revision of each added broker's key.
-    The caller answers with `WriteAnswered`, exactly once; until then, or until another record arrives, the
-    state machine orders no other write.
+    The write compares the partition's mod revision with `revision`, the create revision of this broker's key with
+    the broker epoch for which the state machine was created, and the mod revision of each added broker's key. The
+    caller answers with `WriteAnswered`, exactly once. The state machine orders no other write until
+    `WriteAnswered` or a newer record arrives.
     """
 
     revision: Revision
@@ -207,7 +211,7 @@ class WriteRecord:
 
 @dataclass(frozen=True, slots=True)
 class AdvanceLowWatermark:
-    """Answer deletions up to the offset, since the log of every in-sync replica starts at the offset or later."""
+    """Answer deletions up to the offset, because the log of every in-sync replica starts at the offset or later."""
 
     offset: Offset
 

@@ -1,4 +1,4 @@
-"""Facts about another broker that a leader needs, from that broker's registration."""
+"""Facts about another broker that a partition leader needs, from that broker's registration."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from fairlead_broker.registry.records import BrokerRegistration, BrokerState
 
 @dataclass(frozen=True, slots=True)
 class RegisteredBroker:
-    """A broker in the leader's mirror."""
+    """A registered broker, as the leader's mirror shows it."""
 
     epoch: BrokerEpoch
     """Create revision of the broker's key."""
     revision: Revision
     """Mod revision of the broker's key."""
     joins: bool
-    """Whether the broker may join an isr, since it is running or draining, not stopping."""
+    """Whether the broker may join an isr: the broker is running or draining, not stopping."""
     directories: tuple[str, ...]
     """Ids of the broker's healthy directories."""
 

@@ -1,7 +1,7 @@
 """Ranges of offsets whose records cannot be read.
 
-`recovery` finds the ranges, the checkpoint keeps them until an operator accepts the loss, and reads of
-`partition_log` refuse them.
+`recovery` finds the ranges, the checkpoint stores the ranges until an operator accepts the loss, and reads of a
+damaged range are refused.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fairlead_api.identifiers import Offset
 
 
 class DamagedRange(msgspec.Struct, frozen=True, array_like=True):
-    """Offsets from the first damaged one to the next readable one."""
+    """Offsets from the first damaged offset up to the next readable offset."""
 
     first_offset: Offset
     next_good_offset: Offset
@@ -23,14 +23,14 @@ class DamagedRange(msgspec.Struct, frozen=True, array_like=True):
     """Whether an operator accepted the loss, so that reads skip the range."""
 
     def lies_in(self, other: DamagedRange) -> bool:
-        """Return whether another range contains this range."""
+        """Return whether this range lies inside another range."""
         return other.first_offset <= self.first_offset and self.next_good_offset <= other.next_good_offset
 
 
 def merge_ranges(damaged: Iterable[DamagedRange], log_start: Offset, end: Offset) -> tuple[DamagedRange, ...]:
-    """Return ranges in rising order, with neighbours joined, without those outside the log.
+    """Return damaged ranges in ascending order, with adjacent ranges joined, without ranges outside the log.
 
-    Every walk finds the damage inside an accepted range again; that damage stays accepted.
+    Every walk over the log finds the damage inside an accepted range again; this damage stays accepted.
     """
     inside = [each for each in damaged if each.next_good_offset > log_start and each.first_offset < end]
     accepted = _joined(each for each in inside if each.accepted)
@@ -41,7 +41,7 @@ def merge_ranges(damaged: Iterable[DamagedRange], log_start: Offset, end: Offset
 
 
 def _joined(damaged: Iterable[DamagedRange]) -> list[DamagedRange]:
-    """Return ranges of one kind in rising order, with adjacent ranges joined."""
+    """Return ranges that are all accepted, or all not accepted, in ascending order with adjacent ranges joined."""
     joined: list[DamagedRange] = []
     for damage in sorted(damaged, key=attrgetter("first_offset")):
         last = joined[-1] if joined else None
@@ -54,7 +54,7 @@ def _joined(damaged: Iterable[DamagedRange]) -> list[DamagedRange]:
 
 
 def _without(damage: DamagedRange, accepted: Iterable[DamagedRange]) -> Iterator[DamagedRange]:
-    """Yield the parts of a range outside the accepted ranges, which are in rising order."""
+    """Yield the parts of a range that lie outside the accepted ranges. `accepted` is in ascending order."""
     first = damage.first_offset
     for other in accepted:
         if other.next_good_offset <= first or other.first_offset >= damage.next_good_offset:
@@ -67,7 +67,7 @@ def _without(damage: DamagedRange, accepted: Iterable[DamagedRange]) -> Iterator
 
 
 def skip_accepted(damaged: Iterable[DamagedRange], offset: Offset) -> Offset:
-    """Return the first offset at or after the given one whose loss was not accepted. `damaged` is in rising order."""
+    """Return the first offset at or after `offset` whose loss was not accepted. `damaged` is in ascending order."""
     for damage in damaged:
         if damage.accepted and damage.first_offset <= offset < damage.next_good_offset:
             offset = damage.next_good_offset
@@ -75,9 +75,9 @@ def skip_accepted(damaged: Iterable[DamagedRange], offset: Offset) -> Offset:
 
 
 def readable_until(damaged: Iterable[DamagedRange], offset: Offset, limit: Offset) -> Offset | DamagedRange:
-    """Return the end of the readable offsets from an offset on, up to a limit, or the range that holds the offset.
+    """Return the end of the readable offsets from `offset` to `limit`, or the damaged range that contains `offset`.
 
-    `damaged` is in rising order.
+    `damaged` is in ascending order.
     """
     for damage in damaged:
         if damage.first_offset <= offset < damage.next_good_offset:

@@ -1,11 +1,11 @@
-"""Find the first damage of a segment by its checksums.
+"""Search for the first damage in a segment by means of checksums.
 
-`segments` calls this module when a read fails its checks. A read walks over a few bytes of each batch, and
-detects wrong bytes, but finds neither the bad batch nor the start of the next good one. The module also finds
-the good batch behind the damage.
+`segments` calls this module when a read fails its checks. A read walks over a few bytes of each batch. The read
+detects wrong bytes, but determines neither which batch is bad nor where the next good batch begins. The module
+also finds the first good batch after the damage.
 
-Offsets may be missing between two batches, never between the last batch of a segment and the next segment: a
-read that continued there would skip records and report no damage.
+Offsets may be missing between two batches of a segment, but never between the last batch of a segment and the
+next segment: a read that continued in the next segment would skip records and report no damage.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ def first_damage(
     next_offset: int,
     offset_stop: int | None = None,
 ) -> DamagedRange | None:
-    """Return the first range from an offset on that cannot be read, or None if every batch can.
+    """Return the first unreadable range at or after an offset, or None if every batch is readable.
 
-    The walk begins at a position with the batch that has the expected offset, at or below the given one. The
-    segment ends at `next_offset`: missing offsets before it are damage. A batch that begins at `offset_stop`
-    or later belongs to another segment. Raises `OSError`.
+    The walk begins at `position` with the batch whose base offset is `expected`, at or below `offset`. The
+    segment ends at `next_offset`: missing offsets before `next_offset` are damage. A batch that begins at
+    `offset_stop` or later belongs to another segment. Raises `OSError`.
     """
     while True:
         try:
@@ -50,9 +50,9 @@ def first_damage(
 def place_behind_damage(
     file: File, size: int, position: int, expected: int, offset: int, offset_stop: int | None = None
 ) -> tuple[int, int] | None:
-    """Return position and base offset of the good batch that holds an offset, or None if damage holds the offset.
+    """Return position and base offset of the good batch that contains an offset, or None for a damaged offset.
 
-    The walk begins like that of `first_damage`. Raises `OSError`.
+    The walk begins as in `first_damage`. Raises `OSError`.
     """
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Segments that have left their log and whose files are not yet removed.
+"""Segments that were dropped from their log and whose files are not yet removed.
 
 `partition_log` owns the list. Readers inside a segment may still open its files, so the files stay for
 `file.delete.delay.ms`. The list is not stored: a start removes every segment below the log start.
@@ -16,45 +16,45 @@ from fairlead_broker.log.errors import Shortage, wrap_os_error
 from fairlead_broker.log.segments.segments import Segment
 
 TIME_MIN: Final = TimestampUs(0)
-"""Time before every other: a segment due at this time is due at once."""
+"""Earliest time: a segment due at this time is due immediately."""
 TIME_MAX: Final = TimestampUs(2**63 - 1)
-"""Time after every other, at which all dropped segments are due."""
+"""Latest time, at which all dropped segments are due."""
 
 
 class SegmentedLog(Protocol):
-    """The part of a log that this module needs."""
+    """The part of a log's interface that this module needs."""
 
     @property
     def segments(self) -> Iterable[Segment]:
-        """The log's segments, the oldest first."""
+        """The log's segments, oldest first."""
         ...
 
     @property
     def log_start_offset(self) -> Offset:
-        """Offset below which no record is read."""
+        """Offset below which records cannot be read."""
         ...
 
 
 class DroppedSegments:
-    """Dropped segments in the order in which they left the log. Segments may be added while others are removed."""
+    """Dropped segments in the order in which the log dropped them. Segments may be added while others are removed."""
 
     __slots__ = ("_forgotten", "_lock", "_waiting")
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[TimestampUs, Segment]] = deque()
         self._forgotten = False
-        # Lock held during removals: a segment stays first in the queue until its files are removed.
+        # The lock is held during removals, since a segment stays first in the queue until its files are removed.
         self._lock = Lock()
 
     def add(self, segments: Iterable[Segment], due_us: TimestampUs) -> None:
-        """Add segments that have left their log, and whose files are removed when they are due."""
+        """Add segments that were dropped from their log, whose files may be removed at `due_us`."""
         if not self._forgotten:
             self._waiting.extend((due_us, segment) for segment in segments)
 
     def remove_due(self, now_us: TimestampUs) -> None:
         """Remove the files of segments that are due. Raises `StorageFailed`.
 
-        Files are removed in the order of the log, so that a crash in between leaves no gap.
+        Files are removed in the order of the log, so that a crash between two removals leaves no gap.
         """
         with self._lock:
             while self._waiting and self._waiting[0][0] <= now_us:
@@ -66,9 +66,9 @@ class DroppedSegments:
                 self._waiting.popleft()
 
     def forget(self) -> None:
-        """Leave all files to the next start from now on, and return when no removal is running.
+        """Leave the removal of all files to the next start. Returns when no removal is running.
 
-        After this call other files may get the same names.
+        After this call new files may be created under the same names.
         """
         with self._lock:
             self._forgotten = True
@@ -78,8 +78,8 @@ class DroppedSegments:
 def make_starts_durable(write_checkpoint: Callable[[], None], logs: Iterable[SegmentedLog]) -> None:
     """Write the checkpoint with the log starts before segments are dropped. Raises the errors of the checkpoint.
 
-    On a full disk the checkpoint itself needs a few pages: removing the indexes of the dropped segments makes
-    room.
+    On a full disk the checkpoint itself needs a few pages, which removing the index files of the dropped segments
+    frees.
     """
     try:
         write_checkpoint()
@@ -92,7 +92,7 @@ def make_starts_durable(write_checkpoint: Callable[[], None], logs: Iterable[Seg
 def _free_indexes(log: SegmentedLog) -> None:
     """Remove the index files of segments wholly below the log start.
 
-    An index can be rebuilt, a batch cannot. Raises `StorageFailed`.
+    An index can be rebuilt, but a batch cannot. Raises `StorageFailed`.
     """
     for segment in log.segments:
         if segment.growing or segment.next_offset > log.log_start_offset:

@@ -1,8 +1,8 @@
 """Files of fixed-size entries with checksums: indexes and leader epochs.
 
-A 16-byte header names the kind of the file. Each entry ends in its own checksum, so a file that lost its
-tail, or has a page of zeros in it, is good up to that point and no further. `indexes` and `leader_epochs` use
-these files. The module must not know the meaning of the numbers. Layout: docs/reference/files.md.
+A 16-byte header names the kind of the file. Each entry ends with its own checksum, so a file that lost its tail
+or contains a page of zeros is valid up to the first missing or zeroed entry. `indexes` and `leader_epochs` use
+these files. The module must not know the meaning of the numbers in an entry. Layout: docs/reference/files.md.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ class EntryLayout:
 
     kind: EntryKind
     fields: str
-    """Field types in the letters of `struct`, without the byte order."""
+    """Field types as format characters of `struct`, without the byte order."""
 
     @property
     def entry_bytes(self) -> int:
-        """Size of an entry with its checksum."""
+        """Size of an entry in bytes, including its checksum."""
         return struct.calcsize("<" + self.fields) + _CHECKSUM.size
 
     def position_of(self, count: int) -> int:
-        """Return the position of the entry after a number of entries."""
+        """Return the position in the file at which the entry after the first `count` entries begins."""
         return HEADER_BYTES + count * self.entry_bytes
 
     def encode_header(self) -> bytes:
@@ -68,9 +68,9 @@ class EntryLayout:
         return bytes(encoded)
 
     def decode(self, data: bytes | None) -> NDArray[Any] | None:
-        """Return the entries up to the first bad one as a structured array with fields f0, f1, ...
+        """Return the entries before the first invalid entry as a structured array with fields f0, f1, ...
 
-        Returns None when the header is missing or wrong: no entry of such a file can be trusted.
+        Returns None if the header is missing or wrong, since then no entry of the file can be trusted.
         """
         if data is None or data[:HEADER_BYTES] != self.encode_header():
             return None
@@ -93,7 +93,7 @@ _NUMPY_TYPES: Final = {"q": "i8", "i": "i4", "I": "u4"}
 def _checksums(rows: NDArray[np.uint8]) -> NDArray[np.uint32]:
     """Return the CRC32C of each row, computed one column at a time for all rows.
 
-    One call of the library for each row would cost 80 ms for the index of a full segment; this function costs
+    One call of the CRC library for each row would take 80 ms for the index of a full segment; this function takes
     10 ms.
     """
     table = _table()

@@ -1,10 +1,10 @@
-"""The sparse index of a segment: positions of offsets in the file, and newest times of records.
+"""The sparse index of a segment: positions of batches in the file by offset, and the newest times of records.
 
-An entry says that the batch with this base offset begins at this position, and that no record before the
-position has a newer time than the entry's time. Both index files get an entry together, so one walk of
-headers fills both and one cut shortens both. `segments` and `recovery` use the index. Every entry can be
-rebuilt from the headers of the batches, so an index never makes a read fail. The module must not know files
-beyond encoding and decoding their bytes.
+An entry states that the batch with the entry's base offset begins at the entry's position, and that no record
+before that position has a newer time than the entry's time. Every entry is in both index files, so one walk over
+the headers fills both files and one truncation shortens both files. `segments` and `recovery` use the index.
+Every entry can be rebuilt from the headers of the batches, so an index never makes a read fail. The module must
+not know files beyond encoding and decoding their bytes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NO_TIME: Final = -(2**63)
 
 @dataclass(frozen=True, slots=True)
 class IndexPoint:
-    """A position from which a walk over headers may begin."""
+    """A position in a segment from which a walk over batch headers may begin."""
 
     offset: Offset
     position: int
@@ -39,9 +39,9 @@ class IndexPoint:
 
 
 class SegmentIndex:
-    """Entries of one segment in memory, in rising order of offset and position.
+    """Index entries of one segment in memory, in ascending order of offset and position.
 
-    One appender writes the index, and any thread reads it at any time. An entry's position and time are
+    One appender writes the index, and any thread may read the index at any time. An entry's position and time are
     appended before its offset, so a reader that finds an offset also finds its position and time.
     """
 
@@ -59,7 +59,7 @@ class SegmentIndex:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that the entries use."""
+        """Number of bytes of memory that the entries use."""
         return 24 * len(self.offsets)
 
     @property
@@ -68,7 +68,7 @@ class SegmentIndex:
         return HEADER_BYTES + OFFSET_INDEX.entry_bytes * len(self.offsets)
 
     def is_due(self, position: int, interval_bytes: int) -> bool:
-        """Return whether a batch at this position gets an entry; the first batch of a segment needs none."""
+        """Return whether a batch at this position gets an entry. The first batch of a segment needs no entry."""
         last = self.positions[-1] if self.positions else 0
         return position > last and position - last >= interval_bytes
 
@@ -85,11 +85,11 @@ class SegmentIndex:
         return IndexPoint(Offset(self.offsets[index]), self.positions[index], self.times[index])
 
     def last_at_or_below(self, offset: int) -> int:
-        """Return the number of the last entry whose offset is at most the given one, or -1."""
+        """Return the number of the last entry whose offset is at most `offset`, or -1."""
         return bisect_right(self.offsets, offset) - 1
 
     def position_at_or_below(self, offset: int) -> int:
-        """Return the position at which a walk in search of an offset begins."""
+        """Return the position from which a walk finds the batch with an offset."""
         return self.place_at_or_below(offset)[0]
 
     def place_at_or_below(self, offset: int) -> tuple[int, int]:
@@ -98,7 +98,7 @@ class SegmentIndex:
         return (self.positions[index], self.offsets[index]) if index >= 0 else (0, -1)
 
     def position_at_or_above(self, offset: int, end: int) -> int:
-        """Return a position, at most `end`, before which every batch below an offset ends."""
+        """Return a position, at most `end`, before which all batches below an offset end."""
         index = bisect_left(self.offsets, offset)
         return min(self.positions[index], end) if index < len(self.offsets) else end
 
@@ -108,7 +108,7 @@ class SegmentIndex:
         return min(self.positions[index], end) if index < len(self.positions) else end
 
     def last_before(self, position: int, offset: int) -> tuple[int, int]:
-        """Return (position, offset) of the last entry below both, or (-1, -1)."""
+        """Return (position, offset) of the last entry below both the position and the offset, or (-1, -1)."""
         index = min(bisect_left(self.positions, position), bisect_left(self.offsets, offset)) - 1
         return (self.positions[index], self.offsets[index]) if index >= 0 else (-1, -1)
 
@@ -122,7 +122,7 @@ class SegmentIndex:
         return np.frombuffer(positions, np.int64), np.frombuffer(offsets, np.int64)
 
     def first_with_time(self, timestamp_us: int) -> int:
-        """Return the number of the first entry that follows a record of this time or a newer one."""
+        """Return the number of the first entry that follows a record with this time or a newer time."""
         return bisect_left(self.times, timestamp_us)
 
     def cut(self, count: int, max_time_us: int) -> SegmentIndex:
@@ -138,7 +138,7 @@ class SegmentIndex:
         return shorter
 
     def cut_at_or_below(self, offset: int) -> tuple[SegmentIndex, IndexPoint | None]:
-        """Return a copy of the entries up to an offset, and the last of these entries, at which a walk continues."""
+        """Return a copy of the index up to an offset, and its last entry, from which a walk continues."""
         count = self.last_at_or_below(offset) + 1
         if count == 0:
             return SegmentIndex(), None
@@ -158,14 +158,14 @@ class SegmentIndex:
 
 
 def encode_final_time(max_time_us: int, next_offset: int) -> bytes:
-    """Return the entry that closes the time index of a sealed segment: the newest time of all its records."""
+    """Return the final entry of a closed segment's time index, with the newest time of all records of the segment."""
     return TIME_INDEX.encode([(max_time_us, next_offset, 0)])
 
 
 def decode_index(offset_file: bytes | None, time_file: bytes | None, size: int) -> SegmentIndex | None:
-    """Return the entries on which both index files agree for a log of `size`, or None if one file is bad.
+    """Return the entries on which both index files agree for a segment of `size` bytes, or None if a file is invalid.
 
-    The result ends before the first entry that contradicts its neighbour, the other file or the size.
+    The result ends before the first entry that contradicts the previous entry, the other file or the size.
     """
     points = OFFSET_INDEX.decode(offset_file)
     times = TIME_INDEX.decode(time_file)
@@ -188,7 +188,7 @@ def decode_index(offset_file: bytes | None, time_file: bytes | None, size: int) 
 def decode_closed_index(
     offset_file: bytes | None, time_file: bytes | None, size: int, next_offset: int
 ) -> SegmentIndex | None:
-    """Return the index of a closed segment, or None unless both files are complete to the last entry."""
+    """Return the index of a closed segment, or None if either file is incomplete."""
     index = decode_index(offset_file, time_file, size)
     max_time_us = decode_final_time(time_file, next_offset)
     if index is None or max_time_us is None or len(index) != _entry_count(TIME_INDEX, time_file) - 1:
@@ -204,7 +204,7 @@ def _entry_count(layout: EntryLayout, data: bytes | None) -> int:
 
 
 def decode_final_time(time_file: bytes | None, next_offset: int) -> int | None:
-    """Return the newest time of a sealed segment, or None if its time index does not end as a sealed one does."""
+    """Return the newest time of a closed segment, or None if its time index lacks the final entry."""
     times = TIME_INDEX.decode(time_file)
     if times is None or not len(times) or int(times["f1"][-1]) != next_offset:
         return None

@@ -1,7 +1,7 @@
-"""Find the first record of a time or newer: by index, then headers, then the times of one batch.
+"""Find the first record with a time or a newer time: by the index, then batch headers, then one batch's times.
 
-`readable_log` calls this module. A search decodes only batches whose newest time is late enough, and stops at
-the first readable record of that time.
+`readable_log` calls this module. A search decodes only batches whose newest time is not older than the requested
+time, and stops at the first readable record with that time or a newer time.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 def first_record_in(
     segments: Iterable[Segment], timestamp_us: int, log_start: Offset, end: Offset
 ) -> tuple[Offset, TimestampUs] | None:
-    """Return offset and time of the first record with this time or a newer one, from log start to log end.
+    """Return offset and time of the first record between log start and end with this time or a newer time.
 
-    `segments` is in rising order. Raises `LogDamaged`.
+    `segments` is in ascending order. Raises `LogDamaged`.
     """
     for segment in segments:
         if segment.next_offset > log_start and segment.max_time_us() >= timestamp_us:
@@ -42,7 +42,7 @@ def first_record_in(
 def first_record_since(
     segment: Segment, timestamp_us: int, log_start: Offset, end: Offset
 ) -> tuple[Offset, TimestampUs] | None:
-    """Return offset and time of a segment's first record with this time or a newer one, below the end.
+    """Return offset and time of a segment's first record below `end` with this time or a newer time.
 
     Raises `LogDamaged` if a batch before that record is bad.
     """
