@@ -98,11 +98,11 @@ class LogDirectory:
     ) -> LogDirectory:
         """Lock a directory, create it if it is missing, and read its documents.
 
-        With `cluster_id` None a new directory belongs to no cluster until `adopt_cluster`. `new_directory_id`
-        is used only for a new directory. `residence` names the kernel and volume that keep written bytes
-        after the process ends. Raises `DirectoryLocked` naming the holder, `IdentityMismatch`,
-        `CorruptDocument` for the identity (a start can do without the checkpoint), `StorageFailed`,
-        `Shortage`.
+        If `cluster_id` is None, a new directory belongs to no cluster until `adopt_cluster` is called.
+        `new_directory_id` is used only for a new directory. `residence` names the kernel and volume that keep
+        written bytes after the process exits. Raises `DirectoryLocked` (which names the process that holds the
+        lock), `IdentityMismatch`, `CorruptDocument` if the identity is damaged (a damaged checkpoint does not
+        prevent a start), `StorageFailed` or `Shortage`.
         """
         storage = storage or PosixStorage()
         try:

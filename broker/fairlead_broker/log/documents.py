@@ -90,7 +90,7 @@ _KINDS: Final = {
 
 
 def write_document(storage: Storage, path: Path, document: Identity | Checkpoint | CleanMarker) -> None:
-    """Replace a document, durable on return. Raises `Shortage` or `StorageFailed`."""
+    """Replace a document durably. Raises `Shortage` or `StorageFailed`."""
     try:
         write_atomically(storage, path, encode_document(document))
     except OSError as error:

@@ -154,7 +154,7 @@ class PartitionLog(ReadableLog):
     def begin_epoch(self, epoch: LeaderEpoch) -> None:
         """Store durably that a leader epoch begins at the end of the log, before the first write in that epoch.
 
-        Raises `StaleLeaderEpoch` unless the epoch exceeds every known one, `Shortage`, `StorageFailed`.
+        Raises `StaleLeaderEpoch` unless the epoch exceeds every known epoch, `Shortage` or `StorageFailed`.
         """
         with self._write_lock:
             self._check_writable()
@@ -164,8 +164,8 @@ class PartitionLog(ReadableLog):
     def append(self, batches: Sequence[StampedBatch], *, end_offset: Offset | None = None) -> None:
         """Append batches to the log, all or none, and publish the batches to readers, without a sync.
 
-        Raises `LogCut` if the log does not end at the caller's `end_offset`, `Shortage` (no batch was kept,
-        later appends may succeed) or `StorageFailed` (until a restart).
+        Raises `LogCut` if the log does not end at the caller's `end_offset`, `Shortage` (no batch was kept, later
+        appends may succeed) or `StorageFailed` (later appends fail until a restart).
         """
         if not batches:
             return
@@ -191,7 +191,8 @@ class PartitionLog(ReadableLog):
         """Append whole batches from the leader of an epoch unchanged, with the epochs from the batches' headers.
 
         Raises `LogCut` if the log no longer ends at the `end_offset` for which the batches were requested, or
-        `BadCopy`, both with no batch kept; `Shortage` with some or no batches kept; `StorageFailed`.
+        `BadCopy`; no batch is kept after either error. Raises `Shortage`, after which some of the batches may be
+        kept, or `StorageFailed`.
         """
         with self._write_lock:
             self._check_writable()
@@ -223,9 +224,9 @@ class PartitionLog(ReadableLog):
     def skip_to(self, offset: Offset, lost_epochs: Iterable[EpochStart]) -> None:
         """Move the log's end forward to an offset, in a new segment, durably. The records in between are lost.
 
-        A follower skips records whose loss its leader has accepted: readers of the follower skip them too,
-        and their offsets are not assigned again. `lost_epochs`: epochs of the lost records, as in the
-        leader's list. Raises `Shortage` with the log unchanged, `StorageFailed`.
+        A follower skips records whose loss its leader has accepted: readers of the follower skip the lost records
+        too, and the offsets of the lost records are not assigned again. `lost_epochs` has the epochs of the lost
+        records, as in the leader's list. Raises `Shortage`, after which the log is unchanged, or `StorageFailed`.
         """
         with self._write_lock:
             self._check_writable()
@@ -239,7 +240,7 @@ class PartitionLog(ReadableLog):
                     self.sync()
                     self._write_checkpoint()
                 except Shortage:
-                    # The next start would end the log at `end`, so the leader must not get a higher offset.
+                    # The log would end at `end` after the next start, so the leader must not be told a higher offset.
                     with self._sync_lock:
                         self._epochs.forget(end)
                         self._end_at(end, damaged)
@@ -347,10 +348,10 @@ class PartitionLog(ReadableLog):
     def restart_at(self, offset: Offset, deleted: EpochStart | None = None) -> None:
         """Drop every batch and leader epoch, and start an empty log at an offset, durably.
 
-        A follower restarts its log when the leader has none of its records. `deleted`: the epoch of the
-        record before the offset, if that is known. After a crash in between, or `Shortage`, the log is
-        unchanged, or empty at its old or its new offset with its old epoch, so that it still differs from the
-        leader's log.
+        A follower restarts its log when the leader has none of the follower's records. `deleted` is the epoch of
+        the record before the offset, if that epoch is known. After a crash during the call, or after `Shortage`,
+        the log is either unchanged, or empty at its old or new offset with its old epoch, so that the log still
+        diverges from the leader's log.
         """
         with self._write_lock, self._sync_lock:
             self._check_open()

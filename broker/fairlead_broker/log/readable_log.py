@@ -168,7 +168,7 @@ class ReadableLog:
     def accept_damage(self, first_offset: Offset, next_good_offset: Offset) -> bool:
         """Make reads skip a damaged range, durably. Returns False if no damaged range has exactly these offsets.
 
-        Accepting the same range again returns True. Raises `Shortage` or `StorageFailed` with no loss
+        Accepting the same range again returns True. If the call raises `Shortage` or `StorageFailed`, no loss is
         accepted.
         """
         accepted = DamagedRange(first_offset, next_good_offset, accepted=True)

@@ -376,7 +376,7 @@ class PartitionLeader:
             self._adopt(record, revision)
 
     def _adopt(self, record: PartitionRecord, revision: Revision) -> None:
-        """Use a newer stored record. Every earlier proposal is part of this record, or fails because of its revision."""
+        """Use a newer stored record. Every earlier proposal is part of this record, or fails by its revision."""
         self._record = record
         self._revision = revision
         self._in_flight = None
@@ -633,7 +633,7 @@ class PartitionLeader:
         return not self._is_in_sync(self._broker)
 
     def _has_successor(self) -> bool:
-        """Return whether another isr member is live, has a working disk, and does not lag if this broker's disk lags."""
+        """Return whether another live isr member has a working disk and does not lag if this broker's disk lags."""
         return any(
             entry.broker != self._broker
             and self._is_live(entry)
