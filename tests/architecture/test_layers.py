@@ -7,7 +7,7 @@ import sys
 
 import checkout
 
-# Modules that store batches as Arrow data; no other module of the contract may load Arrow.
+# Modules that store batches as Arrow data, the only modules of the contract that may load Arrow.
 ARROW_MODULES = frozenset(
     f"fairlead_api.batch.{name}"
     for name in ("arrow_message", "batches", "columns", "partitioning", "validation")

@@ -213,7 +213,7 @@ async def chaos_cluster(
     etcd_members: int = 1,
     environment: Mapping[str, str] | None = None,
 ) -> AsyncIterator[ChaosCluster]:
-    """Run a cluster; without etcd members it is one broker with an embedded store."""
+    """Run a cluster, or one broker with an embedded store when there are no etcd members."""
     cluster = ChaosCluster(folder)
     cluster.links = Links(cluster.pids)
     settings = {

@@ -37,7 +37,7 @@ class GroupReader:
         """Number of times that each partition was assigned."""
 
     async def run(self) -> None:
-        """Read until stopped; after an error another member replaces this one."""
+        """Read until stopped, and continue as another member after an error."""
         while not self.stopping.is_set():
             try:
                 await self._read(self._history.process())

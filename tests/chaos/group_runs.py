@@ -40,7 +40,7 @@ def start_members(run: ChaosRun, count: int, **more: Any) -> list[GroupReader]:
 async def member_processes(
     run: ChaosRun, folder: Path, count: int, **more: Any
 ) -> AsyncIterator[list[MemberProcess]]:
-    """Yield members that can be killed; stop all of them afterwards."""
+    """Yield members that can be killed, and stop all of them afterwards."""
     async with AsyncExitStack() as stack:
         members = []
         for _ in range(count):

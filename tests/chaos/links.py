@@ -61,12 +61,12 @@ class Links:
         self.delay_seconds = 0.0
         """Delay of all pieces, in each direction."""
         self.trouble: AnswerTrouble | None = None
-        """Trouble of clients; brokers and etcd have none."""
+        """Trouble with answers to clients, never with those to brokers and etcd."""
         self.held_bytes = 0
-        """Number of blocked bytes; a partition that blocked nothing proves nothing."""
+        """Number of blocked bytes, without which a network partition proves nothing."""
 
     async def relay(self, target: str, port: int) -> int:
-        """Relay to a port of a node; returns the port to connect to."""
+        """Start a relay to a port of a node, and return the relay's port."""
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await self._serve(target, port, reader, writer)
@@ -76,7 +76,7 @@ class Links:
         return int(server.sockets[0].getsockname()[1])
 
     def block(self, pairs: Iterable[Pair]) -> None:
-        """Hold all further bytes between these nodes; connections stay open, as on a network that loses packets."""
+        """Hold all further bytes between these nodes, whose connections stay open as on a lossy network."""
         self._blocked |= frozenset(pairs)
         self._regulate()
 
@@ -90,7 +90,7 @@ class Links:
         self._regulate()
 
     def mend(self, *, lose_held: bool = False) -> None:
-        """End every fault; release held bytes, or lose them with their connections."""
+        """End every fault, and release the held bytes or lose them with their connections."""
         if lose_held:
             for passage in tuple(self._passages):
                 if self._blocks(passage.source, passage.target) or self._blocks(

@@ -1,7 +1,7 @@
 """A member of a group in a process of its own, which can be killed without leaving the group.
 
-Run as a program, this module is the member. It writes its events line by line to a file; when it has ended, the events
-are merged by time into the history.
+Run as a program, this module is the member. The member writes its events line by line to a file, and the events are
+merged by time into the history at its end.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class MemberProcess:
         return b'"op":"assign"' in self._files[-1].read_bytes() if self._files[-1].exists() else False
 
     def pause(self) -> None:
-        """Pause the process, with its connections open; it is paused when this returns."""
+        """Pause the process with its connections open, and return when the process is paused."""
         assert self._process is not None
         os.kill(self._process.pid, signal.SIGSTOP)
         os.waitid(os.P_PID, self._process.pid, os.WSTOPPED)
@@ -103,7 +103,7 @@ class MemberProcess:
         await self._end(signal.SIGKILL)
 
     async def stop(self) -> None:
-        """Stop the process gracefully; the member leaves the group."""
+        """Stop the process gracefully, so that the member leaves the group."""
         code = await self._end(signal.SIGTERM)
         assert code == 0, self._files[-1].with_suffix(".log").read_text()[-2000:]
 

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.etcd
 READERS: Final = 500
 AT_ONCE: Final = 50
 LAG_SECONDS_MAX: Final = 15.0
-"""Bound of the lag for a loaded machine; the lag of a stopped group grows by the whole time."""
+"""Bound of the lag in seconds on a loaded machine, below the lag of a group that makes no progress."""
 
 
 class _LagWatch:

@@ -57,7 +57,7 @@ class Settings:
     leader_changes: bool = True
     """Whether leaders may have changed; the promise of acks=1 ends at a change of leader."""
     lag_seconds_max: float | None = None
-    """Maximal lag of a reader in seconds after the faults are healed; not judged when None."""
+    """Maximal lag of a reader in seconds after the faults are healed; None for no limit."""
 
     @classmethod
     def of(cls, event: Mapping[str, Any]) -> Settings:

@@ -219,7 +219,7 @@ def check_times(origin: Origin, log: PartitionLog, done: str) -> None:
 
 
 def run(trials: int, seed: int, *, progress: bool = False) -> dict[str, object]:
-    """Damage `trials` copies; report the counts of the parts that noticed it, and the first unnoticed damage."""
+    """Damage `trials` copies; report how often each part noticed the damage, and the first unnoticed damage."""
     rng, counts, wrong = random.Random(seed), Counter[str](), None
     with tempfile.TemporaryDirectory(prefix="fairlead-flips-") as name:
         folder = Path(name)

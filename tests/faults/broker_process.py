@@ -33,7 +33,7 @@ class BrokerProcess:
     listeners: tuple[str, str, str] = ("127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0")
     """Addresses of the listeners for clients, brokers and operators."""
     url: str = ""
-    """Address of the data listener; it changes with every start when the system picks the port."""
+    """Address of the data listener, which changes with every start when the system picks the port."""
     ops: str = ""
     start_seconds: float = 0.0
     """Seconds from the call of the last start to its ready line, including the start of the interpreter."""
@@ -98,7 +98,7 @@ class BrokerProcess:
         return self._end(signal.SIGTERM, timeout_seconds)
 
     def pause(self) -> None:
-        """Pause the process, with its connections open; it is paused when this returns."""
+        """Pause the process with its connections open, and return when the process is paused."""
         os.kill(self.pid, signal.SIGSTOP)
         os.waitid(os.P_PID, self.pid, os.WSTOPPED)
 

@@ -40,7 +40,7 @@ class PowerCut(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class Promises:
-    """Promises of the disk; each promise is a switch."""
+    """Promises of the disk, each of which is a switch."""
 
     file_sync: bool = True
     """A synced file of batches is durable."""
@@ -52,7 +52,7 @@ class Promises:
 
 @dataclass(slots=True)
 class Losses:
-    """Counted losses by cuts; attempts without an effect are not losses."""
+    """Counts of losses by cuts, without attempts that had no effect."""
 
     cuts: int = 0
     files_changed: int = 0
@@ -355,7 +355,7 @@ class LyingDisk:
         return LyingVolume(self)
 
     def lock(self, path: Path, holder: bytes) -> LyingFile | None:
-        """Lock a file; no other process exists."""
+        """Lock a file, which no other process can have locked."""
         file = self.open(path, create=True)
         file.truncate(0)
         file.write([holder], 0)
@@ -423,7 +423,7 @@ class LyingFile:
         return len(data)
 
     def read_into_cached(self, buffer: memoryview, position: int) -> int:
-        """Read; all data is in memory."""
+        """Read a file, whose data is always in memory."""
         return self.read_into(buffer, position)
 
     def size(self) -> int:

@@ -73,7 +73,7 @@ class Witness:
     topic_id: TopicId
     config: TopicConfig
     batches: list[Stored] = field(default_factory=list)
-    """Appended batches that may exist, in order; the last batches may be incomplete."""
+    """Appended batches that may exist, in order, of which the last ones may be incomplete."""
     acknowledged: int = 0
     """Offset below which every batch was synced before its acknowledgement."""
     log_start: int = 0

@@ -2,8 +2,8 @@
 
 `python batch_mutations.py --mutants 20000 --seed 1` prints a JSON report and ends with 1 when a mutant broke the
 promise. Most mutants have recomputed lengths and checksums, so that they pass those checks. With `--without-validation`
-Arrow's full validation is skipped, to prove that the run would notice; this may crash the interpreter, so that tests
-start this file in a separate process.
+Arrow's full validation is skipped, to prove that the run notices it. A batch may crash the interpreter without it, so
+that tests start this file in a separate process.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Mutant:
         )
 
     def to_bytes(self, numbers: dict[int, int]) -> bytearray:
-        """Join the parts with correct lengths, and set the wrong header fields; leave out the checksum."""
+        """Join the parts with correct lengths and the wrong header fields, without a checksum."""
         body = self.compressed() if self.body is None else self.body
         padding = -len(body) % 8
         whole = bytearray(self.header + self.extension + body + bytes(padding))

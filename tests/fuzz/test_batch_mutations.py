@@ -26,7 +26,7 @@ REACHED_SHARES_MIN = {
     "timestamps": 0.15,
     "window": 0.1,
 }
-"""Shares of mutants that must reach each check; with smaller shares the fuzz tests less than it seems to."""
+"""Shares of mutants that must reach each check, so that the fuzz tests every check."""
 
 
 def mutate(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -23,5 +23,5 @@ def test_every_request_is_answered_and_stored_records_stay() -> None:
 
     assert report["broken"] is None
     assert report["mutants"] == MUTANTS
-    # Enough mutants are stored and read; otherwise the fuzz tests less than it seems to.
+    # Enough mutants are stored and read, so that the fuzz tests these paths too.
     assert report["statuses"]["200"] > MUTANTS // 10

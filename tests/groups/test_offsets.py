@@ -69,7 +69,7 @@ async def test_commits_share_transactions(alone: Cluster) -> None:
 
 
 async def test_offsets_of_a_group_without_members_expire_and_then_the_group(alone: Cluster) -> None:
-    """Offsets of a group with members do not expire; without members they expire, and the group is removed."""
+    """Offsets of a group expire only when it has no members, and the group is removed with its last offset."""
     group = GroupClient(alone, "etl")
     member = group.member("m1", "flights")
     await settle(member)

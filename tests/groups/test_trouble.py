@@ -21,7 +21,7 @@ from fairlead_broker.runtime.groups.upkeep import GroupUpkeep
 from group_kit import GroupClient, filled_topic, settle
 
 Trouble = Literal["away", "lost before", "lost after"] | asyncio.Event
-"""Fault of a transaction; an event delays the transaction until it is set."""
+"""Fault of a transaction, or an event that delays the transaction."""
 
 
 class TroubledStore:

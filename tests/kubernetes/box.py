@@ -1,9 +1,9 @@
 """The box: separate process, mount and network namespaces, in which one test Kubernetes runs.
 
-This module is used outside the box by the fixtures and by `make kubernetes`; commands inside the box are those of
-`inside.py`. Process 1 of a box is the program pause. When it ends, the kernel ends every other process of the box, and
-mounts, addresses, bridges and packet rules disappear with the last process. A crash leaves only a folder and empty
-cgroups, which the next start removes. No setting of the machine is changed, and no packet leaves the machine.
+This module is used outside the box by the fixtures and by `make kubernetes`; `inside.py` has the commands inside the
+box. Process 1 of a box is the program pause. When it ends, the kernel ends every other process of the box, and mounts,
+addresses, bridges and packet rules disappear with the last process. A crash leaves only a folder and empty cgroups,
+which the next start removes. No setting of the machine is changed, and no packet leaves the machine.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Box:
         (self.state / "box.json").write_text(json.dumps(record))
 
     def destroy(self) -> None:
-        """End the box if it runs, and remove all its remains except logs; calling it twice is safe."""
+        """End the box if it runs, and remove all its remains except logs, also when called twice."""
         pid = self.pid()
         if pid is not None:
             with suppress(ProcessLookupError):
@@ -226,7 +226,7 @@ def _remove(path: Path) -> None:
 
 
 def _remove_cgroup(folder: Path) -> None:
-    """Remove one empty cgroup; wait a moment while it contains a dying process."""
+    """Remove one empty cgroup, after a short wait while a dying process is in it."""
     for pid in _processes_of(folder):
         wait_for_end(pid, END_SECONDS)
     with suppress(FileNotFoundError):

@@ -39,7 +39,7 @@ POLL_SECONDS = 0.2
 
 @dataclass(slots=True)
 class BrokerProcesses:
-    """Follows the pods of one namespace; must be closed at the end."""
+    """Follows the pods of one namespace until it is closed."""
 
     client: KubeClient
     namespace: str

@@ -20,7 +20,7 @@ API_SERVER = "https://10.88.0.1:6443"
 
 
 class Door:
-    """A separate address of the API server for one test; clients need a token, such as that of a service account.
+    """A separate address of the API server for one test, whose clients need a token, such as a service account's.
 
     Orders apply to later requests. Rules are tried in the order in which they were given.
     """

@@ -22,7 +22,7 @@ from operator_process import ACCOUNT, OperatorProcess, Operators
 
 CLUSTER = "clusters.fairlead.dev/main"
 CORE = 3
-"""Minimal number of brokers; these brokers are counted when they are missing."""
+"""Minimal number of brokers, which are counted when they are missing."""
 RESYNC_SECONDS = 10
 OPERATORS_MAX = 2
 FAULTS = ("conflicts", "errors", "lost answers", "slow", "away", "flaky")

@@ -39,7 +39,7 @@ class Relay:
         self._host, self._port = host, port
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Forward one connection until both sides have ended it; refuse it when the target refuses."""
+        """Forward one connection until both sides have ended it, or refuse it when the target refuses."""
         try:
             there_reader, there_writer = await asyncio.open_connection(self._host, self._port)
         except OSError:

@@ -29,7 +29,7 @@ WAIT_SECONDS = 60.0
 READ_SECONDS = 60.0
 AWAY_SECONDS = 0.2
 FIELD_MANAGER = "tests"
-# Statuses of a server that starts, is busy, or has just received a definition; they disappear without action.
+# Statuses of a server that starts, is busy, or has just received a definition, which all disappear without action.
 PASSING = frozenset({404, 429, 500, 502, 503, 504})
 # Seconds for which discovery is repeated for a kind that is missing because its definition is new.
 DISCOVERY_SECONDS = 20.0
@@ -257,7 +257,7 @@ class KubeClient:
     # ---- HTTP
 
     def resource(self, name: str) -> Resource:
-        """Return the kind of a name as kubectl resolves it; wait for a kind that is being defined."""
+        """Return the kind of a name as kubectl resolves it, and wait for a kind that is being defined."""
         deadline = time.monotonic() + DISCOVERY_SECONDS
         while (found := self._resources.get(name.lower())) is None:
             self._discover()

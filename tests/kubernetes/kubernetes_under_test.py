@@ -94,7 +94,7 @@ class Kubernetes:
         return self.run("kubectl", *arguments, stdin=stdin).stdout
 
     def namespace(self, prefix: str = "test", *, enforce: str = "restricted") -> str:
-        """Create a namespace with a new name and return it when pods can be created; nothing removes the namespace."""
+        """Create a namespace with a new name and return it when pods can be created. The namespace is never removed."""
         made = self.api.create(
             {
                 "apiVersion": "v1",
@@ -230,7 +230,7 @@ def _lock_file(name: str) -> Path:
 
 
 def _bring_up(box: Box, size: Size, *, until_unused: bool = False) -> Kubernetes:
-    """Start everything in a new box; destroy the box when a start fails."""
+    """Start everything in a new box, and destroy the box when a start fails."""
     if size.real_nodes:
         write_image(box.state / "pause.tar", PAUSE_IMAGE, program("pause"))
     words = ["--state", str(box.state), "--cgroup", box.cgroup, *(["--until-unused"] if until_unused else [])]

@@ -117,7 +117,7 @@ class KubernetesPods(Kubernetes):
     # ---- nodes
 
     def kill_kubelet(self, node: str) -> None:
-        """Kill a node's kubelet; its pods continue, and after half a minute the node is not ready."""
+        """Kill a node's kubelet, after which its pods continue and the node becomes not ready in half a minute."""
         self.box.run_inside("stop", f"{node}-kubelet", "--signal", str(int(signal.SIGKILL)))
 
     def start_kubelet(self, node: str) -> None:

@@ -232,7 +232,7 @@ class PodsStage:
 
 @contextmanager
 def pods_stage(kubernetes: KubernetesPods, folder: Path, **spec: Any) -> Iterator[PodsStage]:
-    """Yield an operator and a Cluster of three brokers; remove both with their pods afterwards."""
+    """Yield an operator and a Cluster of three brokers, and remove both with their pods afterwards."""
     install_definitions(kubernetes)
     stage = PodsStage(kubernetes, Operators(kubernetes, folder), kubernetes.namespace())
     try:

@@ -410,7 +410,7 @@ ON_CLUSTER: Final = (
     restart_all,
 )
 HOLDING: Final = (too_few_brokers, refused_template, pause, no_restarts)
-"""Edits after which the Cluster is not changed for now; each of them is made alone."""
+"""Edits after which the Cluster is not changed for now, and which are therefore made alone."""
 BEHIND: Final = (
     delete_a_child,
     delete_a_child,

@@ -170,7 +170,7 @@ disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.internal.v1.opt"]
             "cgroupDriver": "cgroupfs",
             "cgroupRoot": f"/{self._cgroup}",
             "failCgroupV1": False,
-            # The kubelet checks the machine's settings and never writes them; the box has the wanted values.
+            # The kubelet checks the machine's settings and never writes them, as the box has the wanted values.
             "protectKernelDefaults": True,
             "makeIPTablesUtilChains": False,
             "failSwapOn": False,

@@ -157,7 +157,7 @@ def test_scripted_readiness(kubernetes: Kubernetes, namespace: str) -> None:
 
 
 def test_pods_of_fake_nodes_are_removed_once(kubernetes: Kubernetes, namespace: str) -> None:
-    """A pod of a fake node is removed once, whatever changes it gets, which could hit the next pod of its name."""
+    """A pod of a fake node is removed once despite later changes, so that the next pod of its name stays."""
     api = kubernetes.api
     mark = kubernetes.audit_mark()
     # The finalizer keeps the pod until the API server's own change, which starts the removal, is delivered.

@@ -1,4 +1,4 @@
-"""The chart's rights suffice in every mode for the operator's work on Clusters and Topics, and no more."""
+"""The chart's rights suffice in every mode for all requests of the operator, not only on Clusters and Topics."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def monitors(kubernetes_pods: KubernetesPods) -> Iterator[None]:
 
 @pytest.fixture
 def room(kubernetes_pods: KubernetesPods, tmp_path: Path) -> Iterator[str]:
-    """Yield a namespace with the Cluster `main` of one broker and its operator; remove both at the end."""
+    """Yield a namespace with the Cluster `main` of one broker and its operator, and remove both at the end."""
     install_definitions(kubernetes_pods)
     namespace = kubernetes_pods.namespace()
     operators = Operators(kubernetes_pods, tmp_path)

@@ -30,7 +30,9 @@ from overload_kit import (
 pytestmark = [pytest.mark.serial, pytest.mark.prove]
 
 P99_MS_MAX = 500.0
-"""Bound of a well-behaved client's latency during an attack, for produce and fetch together; ten times a quiet one."""
+"""Bound of a well-behaved client's latency for produce and fetch together during an attack, ten times the latency
+without one.
+"""
 
 
 def request_head(path: str = "/v1/versions") -> bytes:
@@ -52,7 +54,7 @@ def figures(
 
 
 async def send(connection: socket.socket, data: bytes) -> None:
-    """Send all data; errors of a connection that the broker closed are ignored."""
+    """Send all data, and ignore errors of a connection that the broker closed."""
     with contextlib.suppress(ConnectionError):
         await asyncio.get_running_loop().sock_sendall(connection, data)
 
@@ -257,7 +259,7 @@ async def test_slow_bodies(start, full) -> None:
 
 
 async def test_giant_headers(start, full) -> None:
-    """A request with a head beyond the limit is refused in both protocols; endless CONTINUATION frames end it."""
+    """A request with a head beyond the limit is refused in both protocols, also with endless CONTINUATION frames."""
     count = 200 if full else 20
     broker = await start()
     async with calm_client(broker) as calm:

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.serial, pytest.mark.prove]
 
 CONNECTIONS = 16
 PEAK_UNANSWERED = 64
-"""Number of concurrent requests for the peak; more do not raise it."""
+"""Number of concurrent requests for the peak, beyond which the peak does not rise."""
 PARTITIONS = 8
 STREAMS_MAX = 250
 """Maximum of streams on one connection; a client delays further requests."""
@@ -139,7 +139,7 @@ async def test_twice_the_capacity(start, full, name, records) -> None:
     """A broker under twice its capacity keeps its goodput, refuses quickly, and serves half a load normally afterwards.
 
     Clients ignore Retry-After. Peak and overload alternate, and the median of the rounds counts, because the machine
-    may be shared. The bounds of the small run allow for this; those of the full run are the goals.
+    may be shared. The bounds of the small run allow for other load, and the bounds of the full run are the goals.
     """
     rounds_count, seconds = (7, 2.0) if full else (3, 1.0)
     broker = await start()

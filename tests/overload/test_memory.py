@@ -271,7 +271,7 @@ class Posting:
         await self._writer.drain()
 
     async def answer(self) -> bytes:
-        """Return all bytes until the end of the answer; its headers are searched, not decoded."""
+        """Return all bytes until the end of the answer, with undecoded headers."""
         received = b""
         async with asyncio.timeout(5):
             while b"}" not in received:

@@ -23,7 +23,7 @@ from runtime_kit import TopicClient
 
 FREE = "127.0.0.1:0"
 PAUSE_SECONDS = 0.002
-"""Seconds between two checks; without a pause the waiting test takes a core from the brokers."""
+"""Seconds between two checks, because a test that waits without a pause would take a core from the brokers."""
 SECONDS_MAX = 30.0
 """Seconds that any wait may take, since a loaded machine is slow."""
 QUIET = structlog.wrap_logger(structlog.ReturnLogger(), processors=[])

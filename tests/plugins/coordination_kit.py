@@ -149,7 +149,7 @@ def topic_ids(prefix: str) -> Callable[[], TopicId]:
 
 @asynccontextmanager
 async def live(path: Path, clock: ManualClock, last_broker_epoch: int = 0) -> AsyncIterator[Life]:
-    """Run broker 1 on a store; at the end everything is closed as after a crash, without a farewell."""
+    """Run broker 1 on a store, and close everything at the end without a graceful stop, as after a crash."""
     store = await EmbeddedCoordination.open(path, clock)
     try:
         async with asyncio.TaskGroup() as tasks:

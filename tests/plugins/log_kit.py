@@ -280,7 +280,7 @@ class TightStorage(FaultyStorage):
         self.full_suffixes, self.room_bytes = {"", ".tmp"}, 0
 
     def unlink(self, path: Path) -> None:
-        """Delete a file; an index frees space."""
+        """Delete a file, which frees space if it is an index."""
         existed = path.exists()
         super().unlink(path)
         if existed and path.suffix == ".index":

@@ -123,7 +123,7 @@ class MemoryCache:
         ]
 
     def owned_by(self, namespace: str, cluster: str, kind: Kind | None = None) -> list[Manifest]:
-        """Return no objects, since none is owned here; see `ObjectCache`."""
+        """Return no objects, since no object here has an owner; see `ObjectCache`."""
         del namespace, cluster, kind
         return []
 

@@ -1,7 +1,7 @@
 """Examples of a page of the docs, unchanged, and a shell to run them.
 
-For tests that run a page. Addresses and folders of the test replace those of the page; nothing else of a command is
-changed.
+For tests that run a page. Commands are changed only in their addresses and folders, which are replaced by those of the
+test.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class PageShell:
     """Addresses and folders of the page, with their replacements."""
 
     async def run(self, command: str, code: int = 0) -> str:
-        """Run a block and return its output; its exit code must be `code`."""
+        """Run a block, check that its exit code is `code`, and return its output."""
         ended, printed, complaints = await self.answer(command)
         assert ended == code, f"{command}\n{ended}\n{printed}\n{complaints}"
         return printed
@@ -98,7 +98,7 @@ class PageShell:
     async def running(
         self, command: str, said: IO[bytes] | int = subprocess.DEVNULL
     ) -> AsyncIterator[asyncio.subprocess.Process]:
-        """Start a block that runs until it is stopped, with stderr in a file; kill its remaining processes."""
+        """Start a block that runs until it is stopped, with stderr in a file, and kill its remaining processes."""
         for theirs, ours in self.instead.items():
             command = command.replace(theirs, ours)
         kept = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")}

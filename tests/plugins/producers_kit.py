@@ -111,7 +111,7 @@ class Shell:
         self._finish()
 
     def wait(self, seconds: float) -> None:
-        """Advance the time; the machine gets a tick if it asked for one."""
+        """Advance the time, with a tick for the machine if it asked for one."""
         self.now += seconds
         deadline = self.machine.next_deadline()
         if deadline is not None and deadline <= self.now:

@@ -116,7 +116,7 @@ class Office:
         return self.step(Synced(Offset(offset), self.now))
 
     def report(self, broker: int, offset: int, **fields: object) -> FollowerReport:
-        """Return the report of a follower's fetch; its whole log is synced by default."""
+        """Return the report of a follower's fetch, with its whole log synced by default."""
         plain: dict[str, object] = {
             "broker": BrokerId(broker),
             "broker_epoch": life(broker),

@@ -66,7 +66,7 @@ class TopicClient:
         return self.broker.replicas.find(self.topic_id, PartitionIndex(partition))
 
     def spec(self, offset: int = 0, partition: int = 0, **fields: object) -> FetchSpec:
-        """Return a fetch of one partition; fields of the partition and of the request by name."""
+        """Return a fetch of one partition, with fields of the partition and of the request by name."""
         of_partition = {"bytes_max", "leader_epoch", "last_epoch"}
         fetch = PartitionFetch(
             self.topic_id,
@@ -135,7 +135,7 @@ class WatchedStorage(PosixStorage):
         self.may_sync.clear()
 
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> PosixFile:
-        """Open a file; syncs of a log file are watched."""
+        """Open a file, whose syncs are watched if it is a log file."""
         file = super().open(path, write=write, create=create)
         return WatchedFile(file, self) if path.suffix == ".log" else file
 

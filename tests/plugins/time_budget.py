@@ -2,8 +2,8 @@
 
 A group is a folder below `tests/`, and its budget is in pyproject.toml (`time_budgets`); the longest matching name
 decides. A budget counts the time of the group's tests, summed over the workers of a parallel run. A group over its
-budget is reported and fails nothing, because the same test takes three times as long on a busy machine. Loaded by
-tests/conftest.py; independent of the tests' subjects.
+budget is reported and fails nothing, because the same test takes three times as long on a busy machine. The plugin is
+loaded by tests/conftest.py and independent of the tests' subjects.
 """
 
 from __future__ import annotations

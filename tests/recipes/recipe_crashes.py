@@ -43,7 +43,7 @@ PARTITIONS: Final = 2
 BATCHES_A_LIFE: Final = 6
 RECORDS_A_BATCH: Final = 3
 LINES_MAX: Final = 60
-"""Upper bound of the lines before a crash; a run with this many records has more, so that most runs crash early."""
+"""Upper bound of the lines before a crash, below the lines of a run, so that most runs crash before their end."""
 DELAY_SECONDS_MAX: Final = 0.03
 LIFE_SECONDS_MAX: Final = 5.0
 """Seconds after which a run that has not reached its line is killed; such a run has no work left."""

@@ -1,4 +1,4 @@
-"""The programs of the page on delivery guarantees keep their promises when they crash; more often in `make prove`."""
+"""The programs of the page on delivery guarantees keep their promises when they crash, more often in `make prove`."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def test_a_group_that_begins_at_the_end_commits_its_position(fairlead: CommandLi
 
 
 def test_a_group_gets_positions_before_its_first_start(fairlead: CommandLine, topic: str) -> None:
-    """A reset with named topics creates the group; without them an unknown group is not found."""
+    """A reset creates an unknown group when topics are named, and fails with not found otherwise."""
     fairlead("group", "reset", "coming", "--to", "latest", code=3)
     fairlead("group", "reset", "coming", "--to", "latest", "--topic", topic, "--dry-run")
     fairlead("group", "describe", "coming", code=3)
@@ -103,7 +103,7 @@ def test_an_idle_group_is_moved_and_deleted(fairlead: CommandLine, topic: str) -
 def test_a_live_group_is_shown_and_refuses_to_be_moved(
     fairlead: CommandLine, topic: str, live_group: str
 ) -> None:
-    """A live group is listed and described with its lag; its reset and deletion are refused."""
+    """A live group is listed and described with its lag, and cannot be reset or deleted."""
     listed = yaml.safe_load(fairlead("group", "list", "--output", "yaml"))
     described = fairlead("group", "describe", live_group)
     lag = fairlead("group", "lag", live_group).splitlines()

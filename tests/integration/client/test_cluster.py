@@ -146,7 +146,7 @@ async def test_any_broker_takes_admin_calls(cluster: Cluster) -> None:
 
 
 async def test_unchanged_metadata_is_not_sent_again(cluster: Cluster) -> None:
-    """Unchanged metadata is not sent again, because every broker knows the tag; a refresh returns a change."""
+    """Unchanged metadata is not sent again, because every broker knows the tag, and a refresh returns changes."""
     await cluster.topic("flights", partitions=PARTITIONS)
     addresses = tuple(url(cluster, broker) for broker in cluster.brokers)
     async with Transport(ConnectionSettings(bootstrap=addresses)) as transport:

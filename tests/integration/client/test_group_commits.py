@@ -269,7 +269,7 @@ async def test_a_stale_commit_is_made_again_after_a_heartbeat(bootstrap: str, ad
         await take(consumer)
         session = consumer._session
         assert session is not None
-        # The previous epoch; it is 0 in the first epoch, and 0 is invalid for a member.
+        # The previous member epoch, which would be the invalid 0 in the first epoch.
         heard, known = session._member.heartbeats_answered, session._member.epoch
         async with consumer_of(bootstrap) as other:
             await until(lambda: session._member.epoch > known)

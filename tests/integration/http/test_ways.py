@@ -56,7 +56,7 @@ class Trace:
         self._module_of: dict[str, str | None] = {}
 
     def __call__(self, frame: FrameType, event: str, _: object) -> None:
-        """Record a call; set as the profile function of every thread."""
+        """Record a call, as the profile function of every thread."""
         if self.on and event == "call":
             name = frame.f_code.co_filename
             if name not in self._module_of:
@@ -105,7 +105,7 @@ def listed(way: str) -> list[str]:
 
 @pytest.fixture
 def trace() -> Iterator[Trace]:
-    """Yield a disabled trace; the broker of the test starts inside it."""
+    """Yield a disabled trace, in which the broker of the test starts."""
     with tracing() as each:
         yield each
 

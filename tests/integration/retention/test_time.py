@@ -28,7 +28,7 @@ async def test_old_records_are_deleted_whether_read_or_not(api, clock) -> None:
 
 
 async def test_an_idle_topic_keeps_its_active_segment_until_it_is_rolled(api, clock, lives) -> None:
-    """Records of an idle topic expire only after segment.ms rolls the active segment; the end offset stays."""
+    """Records of an idle topic expire only after segment.ms rolls the active segment, and the end offset stays."""
     topic = await api.admin.create_topic("flights", config={"retention.ms": 1000})
     await api.produce("flights", *"abc")
     clock.move(6 * DAY_SECONDS)
