@@ -1,4 +1,4 @@
-"""Metrics of the runtime, with labels resolved once: counting a batch costs one or two additions.
+"""Metrics of the runtime. Labels are resolved once, so that counting a batch costs one or two additions.
 
 Values are counted by batch and by call, never by record.
 """
@@ -49,10 +49,10 @@ def _limits(process: Path, groups: Path) -> Iterator[int]:
 
 
 def _folders(process: Path, groups: Path) -> Iterator[tuple[Path, str]]:
-    """Yield every control group with the name of its limit, from the innermost to the root of the mount.
+    """Yield the folder of every control group and the name of its limit file, from the innermost to the mount's root.
 
-    In a container, the paths may be those of the host, which do not exist there. The root exists and is the container's
-    own group.
+    In a container, the paths may be paths of the host, which do not exist in the container. The root of the mount
+    exists and is the container's own group.
     """
     text = ""
     with suppress(OSError):
@@ -105,7 +105,7 @@ class TopicMeters:
         self._group_batches: Histogram = telemetry.metric("fairlead_append_group_batches")
 
     def appended(self, batches: int, records: int, nbytes: int) -> None:
-        """Count one append group."""
+        """Count one group of appended batches."""
         self._group_batches.observe(batches)
         self._records_in.inc(records)
         self._produced_bytes.inc(nbytes)
@@ -120,7 +120,7 @@ class TopicMeters:
         self._read_bytes.inc(nbytes)
 
     def isr_changed(self, *, joined: int, left: int) -> None:
-        """Count replicas that joined or left the isr of a partition led here."""
+        """Count replicas that joined or left the isr of a partition that this broker leads."""
         if joined:
             self._isr_expands.inc(joined)
         if left:
@@ -168,7 +168,7 @@ class BrokerMeters:
         _count_outcomes(self._fetch_outcomes, answers)
 
     def fetch_read(self, seconds: float) -> None:
-        """Record the duration of one read for a fetch."""
+        """Record the duration of one read of a fetch call."""
         self._fetch_reads.observe(seconds)
 
     def watch_broker(
@@ -223,7 +223,7 @@ class BrokerMeters:
     def watch_replication(
         self, led: Callable[[], int], under_replicated: Callable[[], int], under_min_isr: Callable[[], int]
     ) -> None:
-        """Export the numbers of led, under-replicated and under-min-isr partitions, counted at each scrape."""
+        """Export the number of partitions that are led, under-replicated and under min-isr, counted at each scrape."""
         self._telemetry.metric("fairlead_leader_partitions").set_function(led)
         self._telemetry.metric("fairlead_under_replicated_partitions").set_function(under_replicated)
         self._telemetry.metric("fairlead_under_min_isr_partitions").set_function(under_min_isr)
@@ -233,12 +233,12 @@ class BrokerMeters:
         self._telemetry.metric("fairlead_held_batches").set_function(held)
 
     def watch_distrusted(self, refused: Callable[[], int], quarantined: Callable[[], int]) -> None:
-        """Export the numbers of refused and quarantined replicas, counted at each scrape."""
+        """Export the number of refused replicas and the number of quarantined replicas, counted at each scrape."""
         self._telemetry.metric("fairlead_refused_replicas").set_function(refused)
         self._telemetry.metric("fairlead_quarantined_replicas").set_function(quarantined)
 
     def deleted(self, reason: str, segments: int, nbytes: int) -> None:
-        """Count segments deleted from a log led here."""
+        """Count segments deleted from the log of a partition that this broker leads."""
         self._telemetry.metric("fairlead_deleted_segments_total").labels(reason).inc(segments)
         self._telemetry.metric("fairlead_deleted_bytes_total").labels(reason).inc(nbytes)
 
@@ -278,7 +278,7 @@ KINDS = ("clean", "unclean")
 
 
 def election_counter(telemetry: Telemetry) -> Callable[[str, int], None]:
-    """Return a function that counts elections by kind; both kinds are exported from the start."""
+    """Return a function that counts elections by kind; the counters of both kinds exist from the start."""
     counter = telemetry.metric("fairlead_leader_elections_total")
     children = {kind: counter.labels(kind) for kind in KINDS}
     return lambda kind, count: children[kind].inc(count)

@@ -26,11 +26,15 @@ from fairlead_broker.producers import (
 )
 
 RETRY_SOON_SECONDS = 1.0
-"""Retry advice for temporary refusals: long enough to drain a queue, short enough not to leave a client idle."""
+"""Number of seconds after which temporary refusals advise a retry: long enough to drain a queue, short enough not to
+leave a client idle."""
 
 
 def topic_not_found(topic: str, effect: SideEffect = SideEffect.NONE) -> ProblemError:
-    """Return the problem for a name that no topic has; a batch in flight may have been stored before the deletion."""
+    """Return the problem for a name that no topic has.
+
+    A batch in flight may have been stored before its topic was deleted.
+    """
     return ProblemError(
         "topic_not_found", f"there is no topic {topic}", data={"topic": topic}, side_effect=effect
     )
@@ -111,7 +115,7 @@ def offset_expired(topic: str, index: int, offset: Offset, start: Offset) -> Pro
 
 
 def log_truncated(topic: str, index: int, epoch: LeaderEpoch, end_offset: Offset) -> ProblemError:
-    """Return the problem for a caller whose last record is no longer in this log."""
+    """Return the problem for a caller whose last record was truncated from this log."""
     return ProblemError(
         "log_truncated",
         f"{topic}-{index} was cut: leader epoch {epoch} ends at {end_offset}",
@@ -120,7 +124,7 @@ def log_truncated(topic: str, index: int, epoch: LeaderEpoch, end_offset: Offset
 
 
 def wrong_leader_epoch(topic: str, index: int, asked: LeaderEpoch, actual: LeaderEpoch) -> ProblemError:
-    """Return the problem for a leader epoch older (`stale`) or newer (`unknown`) than this broker's."""
+    """Return the problem for a leader epoch that is older (`stale`) or newer (`unknown`) than this broker's epoch."""
     code = "stale_leader_epoch" if asked < actual else "unknown_leader_epoch"
     return ProblemError(
         code,
@@ -130,7 +134,7 @@ def wrong_leader_epoch(topic: str, index: int, asked: LeaderEpoch, actual: Leade
 
 
 def not_enough_replicas(topic: str, index: int, in_sync: int, required: int) -> ProblemError:
-    """Return the problem for a batch refused before the append because acks=all could not be met."""
+    """Return the problem for a batch that is refused before the append because acks=all could not be met."""
     return ProblemError(
         "not_enough_replicas",
         f"{topic}-{index} has {in_sync} replicas in sync, acks=all needs {required}",
@@ -151,7 +155,7 @@ def not_enough_replicas_after_append(topic: str, index: int, in_sync: int, requi
 
 
 def lease_in_doubt(topic: str, index: int) -> ProblemError:
-    """Return the problem for a lease that the store did not confirm in time (protocol section 3, rule 7)."""
+    """Return the problem for a call while this broker's lease is not confirmed (protocol section 3, rule 7)."""
     return ProblemError(
         "coordination_unavailable",
         f"the leader of {topic}-{index} cannot prove its lease: another leader may have been elected",
@@ -160,7 +164,7 @@ def lease_in_doubt(topic: str, index: int) -> ProblemError:
 
 
 def trim_timeout(topic: str, index: int, offset: Offset) -> ProblemError:
-    """Return the problem for a deletion of records that is done here but not yet on every replica in sync."""
+    """Return the problem for a deletion of records that is done on the leader but not yet on every in-sync replica."""
     return ProblemError(
         "ack_timeout",
         f"{topic}-{index} begins at {offset} here; not every replica in sync has confirmed the deletion",
@@ -170,7 +174,7 @@ def trim_timeout(topic: str, index: int, offset: Offset) -> ProblemError:
 
 
 def ack_timeout(topic: str, index: int, seconds: float, effect: SideEffect) -> ProblemError:
-    """Return the problem for an acknowledgement that timed out; the effect tells whether the batch may be stored."""
+    """Return the problem for an acknowledgement that timed out; `effect` states whether the batch may be stored."""
     stored = "it may still be stored" if effect is SideEffect.MAYBE else "it was not stored"
     return ProblemError(
         "ack_timeout",
@@ -181,7 +185,7 @@ def ack_timeout(topic: str, index: int, seconds: float, effect: SideEffect) -> P
 
 
 def from_producers(refusal: Refusal, topic: str, index: int) -> ProblemError:
-    """Translate a refusal based on a producer or a key; the refused attempt stores nothing."""
+    """Translate a refusal because of a producer or an idempotency key; the refused attempt stores no records."""
     match refusal:
         case OutOfOrder(producer_id, epoch, sequence, expected):
             return ProblemError(
@@ -238,7 +242,7 @@ def leader_changed(topic: str, index: int, effect: SideEffect) -> ProblemError:
 
 
 def overloaded(what: str) -> ProblemError:
-    """Return the problem for a limit of the broker that was reached; `what` describes the limit."""
+    """Return the problem for a call beyond a limit of the broker; `what` describes the limit."""
     return ProblemError("overloaded", what, retry_after_seconds=RETRY_SOON_SECONDS)
 
 
@@ -266,7 +270,7 @@ def storage_failed(topic: str, index: int, effect: SideEffect = SideEffect.NONE)
 def from_log(error: LogError, topic: str, index: int, *, writing: bool) -> ProblemError:
     """Translate an error that the log of a partition raised.
 
-    A failed write may have left bytes in the log, except on a full disk, where the log removes the bytes again.
+    A failed write may have left bytes in the log, except on a full disk: the log then removes the bytes again.
     """
     effect = SideEffect.MAYBE if writing else SideEffect.NONE
     match error:

@@ -1,6 +1,6 @@
 """Fetch requests, fetch results and append results as values.
 
-`server` builds them from HTTP requests, tests build them directly.
+`server` builds these values from HTTP requests; tests build them directly.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ class KeyedRequest:
 
 @dataclass(frozen=True, slots=True)
 class AppendResult:
-    """Position and time of a stored batch. With acks=0 neither is known: offsets and time are -1."""
+    """Position and time of a stored batch.
+
+    With acks=0, position and time are unknown: the offsets and the time are -1.
+    """
 
     base_offset: Offset
     last_offset: Offset
@@ -39,7 +42,8 @@ class PartitionFetch:
     partition: PartitionIndex
     offset: Offset
     last_epoch: LeaderEpoch | None = None
-    """Leader epoch of the caller's last record; reveals that the log was truncated since the caller's last fetch."""
+    """Leader epoch of the caller's last record. It reveals whether the log was truncated since the caller's last
+    fetch."""
     leader_epoch: LeaderEpoch | None = None
     """Highest leader epoch that the caller has seen."""
     bytes_max: int = FETCH_BYTES_DEFAULT
@@ -47,7 +51,7 @@ class PartitionFetch:
 
 @dataclass(frozen=True, slots=True)
 class FetchSpec:
-    """Fetch of many partitions, with limits of bytes and waiting time."""
+    """Fetch of many partitions, with limits on bytes and waiting time."""
 
     partitions: list[PartitionFetch]
     min_bytes: int = 1

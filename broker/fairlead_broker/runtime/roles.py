@@ -12,7 +12,10 @@ from fairlead_broker.runtime.lifecycle.incarnation import Incarnation
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """Leader that a broker follows in a partition, and the broker's own replica; any change starts a new follower."""
+    """Follower role: the leader that a broker follows in a partition, and the broker's own replica.
+
+    Any change of these values starts a new follower.
+    """
 
     leader: BrokerId
     leader_epoch: LeaderEpoch
@@ -33,11 +36,11 @@ class Roles:
         self._directory = directory
 
     def own_replica(self, record: PartitionRecord) -> Replica | None:
-        """Return this broker's replica in a record; None if the broker has none."""
+        """Return this broker's replica in a partition record; None if the broker has no replica."""
         return next((each for each in record.replicas if each.broker == self._incarnation.broker), None)
 
     def leads(self, record: PartitionRecord) -> bool:
-        """Return whether this broker leads, which requires that the record names its current epoch (rule 4.1)."""
+        """Return whether a record makes this broker the leader in its current broker epoch (rule 4.1)."""
         leader = record.leader
         return leader is not None and (leader.broker, leader.broker_epoch) == (
             self._incarnation.broker,
@@ -45,9 +48,10 @@ class Roles:
         )
 
     def following(self, record: PartitionRecord) -> Following | None:
-        """Return this broker's follower role.
+        """Return the follower role that a record gives to this broker.
 
-        The result is None if the partition has no leader, or if the leader is this broker in any incarnation.
+        The result is None if the partition has no leader, or if the leader is this broker in this or an earlier
+        incarnation.
         """
         replica = self.own_replica(record)
         if replica is None or record.leader is None or record.leader.broker == self._incarnation.broker:

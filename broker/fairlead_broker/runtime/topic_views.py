@@ -1,7 +1,7 @@
-"""Topics as clients see them: the mirrored records with the effective configuration.
+"""Topics as clients see them: the mirrored topic and partition records with the effective configuration.
 
-A view is created at its first use and kept until one of its records changes, because resolving a configuration takes
-longer than appending a batch.
+A view is created when it is first used and is cached until one of its records changes, because resolving a
+configuration takes longer than appending a batch.
 """
 
 from __future__ import annotations
@@ -53,7 +53,10 @@ class TopicViews:
     def __init__(
         self, metadata: ClusterMetadata, broker: BrokerId, broker_defaults: Mapping[str, ConfigInput]
     ) -> None:
-        """`broker_defaults`: topic keys from the broker's own settings; values stored in coordination take priority."""
+        """`broker_defaults`: topic keys from the broker's own settings.
+
+        Values stored in coordination take precedence.
+        """
         self._metadata = metadata
         self._broker = broker
         self._broker_defaults = broker_defaults
@@ -71,7 +74,7 @@ class TopicViews:
         return view
 
     def by_id(self, topic_id: TopicId) -> TopicView:
-        """Return the topic with this id. Raises `topic_not_found`, or `topic_recreated` if its name was used again."""
+        """Return the topic with this id. Raises `topic_not_found`, or `topic_recreated` if a new topic has its name."""
         name = self._metadata.topic_name(topic_id)
         if name is not None:
             return self.by_name(name)
@@ -93,9 +96,9 @@ class TopicViews:
     def why_not_led(
         self, topic_id: TopicId, index: PartitionIndex, leads: Callable[[PartitionRecord], bool]
     ) -> ProblemError:
-        """Return the problem that explains why a partition is not served here.
+        """Return the problem that explains why this broker does not serve a partition as leader.
 
-        `leads` tells whether a record makes this broker the leader, whose role has not started yet.
+        `leads` returns whether a record makes this broker the leader, although its role has not started yet.
         """
         try:
             view = self.by_id(topic_id)
@@ -111,7 +114,7 @@ class TopicViews:
         return refusals.not_leader(view.name, index, record.leader_epoch, address)
 
     def preview(self, name: str, record: TopicRecord) -> TopicView:
-        """Return the topic that this record would create, without partitions and without keeping the view."""
+        """Return a view of the topic that this record would create, without partitions; the view is not cached."""
         return self._make(name, record)
 
     def changed(self, change: Change) -> None:
@@ -156,7 +159,10 @@ class TopicViews:
 
 
 def limits_of(config: TopicConfig, decompressed_bytes_max: int) -> ValidationLimits:
-    """Return the limits for a topic's batches; timestamps replaced by the append time are not checked (as in Kafka)."""
+    """Return the limits for a topic's batches.
+
+    As in Kafka, timestamps that the append time replaces are not checked.
+    """
     kept = config.message_timestamp_type is not TimestampType.LOG_APPEND_TIME
 
     def window_us(milliseconds: int) -> int:

@@ -1,4 +1,4 @@
 """All replicas of this broker: opening their logs, changing their roles, damage, scrubbing, upkeep.
 
-The room is used by the broker and by `peer_serving`.
+`Broker` and `peer_serving` use this room.
 """

@@ -1,7 +1,7 @@
-"""Damaged records: accepted as lost by the leader, or fetched again by a replica.
+"""Treatment of damaged records: the leader accepts them as lost, or a replica fetches them again.
 
-A replica whose damaged range is complete on the other replicas leaves the in-sync set, truncates its log and fetches
-the range again.
+If the other replicas have all records of a damaged range, the damaged replica leaves the isr, truncates its log and
+fetches the range again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from fairlead_broker.telemetry import Log
 
 
 class DamageAcceptance:
-    """Acceptance of lost records: reads skip a damaged range after an operator has accepted the loss."""
+    """Accepts lost records: reads skip a damaged range after an operator has accepted the loss."""
 
     def __init__(self, pool: DiskPool, failed: Callable[[LogError], None], log: Log) -> None:
         """`failed` is called when the disk has failed."""
@@ -42,8 +42,8 @@ class DamageAcceptance:
     async def accept(self, partition: LeaderReplica, first_offset: Offset, next_good_offset: Offset) -> None:
         """Accept the loss of exactly this range, durably; a second call changes nothing.
 
-        Damage that so far only a reader has found is verified first. Raises `conflict` unless the range is damaged,
-        `disk_full`, `storage_failed`.
+        Damage that only a reader has found so far is verified before the loss is accepted. Raises `conflict` unless the
+        range is damaged, `disk_full`, `storage_failed`.
         """
         try:
             accepted = await self._pool.run(_accept, partition.log, first_offset, next_good_offset)
@@ -81,8 +81,8 @@ def _accept(log: PartitionLog, first_offset: Offset, next_good_offset: Offset) -
 
 
 LOOK_SECONDS: Final = 1.0
-"""Interval of the checks. Damage is rare, and a damaged replica does no harm before it is repaired, since the damaged
-range is not served."""
+"""Number of seconds between two checks for damage. Damage is rare, and a damaged replica does no harm before it is
+repaired, since the damaged range is not served."""
 
 
 class DamageRepair:
@@ -105,42 +105,45 @@ class DamageRepair:
         self._partitions = partitions
         self._log = log
         self._left: dict[TopicIdPartition, Revision] = {}
-        """Revisions of the records in which this broker removed its own replica, by partition that is still to be
-        truncated."""
+        """For each partition whose log must still be truncated: the revision of the record in which this broker removed
+        its own replica."""
 
     async def run(self) -> None:
-        """Check all replicas at every interval, until cancelled."""
+        """Check all replicas for damage at every interval, until cancelled."""
         while True:
-            # No event announces damage; only time passes.
+            # No event announces damage, so the task checks periodically.
             await asyncio.sleep(LOOK_SECONDS)  # noqa: TID251
             await self.look()
 
     async def look(self) -> None:
-        """Repair damaged replicas whose records exist on another replica."""
+        """Repair damaged replicas whose records exist on other replicas."""
         damaged = self._partitions.damaged()
         self._left = {key: revision for key, revision in self._left.items() if key in damaged}
         for key in damaged:
             try:
                 if await self._leave(key) and await self._partitions.drop_damaged(key):
-                    # The same record may make the broker follow again, and the replica may be damaged again.
+                    # With the same record the broker may follow again, and its replica may become damaged again.
                     self._left.pop(key, None)
             except CoordinationClosed:
                 raise
             except CoordinationError as error:
-                # Whether the write succeeded is unknown. The next check starts from the record in the mirror.
+                # Whether the write succeeded is unknown. The next check reads the record from the mirror again.
                 self._log.warning(
                     "damaged copy has not left the in-sync set yet", partition=str(key), reason=str(error)
                 )
 
     async def _leave(self, key: TopicIdPartition) -> bool:
-        """Remove this broker from the record; false if that is impossible, or the record has changed."""
+        """Remove this broker from isr and elr of a record.
+
+        Return False if that is impossible or the record has changed.
+        """
         metadata = self._mirror.metadata
         found = metadata.partitions(key.topic_id).get(key.partition)
         if found is None:
             return False
         if self._left.get(key) == found.mod_revision:
-            # The earlier truncation failed on a full disk. The replica has had no role since, and none of its reports
-            # counts.
+            # The broker is already removed, but the truncation failed on a full disk. Since then the replica has had no
+            # role, and none of its reports counts.
             return True
         successor = taken_out(found.value, self._incarnation.broker, self._directory)
         if successor is None:

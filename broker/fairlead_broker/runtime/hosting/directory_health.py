@@ -1,6 +1,7 @@
-"""Whether the data directory can be written: the first failed write or sync ends all writes until a restart.
+"""Health of the data directory: the first failed write or sync ends all writes until a restart.
 
-Every writer of the directory reports its failures here; the broker's readiness depends on the result.
+Every part that writes to the directory reports its failures here. The broker's readiness depends on the directory's
+health.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from fairlead_broker.telemetry import Log
 
 
 class DirectoryHealth:
-    """Health of a data directory, whose first failure is final until a restart."""
+    """Health of a data directory. The first failure lasts until a restart."""
 
     def __init__(self, entry: Entry, opening: DiskPool, log: Log) -> None:
         self._entry = entry
@@ -33,11 +34,11 @@ class DirectoryHealth:
         self._subscribers.append(failed)
 
     def fail(self, error: LogError) -> None:
-        """Refuse all further writes to the directory. Later errors change nothing."""
+        """Refuse all further writes to the directory. Errors after the first are ignored."""
         if self._error is not None:
             return
         self._error = error
-        # Unsynced records may be lost. No incarnation of this broker may be elected because of these records.
+        # Unsynced records may be lost, so no incarnation of this broker may be elected in the belief that it has them.
         self._opening.submit(self._entry.directory.forget_residence)
         self._entry.registration.directory_failed()
         self._log.error("data directory failed; writes are refused until a restart", reason=str(error))

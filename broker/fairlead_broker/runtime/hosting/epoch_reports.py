@@ -1,9 +1,10 @@
 """Reports of leader epochs that coordination has issued a second time.
 
-A coordination store that was restored from a backup lacks the elections since the backup. The broker that the store
-names as leader finds the issued epoch in its own list already: two histories would share one epoch. The broker does not
-become leader. It writes a record without a leader, in the highest epoch of its list, marked as restored. The controller
-asks every replica and elects the longest log, in an epoch higher than any replica knows (protocol section 3, rule 8).
+A coordination store that was restored from a backup lacks the elections since the backup and can issue their epochs
+again. If a broker is named as leader in an epoch that its log already contains, leading would mix two histories in one
+epoch. Such a broker does not become leader. Instead, the broker writes a partition record without a leader, in the
+highest epoch of its log, marked as restored. The controller asks every replica and elects the longest log, in an epoch
+higher than any replica knows (protocol section 3, rule 8).
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from fairlead_broker.runtime.lifecycle.incarnation import Incarnation
 from fairlead_broker.telemetry import Log
 
 LOOK_SECONDS: Final = 1.0
-"""Interval of the checks. A restore takes minutes, which makes another second irrelevant."""
+"""Number of seconds between two checks. A restore takes minutes, so one more second does not matter."""
 
 
 class EpochReports:
-    """Task that reports epochs until it is cancelled."""
+    """Task that reports reissued epochs until it is cancelled."""
 
     def __init__(
         self,
@@ -44,9 +45,9 @@ class EpochReports:
         self._log = log
 
     async def run(self) -> None:
-        """Check all replicas at every interval, until cancelled."""
+        """Check all replicas for reissued epochs at every interval, until cancelled."""
         while True:
-            # No event announces a reissued epoch; only time passes.
+            # No event announces a reissued epoch, so the task checks periodically.
             await asyncio.sleep(LOOK_SECONDS)  # noqa: TID251
             await self.look()
 
@@ -58,7 +59,7 @@ class EpochReports:
             except CoordinationClosed:
                 raise
             except CoordinationError as error:
-                # Whether the write succeeded is unknown. The next check starts from the record in the mirror.
+                # Whether the write succeeded is unknown. The next check reads the record from the mirror again.
                 self._log.warning("leader epoch not reported yet", partition=str(key), reason=str(error))
 
     async def _report(self, key: TopicIdPartition, highest: LeaderEpoch) -> None:

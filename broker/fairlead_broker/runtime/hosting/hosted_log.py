@@ -16,12 +16,12 @@ from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 
 @dataclass(slots=True)
 class HostedLog:
-    """Open log with a leader replica, a follower replica, or neither while the partition has no leader; never both."""
+    """Open log with a leader replica or a follower replica; it has neither while the partition has no leader."""
 
     key: TopicIdPartition
     log: PartitionLog
     record: Versioned[PartitionRecord]
-    """Version of the record that decided the current role."""
+    """Version of the partition record that decided the current role."""
     led: LeaderReplica | None = None
     task: asyncio.Task[None] | None = None
     """Task of the leader replica."""
@@ -29,7 +29,7 @@ class HostedLog:
     left: Callable[[], Awaitable[None]] | None = None
     """Function that waits until the disk work of the last role has ended; may be called several times."""
     distrusted: bool = False
-    """Whether recovery removed more than a torn end, and no partition record shows it yet."""
+    """Whether recovery removed more than a torn last batch, and no partition record reflects the removal yet."""
 
     @property
     def role(self) -> LeaderReplica | FollowerReplica | None:
@@ -43,22 +43,22 @@ class HostedLog:
 
     @property
     def serves(self) -> bool:
-        """Whether the replica leads, or its copy is complete."""
+        """Whether the replica leads, is caught up, or has no leader from which it could fetch."""
         if self.followed is not None:
             return self.followed.caught_up
-        # A partition without a leader offers nothing to fetch. If an earlier incarnation of this broker leads, the
-        # controller will elect a leader soon.
+        # Without a leader, a replica has nothing to fetch. If the record names an earlier incarnation of this broker as
+        # leader, the controller will elect a leader soon.
         return self.led is not None or self.record.value.leader is None
 
 
 async def nobody_at(hosted: HostedLog) -> None:
-    """Wait for the disk work of the last role, even if another call has ended that role."""
+    """Wait until no disk work of the last role uses the log, even if another call has ended the role."""
     if hosted.left is not None:
         await hosted.left()
 
 
 def drop_damaged(log: PartitionLog) -> None:
-    """Truncate a log at the start of its damage, or drop every record if that is impossible.
+    """Truncate a log at the start of its damage, or drop all records if truncation is impossible.
 
     Blocks. Raises LogError.
     """
@@ -70,6 +70,6 @@ def drop_damaged(log: PartitionLog) -> None:
             return
     except LogDamaged:
         pass
-    # Deleted records are not damage, because other replicas deleted them too. The epoch before the log start still
-    # reveals a replica that never had the records.
+    # Deleted records are not damage, because the other replicas have deleted these records too. The epoch before the
+    # log start still identifies a replica that never had the records.
     log.restart_at(start, log.epoch_before(start))

@@ -1,6 +1,6 @@
-"""Logs of partitions: opened after a crash, kept while no record names them, deleted.
+"""Logs of partitions: opening and recovery, keeping of logs without a record, deletion.
 
-Used by `replicas`. Everything that blocks runs in the pool for opening.
+Used by `replicas`. All blocking calls run in the pool that opens logs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class PartitionLogs:
     def open(self, key: TopicIdPartition, topic: str, config: TopicConfig) -> PartitionLog:
         """Open or recover a log; blocks.
 
-        Bytes that a crash left unsynced are synced before any other part uses them. Raises LogError.
+        Bytes that a crash left unsynced are synced before another part uses the log. Raises LogError.
         """
         log = self._kept.pop(key, None)
         if log is not None:
@@ -49,14 +49,18 @@ class PartitionLogs:
         return log
 
     def keep(self, key: TopicIdPartition, log: PartitionLog) -> None:
-        """Keep a log open that no record names any more; the log is opened again or deleted later."""
+        """Keep a log open although no partition record names this broker any more.
+
+        The log is later reopened or deleted.
+        """
         self._kept[key] = log
 
     async def delete_topic(self, topic_id: TopicId) -> None:
-        """Delete the folders of a topic whose tombstone is written, which is one of two conditions for a deletion."""
+        """Delete the folders of a topic whose tombstone is written."""
         indexes = await self._pool.run(self.folders, topic_id)
         keys = [TopicIdPartition(topic_id, index) for index in indexes]
-        # All partitions are given up before the first file is removed, because one checkpoint without them suffices.
+        # All partitions are dropped from the directory before the first file is removed, so that one checkpoint
+        # suffices for all of them.
         given_up = [(key, await self._give_up(key)) for key in keys]
         for key, folder in given_up:
             self._begin_removal(key, folder)
@@ -64,7 +68,8 @@ class PartitionLogs:
     async def delete(self, key: TopicIdPartition) -> None:
         """Delete the folder of a partition that moved to other brokers or whose topic is gone.
 
-        On return, no restart reads the folder. `removals` deletes the files one by one, because there can be many.
+        After the call returns, no restart reads the folder. `removals` deletes the files one by one in the background,
+        because a folder can have many files.
         """
         self._begin_removal(key, await self._give_up(key))
 
@@ -73,7 +78,7 @@ class PartitionLogs:
         try:
             return await self._pool.run(self._directory.give_up_partition, key.topic_id, key.partition)
         except LogError as error:
-            # The folder stays. The next start retries the deletion.
+            # The folder remains. The next start of the broker retries the deletion.
             self._log.error("partition not deleted", partition=str(key), reason=str(error))
             return None
 
@@ -82,7 +87,7 @@ class PartitionLogs:
             self.removals.begin(self._remove(key, folder), f"removal of {key}")
 
     async def _remove(self, key: TopicIdPartition, folder: Path) -> None:
-        # Removals run one at a time, because the other threads of the pool open logs.
+        # Only one removal runs at a time, so that the pool's other threads stay free to open logs.
         async with self._one_removal:
             try:
                 await self._pool.run(self._directory.remove_given_up, folder)
@@ -98,7 +103,10 @@ class PartitionLogs:
         return sorted(PartitionIndex(int(name)) for name in names if name.isascii() and name.isdigit())
 
     def _report(self, log: PartitionLog, topic: str, partition: PartitionIndex) -> None:
-        """Log what a recovery removed, distrusts or rebuilt. A clean start logs nothing."""
+        """Log which records a recovery removed or distrusts, and which files it rebuilt.
+
+        Nothing is logged if there is nothing to report.
+        """
         report = log.recovery_report
         for cut in report.cuts:
             self._log.warning(

@@ -1,4 +1,4 @@
-"""Partitions that this broker keeps but cannot serve, with the reasons.
+"""Partitions whose replicas this broker has but cannot serve, with the reasons.
 
 Used by `replicas`, which opens the logs and starts the roles. A repeated reason is logged only once.
 """
@@ -20,12 +20,12 @@ OPEN_AGAIN_SECONDS: Final = 1.0
 
 
 class RefusedPartitions:
-    """The refused partitions and the problem of each."""
+    """Partitions that this broker refuses to serve, with the problem of each."""
 
     __slots__ = ("_log", "_look_again", "_problems")
 
     def __init__(self, look_again: Callable[[TopicId], None], log: Log) -> None:
-        """`look_again` makes `replicas` compare the partitions of a topic again."""
+        """`look_again` makes `replicas` compare the records and replicas of a topic again."""
         self._look_again = look_again
         self._log = log
         self._problems: dict[TopicIdPartition, ProblemError] = {}
@@ -37,7 +37,7 @@ class RefusedPartitions:
         return key in self._problems
 
     def why(self, key: TopicIdPartition) -> ProblemError | None:
-        """Return the problem of a partition; None if it has none."""
+        """Return the problem of a refused partition; None if the partition is not refused."""
         return self._problems.get(key)
 
     def refuse(self, key: TopicIdPartition, topic: str, error: LogError) -> None:
@@ -56,7 +56,7 @@ class RefusedPartitions:
             )
 
     def accept(self, key: TopicIdPartition) -> None:
-        """Remove the problem of a partition that is served or no longer kept here."""
+        """Remove the problem of a partition that is now served or no longer assigned to this broker."""
         self._problems.pop(key, None)
 
     def forget_topic(self, topic_id: TopicId) -> None:

@@ -1,9 +1,9 @@
-"""The replicas of this broker, led or followed, kept as the mirrored records require.
+"""Leader and follower replicas of this broker, kept in line with the mirrored partition records.
 
 One task compares records and replicas. The task opens the logs of the partitions that the records assign to this
 broker, starts the assigned roles, and closes logs that are no longer assigned. A folder is deleted only when the
-topic's tombstone or the record requires it. The comparison reads the current state rather than events: a repeated or
-late event does no harm. The log stays open while roles change. Recovery and the removal of files, which may take long,
+topic's tombstone or the record requires it. The comparison reads the current state rather than events, so repeated and
+late events are harmless. The log stays open while roles change. Recovery and the removal of files can take long. They
 run in separate tasks and do not delay the roles of other partitions.
 """
 
@@ -74,7 +74,7 @@ class Replicas:
         meters: BrokerMeters,
         log: Log,
     ) -> None:
-        """`opening`: pool in which logs are opened, recovered and deleted."""
+        """`opening`: pool of threads that open, recover and delete logs."""
         self._incarnation = incarnation
         self._roles = Roles(incarnation, directory.identity.directory_id)
         self._metadata = metadata
@@ -84,7 +84,7 @@ class Replicas:
         self._openings = SideWork(changes.spawn)
         self._being_opened: set[TopicIdPartition] = set()
         self._opened: list[_Wanted] = []
-        """Partitions whose logs were opened since the last comparison and that do not have a role yet."""
+        """Partitions whose logs were opened since the last comparison and for which no role has started yet."""
         self._opening = opening
         self._changes = changes
         self._fetching = fetching
@@ -145,7 +145,7 @@ class Replicas:
 
     @property
     def in_line(self) -> bool:
-        """Whether every replica here has led or been caught up at some time since the start."""
+        """Whether every replica on this broker has led or been caught up at least once since the start."""
         if not self._was_in_line:
             self._was_in_line = not self._openings and all(
                 hosted.serves for hosted in self._all() if hosted.key not in self._refused
@@ -161,7 +161,10 @@ class Replicas:
     # -- epochs
 
     def overtaken(self) -> list[tuple[TopicIdPartition, LeaderEpoch]]:
-        """Return partitions that this broker should lead in an epoch not above their log's, with the log's epoch."""
+        """Return partitions that this broker should lead in an epoch that is not above the epoch of their log.
+
+        Each comes with the epoch of its log.
+        """
         return [
             (hosted.key, hosted.log.leader_epochs[-1].epoch)
             for hosted in self._all()
@@ -180,8 +183,8 @@ class Replicas:
     async def drop_damaged(self, key: TopicIdPartition) -> bool:
         """Truncate a log at the start of its damage; the removed records are fetched again.
 
-        No record may count the replica as in sync. Returns False if the disk refused the truncation: the replica has no
-        role until a truncation succeeds.
+        The partition record must not list the replica in the isr. Returns False if the disk refused the truncation; the
+        replica then has no role until a truncation succeeds.
         """
         hosted = self._find(key)
         if hosted is None:
@@ -204,7 +207,7 @@ class Replicas:
             self._look_at(key.topic_id)
 
     def _may_have_role(self, hosted: HostedLog, record: PartitionRecord) -> bool:
-        """Return whether a replica may have a role; false in quarantine and before a truncation for damage."""
+        """Return whether a replica may have a role: it is not quarantined and not about to be truncated for damage."""
         if hosted.key in self._giving_up or hosted.key in self._directory.identity.quarantined:
             return False
         return not hosted.damaged or taken_out(record, self._incarnation.broker) is None
@@ -212,7 +215,7 @@ class Replicas:
     # -- changes
 
     def changed(self, change: Change) -> None:
-        """Record a change in the mirror; cheap, because it is called for every change."""
+        """Record a change in the mirror. The call is cheap, because it is made for every change."""
         match change:
             case TopicChange(before=before, after=after):
                 self._dirty.update(each.value.topic_id for each in (before, after) if each is not None)
@@ -291,8 +294,8 @@ class Replicas:
                 hosted.led.wake_polls()
                 tasks.append(hosted.task)
         if tasks:
-            # The tasks are not awaited one by one: after a failure they are cancelled, and awaiting them would raise
-            # `CancelledError` here.
+            # The tasks are not awaited one by one: a failure cancels the other tasks, and awaiting a cancelled task
+            # would raise `CancelledError` here.
             await asyncio.wait(tasks)
         for followed in list(self.followed()):
             await followed.close()
@@ -340,7 +343,7 @@ class Replicas:
         return self._views.by_id(topic_id)
 
     def _compare(self, view: TopicView, wanted: list[_Wanted], waits: list[Awaitable[object]]) -> None:
-        """Find a topic's replicas to be opened or to change role; close or update the others.
+        """Find the replicas of a topic that must be opened or change their role; close or update the others.
 
         Roles end in parallel. `waits` receives the awaitables that must complete before a log is opened.
         """
@@ -374,7 +377,7 @@ class Replicas:
         return not self._roles.leads(record) and self._roles.following(record) == followed
 
     def _pass_record(self, hosted: HostedLog, view: TopicView, record: Record) -> list[Awaitable[object]]:
-        """Pass the new record to a replica that keeps its role."""
+        """Pass the new partition record to a replica that keeps its role."""
         if record.mod_revision != hosted.record.mod_revision:
             hosted.record = record
             if hosted.led is not None:
@@ -424,15 +427,15 @@ class Replicas:
             return
         if hosted.log.config != wish.view.config:
             hosted.log.update_config(wish.view.config)  # no disk work uses the log, so this does not block
-        # The only replica of a partition has the only copy of the records.
+        # A partition with only one replica has no other copy of the records.
         hosted.distrusted = False
         self._refused.accept(wish.key)
         record, log = wish.record.value, hosted.log
         following = self._roles.following(record)
         begun = log.leader_epochs[-1].epoch if log.leader_epochs else None
         last = log.last_epoch
-        # A restored coordination store can issue epochs again. Leading would mix two histories. A follower with an
-        # older epoch must not truncate the log's records of a later epoch (rule 3.8).
+        # A restored coordination store can issue epochs again. A leader in a reissued epoch would mix two histories,
+        # and a follower in an older epoch must not truncate records of a later epoch (rule 3.8).
         if self._roles.leads(record):
             if begun is not None and begun >= record.leader_epoch:
                 self._refused.refuse(
@@ -451,10 +454,10 @@ class Replicas:
                 self._changes.follow(hosted, wish.view, wish.record, following)
 
     def _is_newest(self, wish: _Wanted) -> bool:
-        """Return whether the mirror still has this record; an outdated topic is compared again in any case.
+        """Return whether the mirror still has this version of the record; an outdated topic is compared again anyway.
 
-        A replica that removed itself from the record must not lead or follow by the earlier version, because its log
-        was truncated since.
+        A replica that removed itself from the record must not lead or follow according to the earlier version, because
+        its log was truncated afterwards.
         """
         standing = self._metadata.partitions(wish.key.topic_id).get(wish.key.partition)
         return standing is not None and standing.mod_revision == wish.record.mod_revision
@@ -462,7 +465,10 @@ class Replicas:
     # -- closing
 
     async def _let_go(self, hosted: HostedLog, ended: Awaitable[object], *, removed: bool) -> None:
-        """Drop a partition once its role has ended; delete its files if the record removed the replica (`removed`)."""
+        """Drop a partition once its role has ended.
+
+        Delete its files if `removed`: the record no longer lists the replica.
+        """
         await ended
         self._forget(hosted)
         if removed:
@@ -488,7 +494,7 @@ class Replicas:
             self._meters.forget_topic(name)
         self._refused.forget_topic(topic_id)
         if any(key.topic_id == topic_id for key in self._being_opened):
-            return  # The topic is compared again when the opening ends.
+            return  # The topic is compared again when the opening completes.
         if topic_id in self._metadata.deleted_topics:
             await self._logs.delete_topic(topic_id)
 

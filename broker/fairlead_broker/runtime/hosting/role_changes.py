@@ -1,7 +1,7 @@
 """Start and end of this broker's roles for a log: leader or follower.
 
 Used by `replicas`, which decides when a role changes. A role begins with the current log and ends at once. The next
-role waits for the disk work of the ended role.
+role waits until the disk work of the ended role is done.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Record: TypeAlias = Versioned[PartitionRecord]
 
 
 class RoleChanges:
-    """Factory of leader and follower replicas, which also ends them."""
+    """Creates leader and follower replicas, and ends their roles."""
 
     def __init__(
         self,
@@ -43,7 +43,10 @@ class RoleChanges:
         supervisor: Supervisor,
         lag_seconds: Callable[[], float],
     ) -> None:
-        """`lag_seconds` returns the maximum lag of an in-sync follower; called for every leadership."""
+        """`lag_seconds` returns the maximum lag of an in-sync follower in seconds.
+
+        `lag_seconds` is called at the start of every leadership.
+        """
         self._incarnation = incarnation
         self._metadata = metadata
         self._shared = shared
@@ -51,7 +54,7 @@ class RoleChanges:
         self._meters = meters
         self._supervisor = supervisor
         self.spawn: Final = supervisor.spawn
-        """Starts a task of the broker."""
+        """Function that starts a task of the broker."""
         self._lag_seconds = lag_seconds
 
     def lead(self, hosted: HostedLog, view: TopicView, record: Record) -> LeaderReplica:
@@ -73,7 +76,7 @@ class RoleChanges:
         partition = hosted.led = LeaderReplica(view.name, key, view.config, log, leader, self._shared, meters)
         partition.start_leading()
         hosted.task = self._supervisor.spawn(partition.run(), f"partition {view.name}-{key.partition}")
-        # The sync rounds of an earlier role have ended; the log's unsynced records are submitted again.
+        # The sync rounds have forgotten the earlier role, so the log's unsynced records are submitted to them again.
         partition.sync.sync_at_once(log.end_offset)
         self._meters.watch_partition(
             view.name,
@@ -114,7 +117,7 @@ class RoleChanges:
         topic: str,
         refusal: Callable[[str, PartitionIndex, SideEffect], ProblemError],
     ) -> Awaitable[object]:
-        """End this broker's role for a log at once; the awaitable completes when no disk work uses the log.
+        """End this broker's role for a log at once. The returned awaitable completes when no disk work uses the log.
 
         The awaitable also covers the disk work of a role that another call has ended.
         """

@@ -1,7 +1,7 @@
 """Weekly verification of all checksums in every segment of this broker, at a limited rate.
 
-One task scrubs. A pass over much data takes its whole interval and never exceeds the rate limit, which keeps the effect
-on clients small. The wall clock determines the segment at which a pass begins: a broker that restarts every day still
+One task scrubs. A pass is spread over the whole interval and never exceeds the rate limit, so that it hardly affects
+clients. The wall clock determines the segment at which a pass begins, so that even a broker that restarts every day
 reads every segment. Later reads of a damaged range fail with `log_damaged`; the scrub only logs and counts the damage.
 """
 
@@ -22,9 +22,9 @@ from fairlead_broker.telemetry import Log
 Replica: TypeAlias = LeaderReplica | FollowerReplica
 
 BYTES_PER_SECOND_MIN: Final = 1 << 20
-"""Minimum rate: a small log is read quickly and then left idle, instead of being read slowly all week."""
+"""Minimum number of bytes read per second: a small log is read quickly instead of slowly over the whole week."""
 EMPTY_PASS_SECONDS: Final = 60.0
-"""Seconds until the next pass after a pass without data."""
+"""Number of seconds until the next pass after a pass that found no data."""
 
 
 class Scrub:
@@ -53,7 +53,7 @@ class Scrub:
         self._log = log
 
     async def run(self) -> None:
-        """Run passes until cancelled."""
+        """Run scrub passes until cancelled."""
         while True:
             begun = self._clock.monotonic()
             nbytes = await self.run_pass()
@@ -75,7 +75,7 @@ class Scrub:
         return read
 
     def _first(self, count: int) -> int:
-        """Return the index of the first segment of a pass, which is where an uninterrupted pass would be now."""
+        """Return the index of the segment at which a pass begins: where an uninterrupted pass would be now."""
         seconds = self._clock.now_us() / 1e6 % self._pass_seconds
         return int(count * seconds / self._pass_seconds)
 
@@ -89,8 +89,8 @@ class Scrub:
                 await self._pause(nbytes / bytes_per_second)
             damaged = await self._pool.run(scrub.finish)
         except (LogError, OSError) as error:
-            # The segment was closed, truncated, deleted or became unreadable. The next pass or reader reports the
-            # problem.
+            # The segment was closed, truncated or deleted, or became unreadable. In the last case the next pass or
+            # reader reports the problem.
             self._log.warning("segment not scrubbed", path=str(segment.path), reason=str(error))
             return read
         for damage in damaged:
@@ -107,7 +107,7 @@ class Scrub:
 
     @staticmethod
     async def _pause(seconds: float) -> None:
-        # The pause limits the rate; no event ends it.
+        # The pause limits the read rate, and no event ends the pause.
         await asyncio.sleep(seconds)  # noqa: TID251
 
 

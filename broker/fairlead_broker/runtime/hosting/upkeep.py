@@ -1,7 +1,7 @@
 """Periodic work of a broker.
 
-Writes checkpoints, rolls segments, removes files of dropped segments, passes the time to leaders, and deletes names of
-idle producers.
+The tasks write checkpoints, roll segments, remove files of dropped segments, pass the time to leaders, and delete names
+of idle producers.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from fairlead_broker.telemetry import Log
 Replica: TypeAlias = LeaderReplica | FollowerReplica
 
 LOOK_SECONDS = 0.25
-"""Seconds between comparisons of the appended bytes with the limit for an early checkpoint."""
+"""Number of seconds between two comparisons of the appended bytes with the limit for an early checkpoint."""
 
 
 class Upkeep:
-    """Task that runs every few seconds until it is cancelled, and earlier after many appends."""
+    """Task that runs the upkeep every few seconds, and earlier after many appends, until it is cancelled."""
 
     __slots__ = (
         "_appended_bytes",
@@ -58,7 +58,8 @@ class Upkeep:
     ) -> None:
         """`partitions` returns leader and follower replicas at each call; `failed` is called when the disk fails.
 
-        `appended_bytes` returns the bytes appended since the start; `bytes_max` appended bytes end the interval early.
+        `appended_bytes` returns the number of bytes appended since the start. The interval ends early after `bytes_max`
+        appended bytes.
         """
         self._bytes_max = bytes_max
         self._appended_bytes = appended_bytes
@@ -78,21 +79,22 @@ class Upkeep:
             await self.look_after_segments()
 
     async def _until_due(self) -> None:
-        """Wait for the interval, or until a restart after a kill would have to read too many bytes."""
+        """Wait until the interval ends, or until a restart after a kill would have to read too many bytes."""
         due = self._clock.monotonic() + self._interval_seconds
         enough = self._appended_bytes() + self._bytes_max
-        # The appended bytes are polled, because an event for each append would cost too much.
+        # The number of appended bytes is polled, because an event for each append would cost too much.
         while (left := due - self._clock.monotonic()) > 0 and self._appended_bytes() < enough:  # noqa: ASYNC110
             await asyncio.sleep(min(left, LOOK_SECONDS))  # noqa: TID251
 
     async def look_after_segments(self) -> None:
-        """Roll the due segments of every partition, and remove the files of segments that were dropped long ago."""
+        """Roll the due segments of every partition, and remove the files of segments dropped long enough ago."""
         failure = await self._pool.run(self._look_after, list(self._partitions()))
         if failure is not None:
             self._failed(failure)
 
     def _look_after(self, partitions: list[Replica]) -> StorageFailed | None:
-        # A checkpoint or the opening of a log may fail first. Without an append, no other part notices the failure.
+        # A failure of the directory may first occur at a checkpoint or when a log is opened. Without an append, no
+        # other part would notice the failure.
         failure = self._directory.failure
         now_us = self._clock.now_us()
         for partition in partitions:
@@ -103,13 +105,16 @@ class Upkeep:
             except LogClosed:
                 continue
             except StorageFailed as error:
-                failure = error  # The failure affects the whole directory: the other logs fail alike.
+                failure = error  # The failure affects the whole directory: all other logs would fail as well.
             except LogError as error:
                 self._log.warning("upkeep of segments failed", topic=partition.topic, reason=str(error))
         return failure
 
     async def checkpoint(self) -> None:
-        """Write the offsets of every partition. A full disk only makes the next recovery longer."""
+        """Write a checkpoint with the offsets of every partition.
+
+        If the disk is full, only the next recovery takes longer.
+        """
         try:
             await self._pool.run(self._directory.write_checkpoint)
         except LogError as error:
@@ -130,9 +135,9 @@ class ProducerNames:
         self._log = log
 
     async def run(self) -> None:
-        """Delete idle names at every interval, until cancelled."""
+        """Delete the names of idle producers at every interval, until cancelled."""
         while True:
-            # No event announces idleness; only time passes.
+            # No event announces an idle producer, so the task checks periodically.
             await asyncio.sleep(INTERVAL_SECONDS)  # noqa: TID251
             try:
                 await self.forget_idle()
@@ -142,7 +147,7 @@ class ProducerNames:
                 self._log.warning("idle producer names not deleted", reason=str(error))
 
     async def forget_idle(self) -> int:
-        """Delete idle names once; return their number."""
+        """Delete the names of idle producers once; return the number of deleted names."""
         return await self._registry.forget_idle_names(self._is_active)
 
     def _is_active(self, producer_id: ProducerId) -> bool:
@@ -150,7 +155,7 @@ class ProducerNames:
 
 
 SHARES: Final = 10
-"""Number of ticks in which every partition is served once."""
+"""Number of ticks in which every partition is served once; each tick serves one share of the partitions."""
 TURN_SECONDS_MAX: Final = 1.0
 
 
@@ -166,7 +171,7 @@ class LeaderClock:
         lag_seconds: Callable[[], float],
         ticked: Callable[[], None],
     ) -> None:
-        """`partitions` returns the current leader replicas at each tick; `ticked` is called once per turn."""
+        """`partitions` returns the current leader replicas at each tick; `ticked` is called once per cycle of ticks."""
         self._partitions = partitions
         self._lease_confirmed = lease_confirmed
         self._lag_seconds = lag_seconds
@@ -178,12 +183,12 @@ class LeaderClock:
         while True:
             turn_seconds = min(TURN_SECONDS_MAX, self._lag_seconds() / 2)
             for share in range(SHARES):
-                # No event announces the passing of time.
+                # No event signals that time has passed.
                 await asyncio.sleep(turn_seconds / SHARES)  # noqa: TID251
                 self.tick(share)
 
     def tick(self, share: int) -> None:
-        """Serve one share of the partitions, or all after the lease came into doubt or was confirmed again."""
+        """Pass the time to one share of the partitions, or to all after the lease came into doubt or was confirmed."""
         confirmed = self._lease_confirmed()
         changed, self._confirmed = confirmed is not self._confirmed, confirmed
         partitions = self._partitions if changed else islice(self._partitions, share, None, SHARES)

@@ -1,4 +1,4 @@
 """Leader replicas: appending and acknowledging produced batches, serving fetches and long polls, retention.
 
-One task owns one partition. `replication.leader` and `producers` make the decisions.
+Each partition is owned by one task. `replication.leader` and `producers` make the decisions.
 """

@@ -1,7 +1,7 @@
 """Fetch calls: whole committed batches of many partitions, and a long poll when too few bytes are available.
 
-Reads try the page cache on the event loop and use the disk pool only for bytes outside the page cache. A call reads at
-once, and reads again after its wait.
+Reads try the page cache on the event loop and use the disk pool only for bytes outside the page cache. A call reads
+once on arrival, and again after it has waited.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from fairlead_broker.runtime.meters import BrokerMeters
 from fairlead_broker.runtime.requests import FetchResult, FetchSpec, PartitionFetch
 
 CACHED_READ_BYTES = 1 << 20
-"""Maximum size of one read on the loop, which takes about 60 us and is sent as one part of an answer."""
+"""Maximum number of bytes of one read on the event loop. A read of this size takes about 60 us and is sent as one part
+of an answer."""
 ON_LOOP_BYTES_MAX = 4 << 20
-"""Maximum number of bytes that one call reads on the loop, about a quarter of a millisecond; larger reads use the disk
-pool."""
+"""Maximum number of bytes that one call reads on the event loop, which takes about a quarter of a millisecond; larger
+reads use the disk pool."""
 
 EPOCH_WAIT_SECONDS_MAX = 1.0
-"""Maximum number of seconds that a fetch with a later leader epoch waits for this broker's mirror to show that
-epoch."""
+"""Maximum number of seconds for which a fetch that names a later leader epoch waits until this broker's mirror shows
+the epoch."""
 NEVER_ENOUGH_BYTES = 1 << 62
 
 FindPartition = Callable[[TopicId, PartitionIndex], LeaderReplica]
@@ -40,7 +41,7 @@ FindPartition = Callable[[TopicId, PartitionIndex], LeaderReplica]
 class _Reading:
     """Read of one partition for one call.
 
-    The first batch of the first partition that has any is always returned. A later partition returns nothing in this
+    The first batch of the first partition with records is always returned. A later partition returns nothing in this
     call if its first batch is larger than the remaining bytes of the call.
     """
 
@@ -59,7 +60,7 @@ class _Reading:
 
     @property
     def wants_more(self) -> bool:
-        """Whether another read is worthwhile, which a remainder smaller than a whole read mostly is not."""
+        """Whether another read is worthwhile; a remainder smaller than a full read usually is not."""
         if self._next_offset >= self.limit:
             return False
         if self._data:
@@ -68,11 +69,11 @@ class _Reading:
 
     @property
     def claimed_bytes(self) -> int:
-        """Number of the call's bytes that this partition uses: already read, or reserved for a read in the pool."""
+        """Number of the call's bytes that this partition uses: bytes already read, or reserved for a pool read."""
         return self._nbytes if self._future is None else max(self._wanted, 1)
 
     def read_cached(self, on_loop: int) -> int:
-        """Read the next batches while the page cache has them; return the number of bytes read."""
+        """Read the next batches as long as they are in the page cache; return the number of bytes read."""
         while self._nbytes < on_loop and self.wants_more:
             left = max(min(self._wanted - self._nbytes, CACHED_READ_BYTES), 1)
             read = self.partition.read_cached(self._next_offset, left)
@@ -81,12 +82,12 @@ class _Reading:
         return self._nbytes
 
     def submit(self, pool: DiskPool) -> None:
-        """Start a read in the disk pool for the bytes missing in the page cache."""
+        """Start a read in the disk pool for the bytes that are not in the page cache."""
         left = max(self._wanted - self._nbytes, 1)
         self._future = pool.submit(self.partition.read, self._next_offset, left, self.limit)
 
     async def finish(self) -> FetchResult | ProblemError:
-        """Wait for the read in the disk pool, if there is one, and return the partition's result."""
+        """Wait for the read in the disk pool, if one was started, and return the partition's result."""
         if self._future is not None:
             try:
                 self._take(await self._future)
@@ -105,7 +106,7 @@ class _Reading:
     def _take(self, read: LogRead) -> bool:
         nbytes = len(read.data)
         if not nbytes:
-            # After an accepted loss at the end of the log, the log has no records there.
+            # An accepted loss at the end of the log leaves no records to read. The next fetch continues after the loss.
             self._next_offset = max(self._next_offset, read.next_offset)
         if not nbytes or nbytes > (self._wanted - self._nbytes if self._data else self._room):
             self._room = self._wanted = 0
@@ -117,7 +118,7 @@ class _Reading:
 
 
 class Fetching:
-    """Fetch calls against partitions, with the calls that wait in long polls."""
+    """Executes fetch calls on partitions, and keeps the calls that wait in long polls."""
 
     __slots__ = (
         "_bytes_max",
@@ -148,7 +149,7 @@ class Fetching:
         self._wait_seconds_max = wait_seconds_max
         self._polls_max = polls_max
         self._waiting: dict[LongPoll, None] = {}
-        """Waiting calls in the order of arrival, which is the order in which a stop answers them."""
+        """Waiting calls in the order of their arrival; a stop answers the calls in this order."""
         self._stopping = False
 
     @property
@@ -174,7 +175,8 @@ class Fetching:
         missing = self._missing_bytes(spec, answers)
         if missing > 0 and spec.max_wait_seconds > 0:
             marks = [_high_watermark(answer) for answer in answers]
-            # A result with too few bytes is read again after the wait, because a waiting poll holds no bytes.
+            # A waiting poll keeps no bytes in memory. The result with too few bytes is dropped and read again after the
+            # wait.
             del answers
             held.resize(0)
             await self._wait(spec, marks, missing, disconnected)
@@ -185,7 +187,7 @@ class Fetching:
         ]
 
     def answer_all(self) -> None:
-        """End every long poll now and allow no new ones, because the broker is stopping."""
+        """End every long poll now and accept no further long polls, because the broker is stopping."""
         self._stopping = True
         for poll in tuple(self._waiting):
             poll.wake()
@@ -195,16 +197,17 @@ class Fetching:
     ) -> FetchResult | ProblemError:
         """Return the result, unless its end offset may be lower than an offset that the caller has already read.
 
-        A leader whose high watermark is still unknown has only an older one, and the client may know a newer one (rule
-        4.9). The same applies while the lease is in doubt, because another leader may have been elected (rule 3.7).
+        A leader whose high watermark is still unknown has only an older high watermark, and the client may know a newer
+        one (rule 4.9). The client may also know a newer one while the lease is in doubt, because another leader may
+        have been elected (rule 3.7).
         """
         if isinstance(answer, FetchResult) and answer.high_watermark < fetch.offset:
             try:
                 partition = self._find(fetch.topic_id, fetch.partition)
                 high_watermark = partition.high_watermark
-            except ProblemError as problem:  # the high watermark is unknown, or the leadership ended
+            except ProblemError as problem:  # the high watermark is unknown, or the leadership has ended
                 return problem
-            # The high watermark has changed. The result may have been read while it was unknown.
+            # The high watermark has changed. The result may have been read while the high watermark was unknown.
             if high_watermark != answer.high_watermark:
                 return refusals.offset_not_available(partition.topic, partition.index)
         return answer
@@ -212,8 +215,8 @@ class Fetching:
     def _behind(self, spec: FetchSpec, answers: list[FetchResult | ProblemError]) -> list[LeaderReplica]:
         """Return the partitions for which the caller knows a later leader epoch than this broker.
 
-        This broker's mirror will show the later epoch soon. The current leadership then ends and wakes its waiters
-        (rule 4.9).
+        This broker's mirror will show the later epoch soon. When the mirror shows the later epoch, the current
+        leadership ends and wakes its waiting calls (rule 4.9).
         """
         behind = []
         for fetch, answer in zip(spec.partitions, answers, strict=True):
@@ -234,7 +237,10 @@ class Fetching:
                     topic.read(answer.next_offset - fetch.offset, answer.nbytes)
 
     def _missing_bytes(self, spec: FetchSpec, answers: list[FetchResult | ProblemError]) -> int:
-        """Return the number of bytes still missing before the call is answered; 0 if a partition has a problem."""
+        """Return the number of bytes that are missing until the call can be answered.
+
+        0 if a partition has a problem.
+        """
         if self._stopping:
             return 0
         missing = min(spec.min_bytes, spec.max_bytes, self._bytes_max)
@@ -243,7 +249,7 @@ class Fetching:
                 return 0
             missing -= answer.nbytes
             if answer.nbytes >= fetch.bytes_max or answer.next_offset < answer.high_watermark:
-                return 0  # A limit was reached: longer waiting would not make more bytes fit.
+                return 0  # A limit was reached, so waiting longer would not allow more bytes.
         return missing
 
     async def _wait(
@@ -329,7 +335,7 @@ def _lags(answer: FetchResult | ProblemError) -> bool:
 
 
 def _hold_back(spec: FetchSpec, answers: list[FetchResult | ProblemError], left: int) -> None:
-    """Leave out results beyond the limit; a first batch read by the pool may be larger than its reservation."""
+    """Leave out results beyond the limit, because a first batch read by the pool may be larger than its reservation."""
     first = True
     for at, answer in enumerate(answers):
         if isinstance(answer, ProblemError) or not answer.data:

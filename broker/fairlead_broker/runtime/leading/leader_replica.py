@@ -1,11 +1,11 @@
 """One partition that this broker leads, owned by one task.
 
-    produce ──▶ queue ──▶ [task: stamp, one append in the disk pool] ──▶ Appended ─┐
-                                      sync rounds ──▶ Synced ──────────────────────┴▶ leadership ──▶ answers, polls
+produce ──▶ queue ──▶ [task: stamp, one append in the disk pool] ──▶ Appended ─┐ sync rounds ──▶ Synced
+──────────────────────┴▶ leadership ──▶ answers, polls
 
-While an append runs in the pool, the next batches collect in the queue and are appended as one group. Everything except
-the disk calls runs on the event loop without locks. `replication.PartitionLeader` decides, and `leadership` passes the
-decisions on to followers and to the coordination store.
+While an append runs in the pool, further batches accumulate in the queue and are then appended as one group. All code
+except the disk calls runs on the event loop without locks. `replication.PartitionLeader` decides, and `leadership`
+passes the decisions on to followers and to the coordination store.
 """
 
 from __future__ import annotations
@@ -43,16 +43,17 @@ from fairlead_broker.runtime.meters import TopicMeters
 from fairlead_broker.runtime.topic_views import limits_of
 
 SYNCED_ALONE_BYTES_MAX = 1 << 16
-"""Maximum size of a group that is synced by the same call to the disk pool, if no sync is running: a lone producer
-waits for one thread instead of two. Larger groups are synced by the rounds: the next group is written during their
-sync."""
+"""Maximum number of bytes of a group that is synced in the same call to the disk pool as its append, if no sync is
+running: a lone producer waits for one thread instead of two. Larger groups are synced by the rounds, so that the next
+group is written while the round syncs."""
 
 Refusal: TypeAlias = Callable[[SideEffect], ProblemError]
-"""Function that returns the problem for a refused batch; its argument tells whether the batch may be stored."""
+"""Function that returns the problem for a refused batch; the side effect passed to it states whether the batch may be
+stored."""
 
 
 class LeaderReplica:
-    """A led partition's log, leader state machine, and waiting calls."""
+    """Log, leader state machine and waiting calls of a partition that this broker leads."""
 
     def __init__(
         self,
@@ -71,13 +72,13 @@ class LeaderReplica:
         self.index = key.partition
         """Number of the partition in its topic."""
         self.log = log
-        """Log of the partition, which the sync rounds sync."""
+        """Log of the partition; synced by the sync rounds."""
         self.sync = ReplicaSync(self, config, shared.rounds, shared.clock, shared.sync_interval_seconds)
         """Marks appended bytes for the sync rounds."""
         self._leader = leader
         self.leadership = Leadership(topic, key, leader, shared, meters, self._advanced)
-        """Shell of the leader state machine: passes events of followers and of the coordination store, and runs the
-        state machine's effects."""
+        """Shell of the leader state machine: passes events of followers and of the coordination store to it, and
+        executes the effects that it returns."""
         self._shared = shared
         self._meters = meters
         self._queue: deque[PendingAppend] = deque()
@@ -121,7 +122,7 @@ class LeaderReplica:
         """Offset below which every record is committed.
 
         Raises `offset_not_available` while the high watermark is unknown, and while another leader may know a higher
-        one.
+        high watermark.
         """
         return self.leadership.check_latest()
 
@@ -172,7 +173,7 @@ class LeaderReplica:
             raise refusals.overloaded(waiting)
 
     def digest_of(self, key: bytes) -> bytes | None:
-        """Return the digest of the request that used an idempotency key here within 24 hours; None if none did."""
+        """Return the digest of the request that used an idempotency key here within 24 hours; None if unused."""
         return self._order.digest_of(key)
 
     def knows_producer(self, producer_id: ProducerId) -> bool:
@@ -180,7 +181,7 @@ class LeaderReplica:
         return self._order.knows_producer(producer_id)
 
     def enqueue(self, append: PendingAppend) -> None:
-        """Queue a validated batch, whose call receives the outcome.
+        """Queue a validated batch; the call of the batch receives the outcome.
 
         The caller must call `check_writable` first, without an await in between.
         """
@@ -190,7 +191,7 @@ class LeaderReplica:
         self._work.set()
 
     async def run(self) -> None:
-        """Append queued batches until cancelled or failed; this is the partition's only task."""
+        """Append queued batches until the task is cancelled or fails; the partition has no other task."""
         while self._refusal is None:
             await self._work.wait()
             self._work.clear()
@@ -225,7 +226,8 @@ class LeaderReplica:
         self._uncommitted.extend(group)
         self._order.appended(group, group[0].append_time_us)
         if self._refusal is not None:
-            # During the disk write the directory failed or the topic was deleted. The batches may be stored.
+            # During the disk write, the directory failed or the topic was deleted. The batches of the group may be
+            # stored.
             self._refuse(group, self._refusal)
             self._order.refuse(self._refusal)
         for append in group:
@@ -269,8 +271,8 @@ class LeaderReplica:
     def _append_on_disk(self, stamped: list[StampedBatch], alone: bool) -> Offset | None:
         """Append a group, and sync it if `alone` is set; blocks, runs in the disk pool."""
         if not self._epoch_begun:
-            # The epoch begins in the log with the first write, not with the leadership: a partition without writes
-            # needs no fsync at a start, and its list of epochs does not grow with every restart.
+            # The log records the epoch at the first write, not at the start of the leadership: a partition without
+            # writes needs no fsync at a start, and its list of epochs does not grow with every restart.
             self.log.begin_epoch(self.leader_epoch)
             self._epoch_begun = True
         self.log.append(stamped, end_offset=stamped[0].base_offset)
@@ -305,7 +307,7 @@ class LeaderReplica:
     # -- the state machine
 
     def start_leading(self) -> None:
-        """Pass the offsets of the log to the state machine; with one replica, the high watermark becomes known."""
+        """Pass the offsets of the log to the state machine. With only one replica, the high watermark is then known."""
         self._order.committed(self._leader.readable_limit)
         self.leadership.synced(self.log.synced_offset)
         self.leadership.time_passed()
@@ -317,7 +319,7 @@ class LeaderReplica:
             self.sync.sync_at_once(self._leader.end_offset)
 
     def time_passed(self) -> None:
-        """Pass the time to the state machine, and report a log start moved by retention to followers."""
+        """Pass the time to the state machine, and report a log start that retention has moved to the followers."""
         log_start = self.log.log_start_offset
         if log_start > self._leader.log_start:
             self.leadership.log_start_moved(log_start)
@@ -342,17 +344,17 @@ class LeaderReplica:
     # -- reading
 
     def add_poll(self, poll: LongPoll) -> None:
-        """Register a poll, which receives later advances of the high watermark."""
+        """Register a long poll that is notified of later advances of the high watermark."""
         self._polls[poll] = None
 
     def remove_poll(self, poll: LongPoll) -> None:
-        """Unregister a poll."""
+        """Unregister a long poll."""
         self._polls.pop(poll, None)
 
     def check_fetch(
         self, offset: Offset, leader_epoch: LeaderEpoch | None, last_epoch: LeaderEpoch | None
     ) -> None:
-        """Raise the problem of a fetch with another leader epoch, a truncated log, or an offset outside the log."""
+        """Raise the problem of a fetch with a wrong leader epoch, a truncated record, or an offset outside the log."""
         topic, index = self.topic, self.index
         if leader_epoch is not None and leader_epoch != self.leader_epoch:
             raise refusals.wrong_leader_epoch(topic, index, leader_epoch, self.leader_epoch)
@@ -361,7 +363,8 @@ class LeaderReplica:
             # of `offset_out_of_range`.
             self._check_lineage(offset, last_epoch)
         if offset > self._leader.end_offset:
-            # While the lease is in doubt, the client may know a newer leader, and `offset_out_of_range` would be final.
+            # While the lease is in doubt, the client may have fetched from a newer leader. For this reason a retriable
+            # problem is raised instead of the final `offset_out_of_range`.
             self.leadership.check_latest()
             raise refusals.offset_out_of_range(
                 topic, index, offset, self.log_start_offset, self.log_end_offset
@@ -377,7 +380,7 @@ class LeaderReplica:
             raise refusals.log_truncated(self.topic, self.index, end.epoch, end.end_offset)
 
     def read_cached(self, offset: Offset, bytes_max: int) -> LogRead | None:
-        """Return committed batches from the page cache without blocking; None if they are not cached."""
+        """Return committed batches from the page cache without blocking; None if the batches are not cached."""
         try:
             return self.log.read_cached(offset, bytes_max, self._leader.readable_limit)
         except LogError as error:
@@ -395,7 +398,7 @@ class LeaderReplica:
         return divergence(self.log.leader_epochs, self._leader.end_offset, last_epoch, fetch_offset)
 
     def end_before(self, deleted_epoch: LeaderEpoch | None, fetch_offset: Offset) -> Offset | None:
-        """Return the end of this log for an empty follower whose log starts beyond it; None for any other follower."""
+        """Return the end of this log if the follower's log is empty and starts beyond this end; None otherwise."""
         return end_before(self.log.leader_epochs, self._leader.end_offset, deleted_epoch, fetch_offset)
 
     def read(self, offset: Offset, bytes_max: int, limit: Offset) -> LogRead:
@@ -435,7 +438,7 @@ class LeaderReplica:
     def refuse_writes(self, refusal: Refusal) -> None:
         """Fail all waiting and all later batches with a problem; reads continue.
 
-        `refusal` creates the problem from the side effect of the batch, which tells whether the batch may be stored.
+        `refusal` creates the problem from the side effect of the batch, which states whether the batch may be stored.
         """
         self._refusal = refusal
         self._refuse(self._uncommitted, refusal)
@@ -456,13 +459,13 @@ class LeaderReplica:
         self.leadership.directory_failed()
 
     def close(self, refusal: Refusal) -> None:
-        """End the leadership: fail all waiting calls, and make no decisions or writes afterwards."""
+        """End the leadership: fail all waiting calls, and ignore later events. No decision or write follows."""
         self.closed = True
         self.refuse_writes(refusal)
         self.leadership.close()
         self.wake_polls()
 
     def wake_polls(self) -> None:
-        """Wake every long poll at this partition."""
+        """Wake every long poll that waits at this partition."""
         for poll in tuple(self._polls):
             poll.wake()

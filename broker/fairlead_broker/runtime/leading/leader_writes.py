@@ -1,9 +1,9 @@
 """Writes by leaders to their own partition records, each by compare-and-set.
 
-One task sends the writes and combines writes of many partitions in one transaction, because a returning follower joins
-a thousand isrs at once. A failed transaction is split into halves, which keeps one conflicting partition from blocking
-the others. Every write gets exactly one answer; the state machine decides the next attempt (protocol section 3, rules 3
-and 4).
+One task sends the writes and combines writes of many partitions in one transaction, because a follower that returns may
+join the isrs of a thousand partitions at once. A failed transaction is split into halves, so that a partition with a
+conflict does not block the others. Every write gets exactly one answer, after which the state machine decides about
+another attempt (protocol section 3, rules 3 and 4).
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from fairlead_broker.telemetry import Log
 
 RETRY_SECONDS: Final = 1.0
 PARTITIONS_MAX: Final = 40
-"""Maximum number of partitions per transaction. A transaction has at most 128 compares: two per partition, and one for
-the broker's own key."""
+"""Maximum number of partitions per transaction. A transaction may have up to 128 compares: two per partition, and one
+for the broker's own key."""
 
 _Write = tuple[Leadership, WriteRecord]
 
 
 class LeaderWrites:
-    """Writer of the partition records that the leader machines of this broker request."""
+    """Writer of the partition records that the leader state machines of this broker request."""
 
     __slots__ = ("_coordination", "_keys", "_log", "_queue", "_wake")
 
@@ -54,12 +54,12 @@ class LeaderWrites:
         self._wake = asyncio.Event()
 
     def write(self, leadership: Leadership, write: WriteRecord) -> None:
-        """Queue a record for writing; the leadership receives the outcome."""
+        """Queue a partition record for writing; the leadership receives the outcome."""
         self._queue.append((leadership, write))
         self._wake.set()
 
     async def run(self) -> None:
-        """Write until cancelled."""
+        """Write queued records until cancelled."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -69,15 +69,15 @@ class LeaderWrites:
     def _take(self) -> list[_Write]:
         """Return the next writes of current leaderships, at most one per partition.
 
-        While a write was queued, its state machine may have received a newer record and decided again. Only the newer
-        decision is written, since a transaction changes a key once.
+        While a write is queued, its state machine may receive a newer record and decide again. Only the newer decision
+        is written, because a transaction may change a key only once.
         """
         batch: list[_Write] = []
         epoch = None
         while self._queue and len(batch) < PARTITIONS_MAX:
             leadership, write = self._queue[0]
             if epoch is not None and leadership.incarnation.broker_epoch != epoch:
-                break  # The write was decided in another incarnation of this broker, which needs its own compare.
+                break  # The write was decided in a different incarnation of this broker and needs its own compare.
             self._queue.popleft()
             if leadership.closed:
                 continue
@@ -94,8 +94,8 @@ class LeaderWrites:
         keys = self._keys
         names = [_name(keys, leadership.key) for leadership, _ in batch]
         incarnation = batch[0][0].incarnation
-        # Writes of several partitions mostly add the same broker in the same registration. The broker's key is compared
-        # once.
+        # Writes of several partitions usually add the same broker to their isrs. The key of that broker's registration
+        # is compared only once.
         compares: dict[Compare, None] = {
             created_at(keys.broker(incarnation.broker), incarnation.broker_epoch): None
         }
@@ -104,7 +104,8 @@ class LeaderWrites:
             for broker, revision in write.added:
                 compares[unchanged_since(keys.broker(broker), revision)] = None
         puts = [Put(name, encode(write.record)) for name, (_, write) in zip(names, batch, strict=True)]
-        # A failed transaction is split in halves. The current record is only read for a single partition.
+        # A failed transaction of several partitions is split into halves. Only a transaction of a single partition
+        # reads the current record.
         gets = [Get(names[0])] if len(batch) == 1 else []
         try:
             result = await self._coordination.transact(tuple(compares), puts, gets)
@@ -115,7 +116,7 @@ class LeaderWrites:
             await self._write_halves(batch)
         except CoordinationError as error:
             self._warn(batch, error)
-            # The store is unreachable. No event announces its return.
+            # The store is unreachable, and no event announces when it can be reached again.
             await asyncio.sleep(RETRY_SECONDS)  # noqa: TID251
             self._answer(batch, WriteOutcome.REFUSED, None)
         else:
@@ -144,7 +145,7 @@ class LeaderWrites:
         self._answer(batch, WriteOutcome.STORED, revision)
 
     def _refused(self, refused: _Write, standing: KeyValue | None) -> None:
-        """Pass the stored record to the leadership before the answer.
+        """Pass the stored record to the leadership before the refusal.
 
         The stored record may come from an earlier write whose answer was lost.
         """

@@ -1,8 +1,8 @@
-"""The shell of one partition's leader state machine: passes events to the state machine and runs its effects.
+"""Shell of one partition's leader state machine, which passes events to the state machine and executes its effects.
 
 Owned by a `LeaderReplica`, which appends and reads. The shell communicates with followers, the coordination store and
-the lease. `replication.PartitionLeader` decides everything. After `close` no event has an effect: an answer of the
-store or of a follower may still arrive for an ended leadership.
+the lease. `replication.PartitionLeader` makes all decisions. After `close`, events are ignored, because answers of the
+store and of followers may still arrive after the leadership has ended.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from fairlead_broker.runtime.meters import TopicMeters
 
 
 class FollowerPlace(Protocol):
-    """A waiting fetch session of a follower that copies this partition."""
+    """Interface of a follower's fetch session, which is notified of changes of the partition."""
 
     def grown(self) -> None:
         """Report that the partition has new records to fetch."""
@@ -67,7 +67,7 @@ class FollowerPlace(Protocol):
 
 
 class Leadership:
-    """Leadership of one partition in one leader epoch."""
+    """Leadership of this broker for one partition in one leader epoch."""
 
     __slots__ = (
         "_advanced",
@@ -115,7 +115,7 @@ class Leadership:
     def check_writable(self, acks: Acks) -> None:
         """Raise the refusal of a batch that could not be acknowledged with its acks (rules 3.7 and 4.4).
 
-        The check runs before memory or time is spent on the batch.
+        The check runs before any memory or time is spent on the batch.
         """
         self._look_at_lease()
         machine = self.machine
@@ -135,13 +135,13 @@ class Leadership:
         """
         if acks is not Acks.ALL:
             return self.machine.serves_weak_acks
-        # With other members in the isr, the high watermark cannot advance without them. A leader that is alone and
-        # could be replaced by an unclean election must not advance it.
+        # If the isr has other members, the high watermark cannot advance without them. A leader that is alone in the
+        # isr and could be replaced by an unclean election must not advance the high watermark.
         record = self.machine.record
         return not record.unclean or len(record.isr) > 1
 
     def check_latest(self) -> Offset:
-        """Return the high watermark for clients. Raises `offset_not_available`."""
+        """Return the high watermark for clients. Raises `offset_not_available` if a newer one may exist."""
         self._look_at_lease()
         high_watermark = self.machine.high_watermark
         if high_watermark is None or not self.machine.serves_weak_acks:
@@ -176,7 +176,7 @@ class Leadership:
             place.offsets_moved()
 
     def directory_failed(self) -> None:
-        """Pass a failure of the leader's disk to the state machine: another replica must lead, if possible."""
+        """Notify the state machine that the leader's disk has failed: another replica must lead, if possible."""
         self._step(DirectoryFailed())
 
     # -- the cluster
@@ -186,7 +186,7 @@ class Leadership:
         self._step_counting(RecordChanged(record, revision))
 
     def brokers_changed(self, registered: Mapping[BrokerId, RegisteredBroker]) -> None:
-        """Pass changed registrations of brokers to the state machine."""
+        """Pass the changed registrations of brokers to the state machine."""
         self._step(BrokersChanged(registered))
 
     def write_answered(
@@ -196,7 +196,7 @@ class Leadership:
         self._step_counting(WriteAnswered(write.revision, outcome, stored_revision))
 
     def time_passed(self) -> None:
-        """Pass the time to the state machine, after a check of the lease."""
+        """Check the lease, and pass the time to the state machine."""
         self._step(TimePassed(self._clock.monotonic()))
 
     # -- followers
@@ -222,7 +222,7 @@ class Leadership:
         self._step(FollowerSynced(broker, broker_epoch, generation, leader_epoch, synced_offset, now))
 
     def add_place(self, place: FollowerPlace) -> None:
-        """Register a follower's session, which receives later events of the partition."""
+        """Register a follower's session that is notified of later events of the partition."""
         self._places[place] = None
 
     def remove_place(self, place: FollowerPlace) -> None:
@@ -240,13 +240,16 @@ class Leadership:
 
     @property
     def under_replicated(self) -> bool:
-        """Whether a replica is out of sync; a replica that a reassignment adds need not be in sync yet."""
+        """Whether a replica is out of sync; a replica that a reassignment is adding need not be in sync yet."""
         record = self.machine.record
         in_sync = {entry.broker for entry in record.isr}
         return any(each.broker not in in_sync | {*record.adding} for each in record.replicas)
 
     async def low_watermark(self, offset: Offset, seconds: float) -> bool:
-        """Wait until every isr member's log starts at an offset or later (rule 4.12); return False on failure."""
+        """Wait until the log of every isr member starts at an offset or later (rule 4.12).
+
+        Returns False after a timeout, and if the leadership has ended.
+        """
         low_watermark = self.machine.low_watermark
         if low_watermark is not None and low_watermark >= offset:
             return True
@@ -266,7 +269,7 @@ class Leadership:
         return not self.closed
 
     def close(self) -> None:
-        """End the leadership: notify its waiters, and ignore later events."""
+        """End the leadership: notify the waiting calls and sessions, and ignore later events."""
         self.closed = True
         for place in tuple(self._places):
             place.ended()

@@ -1,7 +1,7 @@
-"""A fetch that waits for bytes in any of its partitions.
+"""Long poll: a fetch that waits until its partitions have enough bytes.
 
-Each partition reports the number of bytes that the high watermark has passed. The poll wakes when enough bytes are
-available, without a polling loop. An idle long poll costs one future and one timer.
+Each partition reports the number of bytes by which its high watermark has advanced. The poll wakes when enough bytes
+are available, without a polling loop. An idle long poll costs one future and one timer.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ class Watched(Protocol):
     """Interface of a partition that a long poll uses."""
 
     def add_poll(self, poll: LongPoll) -> None:
-        """Register a poll, which receives later advances of the high watermark."""
+        """Register a long poll that is notified of later advances of the high watermark."""
         ...
 
     def remove_poll(self, poll: LongPoll) -> None:
-        """Unregister a poll."""
+        """Unregister a long poll."""
         ...
 
 
@@ -39,14 +39,17 @@ class LongPoll:
             self.wake()
 
     def wake(self) -> None:
-        """End the wait; called when enough bytes exist, a partition or the broker closes, or the client is gone."""
+        """End the wait.
+
+        The wait ends when enough bytes exist, a partition or the broker closes, or the client has disconnected.
+        """
         if not self._woken.done():
             self._woken.set_result(None)
 
     async def wait(
         self, partitions: Iterable[Watched], seconds: float, disconnected: asyncio.Event | None
     ) -> None:
-        """Wait at the partitions until woken or timed out."""
+        """Register at the partitions and wait until the poll is woken or times out."""
         watched = list(partitions)
         timer = asyncio.get_running_loop().call_later(seconds, self.wake)
         for partition in watched:

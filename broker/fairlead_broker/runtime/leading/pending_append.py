@@ -1,8 +1,8 @@
 """A produce call in progress: one future for each call, regardless of the number of partitions.
 
-The call waits for one future and one timer. Each of its batches is a `PendingAppend` in the queue of its partition,
-which settles the batch. The last settled batch wakes the call. A task or a future for each partition would cost more
-than the append.
+The call waits for one future and one timer. Each batch of the call is a `PendingAppend` in the queue of its partition,
+and the partition settles the batch. The last settled batch wakes the call. A task or a future for each partition would
+cost more than the append.
 """
 
 from __future__ import annotations
@@ -22,15 +22,17 @@ class AppendState(Enum):
     """Progress of a batch, which decides whether a refusal is definite."""
 
     QUEUED = auto()
-    """Nothing is stored. On timeout the batch is withdrawn, and its `ack_timeout` has the side effect `none`."""
+    """No byte of the batch is stored. After a timeout the batch is withdrawn, and its `ack_timeout` has the side effect
+    `none`."""
     APPENDING = auto()
-    """The batch is being written or will be next. From this state on, a refusal has the side effect `maybe`."""
+    """The batch is being written or is about to be written. From this state on, a refusal has the side effect
+    `maybe`."""
     SETTLED = auto()
     """The batch has its answer. The partition still counts its bytes until the high watermark has passed the batch."""
 
 
 class PendingAppend:
-    """One batch of one call."""
+    """One batch of one produce call."""
 
     __slots__ = (
         "acks",
@@ -60,11 +62,11 @@ class PendingAppend:
         self.call = call
         self.slot = slot
         self.batch: memoryview | None = batch
-        """The producer's bytes; released after the append, since a batch that waits for acknowledgements should hold no
-        memory."""
+        """Bytes of the batch as sent by the producer. They are released after the append, because a batch that waits
+        for acknowledgements should occupy no memory."""
         self.header = header
         self.keyed = keyed
-        """Idempotency key under which the batch is stored; None if there is no key."""
+        """Idempotency key under which the batch is stored; None if the request has no key."""
         self.is_ordered = keyed is not None or header.producer_id != NO_PRODUCER
         """Whether the partition must check for an earlier attempt before it appends the batch."""
         self.duplicate = False
@@ -78,7 +80,7 @@ class PendingAppend:
 
     @property
     def side_effect(self) -> SideEffect:
-        """Side effect that a refusal of the batch must report in its current state."""
+        """Side effect that a refusal of the batch must report at the moment."""
         return SideEffect.NONE if self.state is AppendState.QUEUED else SideEffect.MAYBE
 
     def stored(self, leader_epoch: LeaderEpoch) -> None:
@@ -90,7 +92,7 @@ class PendingAppend:
             )
 
     def is_repeat_of(self, base_offset: Offset, last_offset: Offset, append_time_us: TimestampUs) -> None:
-        """Record the offsets at which an earlier attempt stored the batch, which is not stored again."""
+        """Record the offsets at which an earlier attempt stored the batch. The batch is not stored again."""
         self.duplicate = True
         self.base_offset = base_offset
         self.next_offset = Offset(last_offset + 1)
@@ -104,7 +106,7 @@ class PendingAppend:
         self.call.settle(self.slot, AppendResult(nothing, nothing, TimestampUs(-1), leader_epoch))
 
     def refused(self, problem: ProblemError) -> None:
-        """Answer with a problem."""
+        """Answer with a problem: the batch is refused."""
         if self.state is not AppendState.SETTLED:
             self._settle(problem)
 
@@ -114,7 +116,7 @@ class PendingAppend:
 
 
 class Acknowledging(Protocol):
-    """Interface of a batch's partition that a produce call uses."""
+    """Interface that a produce call uses of the partition of a batch."""
 
     def timed_out(self, seconds: float, effect: SideEffect) -> ProblemError:
         """Return the problem that explains why the batch was not acknowledged in time."""
@@ -129,13 +131,13 @@ class PendingProduce:
     def __init__(self, count: int) -> None:
         self.answers: list[AppendResult | ProblemError | None] = [None] * count
         self.appends: list[tuple[Acknowledging, PendingAppend]] = []
-        """Partition and batch of every queued item; a timeout answers the unsettled items."""
+        """Partition and batch of every queued item. After a timeout, unsettled items are answered with a problem."""
         self.missing = count
         self._done: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def settle(self, slot: int, answer: AppendResult | ProblemError) -> None:
-        """Store the answer of one batch; later answers for the batch are ignored."""
+        """Set the answer for one batch; later answers for the batch are ignored."""
         if self.answers[slot] is not None:
             return
         self.answers[slot] = answer
@@ -144,7 +146,7 @@ class PendingProduce:
             self._done.set_result(None)
 
     async def wait(self, timeout_seconds: float) -> list[AppendResult | ProblemError]:
-        """Wait until every batch has an answer; a timeout answers the unsettled batches."""
+        """Wait until every batch has an answer; after a timeout, unsettled batches are answered with a problem."""
         if self.missing:
             loop = asyncio.get_running_loop()
             self._done = loop.create_future()

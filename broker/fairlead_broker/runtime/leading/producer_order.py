@@ -1,9 +1,9 @@
-"""Order and repeats of batches that name a producer or an idempotency key.
+"""Ordering and deduplication of batches that name a producer or an idempotency key.
 
-    queue ──▶ admit ──▶ [state machine] ──▶ group, held for others, answered as a repeat, or refused
+queue ──▶ admit ──▶ [state machine] ──▶ group, held for others, answered as a repeat, or refused
 
-Owned by a `LeaderReplica` and called by its only task: no other code runs between two awaits. The state machine of
-`producers` decides, the partition appends, and the shell passes the outcome of the append back to the state machine.
+Owned by a `LeaderReplica` and called only by its task. The state machine of `producers` decides, the partition appends,
+and the shell passes the outcome of the append back to the state machine.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from fairlead_broker.runtime.meters import TopicMeters
 
 
 class ProducerOrder:
-    """The shell of one partition's `PartitionProducers`."""
+    """Shell of one partition's `PartitionProducers`."""
 
     __slots__ = (
         "_followers",
@@ -74,9 +74,9 @@ class ProducerOrder:
         meters: TopicMeters,
         wake: Callable[[], None],
     ) -> None:
-        """`state`: producers known to the log; owned by this object afterwards.
+        """`state`: producers known to the log. The object takes ownership of the state.
 
-        `wake` makes the task call `take` again.
+        `wake` makes the partition's task call `take` again.
         """
         self._topic = topic
         self._index = index
@@ -101,13 +101,13 @@ class ProducerOrder:
         return self._machine.knows_producer(producer_id)
 
     def digest_of(self, key: bytes) -> bytes | None:
-        """Return the digest of the request that used an idempotency key here; None if none did."""
+        """Return the digest of the request that used an idempotency key here; None if the key was not used."""
         return self._machine.digest_of(key)
 
     # -- before the append
 
     def take(self, queue: Iterable[PendingAppend]) -> list[PendingAppend]:
-        """Return the batches of a queue that can be appended now, in order; all others are held or answered."""
+        """Return the batches of a queue that can be appended now, in order; all other batches are held or answered."""
         if self._machine.held_count:
             self._withdraw_answered()
         group: list[PendingAppend] = []
@@ -163,7 +163,7 @@ class ProducerOrder:
                     assert_never(effect)
 
     def _withdraw_answered(self) -> None:
-        """Withdraw held batches whose calls have ended, since the answers stated that the batches are not stored."""
+        """Withdraw held batches of answered calls, because the answers state that the batches are not stored."""
         for append in [held for held in self._machine.held() if held.state is AppendState.SETTLED]:
             self._machine.step(Withdrawn(append))
             self._let_go(append)
@@ -187,7 +187,7 @@ class ProducerOrder:
     # -- after the append
 
     def appended(self, group: SequenceOf[PendingAppend], append_time_us: TimestampUs) -> None:
-        """Report to the state machine that a group is in the log."""
+        """Notify the state machine that a group was appended to the log."""
         ordered = [append for append in group if append.is_ordered]
         self._machine.step(
             Appended(
@@ -202,14 +202,14 @@ class ProducerOrder:
             self._answer_repeat(follower, original.base_offset, last_offset, original.append_time_us)
 
     def failed(self, problem: ProblemError) -> None:
-        """Report to the state machine that the append of a group failed or has an unknown outcome."""
+        """Notify the state machine that the append of a group failed or has an unknown outcome."""
         self._machine.step(AppendFailed())
         followers, self._followers = self._followers, []
         for follower, _ in followers:
             follower.refused(problem)
 
     def committed(self, high_watermark: Offset) -> None:
-        """Update the high watermark, and answer repeats that waited for it."""
+        """Update the high watermark, and answer repeated batches that waited for the high watermark."""
         self._high_watermark = high_watermark
         if self._repeats:
             waiting, self._repeats = self._repeats, []
@@ -217,7 +217,7 @@ class ProducerOrder:
                 self._answer_when_committed(append)
 
     def refuse(self, refusal: Callable[[SideEffect], ProblemError]) -> None:
-        """Fail all held batches and waiting repeats with a problem."""
+        """Fail all held batches and waiting repeated batches with a problem."""
         for append in list(self._machine.held()):
             self._machine.step(Withdrawn(append))
             self._let_go(append)
@@ -240,7 +240,7 @@ class ProducerOrder:
             append.stored(self._leader_epoch)
 
     def _answer_when_committed(self, append: PendingAppend) -> None:
-        """Acknowledge a repeat as its own acks require (rule 6.1), since the first attempt may still be lost."""
+        """Acknowledge a repeated batch once it is committed (rule 6.1), because the first attempt may still be lost."""
         if append.next_offset <= self._high_watermark:
             append.stored(self._leader_epoch)
         else:

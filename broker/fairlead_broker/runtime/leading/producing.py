@@ -1,7 +1,7 @@
-"""Produce calls: validate the batches, queue them at the partitions, and wait for all of them together.
+"""Produce calls: validate the batches, queue them at the partitions, and wait until all batches have outcomes.
 
-Every refusal before the queue is definite: nothing of the refused batch is stored. Batches of one call succeed and fail
-independently.
+A refusal before a batch is queued is definite: no record of the refused batch is stored. Batches of one call succeed
+and fail independently.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ProduceItem:
 
 
 class Producing:
-    """Produce calls against partitions."""
+    """Executes produce calls on partitions."""
 
     __slots__ = (
         "_budget",
@@ -63,7 +63,7 @@ class Producing:
         on_loop_bytes_max: int,
         timeout_seconds_max: float,
     ) -> None:
-        """`pool` validates compressed batches and batches beyond a call's limit of `on_loop_bytes_max` bytes."""
+        """`pool` validates compressed batches, and batches beyond the first `on_loop_bytes_max` bytes of a call."""
         self._clock = clock
         self._pool = pool
         self._budget = budget
@@ -96,7 +96,7 @@ class Producing:
         return answers
 
     async def stop(self, seconds: float) -> None:
-        """Refuse new calls; fail calls that are still running after the time limit, whose batches may be stored."""
+        """Refuse new calls; fail calls that are still running after the time limit. Their batches may be stored."""
         self._stopping = True
         try:
             async with asyncio.timeout(seconds):
@@ -121,8 +121,8 @@ class Producing:
     async def _validate_in_pool(
         self, call: PendingProduce, items: list[tuple[int, ProduceItem]], acks: Acks
     ) -> None:
-        # Bytes are counted before a batch waits for a thread, because the waiting batches are large or decompress to
-        # large ones.
+        # Bytes are counted before a batch waits for a thread, because batches that wait are large or become large when
+        # decompressed.
         reserved = deque(
             (slot, item, self._pool.submit(self._validate, item))
             for slot, item in items
@@ -145,7 +145,7 @@ class Producing:
                 self._budget.give_back(len(item.batch))
 
     def _take(self, call: PendingProduce, slot: int, item: ProduceItem, acks: Acks) -> None:
-        """Queue a batch at its partition, or settle its refusal, without an await."""
+        """Queue a batch at its partition or settle the batch with a refusal, without an await."""
         if not self._reserve(call, slot, item, acks):
             return
         try:
@@ -171,7 +171,7 @@ class Producing:
 
     @staticmethod
     def _check_again(call: PendingProduce, slot: int, item: ProduceItem, acks: Acks) -> None:
-        """Settle the refusal of a partition that began to refuse batches during the validation."""
+        """Settle a batch with a refusal if its partition began to refuse batches during the validation."""
         partition = item.partition
         try:
             partition.check_writable(acks)
@@ -184,7 +184,7 @@ class Producing:
         """Queue a batch with reserved bytes at its partition, unless the batch is already answered."""
         partition = item.partition
         assert header.total_bytes == len(item.batch), "a batch that is valid is whole"
-        # The first answer counts. A stop may have answered already that the batch is not stored.
+        # Only the first answer counts. A stop may already have answered that the batch is not stored.
         if call.answers[slot] is not None:
             self._budget.give_back(header.total_bytes)
             return

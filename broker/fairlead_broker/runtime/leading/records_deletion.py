@@ -1,7 +1,7 @@
 """Deletion of a partition's records below an offset, by its leader (KIP-107).
 
-The call is answered when the log of every in-sync replica starts at that offset, since the next leader must not serve
-deleted records.
+The call is answered once the log of every in-sync replica starts at the new log start, because the next leader must not
+serve deleted records.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WAIT_SECONDS_MAX: Final = 30.0
 
 
 class RecordsDeletion:
-    """Deletion of records on request."""
+    """Executes deletions of records on request."""
 
     def __init__(
         self,
@@ -41,8 +41,8 @@ class RecordsDeletion:
     async def delete(self, partition: LeaderReplica, offset: Offset | None) -> Offset:
         """Move the log start up to an offset; return the durable log start.
 
-        The offset None stands for the high watermark. An offset below the log start changes nothing. Raises the
-        problems of `Broker.delete_records`.
+        The offset None stands for the high watermark. An offset below the log start has no effect. Raises the problems
+        of `Broker.delete_records`.
         """
         high_watermark = partition.high_watermark
         wanted = high_watermark if offset is None else offset
@@ -67,8 +67,8 @@ class RecordsDeletion:
         """Move the log start; blocks, runs in the disk pool."""
         log = partition.log
         if offset > log.synced_offset:
-            # With durability=replicated the offset may be unsynced. A recovery point at an unsynced offset would be
-            # wrong after a crash.
+            # With durability=replicated, records below the offset may be unsynced. After a crash, a recovery point at
+            # an unsynced offset would be wrong.
             log.sync()
         delay_us = partition.config.file_delete_delay_ms * 1000
         gone = log.advance_log_start(offset, remove_us=TimestampUs(self._clock.now_us() + delay_us))

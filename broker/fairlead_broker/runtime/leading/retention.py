@@ -1,8 +1,8 @@
-"""Retention: drops expired segments of every partition that this broker leads.
+"""Retention: the task that drops expired segments of every partition that this broker leads.
 
 One task runs every `log.retention.check.interval.ms`; `log.retention` chooses the segments. The order of the steps is
-fixed. Clients see the new log start first. One checkpoint then makes the log starts of all partitions durable, after
-which the segments leave their logs. The upkeep deletes the files `file.delete.delay.ms` later.
+fixed. Clients see the new log start first. After that, one checkpoint makes the log starts of all partitions durable,
+and the segments are removed from their logs. The upkeep deletes the segments' files `file.delete.delay.ms` later.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ class Retention:
         self._changed = asyncio.Event()
 
     def config_changed(self) -> None:
-        """Restart the wait, since the interval may have changed."""
+        """Restart the wait for the next check, because the interval may have changed."""
         self._changed.set()
 
     async def run(self) -> None:
-        """Check all partitions at every interval, until cancelled."""
+        """Check the retention of all partitions at every interval, until cancelled."""
         while True:
             self._changed.clear()
             try:
@@ -71,13 +71,13 @@ class Retention:
                 await self.check()
 
     async def check(self) -> None:
-        """Check every partition once."""
+        """Check the retention of every partition once."""
         try:
             await self._pool.run(self._check, list(self._partitions))
         except StorageFailed as error:
             self._failed(error)
         except LogError as error:
-            # Nothing is lost. The next check makes the same decision again.
+            # No data are lost. The next check makes the same decision again.
             self._log.warning("retention not applied", reason=str(error))
 
     def _check(self, partitions: list[LeaderReplica]) -> None:

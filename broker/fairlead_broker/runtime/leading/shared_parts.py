@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SharedParts:
-    """Shared parts and limits for every partition; the limits are copies of settings."""
+    """Parts and limits that all partitions share; the limits are copies of settings."""
 
     clock: Clock
     pool: DiskPool
@@ -34,4 +34,5 @@ class SharedParts:
     write_record: Callable[[Leadership, WriteRecord], None]
     """Function that queues the write of a partition's record; the leadership receives the outcome."""
     lease_confirmed: Callable[[BrokerEpoch], bool]
-    """Function that returns whether an epoch is this broker's current one and its lease cannot have expired yet."""
+    """Function that returns whether an epoch is the current epoch of this broker and the lease of that epoch cannot
+    have expired yet."""

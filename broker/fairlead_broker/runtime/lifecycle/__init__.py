@@ -1,1 +1,1 @@
-"""Start and stop of a broker: entry into the cluster, registration, leases, trust in the disk, departure."""
+"""Start and stop of a broker: entry into the cluster, registration, leases, checks of the disk, departure."""

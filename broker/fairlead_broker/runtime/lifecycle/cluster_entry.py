@@ -1,10 +1,10 @@
 """Entry of a broker into its cluster, and its exit: directory, coordination, registration.
 
 The order of the steps is fixed (protocol sections 2 and 3): lock the directory, read the cluster's id and compare it
-with the directory's, register without a directory, give up replicas whose records count on a newer copy of the
+with the directory's, register without a directory, give up replicas whose partition records rely on a newer copy of the
 directory, write the new broker epoch into the directory, and register the directory after its logs are recovered. A
-broker without a registered directory is never elected, counted or assigned replicas. For this reason no record names an
-incarnation that the directory does not know, and no election waits for a recovery.
+broker without a registered directory is never elected, never added to an isr, and never assigned replicas. For this
+reason no partition record names an incarnation that the directory has not stored, and no election waits for a recovery.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ from fairlead_broker.settings import BrokerSettings
 from fairlead_broker.telemetry import Log
 
 GIVE_BACK_SECONDS_MAX = 1.0
-"""Seconds for the release of the lease, out of the 10 s of a stop."""
+"""Maximum number of seconds for the release of the lease, out of the 10 s of a stop."""
 Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
 class Advertised:
-    """Advertised addresses, each `host:port`."""
+    """Addresses that a broker advertises, each as `host:port`."""
 
     data: str
     peer: str
@@ -80,12 +80,12 @@ class Entry:
     registration: OwnRegistration
     mirror: Mirror
     own_directory: Directory
-    """Directory as it will be registered."""
+    """Data directory as it will be registered."""
 
     async def open_directory(self) -> None:
         """Register the recovered directory; from then on this broker can be elected and assigned partitions."""
         await self.registration.begin(self.own_directory)
-        # The mirror must show this broker with its replicas.
+        # The mirror must show this broker's registration with its directory.
         await self.mirror.wait_for(self.incarnation.membership.revision)
 
     @property
@@ -95,7 +95,7 @@ class Entry:
 
 
 class ClusterEntry:
-    """Steps of an entry, with the opened parts that must be closed when a later step fails."""
+    """Steps of an entry, with the parts that were opened and must be closed if a later step fails."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class ClusterEntry:
         log: Log | None = None,
         observe: Callable[[str, float], None] | None = None,
     ) -> None:
-        """`coordination`: client of the cluster's store, closed by `leave`; None to connect as the settings say.
+        """`coordination`: client of the cluster's store, closed by `leave`; None to connect according to the settings.
 
         `observe` receives the name and the duration in seconds of every call to the store.
         """
@@ -130,7 +130,7 @@ class ClusterEntry:
         self._residence: str | None = None
 
     async def enter(self, advertised: Advertised, release: str, peer_secret: str) -> Entry:
-        """Execute every step. The opened parts must be closed by `leave`, even after an exception."""
+        """Execute every step of the entry. The caller must call `leave`, even after an exception."""
         settings, keys = self._settings, self._keys
         directory = self.directory = await self._pool.run(self._open_directory)
         coordination = await self._open_coordination(directory)
@@ -163,7 +163,7 @@ class ClusterEntry:
                 await self._coordination.close()
 
     async def _give_back_lease(self) -> None:
-        """Release the lease, which notifies other brokers at once.
+        """Release the lease, so that other brokers learn of the stop at once.
 
         An unavailable store does not delay the stop, because the lease expires.
         """
@@ -188,7 +188,7 @@ class ClusterEntry:
             storage=self._storage,
             residence=here,
         )
-        # A folder that was just created had no residence before.
+        # A directory that was just created has no earlier residence.
         self._residence = here or self._present_residence()
         return directory
 
@@ -200,7 +200,7 @@ class ClusterEntry:
             store = store_path(self._settings.data)
             embedded = not self._settings.etcd_endpoints
             if embedded and directory.cluster_id is not None and not await self._pool.run(store.exists):
-                # The check precedes the creation of a new store, which would belong to another cluster.
+                # The check must run before a new store is created, because a new store would belong to another cluster.
                 raise self._elsewhere(directory.cluster_id, None)
             self._coordination = await open_coordination(self._settings, self._clock, self._log)
             if embedded:
@@ -210,7 +210,10 @@ class ClusterEntry:
         return MeasuredCoordination(self._coordination, self._clock, self._observe)
 
     async def _cluster(self, bootstrap: ClusterBootstrap, directory: LogDirectory) -> ClusterRecord:
-        """Return the cluster's record; a directory that belongs to a cluster must never create the cluster again."""
+        """Return the cluster's record.
+
+        A broker whose directory belongs to a cluster must never create the cluster again.
+        """
         belongs_to = directory.cluster_id
         if belongs_to is None:
             new_id = self._new_id()
@@ -221,7 +224,7 @@ class ClusterEntry:
         return standing
 
     def _elsewhere(self, belongs_to: str, found: ClusterRecord | None) -> CoordinationElsewhere:
-        """Return the error that names the directory's cluster and advises what to do."""
+        """Return the error that names the directory's cluster and advises how to proceed."""
         data, etcd = self._settings.data, self._settings.etcd
         there = f"etcd at {etcd}" if etcd else "the embedded store"
         holds = f"cluster {found.cluster_id}" if found else "no cluster"
@@ -291,7 +294,7 @@ class ClusterEntry:
     async def _disown_newer_lives(
         self, coordination: Coordination, mirror: Mirror, membership: Membership
     ) -> None:
-        """Remove this broker from records that count on a newer copy of its directory, or quarantine the replicas."""
+        """Remove this broker from records that rely on a newer copy of its directory, or quarantine the replicas."""
         directory = self.directory
         assert directory is not None, "the directory is open"
         distrusted = []
@@ -326,7 +329,7 @@ class ClusterEntry:
             )
 
     async def _remember(self, membership: Membership) -> None:
-        """Write a new incarnation into the directory, before this broker leads or fetches in it."""
+        """Write a new incarnation into the directory, before this broker leads or fetches in that incarnation."""
         directory = self.directory
         assert directory is not None, "the directory is open"
         epoch = membership.broker_epoch
@@ -340,7 +343,7 @@ class ClusterEntry:
         )
 
     async def _patiently(self, attempt: Callable[[], Awaitable[Answer]], what: str) -> Answer:
-        """Retry while etcd is unavailable; an embedded store gets a single attempt."""
+        """Retry an attempt while etcd is unavailable; attempt only once if the store is embedded."""
         if not self._settings.etcd_endpoints:
             return await attempt()
         return await patiently(attempt, what, self._log)

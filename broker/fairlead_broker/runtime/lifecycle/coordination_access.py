@@ -1,4 +1,4 @@
-"""Access of a broker to its coordination store, etcd or embedded, with retries while etcd is unavailable.
+"""Access of a broker to its coordination store (etcd or embedded), with retries while etcd is unavailable.
 
 Used by `cluster_entry`. A broker that starts before etcd, or while etcd has no leader, waits and logs warnings. A
 failure that no retry can solve (wrong credentials, another etcd cluster) ends the start.
@@ -28,17 +28,20 @@ if TYPE_CHECKING:
     from fairlead_broker.coordination.etcd import EtcdOptions, EtcdUser
 
 RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0)
-"""Pauses between attempts while etcd is unavailable; the last pause repeats."""
+"""Pauses in seconds between attempts while etcd is unavailable; the last pause repeats."""
 
 Answer = TypeVar("Answer")
 
 
 class CoordinationElsewhere(CoordinationError):
-    """The data directory belongs to a cluster of another store."""
+    """Error: the data directory belongs to a cluster in a different store."""
 
 
 def etcd_options(settings: BrokerSettings) -> EtcdOptions | None:
-    """Return how to connect to etcd; None for embedded coordination. Raises ValueError that names a wrong setting."""
+    """Return the options for connecting to etcd; None for embedded coordination.
+
+    Raises ValueError that names a wrong setting.
+    """
     given = {
         "etcd_ca": settings.etcd_ca,
         "etcd_cert": settings.etcd_cert,
@@ -81,7 +84,7 @@ def store_path(data: Path) -> Path:
 
 
 async def open_coordination(settings: BrokerSettings, clock: Clock, log: Log) -> Coordination:
-    """Connect to etcd and wait for it, or open the embedded store.
+    """Connect to etcd and wait until etcd is available, or open the embedded store.
 
     Raises `CoordinationRefused` and the errors of the embedded store.
     """
@@ -108,6 +111,6 @@ async def patiently(attempt: Callable[[], Awaitable[Answer]], what: str, log: Lo
             log.warning(
                 "coordination is unavailable; trying again", what=what, attempt=count, reason=str(error)
             )
-            # The store is unavailable. No event announces its return.
+            # The store is unavailable, and no event announces when it is available again.
             await asyncio.sleep(RETRY_SECONDS[min(count, len(RETRY_SECONDS) - 1)])  # noqa: TID251
             count += 1

@@ -1,7 +1,7 @@
 """Controlled shutdown: other brokers take over leadership before the broker stops serving.
 
-Used by the runtime's stop (protocol section 4, rule 10). During the announcement the broker serves as before and
-forwards calls for partitions that it no longer leads: no client sees a failed write. Without another broker that can
+Used by the runtime's stop (protocol section 4, rule 10). During the announcement the broker continues to serve and
+forwards calls for partitions that it no longer leads, so that no client sees a failed write. If no other broker can
 take over, the announcement returns at once.
 """
 
@@ -20,10 +20,10 @@ from fairlead_broker.runtime.lifecycle.own_registration import OwnRegistration
 from fairlead_broker.telemetry import Log
 
 DEPARTURE_SECONDS_MAX = 4.0
-"""Seconds out of the 10 s of a stop. A controller moves thousands of leaders in less time, and clients retry the
-rest."""
+"""Maximum number of seconds of the announcement, out of the 10 s of a stop. A controller moves thousands of leaders in
+less time, and clients retry the remaining calls."""
 LOOK_SECONDS = 0.02
-"""Seconds between checks whether other brokers have taken over and seen the change."""
+"""Number of seconds between checks whether other brokers have taken over and whether their mirrors show the change."""
 
 
 class Departure:
@@ -44,14 +44,14 @@ class Departure:
         self._log = log
 
     async def announce(self, seconds_max: float = DEPARTURE_SECONDS_MAX) -> None:
-        """Register as stopping, and wait until no partition depends on this broker or the time is over."""
+        """Register as stopping, and wait until no partition depends on this broker or the time limit is reached."""
         if not self._peers():
             return
         try:
             async with asyncio.timeout(seconds_max):
                 revision = await self._registration.stopping()
                 await self._mirror.wait_for(revision)
-                # Records change in several transactions, and no event announces the last one.
+                # Partition records change in several transactions, and no event announces the last transaction.
                 while self._leads() or self._is_waited_for():  # noqa: ASYNC110
                     await asyncio.sleep(LOOK_SECONDS)  # noqa: TID251
                 await self._wait_for_peers(self._mirror.metadata.revision)
@@ -60,13 +60,16 @@ class Departure:
             self._log.warning("stopping before other brokers have taken over everything", still_leading=leads)
 
     async def _wait_for_peers(self, revision: Revision) -> None:
-        """Wait until every remaining peer has seen a revision; send silent peers another request."""
+        """Wait until the mirror of every remaining peer has reached a revision.
+
+        Send a request to peers that have not reported it.
+        """
         while late := [peer for peer in self._peers() if self._peer_calls.seen_revision(peer) < revision]:
             await asyncio.gather(*(self._ask(peer) for peer in late))
             await asyncio.sleep(LOOK_SECONDS)  # noqa: TID251 - no event reports the peer's mirror
 
     async def _ask(self, peer: BrokerId) -> None:
-        """Send a request, because any answer contains the revision of the peer's mirror."""
+        """Send a request to a peer, because any answer contains the revision of the peer's mirror."""
         with suppress(PeerUnavailable, ProblemError):
             await self._peer_calls.log_ends(peer, ())
 
@@ -79,7 +82,7 @@ class Departure:
         ]
 
     def _leads(self) -> int:
-        """Return the number of partitions led here that another broker could lead."""
+        """Return the number of partitions that this broker leads and another broker could lead."""
         metadata, peers = self._mirror.metadata, set(self._peers())
         return sum(
             self._is_leader(partition.value) and any(entry.broker in peers for entry in partition.value.isr)
@@ -88,7 +91,7 @@ class Departure:
         )
 
     def _is_waited_for(self) -> bool:
-        """Return whether the leader of a partition on another running broker counts this broker as in sync."""
+        """Return whether a partition that another running broker leads has this broker in its isr."""
         metadata, peers = self._mirror.metadata, set(self._peers())
         own = (self._incarnation.broker, self._incarnation.epoch)
         return any(

@@ -1,9 +1,10 @@
 """Checks at a start whether a data directory can be trusted.
 
-The directory may be an older copy of the directory that other brokers count on, or lie on a mount that was absent for a
-time. `cluster_entry` checks before the new broker epoch is written to the directory (protocol section 2). A partition
-record that names this broker and this directory in a newer incarnation than the directory's was written when the
-directory had more records. Once the new epoch is on disk, the difference can no longer be detected.
+The directory may be an older copy of the directory that other brokers rely on, or may be on a mount that was
+temporarily missing. `cluster_entry` checks before the new broker epoch is written to the directory (protocol section
+2). If a partition record names this broker and this directory in an incarnation newer than the directory's, the record
+was written when the directory had more log records. Once the new broker epoch is on disk, this difference can no longer
+be detected.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from fairlead_broker.registry.transactions import Get, Put, created_at, unchange
 def names_a_newer_incarnation(
     record: PartitionRecord, broker: BrokerId, present: BrokerEpoch, identity: Identity
 ) -> bool:
-    """Return whether the record counts on an incarnation that this directory has never seen.
+    """Return whether a partition record names an incarnation that this directory has never stored.
 
-    The current incarnation of the broker is ignored, because the directory does not know it yet.
+    The current incarnation of the broker is ignored, because the directory has not stored it yet.
     """
     here = any(
         replica.broker == broker and replica.directory == identity.directory_id for replica in record.replicas
@@ -42,7 +43,7 @@ def names_a_newer_incarnation(
 def newer_lives(
     metadata: ClusterMetadata, broker: BrokerId, present: BrokerEpoch, identity: Identity
 ) -> Iterator[TopicIdPartition]:
-    """Yield the partitions whose records count on a newer copy of the directory."""
+    """Yield the partitions whose records rely on a newer copy of the directory."""
     for topic in metadata.topics.values():
         for index, partition in metadata.partitions(topic.value.topic_id).items():
             if names_a_newer_incarnation(partition.value, broker, present, identity):
@@ -52,10 +53,11 @@ def newer_lives(
 async def take_out(
     coordination: Coordination, keys: Keys, membership: Membership, identity: Identity, key: TopicIdPartition
 ) -> bool:
-    """Remove this broker from isr and elr of a record; return False if both would be empty.
+    """Remove this broker from isr and elr of a partition record; return False if isr and elr would both be empty.
 
-    A record that would become empty is not changed. The write is conditional on the record's revision and on the own
-    registration. Raises `MembershipLost` and coordination errors; the call must be repeated after `UnknownOutcome`.
+    A record whose isr and elr would both become empty is not changed. The write is conditional on the record's revision
+    and on this broker's registration. Raises `MembershipLost` and coordination errors; the call must be repeated after
+    `UnknownOutcome`.
     """
     name, own = keys.partition(key.topic_id, key.partition), keys.broker(membership.broker_id)
     while True:
@@ -84,7 +86,10 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def residence_of(data: Path) -> str | None:
-    """Return ids of the running kernel and a directory's volume; None if the system does not report them; blocks."""
+    """Return the ids of the running kernel and of a directory's volume; None if the system does not report the ids.
+
+    Blocks.
+    """
     try:
         boot = BOOT_ID.read_text(encoding="ascii").strip()
         volume = os.statvfs(data).f_fsid
@@ -95,16 +100,17 @@ def residence_of(data: Path) -> str | None:
 
 
 def kept_since(identity: Identity, *, was_clean: bool, residence: str | None) -> BrokerEpoch | None:
-    """Return the oldest epoch whose writes are all still present; None if this start may have lost some.
+    """Return the oldest epoch since which no write was lost; None if this start may have lost writes.
 
-    `was_clean`: whether the last stop synced everything. A clean start does not repair the losses of an earlier one,
-    which is why the directory stores the epoch.
+    `was_clean`: whether the last stop synced everything. A clean start does not undo the losses of an earlier start, so
+    the epoch is stored in the directory.
     """
     same_kernel = residence is not None and residence == identity.residence
     if not identity.last_broker_epoch or not (was_clean or same_kernel):
         return None
     since = identity.intact_since
     if since is None or since > identity.last_broker_epoch:
-        # The value was written by an earlier release, or in the numbers of a store from which coordination has moved.
+        # An earlier release did not write the value, or the value is an epoch of a store from which coordination was
+        # moved.
         since = identity.last_broker_epoch
     return BrokerEpoch(since)

@@ -1,9 +1,9 @@
-"""The incarnation of a broker: its epoch, and whether the cluster can still count on it.
+"""The incarnation of a broker: its epoch, and whether its lease is still confirmed.
 
-One object exists for the whole run of the process. When the lease is lost, `cluster_entry` registers the broker again
-and the object begins the next incarnation. The serving parts compare their epoch with the current one, and every write
-names the epoch of its decision: no decision of an ended incarnation is written by the next (protocol section 3, rules 1
-and 7).
+One `Incarnation` object exists for the whole run of the process. When the lease is lost, `cluster_entry` registers the
+broker again and the object begins the next incarnation. The serving parts compare their epoch with the current epoch,
+and every write names the epoch in which it was decided. Thus no decision of an ended incarnation is written by the next
+incarnation (protocol section 3, rules 1 and 7).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fairlead_broker.coordination.membership import Membership
 
 
 class Incarnation:
-    """State of this broker's own registration."""
+    """State of this broker's registration in its current incarnation."""
 
     def __init__(self, membership: Membership) -> None:
         """Begin the first incarnation of this process."""
@@ -24,12 +24,15 @@ class Incarnation:
 
     @property
     def broker(self) -> BrokerId:
-        """Id of this broker, the same in every incarnation."""
+        """Id of this broker, which is the same in every incarnation."""
         return self._membership.broker_id
 
     @property
     def epoch(self) -> BrokerEpoch:
-        """Epoch of the current incarnation; epochs only grow, and each is on disk before it is returned here."""
+        """Epoch of the current incarnation.
+
+        Epochs only increase, and each epoch is on disk before this property returns it.
+        """
         return self._membership.broker_epoch
 
     @property
@@ -46,14 +49,17 @@ class Incarnation:
 
     @property
     def membership(self) -> Membership:
-        """Registration of the current incarnation. A stored reference keeps belonging to its own incarnation."""
+        """Registration of the current incarnation.
+
+        A `Membership` that a caller has stored still refers to the incarnation in which it was read.
+        """
         return self._membership
 
     def subscribe(self, on_change: Callable[[], None]) -> Callable[[], None]:
-        """Call a function on the loop when an incarnation begins; return a function that cancels the subscription.
+        """Call a function on the event loop when an incarnation begins.
 
-        The function must not block and must not raise. A lease that comes into doubt causes no event, because only time
-        passes.
+        Return a function that cancels the subscription. The function must not block and must not raise. The function is
+        not called when the lease comes into doubt.
         """
         self._listeners.append(on_change)
         return lambda: self._listeners.remove(on_change)

@@ -1,7 +1,8 @@
 """Upkeep of this broker's registration.
 
 One task keeps the lease alive and, if the lease is lost, registers the broker again in a new incarnation. Another task
-writes changes: draining, stopping, a failed directory. The runtime runs the tasks; `cluster_entry` wires them.
+writes changes of the registration: draining, stopping, a failed directory. The runtime runs the tasks; `cluster_entry`
+creates them.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ RETRY_SECONDS = 0.5
 
 
 class OwnRegistration:
-    """Registration of this broker, during the whole run of the process."""
+    """Registration of this broker during the whole run of the process."""
 
     def __init__(
         self,
@@ -39,7 +40,8 @@ class OwnRegistration:
     ) -> None:
         """`remember` writes a new incarnation to the data directory; `draining` returns whether a drain is requested.
 
-        An incarnation begins without a directory, which is registered after the directory stores the new epoch.
+        A new incarnation is registered without a directory. The directory is registered after it has stored the new
+        epoch.
         """
         self._bootstrap = bootstrap
         self._incarnation = incarnation
@@ -57,17 +59,20 @@ class OwnRegistration:
         self._written: set[asyncio.Future[None]] = set()
 
     async def begin(self, directory: Directory) -> None:
-        """Register the data directory, whose recovery is complete and which stores the first incarnation.
+        """Register the data directory, which has been recovered and has stored the first incarnation.
 
-        From then on, a lost incarnation is followed by the next one. Returns once the directory is registered, in any
-        incarnation. May wait for coordination.
+        From then on, a lost incarnation is followed by a new incarnation. Returns once the directory is registered in
+        any incarnation. The call may wait for coordination.
         """
         self._directories = (directory,)
         self._begun.set()
         await self._in_line()
 
     def look_again(self) -> None:
-        """Compare the desired registration with the stored one; called after each change of the desired one."""
+        """Compare the desired registration with the stored registration.
+
+        Call this method after each change of the desired registration.
+        """
         self._wake.set()
 
     def gone(self, epoch: BrokerEpoch) -> None:
@@ -79,12 +84,12 @@ class OwnRegistration:
             self._scope.reschedule(asyncio.get_running_loop().time())
 
     def directory_failed(self) -> None:
-        """Remove the directory from the registration, since its records are no longer reliable."""
+        """Remove the directory from the registration, because the records in the directory are no longer reliable."""
         self._directories = ()
         self.look_again()
 
     async def stopping(self) -> Revision:
-        """Register as stopping; return the revision that shows it to other brokers. May wait for coordination."""
+        """Register as stopping; return the revision of the change. The call may wait for coordination."""
         self._stopping = True
         await self._in_line()
         return self._incarnation.membership.revision
@@ -107,7 +112,7 @@ class OwnRegistration:
             await self._begin_again(membership.registration, membership.broker_epoch)
 
     async def run(self) -> None:
-        """Write changes of the registration until cancelled."""
+        """Write changes of the registration to coordination until cancelled."""
         try:
             while True:
                 await self._wake.wait()
@@ -129,7 +134,7 @@ class OwnRegistration:
             self._written.discard(written)
 
     async def _begin_again(self, before: BrokerRegistration, epoch: BrokerEpoch) -> None:
-        """Register the same process in a new incarnation, which lost no records because the process kept running."""
+        """Register this process in a new incarnation. No records are lost, because the process kept running."""
         successor = msgspec.structs.replace(
             self._wanted(before), directories=(), intact_since=before.intact_since or epoch
         )
@@ -138,8 +143,8 @@ class OwnRegistration:
             "register again",
             self._log,
         )
-        # The directory must store the epoch before the broker acts or is elected in it; otherwise an older copy of the
-        # directory could not be recognised.
+        # The directory must store the epoch before the broker acts or is elected in the new incarnation. Otherwise an
+        # older copy of the directory could not be recognised later.
         await self._remember(membership)
         self._directories = tuple(
             Directory(id=each.id, last_broker_epoch=epoch) for each in self._directories
@@ -154,14 +159,14 @@ class OwnRegistration:
             try:
                 await membership.update(self._wanted)
             except MembershipLost:
-                # The next incarnation registers the desired values.
+                # The next incarnation will be registered with the desired values.
                 self.gone(membership.broker_epoch)
                 return
             except CoordinationClosed:
                 raise
             except (CoordinationUnavailable, UnknownOutcome) as error:
                 self._log.warning("registration not written yet", reason=str(error))
-                # The store is unavailable. No event announces its return.
+                # The store is unavailable, and no event announces when it is available again.
                 await asyncio.sleep(RETRY_SECONDS)  # noqa: TID251
         for written in self._written:
             if not written.done():

@@ -1,6 +1,6 @@
-"""Comparison of a partition's replicas by its leader, with digests of offset ranges from each replica.
+"""Comparison of a partition's replicas by the leader, by means of digests of offset ranges from each replica.
 
-A range is compared in pieces, each of which ends at the end of a batch in the leader's log. The leader requests the
+A range is compared piece by piece; each piece ends at the end of a batch in the leader's log. The leader requests the
 digest of a piece from all replicas at once; a replica that has failed receives no further requests. Every broker
 computes the digest of its own copy (`digest`); only the leader compares (`compare`). A comparison changes no data,
 regardless of its result.
@@ -27,26 +27,28 @@ from fairlead_broker.runtime.engine.disk_pool import DiskPool
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 
 PIECE_BYTES: Final = 8 << 20
-"""Size of a piece, which is read in far less time than a call between brokers takes."""
+"""Number of bytes of a piece, chosen so that reading a piece takes far less time than the timeout of a call between
+brokers."""
 COMPARE_SECONDS_MAX: Final = 15.0
-"""Seconds after which a comparison returns the offset to continue at; far less than the caller's timeout."""
+"""Number of seconds after which a comparison stops and returns the offset to continue at; far less than the caller's
+timeout."""
 
 
 @dataclass(slots=True)
 class _Replica:
-    """Replica during a comparison."""
+    """State of one replica during a comparison."""
 
     broker: BrokerId
     state: ReplicaDigestState = "compared"
     answer: RangeDigest | None = None
-    """The replica's last answer."""
+    """Last answer of the replica."""
     first_difference: Offset | None = None
     detail: str | None = None
     taken: hashlib._Hash = field(default_factory=hashlib.sha256)
 
 
 class Digests:
-    """Digests of this broker's copies, and comparisons of the partitions that it leads."""
+    """Computes digests of this broker's copies, and compares replicas of the partitions that this broker leads."""
 
     def __init__(
         self,
@@ -64,7 +66,7 @@ class Digests:
         self._clock = clock
 
     async def digest(self, request: DigestRequest) -> RangeDigest:
-        """Return the digest of a range of this broker's copy, or the state that explains a missing digest."""
+        """Return the digest of a range of this broker's copy, or an answer that explains why there is no digest."""
         log = self._log_of(request.key)
         first, end = request.first_offset, request.end_offset
         if log is None:
@@ -108,11 +110,11 @@ class Digests:
     async def compare(
         self, partition: LeaderReplica, first_offset: Offset | None, end_offset: Offset | None
     ) -> PartitionDigest:
-        """Compare every replica's copy over a range of offsets, by default from log start to high watermark.
+        """Compare all replicas over a range of offsets, by default from the log start to the high watermark.
 
         The comparison stops after some seconds; `next_offset` of the answer is the offset to continue at. Raises
-        `offset_expired` and `offset_out_of_range` outside of the committed records, `offset_not_available` while the
-        high watermark is unknown.
+        `offset_expired` and `offset_out_of_range` for a range outside of the committed records, `offset_not_available`
+        while the high watermark is unknown.
         """
         first, end = _checked_range(partition, first_offset, end_offset)
         key = TopicIdPartition(partition.topic_id, partition.index)
@@ -130,7 +132,8 @@ class Digests:
                 max_bytes=PIECE_BYTES,
             )
             led = await self.digest(request)
-            # The comparison ends if a batch extends beyond the end, or if this broker cannot read its own copy.
+            # The comparison ends if a batch extends beyond the end of the range, or if this broker cannot read its own
+            # copy.
             more = at < led.next_offset < end
             at = max(at, led.next_offset)
             await self._take_piece(
@@ -157,7 +160,7 @@ class Digests:
     async def _take_piece(
         self, request: DigestRequest, replicas: list[_Replica], own: BrokerId, led: RangeDigest
     ) -> None:
-        """Request a digest from every replica that has not failed, and compare the answers with the leader's."""
+        """Request a digest from every replica that has not failed, and compare the answers with the leader's digest."""
         asked = [replica for replica in replicas if replica.state == "compared"]
         async with asyncio.TaskGroup() as group:
             for replica in asked:
@@ -190,7 +193,7 @@ def _checked_range(
 
 
 def _up_to(request: DigestRequest, end_offset: Offset) -> DigestRequest:
-    """Return the request for the other replicas, which ends at the end of a leader's batch of any size."""
+    """Return the request for the other replicas, whose range ends at the end of a batch of the leader."""
     return DigestRequest(
         topic_id=request.topic_id,
         partition=request.partition,

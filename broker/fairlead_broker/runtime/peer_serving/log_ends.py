@@ -1,6 +1,7 @@
 """Ends of this broker's logs, and the progress of replicas that moves add.
 
-Other brokers request log ends when they elect a leader or stop; operators watch moves. The module only reads.
+Other brokers request log ends when they elect a leader or stop; operators watch the progress of moves. The module only
+reads.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ LogOf: TypeAlias = Callable[[TopicIdPartition], PartitionLog | None]
 
 
 def log_ends(log_of: LogOf, keys: Iterable[TopicIdPartition]) -> list[LogEnd]:
-    """Return the ends of these partitions' logs, as far as the logs are open here."""
+    """Return the ends of the logs that are open on this broker, for the given partitions."""
     held = ((key, log) for key in keys if (log := log_of(key)) is not None)
     return [
         LogEnd(
@@ -37,7 +38,7 @@ def log_ends(log_of: LogOf, keys: Iterable[TopicIdPartition]) -> list[LogEnd]:
 
 
 class MoveProgress:
-    """Progress of moves, requested from leaders and added replicas with one call per broker for all moves."""
+    """Progress of moves. Leaders and added replicas are asked with one call per broker for all moves."""
 
     def __init__(self, log_of: LogOf, metadata: ClusterMetadata, peers: Peers) -> None:
         self._log_of = log_of
@@ -45,7 +46,7 @@ class MoveProgress:
         self._peers = peers
 
     async def of(self, moves: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, list[ReplicaProgress]]:
-        """Return the progress of each added replica of these partitions, with None for ends that no broker reported."""
+        """Return the progress of each added replica of these partitions; an end that no broker reported is None."""
         leaders, added = dict[TopicIdPartition, BrokerId](), dict[TopicIdPartition, Sequence[BrokerId]]()
         asked: dict[BrokerId, list[TopicIdPartition]] = {}
         for key in moves:
@@ -84,9 +85,9 @@ class MoveProgress:
 
 
 def _progress(broker: BrokerId, own: LogEnd | None, leader: LogEnd | None) -> ReplicaProgress:
-    """Compare a replica with its leader.
+    """Compare the log end of a replica with the log end of its leader.
 
-    Both logs grow between the two answers: a replica that seems to be ahead has the lag 0.
+    The logs grow between the two answers. A replica that seems to be ahead of the leader has lag 0.
     """
     lag = None if own is None or leader is None else max(0, leader.end_offset - own.end_offset)
     return ReplicaProgress(

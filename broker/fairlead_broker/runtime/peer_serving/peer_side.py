@@ -1,7 +1,7 @@
 """The runtime's side of calls between brokers: outgoing calls, incoming calls, and the registered brokers.
 
-The peer listener uses a `PeerSide` to check and serve calls. Forwarding uses it to find the controller and to wait for
-the mirror.
+The peer listener uses a `PeerSide` to check and serve calls. Forwarding uses a `PeerSide` to find the controller and to
+wait for the mirror.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fairlead_broker.registry.records import BrokerRegistration
 
 
 class FollowerCalls(Protocol):
-    """Calls of followers to the leaders on this broker."""
+    """Interface for the calls of followers to leaders on this broker."""
 
     async def fetch(self, peer: PeerIncarnation, request: ReplicaFetchRequest) -> ReplicaFetchAnswer:
         """Answer a follower's long poll; cancelled when the follower disconnects."""
@@ -40,13 +40,13 @@ class FollowerCalls(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PeerSide:
-    """Incoming and outgoing calls of this broker and its peers."""
+    """Incoming and outgoing calls between this broker and its peers."""
 
     peers: Peers
     mirror: Mirror
     followers: FollowerCalls
     log_ends: Callable[[Sequence[TopicIdPartition]], list[LogEnd]]
-    """Function that returns the ends of partitions' logs, as far as this broker has them open."""
+    """Function that returns the ends of the given partitions' logs that are open on this broker."""
     digest: Callable[[DigestRequest], Awaitable[RangeDigest]]
     """Function that returns the digest of a range of this broker's copy."""
     positions: Callable[[Sequence[PositionAsked]], Awaitable[list[PositionTold]]]
@@ -64,10 +64,10 @@ class PeerSide:
         return controller.value.broker if controller else None
 
     def controller_elsewhere(self) -> BrokerId | None:
-        """Return the controller if it is another broker; None if it is this broker, or if there is none."""
+        """Return the controller if it is another broker; None if this broker is the controller or no broker is."""
         controller = self.controller
         return None if controller == self.peers.own.broker else controller
 
     async def wait_for(self, revision: Revision) -> None:
-        """Return once the mirror has reached a revision. Raises `CoordinationUnavailable` if the mirror ends."""
+        """Return once the mirror has reached a revision. Raises `CoordinationUnavailable` if the mirror stops."""
         await self.mirror.wait_for(revision)

@@ -1,8 +1,8 @@
-"""Positions of partitions: log start, high watermark, the age of a record, the offset of a time.
+"""Positions of partitions: log start, high watermark, age of a record, offset at a time.
 
 The positions are used by group coordinators and by calls about offsets, for partitions that any broker leads. Each
-leader receives one request for all of its partitions; positions of partitions led here need no call. A partition whose
-leader does not answer yields its own problem and delays no other partition.
+leader receives one request for all of its partitions; positions of partitions that this broker leads need no call. If a
+leader does not answer, only its partitions get a problem; other partitions are not delayed.
 """
 
 from __future__ import annotations
@@ -32,14 +32,17 @@ from fairlead_broker.runtime.engine.disk_pool import DiskPool
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 
 REMEMBERED_SECONDS: Final = 60.0
-"""Lifetime of a cached time. Compaction may remove the batch, and the next batch is younger: for this many seconds, the
-reported lag may be too long."""
+"""Number of seconds for which an append time is cached. If compaction removes the batch, the next batch is younger, and
+the reported lag may be too long until the cached time expires."""
 REMEMBERED_MAX: Final = 50_000
-"""Maximum number of entries, about 10 MiB."""
+"""Maximum number of cached append times, about 10 MiB."""
 
 
 class AppendTime(NamedTuple):
-    """Key of an append time: an offset in the log of one leader, since another leader may have another batch there."""
+    """Key of a cached append time: an offset in the log of one leader.
+
+    Another leader may have a different batch at this offset.
+    """
 
     topic_id: TopicId
     partition: PartitionIndex
@@ -48,7 +51,7 @@ class AppendTime(NamedTuple):
 
 
 class AppendTimes:
-    """Cache of append times, cleared as a whole when its first entry is too old or when it is full."""
+    """Cache of append times. The whole cache is cleared when its first entry is too old or when it is full."""
 
     __slots__ = ("_began", "_times")
 
@@ -57,13 +60,13 @@ class AppendTimes:
         self._began = 0.0
 
     def get(self, place: AppendTime, now: float) -> TimestampUs | None:
-        """Return a cached time; `now` is in monotonic seconds."""
+        """Return a cached append time; None if it is not cached. `now` is in monotonic seconds."""
         if now - self._began >= REMEMBERED_SECONDS:
             self._times.clear()
         return self._times.get(place)
 
     def put(self, place: AppendTime, append_time_us: TimestampUs, now: float) -> None:
-        """Cache a time that was just read."""
+        """Cache an append time that was just read."""
         if len(self._times) >= REMEMBERED_MAX:
             self._times.clear()
         if not self._times:
@@ -74,11 +77,11 @@ class AppendTimes:
 ASKED_AT_ONCE: Final = 1_000
 """Maximum number of partitions in one request to a leader."""
 BEYOND_SECONDS_MAX: Final = 1.0
-"""Maximum number of seconds that a commit waits for the check that its offsets exist."""
+"""Maximum number of seconds for which a commit waits for the check that its offsets exist."""
 
 
 class Positions:
-    """Positions of partitions led here, and requests for positions to other leaders."""
+    """Returns positions of partitions that this broker leads, and requests other positions from their leaders."""
 
     def __init__(
         self,
@@ -89,7 +92,10 @@ class Positions:
         pool: DiskPool,
         spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
     ) -> None:
-        """`find` raises the problem why a partition is not led here; `copy_of` returns this broker's log, if any."""
+        """`find` raises the problem that explains why this broker does not lead a partition.
+
+        `copy_of` returns this broker's log of a partition, if any.
+        """
         self._find = find
         self._copy_of = copy_of
         self._metadata = metadata
@@ -138,8 +144,8 @@ class Positions:
     ) -> dict[TopicIdPartition, PositionTold]:
         """Return the partitions in which an offset lies above the high watermark, with their positions.
 
-        An offset within this broker's copy needs no call to the leader. An offset whose leader does not answer passes
-        the check, because a group must be able to commit without the leader.
+        No call to the leader is needed if this broker's copy contains the offset. If the leader does not answer, the
+        offset passes the check, because a group must be able to commit without the leader.
         """
         doubtful = [key for key, offset in offsets.items() if offset > self._known_end(key)]
         if not doubtful:
@@ -158,7 +164,7 @@ class Positions:
     async def _ask_with_others(
         self, keys: Sequence[TopicIdPartition]
     ) -> Mapping[TopicIdPartition, PositionTold]:
-        """Request positions in one request with other waiting callers, because commits are many and small."""
+        """Request positions in one request together with other waiting callers, because commits are many and small."""
         own = self._peers.own.broker
         if all(self._leader(key) == own for key in keys):
             return dict(zip(keys, await self.answer(_where(keys)), strict=True))
@@ -178,14 +184,14 @@ class Positions:
                 answers = await self.ask(_where(keys), seconds_max=BEYOND_SECONDS_MAX)
                 found = dict(zip(keys, answers, strict=True))
                 for _, waiting in gathered:
-                    # The caller may have been cancelled.
+                    # The calling task may have been cancelled.
                     if not waiting.done():
                         waiting.set_result(found)
         finally:
             self._asking = False
 
     def _known_end(self, key: TopicIdPartition) -> Offset:
-        """Return the end of this broker's copy if it follows the partition; 0 otherwise."""
+        """Return the end of this broker's copy if the broker follows the partition; 0 otherwise."""
         if self._leader(key) == self._peers.own.broker:
             return Offset(0)
         log = self._copy_of(key)
@@ -261,7 +267,7 @@ class Positions:
 
 
 def _where(keys: Sequence[TopicIdPartition]) -> list[PositionAsked]:
-    """Return requests for log start and high watermark."""
+    """Return requests for the log start and high watermark of each partition."""
     return [PositionAsked(topic_id=key.topic_id, partition=key.partition) for key in keys]
 
 
@@ -272,7 +278,7 @@ def _refused(asked: PositionAsked, problem: ProblemError) -> PositionTold:
 
 
 Position: TypeAlias = Literal["earliest", "latest"] | int
-"""A position in a log: its start, its high watermark, or the first record at or after a time in microseconds."""
+"""Position in a log: the log start, the high watermark, or the first record at or after a time in microseconds."""
 
 
 async def look_up(

@@ -1,9 +1,9 @@
-"""Fetches of followers: many partitions up to their logs' ends in one request, and the long poll.
+"""Fetches of followers: long polls over many partitions, each read up to the end of its log.
 
-    request ──▶ reports to the machines ──▶ places with something new ──▶ records, offsets or a divergence
-                                                    └── nothing ──▶ parked until a partition has news
+request ──▶ reports to the machines ──▶ places with something new ──▶ records, offsets or a divergence └── nothing ──▶
+parked until a partition has news
 
-A report is counted before any batch is read, because the report may advance the high watermark in the answer.
+Reports are counted before any batch is read, because they may advance the high watermarks in the answer.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ from fairlead_broker.runtime.peer_serving.reported_damage import ReportedDamage
 
 CACHED_READ_BYTES: Final = 1 << 20
 ON_LOOP_BYTES_MAX: Final = 4 << 20
-"""Maximum number of bytes read on the loop for one answer, which takes a quarter of a millisecond; other reads use the
-pool."""
+"""Maximum number of bytes read on the event loop for one answer, which takes a quarter of a millisecond; other reads
+use the disk pool."""
 IDLE_SECONDS_MAX: Final = 60.0
-"""Seconds without a fetch after which a session is dropped, because its broker is gone or follows no partition here."""
+"""Number of seconds without a fetch after which a session is dropped: the follower is gone or follows no partition of
+this leader."""
 
 REFUSAL_CODES: Final = {
     FetchRefusal.STALE_LEADER_EPOCH: "stale_leader_epoch",
@@ -53,7 +54,7 @@ _Pooled = list[tuple[ReplicaCursor, "asyncio.Future[LogRead]"]]
 
 
 class ReplicaServing:
-    """Answers to fetches of followers, each in its session."""
+    """Answers fetches of followers, each follower in its own session."""
 
     __slots__ = (
         "_bytes_max",
@@ -77,7 +78,7 @@ class ReplicaServing:
         bytes_max: int,
         wait_seconds_max: float,
     ) -> None:
-        """`find` raises a ProblemError for a partition that is not led here.
+        """`find` raises a ProblemError for a partition that this broker does not lead.
 
         `epoch`: broker epoch with which this broker started.
         """
@@ -88,7 +89,8 @@ class ReplicaServing:
         self._bytes_max = bytes_max
         self._wait_max = wait_seconds_max
         self._sessions: dict[BrokerId, FollowerSession] = {}
-        # Session numbers of an earlier run are never used again: a late request to that run must not find a session.
+        # Session numbers of an earlier run of this broker are never used again, because a late request for an earlier
+        # session must not match a new session.
         self._next_session = (epoch << 20) + 1
         self._stopping = False
 
@@ -98,18 +100,19 @@ class ReplicaServing:
         return sum(map(len, self._sessions.values()))
 
     async def fetch(self, peer: PeerIncarnation, request: ReplicaFetchRequest) -> ReplicaFetchAnswer:
-        """Return the news of a follower's session, at the latest when the wait ends.
+        """Return the partitions of a follower's session that have changed, at the latest when the wait ends.
 
-        `min_bytes` counts as 1. A partition whose answer has records, a point of divergence or a problem rests until
-        the next request names it again; an answer with offsets only does not make the partition rest. A partition that
-        is new in this session is answered at once. Raises `shutting_down`.
+        `min_bytes` is treated as 1. After an answer with records, a point of divergence or a problem, a partition rests
+        until a request names the partition again; an answer that has only offsets does not make the partition rest. A
+        partition that is new in this session is answered at once. Raises `shutting_down`.
         """
         if self._stopping:
             raise refusals.shutting_down()
         session = self._session(peer, request)
         if session is None:
             return ReplicaFetchAnswer(NEW_SESSION, ())
-        # An earlier fetch of this session that still waits was abandoned by the follower and gets an empty answer.
+        # If an earlier fetch of this session still waits, the follower has abandoned that fetch; it gets an empty
+        # answer.
         session.wake()
         turn = session.turn
         for forgotten in request.forgotten:
@@ -128,7 +131,7 @@ class ReplicaServing:
         return ReplicaFetchAnswer(NEW_SESSION if session.ended else session.number, results)
 
     def progress(self, peer: PeerIncarnation, request: ProgressRequest) -> None:
-        """Record the synced offsets of a follower; offsets of partitions that are not led here are ignored."""
+        """Record the synced offsets of a follower; offsets of partitions that this broker does not lead are ignored."""
         for reported in request.partitions:
             try:
                 partition = self._find(reported.topic_id, reported.partition)
@@ -169,7 +172,8 @@ class ReplicaServing:
         elif session is None or session.number != request.session:
             return None
         if not session.goes_on(peer, request.sequence):
-            # An answer was lost, or a request arrived twice. The last answer that the follower has received is unknown.
+            # An answer was lost or a request arrived twice, so the last answer that the follower has received is
+            # unknown.
             session.end()
             del self._sessions[peer.broker]
             return None
@@ -252,7 +256,7 @@ class ReplicaServing:
                 session.considered(place)
                 result = place.offsets_if_new()
             elif left <= 0:
-                continue  # The next answer includes the cursor, before the partitions of this answer.
+                continue  # The next answer includes the cursor first, before the partitions of this answer.
             else:
                 wanted = min(left, place.spec.max_bytes)
                 result = self._read_cached(session, place, wanted) if on_loop > 0 else None
@@ -298,12 +302,12 @@ class ReplicaServing:
         except ProblemError as problem:
             return self._failed(session, place, problem)
         if place.partition.closed:
-            # The log may have been truncated and have grown again before the read. The records may belong to another
-            # epoch.
+            # Before the read, the log may have been truncated and may have grown again. The records may belong to a
+            # different leader epoch.
             return self._ended(session, place)
         if read.data:
             return place.records(read.data)
-        # An accepted loss can extend to the end of the log.
+        # An accepted loss can extend to the end of the log, so that there are no records to send.
         skips = read.next_offset > place.spec.fetch_offset
         return place.skipped(read.next_offset) if skips else place.offsets_if_new()
 

@@ -1,8 +1,8 @@
-"""The partitions that one follower broker fetches from this leader, and which of them have news (KIP-227).
+"""Fetch sessions (KIP-227): partitions that one follower fetches from this leader, and their pending changes.
 
-A request names only the partitions whose report changed since the previous request. An idle partition costs nothing,
-and a request over a thousand partitions only processes those with news: partitions notify their cursors, and cursors
-enter the session's queue. The module belongs to `replica_serving`. Everything runs on the event loop.
+A request names only the partitions whose report changed since the previous request. Idle partitions cost nothing:
+partitions notify their cursors of changes, cursors enter the session's queue, and a request processes only the queued
+cursors. The module belongs to `replica_serving`. All its code runs on the event loop.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from fairlead_broker.replication import EpochStart, epochs_between
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 
 OFFSETS_DELAY_SECONDS: Final = 0.01
-"""Delay of an advanced high watermark, which is sent together with the next records. Under load the next records arrive
-sooner, and an acknowledged batch does not cost a round trip of its own."""
+"""Number of seconds for which an advanced high watermark waits for further records, to be sent with them in one answer.
+Under load the next records arrive sooner, so an acknowledged batch needs no round trip of its own."""
 UNTOLD: Final = Offset(-1)
 
 
 class ReplicaCursor:
     """Cursor of a follower in one partition.
 
-    After an answer with records the cursor rests until the follower names the partition again, which confirms that the
-    records arrived.
+    After an answer with records, the cursor rests until the follower names the partition again and thereby confirms
+    that the records arrived.
     """
 
     __slots__ = ("_session", "_told_high_watermark", "_told_log_start", "partition", "resting", "spec")
@@ -43,17 +43,17 @@ class ReplicaCursor:
         self.spec = spec
         self._session = session
         self.resting = False
-        """Whether the last answer had records that the follower has not confirmed yet."""
+        """Whether the last answer contained records that the follower has not confirmed yet."""
         self._told_high_watermark: Offset | None = UNTOLD
         self._told_log_start = UNTOLD
 
     @property
     def has_records(self) -> bool:
-        """Whether the log has more records than the follower."""
+        """Whether the log has records that the follower does not have yet."""
         return self.partition.log_end_offset > self.spec.fetch_offset
 
     def named(self, spec: ReplicaFetchPartition) -> None:
-        """Move the cursor to the follower's reported offset."""
+        """Move the cursor to the offset that the follower reports."""
         self.spec = spec
         self.resting = False
         self._session.look_at(self)
@@ -65,7 +65,7 @@ class ReplicaCursor:
             self._session.wake()
 
     def offsets_moved(self) -> None:
-        """Queue the cursor for an answer soon, because the high watermark or the log start has advanced."""
+        """Queue the cursor for an answer after a short delay, because high watermark or log start has advanced."""
         if not self.resting:
             self._session.look_at(self)
             self._session.wake_soon()
@@ -91,7 +91,7 @@ class ReplicaCursor:
     def skipped(self, next_offset: Offset) -> ReplicaFetchResult:
         """Return an answer that makes the follower skip records accepted as lost.
 
-        Followers of older releases do not understand the answer and keep waiting.
+        Followers of older releases ignore such an answer and do not continue.
         """
         return self._result((), next_offset)
 
@@ -142,7 +142,7 @@ class FollowerSession:
         return len(self._places)
 
     def goes_on(self, peer: PeerIncarnation, sequence: int) -> bool:
-        """Return whether a request is the next one of this session, and advance the sequence."""
+        """Return whether a request is the next request of this session, and advance the sequence."""
         if self.ended or peer != self.peer or sequence != self.turn:
             return False
         self.turn += 1
@@ -168,7 +168,7 @@ class FollowerSession:
             place.partition.leadership.remove_place(place)
 
     def end(self) -> None:
-        """Drop all cursors, and answer a waiting fetch."""
+        """Drop all cursors of the session, and answer a waiting fetch."""
         self.ended = True
         for key in tuple(self._places):
             self.drop(key)
@@ -179,7 +179,7 @@ class FollowerSession:
         self._ready[place] = None
 
     def ready(self) -> list[ReplicaCursor]:
-        """Return the queued cursors, the longest waiting first."""
+        """Return the queued cursors, in the order in which they were queued."""
         return list(self._ready)
 
     def considered(self, place: ReplicaCursor) -> None:
@@ -189,7 +189,7 @@ class FollowerSession:
     # -- waiting
 
     def wake(self) -> None:
-        """Answer the waiting fetch, if there is one."""
+        """Answer the waiting fetch of the session, if any."""
         if self._parked is not None and not self._parked.done():
             self._parked.set_result(None)
 

@@ -1,8 +1,8 @@
-"""Damage that a follower reports to its leader: received bytes fail their checksum.
+"""Damage that a follower reports to its leader: bytes that the follower received fail their checksum.
 
-The leader serves bytes without checking them, which means that a follower may be the first to notice damage. The leader
-verifies its own bytes before it trusts the report, because the network or the follower's memory may be faulty instead.
-Damage that the leader finds is recorded in the log, and `hosting.damage` repairs it.
+The leader serves bytes without checking them, so a follower may be the first to notice damage. The leader verifies its
+own bytes before it trusts the report, because the network or the follower's memory may be faulty instead. Damage that
+the leader finds is recorded in the log, and `hosting.damage` repairs it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _log = structlog.get_logger("fairlead.runtime")
 
 
 class ReportedDamage:
-    """Verification of led logs at offsets where followers report damage."""
+    """Verifies logs of partitions that this broker leads, at offsets where followers report damage."""
 
     __slots__ = ("_looked_at", "_pool")
 
@@ -27,7 +27,7 @@ class ReportedDamage:
         self._looked_at: dict[TopicIdPartition, tuple[LeaderEpoch, Offset]] = {}
 
     def verify(self, partition: LeaderReplica, offset: Offset) -> None:
-        """Verify the segment from an offset on in the background; repeated reports are verified once."""
+        """Verify the segment from an offset on, in the background. Repeated reports are verified only once."""
         place = (partition.leader_epoch, offset)
         if self._looked_at.get(partition.key) == place:
             return

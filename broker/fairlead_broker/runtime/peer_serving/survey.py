@@ -1,4 +1,4 @@
-"""Requests to a partition's replicas for the ends of their logs, for elections in which records may be lost."""
+"""Requests for the log ends of a partition's replicas, for elections in which records may be lost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fairlead_broker.runtime.peer_serving.log_ends import LogOf, log_ends
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """Request for the ends of replicas' logs before an unclean election; implements `unclean_elections.Survey`."""
+    """Requests the log ends of replicas before an unclean election; implements `unclean_elections.Survey`."""
 
     peers: Peers
     log_of: LogOf
