@@ -1,4 +1,4 @@
-"""Consumer groups: members and their partitions (KIP-848), without a clock or a store.
+"""Consumer groups: members and their partitions (KIP-848), with no access to clocks or to the store.
 
 The coordinator's task in `runtime` and the simulator call this room. The caller loads `GroupRecords`, passes
 `GroupEvent`s with the time and the topics to `Group.turn`, writes the `GroupChange`, replays it with `Group.commit`,

@@ -1,9 +1,9 @@
 """Computation of a group's target: the partitions that each member should have.
 
-`uniform` (the default) shares all partitions of the group equally. `range` shares each topic separately and gives
-partitions of the same number to the same member, for joins of topics. Both assignors are sticky: a partition moves only
-if balance requires it. The functions are pure, take subscriptions, topics and the previous target, and run once for
-each target.
+`uniform` (the default) shares all partitions of the group equally. `range` shares each topic separately and
+assigns equal partition numbers of different topics to the same member, which can then join the topics. Both
+assignors are sticky: a partition moves only if balance requires it. The functions are pure: they compute each
+target from the subscriptions, the topics and the previous target.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from fairlead_api.problems import ProblemError
 from fairlead_broker.groups.subscriptions import TopicShape
 
 Place: TypeAlias = tuple[TopicId, int]
-"""A partition of a topic."""
+"""A partition, as topic id and partition number."""
 Racks: TypeAlias = Mapping[Place, frozenset[str]]
-"""Known racks of the replicas of each partition."""
+"""Racks of the replicas of each partition, as far as known."""
 
 
 def quotas(counts: Mapping[str, int], total: int) -> dict[str, int]:
-    """Share `total` equally. The largest holder gets the remainder, so that no member releases more than necessary.
+    """Divide `total` equally among the members.
 
-    The order of `counts` decides between equal holders.
+    The remainder goes to the members that have most, which then release less. Among members with equally many
+    partitions, the order of `counts` decides.
     """
     low, extra = divmod(total, len(counts))
     fullest_first = sorted(counts, key=counts.__getitem__, reverse=True)
@@ -37,8 +38,9 @@ def quotas(counts: Mapping[str, int], total: int) -> dict[str, int]:
 def surrender(held: list[Place], surplus: int, rack: str | None, racks: Racks) -> list[Place]:
     """Remove the surplus from a member's partitions, and return the removed partitions.
 
-    Partitions in other racks are removed first, then partitions of the topic of which the member has most, the highest
-    number first. Every topic therefore stays spread over the members.
+    Partitions without a replica in the member's rack are removed first. Further partitions are removed from the
+    topic of which the member has most partitions, highest number first, so that every topic stays spread over the
+    members.
     """
     far = [place for place in held if rack is not None and place in racks and rack not in racks[place]]
     given_up = far[:surplus]
@@ -60,9 +62,10 @@ def surrender(held: list[Place], surplus: int, rack: str | None, racks: Racks) -
 def near_places(
     free: Sequence[Place], open_places: dict[str, int], rack_of: Mapping[str, str], racks: Racks
 ) -> tuple[list[tuple[str, Place]], list[Place]]:
-    """Assign partitions to members in a rack of one of their replicas, if possible, and count `open_places` down.
+    """Assign partitions to members in a rack of one of the partition's replicas, and decrease `open_places`.
 
-    Returns the assignments and the remaining partitions. The rack with the most open places is served first.
+    Returns the assignments, and the partitions for which no such member has an open place. A partition goes to
+    the rack with the most open places.
     """
     waiting: dict[str, deque[str]] = {}
     for member, rack in rack_of.items():
@@ -82,7 +85,7 @@ def near_places(
 
 
 def deal(free: Iterable[Place], open_places: dict[str, int]) -> list[tuple[str, Place]]:
-    """Deal partitions in turn to members with open places, so that neighbours of one topic go to different members."""
+    """Assign partitions to members with open places in turn, so that adjacent partitions go to different members."""
     waiting = deque(member for member, count in open_places.items() if count)
     return [(_next_of(waiting, open_places), place) for place in free]
 
@@ -106,7 +109,7 @@ RANGE: Final = "range"
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A member as assignors see it."""
+    """Facts about a member that assignors use."""
 
     topics: frozenset[TopicId]
     """Existing topics that the member consumes."""
@@ -117,11 +120,11 @@ class Candidate:
 Candidates: TypeAlias = Mapping[str, Candidate]
 Shapes: TypeAlias = Mapping[TopicId, TopicShape]
 Target: TypeAlias = Mapping[TopicId, Mapping[str, Sequence[int]]]
-"""Partitions of each topic by member, without members that have no partition."""
+"""Partitions by topic and member. Members without a partition are left out."""
 
 
 def check_assignor(name: str) -> str:
-    """Return the name if it is a known assignor, else raise `malformed_request`."""
+    """Return the name of a known assignor. Raises `malformed_request` for an unknown name."""
     if name in _ASSIGNORS:
         return name
     detail = f"assignor {name!a:.60} does not exist; there are {', '.join(sorted(_ASSIGNORS))}"
@@ -137,7 +140,7 @@ def assign(assignor: str, members: Candidates, topics: Shapes, before: Target) -
 
 
 def assign_uniform(members: Candidates, topics: Shapes, before: Target) -> Target:
-    """Share all partitions together. Counts differ by at most one if all members consume the same topics."""
+    """Share the partitions of all topics together. Counts differ by at most one if all members have equal topics."""
     ordered = {member_id: members[member_id] for member_id in sorted(members)}
     consumed = {topic_id for candidate in members.values() for topic_id in candidate.topics}
     shapes = {topic_id: topics[topic_id] for topic_id in sorted(consumed)}
@@ -154,7 +157,7 @@ def assign_uniform(members: Candidates, topics: Shapes, before: Target) -> Targe
 
 
 def assign_range(members: Candidates, topics: Shapes, before: Target) -> Target:
-    """Share each topic separately. Topics with equal partition counts and consumers get equal shares."""
+    """Share each topic separately. Topics with equal partition counts and equal consumers are shared equally."""
     order = sorted(members, key=lambda member_id: _static_first(member_id, members[member_id]))
     alike: dict[tuple[int, tuple[str, ...]], list[TopicId]] = {}
     for topic_id in sorted(topics):
@@ -176,7 +179,7 @@ _ASSIGNORS: Final[Mapping[str, Callable[[Candidates, Shapes, Target], Target]]] 
 
 
 def _kept(members: Candidates, shapes: Shapes, before: Target) -> tuple[dict[str, list[Place]], list[Place]]:
-    """Divide the partitions into kept partitions of the previous target and free partitions."""
+    """Divide the partitions into those that members keep from the previous target, and free partitions."""
     held: dict[str, list[Place]] = {member_id: [] for member_id in members}
     free: list[Place] = []
     for topic_id, shape in shapes.items():
@@ -198,7 +201,7 @@ def _share(
     *,
     in_ranges: bool = False,
 ) -> None:
-    """Give members that consume the same topics their quotas, in place."""
+    """Assign each member its quota in `held`. All members must consume the same topics."""
     total = len(free) + sum(map(len, held.values()))
     quota = quotas({member_id: len(places) for member_id, places in held.items()}, total)
     for member_id, places in held.items():
@@ -213,7 +216,7 @@ def _share(
 
 
 def _in_ranges(free: Sequence[Place], open_places: Mapping[str, int]) -> list[tuple[str, Place]]:
-    """Give each member the next partitions in ascending order."""
+    """Assign each member a contiguous range of the free partitions, in ascending order."""
     takers = [member_id for member_id, count in open_places.items() for _ in range(count)]
     return list(zip(takers, free, strict=True))
 
@@ -221,7 +224,7 @@ def _in_ranges(free: Sequence[Place], open_places: Mapping[str, int]) -> list[tu
 def _shared_range(
     partitions: int, members: Candidates, alike: Sequence[TopicShape], before: Target
 ) -> dict[str, tuple[int, ...]]:
-    """Share partition numbers once for all topics with the same count and consumers."""
+    """Share partition numbers once for all topics with the same partition count and consumers."""
     first = alike[0].topic_id
     held: dict[str, list[Place]] = {member_id: [] for member_id in members}
     unowned = set(range(partitions))
@@ -272,7 +275,7 @@ def _by_topic(held: Mapping[str, Sequence[Place]]) -> dict[TopicId, dict[str, tu
 
 
 Nearness: TypeAlias = tuple[Mapping[str, str], Racks]
-"""Racks of the members with a known rack, and racks of the partitions."""
+"""Rack of each member whose rack is known, and racks of the partitions."""
 
 
 def assign_uneven(
@@ -281,7 +284,7 @@ def assign_uneven(
     subscribers: Mapping[TopicId, Sequence[str]],
     nearness: Nearness,
 ) -> None:
-    """Assign free partitions and move partitions to balance members, in place. Every topic must have a subscriber."""
+    """Assign free partitions and move partitions to balance the members in `held`. Every topic needs a subscriber."""
     load = {member_id: len(places) for member_id, places in held.items()}
     by_topic: dict[TopicId, dict[str, list[int]]] = {topic_id: {} for topic_id in subscribers}
     for member_id, places in held.items():
@@ -290,7 +293,7 @@ def assign_uneven(
     unowned: dict[TopicId, list[Place]] = {}
     for place in free:
         unowned.setdefault(place[0], []).append(place)
-    # Topics with few consumers are first, since later topics can still correct the imbalance that they cause.
+    # Topics with few consumers are assigned first, since the topics after them can still correct an imbalance.
     for topic_id in sorted(unowned, key=lambda each: (len(subscribers[each]), each)):
         _give_out(unowned[topic_id], by_topic[topic_id], subscribers[topic_id], load, nearness)
     while sum(_level(by_topic[topic_id], subscribers[topic_id], load) for topic_id in subscribers):
@@ -309,7 +312,7 @@ def _give_out(
     load: dict[str, int],
     nearness: Nearness,
 ) -> None:
-    """Give each free partition of one topic to a least loaded member, if possible to one in a near rack."""
+    """Assign each free partition of one topic to a least loaded member, if possible in a rack of its replicas."""
     rack_of, racks = nearness
     lightest = [(load[member_id], member_id) for member_id in takers]
     heapify(lightest)
@@ -331,7 +334,7 @@ def _give_out(
 
 
 def _lightest(heap: list[tuple[int, str]], load: Mapping[str, int]) -> str:
-    """Return the least loaded member. Entries of the heap with an earlier load of their member are dropped."""
+    """Return the least loaded member, and update heap entries whose load is outdated."""
     while True:
         known_load, member_id = heap[0]
         if known_load == load[member_id]:
@@ -340,7 +343,7 @@ def _lightest(heap: list[tuple[int, str]], load: Mapping[str, int]) -> str:
 
 
 def _level(by_member: dict[str, list[int]], takers: Sequence[str], load: dict[str, int]) -> bool:
-    """Move partitions of one topic until no move helps, the last assigned first, and return whether any moved."""
+    """Move partitions of one topic until the members are balanced, and return whether any partition was moved."""
     lightest = [(load[member_id], member_id) for member_id in takers]
     heaviest = [(-load[member_id], member_id) for member_id, partitions in by_member.items() if partitions]
     heapify(lightest)
@@ -351,7 +354,7 @@ def _level(by_member: dict[str, list[int]], takers: Sequence[str], load: dict[st
         if not by_member[giver]:
             heappop(heaviest)
             continue
-        # An entry with an earlier load of its member is out of date.
+        # An entry whose load differs from the member's current load is outdated.
         if -negative_load != load[giver]:
             heapreplace(heaviest, (-load[giver], giver))
             continue

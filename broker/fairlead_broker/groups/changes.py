@@ -1,8 +1,8 @@
-"""The change that a turn writes, and the form in which a group is loaded.
+"""The change that a turn writes to the store, and the records of a group as loaded from the store.
 
-A partition is granted only if the records that are already written leave it free (`rules.is_free`). Every part of a
-change is therefore legal without the other parts, in any order. The state record is written last, and a group with
-records ahead of its state record continues above their epochs.
+A partition is granted only if it is free in the records that are already written (`rules.is_free`). Every part of
+a change is therefore valid without the other parts, in any order. The state record is written last. A group whose
+other records have higher epochs than its state record continues above these epochs.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class GroupRecords:
 
 @dataclass(frozen=True, slots=True)
 class GroupChange:
-    """Records to be put and keys to be deleted, with no key in both."""
+    """Records to be put and keys to be deleted. No key is in both."""
 
     puts: Mapping[GroupKey, GroupValue]
     deletes: frozenset[GroupKey]
@@ -59,9 +59,9 @@ class GroupChange:
         return len(self.puts) + len(self.deletes)
 
     def portions(self, limit: int) -> Iterator[GroupChange]:
-        """Divide the change into parts of at most `limit` keys, to be written in order. Usually the change is one part.
+        """Divide the change into parts of at most `limit` keys, to be written in this order. Most changes are one part.
 
-        The order is: removed members, records of other members, the target, the state record.
+        The order of the keys is: removed members, records of other members, the target, the state record.
         """
         keys = iter(sorted(self.puts.keys() | self.deletes, key=self._rank))
         while portion := list(islice(keys, limit)):

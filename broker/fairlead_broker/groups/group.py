@@ -1,8 +1,9 @@
-"""The state machine of one consumer group, which decides, and replays changes after their write.
+"""The state machine of one consumer group, which decides on events and applies changes after they are written.
 
-The coordinator's task passes all waiting events to `turn`, writes the returned change, calls `commit` when the write
-has certainly succeeded, and sends the replies. If a write fails or its outcome is unknown, the coordinator drops the
-group, and the coordinator at that time loads it again. The state machine is pure: the time is an argument.
+The coordinator's task passes all waiting events to `turn`, writes the returned change, calls `commit` when the
+write is known to have succeeded, and sends the replies. If a write fails or its outcome is unknown, the
+coordinator drops the group, and the broker that then coordinates the group loads it again. The state machine is
+pure: the time is an argument.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ class GroupState(StrEnum):
     """State of a group."""
 
     EMPTY = "empty"
-    """The group has no members, but may have offsets."""
+    """The group has no members, but may have committed offsets."""
     ASSIGNING = "assigning"
-    """A new target is due."""
+    """A new target has to be computed."""
     RECONCILING = "reconciling"
-    """Some members still have to release or receive partitions."""
+    """Some members have yet to release or receive partitions."""
     STABLE = "stable"
     DEAD = "dead"
     """The group is not in the store."""
@@ -44,14 +45,14 @@ class GroupState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MemberView:
-    """A member as its record describes it."""
+    """A member as described by its record."""
 
     member_id: str
     instance_id: str | None
     rack: str | None
     member_epoch: int
     topics: frozenset[str]
-    """Existing topics that the member consumes, by name or by its pattern."""
+    """Names of the existing topics that the member consumes, by name or by pattern."""
     topic_pattern: str | None
     assigned: Partitions
     revoking: Partitions
@@ -63,9 +64,9 @@ class Turn:
     """Decision of one turn."""
 
     change: GroupChange | None
-    """Change to be written and then committed. None means that the replies can be sent at once."""
+    """Change to be written and then committed. If it is None, the replies can be sent immediately."""
     replies: tuple[Reply, ...]
-    """Replies to the events, in their order."""
+    """Replies to the events, in the order of the events."""
     now: float
     """Time of the decision, in monotonic seconds."""
 
@@ -73,7 +74,7 @@ class Turn:
 class Group:
     """State machine of one group.
 
-    `turn` decides and leaves the written records unchanged; `commit` replays a change.
+    `turn` makes decisions without changing the written records; `commit` applies a written change.
     """
 
     __slots__ = (
@@ -97,25 +98,25 @@ class Group:
         self._target_made_at = -inf
         self._known = KnownAssignments()
         self._resting: set[str] = set()
-        """Members that had their target since the target or the member's records last changed."""
+        """Members known to have their target partitions. A member is removed when the target or its record changes."""
         self._undecided: Turn | None = None
-        """Turn whose change may be in the store, but is not committed yet."""
+        """Turn whose change may be in the store, but has not been committed."""
         self._must_look = True
         """Whether topics may have changed since the last written turn."""
         self._quiet_until = -inf
-        """Time before which no decision is due. Heartbeats of members at rest only move deadlines further away."""
+        """Time before which no decision is due. Heartbeats of members at rest can only make decisions due later."""
 
     def rest(self, interval_ms: int) -> None:
-        """Set the heartbeat interval of members at rest in milliseconds (see `pacing.rest_interval_ms`)."""
+        """Set the heartbeat interval of members at rest, in milliseconds (see `pacing.rest_interval_ms`)."""
         self._pacing.rest_ms = interval_ms
 
     # -- deciding
 
     def turn(self, events: Sequence[GroupEvent], topics: Topics, now: float, now_us: int) -> Turn:
-        """Decide the events in order, then the due ends of sessions and rebalance timeouts, then a due target.
+        """Decide on the events in order, then on ended sessions and rebalance timeouts, then on a due target.
 
-        `now` is in monotonic seconds, `now_us` in microseconds since the Unix epoch. A turn whose change was certainly
-        not written may be dropped, since the next turn decides again.
+        `now` is in monotonic seconds, `now_us` in microseconds since the Unix epoch. A turn whose change is known
+        not to be written may be dropped, since the next turn decides again.
         """
         replies = [self.reply_at_rest(event, topics, now) for event in events]
         if not self._asks_for_decision(topics, now) and None not in replies:
@@ -127,10 +128,10 @@ class Group:
         return self._expect(Turn(turning.change(), decided, now))
 
     def reply_at_rest(self, event: GroupEvent, topics: Topics, now: float) -> HeartbeatReply | None:
-        """Return the reply to an unchanged heartbeat of a member that has its target, or None if it needs a turn.
+        """Return the reply to an unchanged heartbeat of a member at rest, or None if the event requires a turn.
 
-        Nearly all heartbeats are of this kind, so the method must be cheap. It may be called at any time, also while a
-        turn is written, and changes only the session deadline of the member.
+        Nearly all heartbeats are unchanged, so the method must be cheap. The method may be called at any time,
+        also while a turn is being written, and changes only the session deadline of the member.
         """
         if not isinstance(event, Heartbeat) or self._asks_for_decision(topics, now):
             return None
@@ -143,7 +144,7 @@ class Group:
         return answered(record, interval, full=self._known.needs_assignment(event, record))
 
     def founding(self, now: float, now_us: int) -> Turn:
-        """Create a group without members, for commits without membership, unless the group exists."""
+        """Create a group without members, unless the group exists, for offset commits by clients that are not members."""
         tentative = self._roster.copy()
         if tentative.group is None:
             time = TimestampUs(now_us)
@@ -151,7 +152,7 @@ class Group:
         return self._expect(Turn(tentative.difference(self._roster), (), now))
 
     def dissolution(self, now: float) -> Turn:
-        """Delete a group without members, but not its offsets. Raises `group_not_empty`."""
+        """Delete a group without members, but not its committed offsets. Raises `group_not_empty`."""
         self.check_empty()
         tentative = self._roster.copy()
         tentative.group = None
@@ -159,7 +160,7 @@ class Group:
         return self._expect(Turn(tentative.difference(self._roster), (), now))
 
     def commit(self, turn: Turn) -> None:
-        """Replay the change of the last turn. The write must be known to have succeeded."""
+        """Apply the change of the last turn. The write of this change must be known to have succeeded."""
         assert turn.change is not None, "a turn without a change needs no commit"
         assert turn is self._undecided, f"group {self.name} commits another turn than its last"
         self._undecided = None
@@ -178,7 +179,7 @@ class Group:
             self._target_made_at = turn.now if self._roster.members else -inf
 
     def deadline(self) -> float | None:
-        """Return the monotonic time at which a turn is due without events, or None if no turn will be due."""
+        """Return the monotonic time at which a turn is due even without events, or None if no such turn will be due."""
         ends_at = self._next_end()
         return None if ends_at == inf else ends_at
 
@@ -213,28 +214,28 @@ class Group:
 
     @property
     def member_count(self) -> int:
-        """Number of members, including static members that are away."""
+        """Number of members, including static members that have left and keep their place."""
         return len(self._roster.members)
 
     @property
     def members(self) -> Mapping[str, MemberView]:
-        """All members by id, built at each call."""
+        """All members by id. The mapping is built at each call."""
         return {
             member_id: self._view(member_id, record) for member_id, record in self._roster.members.items()
         }
 
     def owner(self, topic_id: TopicId, partition: PartitionIndex) -> str | None:
-        """Return the member that owns a partition, even if it has to release the partition."""
+        """Return the member that owns a partition, even if the member has to release the partition."""
         return self._roster.owners.get((topic_id, partition))
 
     def check_empty(self) -> None:
-        """Raise `group_not_empty` if the group has members, since offsets cannot be reset or deleted then."""
+        """Raise `group_not_empty` if the group has members, because the offsets in use cannot be reset or deleted."""
         if self._roster.members:
             detail = f"group {self.name} has {len(self._roster.members)} members"
             raise ProblemError("group_not_empty", detail, data={"group": self.name})
 
     def check_commit(self, member_id: str | None, member_epoch: int) -> None:
-        """Check that a commit comes from a member at this epoch.
+        """Check that an offset commit comes from a member at this epoch.
 
         Epoch -1 without a member is accepted only in a group without members. Raises `member_not_found`,
         `stale_member_epoch`, `member_fenced` or `group_not_empty`.
@@ -250,7 +251,7 @@ class Group:
     def check_committed_partition(
         self, member_id: str | None, topic_id: TopicId, partition: PartitionIndex
     ) -> None:
-        """Raise `member_fenced` unless the member owns the partition of this entry of its commit."""
+        """Raise `member_fenced` unless the member owns a partition for which it commits an offset."""
         if member_id is None or not self._roster.members:
             return
         if not rules.may_commit_partition((topic_id, partition), member_id, self._roster.owners):
@@ -272,7 +273,7 @@ class Group:
         return min(self._pacing.next_end(), target_at)
 
     def _next_target_at(self) -> float:
-        """Return the earliest time of another target."""
+        """Return the earliest time at which another target may be computed."""
         return self._target_made_at + ASSIGNMENT_INTERVAL_SECONDS
 
     def _asks_for_decision(self, topics: Topics, now: float) -> bool:

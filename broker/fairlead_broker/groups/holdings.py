@@ -29,7 +29,7 @@ def together(one: Holding, other: Holding) -> Holding:
 
 
 def as_partitions(holding: Holding) -> Partitions:
-    """Convert a holding from the form of records to the form of events and replies."""
+    """Convert a holding from the format of records to the format of events and replies."""
     return {topic_id: frozenset(partitions) for topic_id, partitions in holding.items()}
 
 
@@ -39,7 +39,7 @@ def is_within(owned: Partitions, holding: Holding) -> bool:
 
 
 def is_apart(owned: Partitions, holding: Holding) -> bool:
-    """Return whether the holding has no owned partition."""
+    """Return whether the holding has none of the owned partitions."""
     return all(partitions.isdisjoint(holding.get(topic_id, ())) for topic_id, partitions in owned.items())
 
 

@@ -1,7 +1,8 @@
-"""Joining and leaving of a group's members, and the conditions for both.
+"""Joining and leaving of a group's members, and the conditions for joining and leaving.
 
-This module changes the tentative roster of a turn. A change of members or subscriptions sets `unsettled`, which
-requires a new group epoch and a new target. A refusal is raised as a problem of the catalogue before any change.
+The module changes the tentative roster of a turn. A change of members or subscriptions sets `unsettled`, which
+requires a new group epoch and a new target. A refused request raises a problem of the catalogue before the roster
+is changed.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from fairlead_broker.groups.subscriptions import SubscribedTopics, check_pattern
 from fairlead_broker.registry.group_records import MemberRecord, TargetRecord
 
 _Consumed: TypeAlias = tuple[tuple[str, ...], str | None]
-"""Topic names and pattern of a subscription."""
+"""Topic names and topic pattern of a subscription."""
 
 _NEWCOMER = MemberRecord(
     session_timeout_ms=SESSION_TIMEOUT_MS_DEFAULT,
@@ -64,9 +65,9 @@ class Membership:
         self._subscribed = subscribed
         self._heartbeats_missed = heartbeats_missed
         self._subscriptions: Counter[_Consumed] | None = None
-        """Number of members with each subscription, counted at the first use and then kept up to date."""
+        """Number of members by subscription, counted at the first use and then kept up to date."""
         self._wanted: set[str] = set()
-        """Topics of these subscriptions, and of some subscriptions that members ended in this turn."""
+        """Topics of the members' subscriptions, and of some subscriptions that members ended in this turn."""
         self.unsettled = False
         """Whether the group requires a new target."""
 
@@ -89,7 +90,7 @@ class Membership:
             raise self.not_found(member_id)
 
     def leave(self, leaving: Leave) -> None:
-        """Remove a leaving member. Raises `member_not_found`, and `member_fenced` for another epoch."""
+        """Remove a leaving member. Raises `member_not_found`, or `member_fenced` if the member's epoch differs."""
         record = self._roster.members.get(leaving.member_id)
         if record is None:
             raise self.not_found(leaving.member_id)
@@ -105,7 +106,7 @@ class Membership:
             self.put_out(leaving.member_id)
 
     def put_out(self, member_id: str) -> None:
-        """Remove a member that left or was silent, so that its later requests are refused."""
+        """Remove a member that left or did not send heartbeats, so that its later requests are refused."""
         if self._subscriptions is not None:
             self._subscriptions[_consumed(self._roster.members[member_id])] -= 1
         self._roster.remove_member(member_id)
@@ -126,7 +127,10 @@ class Membership:
         self.unsettled = True
 
     def _take_place(self, holder_id: str, member_id: str, subscription: Subscription) -> None:
-        """Replace a static member by its successor. The target stays valid, unless the subscription differs."""
+        """Replace a static member by a new member with its instance id.
+
+        The target stays valid for an equal subscription.
+        """
         holder = self._roster.members[holder_id]
         if not rules.may_take_place(holder, self._heartbeats_missed(holder_id)):
             raise _instance_fenced(holder.instance_id, holder_id)
@@ -144,7 +148,7 @@ class Membership:
         )
 
     def _check_instance(self, record: MemberRecord, heartbeat: Heartbeat) -> None:
-        """Refuse a heartbeat with another instance id than that of its member."""
+        """Refuse a heartbeat whose instance id differs from the member's instance id."""
         named = heartbeat.subscription.instance_id if heartbeat.subscription is not None else None
         if named is not None and named != record.instance_id:
             before = "without an instance id" if record.instance_id is None else f"as {record.instance_id}"
@@ -159,7 +163,7 @@ class Membership:
     def _subscribe(
         self, record: MemberRecord, subscription: Subscription | None, *, joins: bool
     ) -> MemberRecord:
-        """Return the member's record with its new subscription, or raise the refusal."""
+        """Return the member's record with its new subscription, or raise a problem if the subscription is refused."""
         if subscription is None:
             return record
         if joins and subscription.topics is None and not subscription.pattern:
@@ -180,7 +184,7 @@ class Membership:
             return
         check_pattern(pattern)
         used = Counter(record.topic_pattern for record in self._roster.members.values())
-        # A member with another pattern gives up its previous pattern.
+        # A member that changes its pattern no longer uses its previous pattern.
         used[before] -= 1
         others = {each for each, members in used.items() if members > 0 and each is not None}
         if pattern not in others and len(others) >= PATTERNS_MAX:
@@ -188,7 +192,10 @@ class Membership:
             raise self._too_large(reason, PATTERNS_MAX)
 
     def _check_partitions(self, before: MemberRecord, changed: MemberRecord) -> None:
-        """Refuse a subscription above the group's limit. Topics that grow beyond the limit later are still served."""
+        """Refuse a subscription with which the group exceeds its partition limit.
+
+        Topics may grow beyond the limit later.
+        """
         if self._subscriptions is None:
             self._subscriptions = Counter(map(_consumed, self._roster.members.values()))
             self._wanted = self._topics_of(self._subscriptions)
@@ -227,7 +234,7 @@ def _consumed(record: MemberRecord) -> _Consumed:
 
 
 def _unsaid(record: MemberRecord) -> MemberRecord:
-    """Return the record with the default for every field of a join, since earlier values are of an earlier run."""
+    """Return the record with defaults in every field that a join sends, since the values come from an earlier run."""
     return msgspec.structs.replace(
         record,
         rack=None,
@@ -240,7 +247,7 @@ def _unsaid(record: MemberRecord) -> MemberRecord:
 
 
 def _merged(record: MemberRecord, subscription: Subscription) -> MemberRecord:
-    """Return the record with the given fields. None keeps the current value, and an empty string resets it."""
+    """Return the record with the fields of a subscription. None keeps the current value; an empty string resets it."""
     pattern, rack, assignor = subscription.pattern, subscription.rack, subscription.assignor
     session, rebalance = subscription.session_timeout_ms, subscription.rebalance_timeout_ms
     return msgspec.structs.replace(

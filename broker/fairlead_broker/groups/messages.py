@@ -14,23 +14,23 @@ from fairlead_api.identifiers import TopicId
 from fairlead_api.problems import ProblemError
 
 JOIN_EPOCH: Final = 0
-"""Member epoch of a member that joins, for the first time or again, and owns no partition."""
+"""Member epoch sent by a member that joins or rejoins and owns no partition."""
 AWAY_EPOCH: Final = -2
-"""Member epoch of a static member that has left and whose place is kept."""
+"""Member epoch of a static member that has left and keeps its place."""
 
 Partitions: TypeAlias = Mapping[TopicId, frozenset[int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """Subscription that a member sends. None keeps the current value, or the default in a join. "" resets it."""
+    """Subscription that a member sends. None keeps the current value (in a join: the default), and "" resets it."""
 
     topics: frozenset[str] | None = None
-    """Names of topics that need not exist yet."""
+    """Names of topics, which need not exist yet."""
     pattern: str | None = None
     """RE2 expression that must match the whole name of a topic."""
     instance_id: str | None = None
-    """Id that makes the member a static member. Only a join can set the id."""
+    """Instance id, which makes the member a static member. Only a join can set the instance id."""
     rack: str | None = None
     assignor: str | None = None
     session_timeout_ms: int | None = None
@@ -39,19 +39,19 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """Join of a member (epoch 0), or report that the member lives and which partitions it owns."""
+    """Heartbeat of a member, which joins (epoch 0) or reports that it is alive and which partitions it owns."""
 
     member_id: str
     member_epoch: int
     subscription: Subscription | None = None
-    """Changed subscription, or None if it did not change."""
+    """Changed subscription, or None if the subscription did not change."""
     owned: Partitions | None = None
-    """Partitions that the member still consumes, empty for a joining member. None is sent if none was released."""
+    """Partitions that the member still consumes, empty for a joining member, or None if no partition was released."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """Departure of a member that has finished its partitions."""
+    """Request of a member to leave, sent after it has finished consuming its partitions."""
 
     member_id: str
     member_epoch: int | None = None
@@ -70,17 +70,18 @@ class HeartbeatReply:
     member_epoch: int
     """Member epoch for the next heartbeat and for commits."""
     assignment: Partitions | None
-    """All partitions that the member may consume. They are sent if they changed, differ from the owned partitions, or
-    the heartbeat was complete. Otherwise the field is None. The member must finish and commit every other partition and
-    leave it out of `owned`."""
+    """All partitions that the member may consume, or None. The assignment is sent if it changed, if it differs from
+    the owned partitions, or if the heartbeat was complete. The member must stop consuming every other partition,
+    commit its offset, and leave it out of `owned`.
+    """
     heartbeat_interval_ms: int
-    """Milliseconds until the next heartbeat, fewer while partitions move between members."""
+    """Milliseconds until the next heartbeat. The interval is shorter while partitions move between members."""
     session_timeout_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """Reply to a member that was removed, or is away if it is static and keeps its place."""
+    """Reply to a member that has left: it was removed, or it is static and keeps its place."""
 
 
 Reply: TypeAlias = HeartbeatReply | Left | ProblemError

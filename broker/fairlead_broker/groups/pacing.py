@@ -1,10 +1,11 @@
-"""Deadlines of a group's members: sessions, rebalance timeouts, and the advised next heartbeat.
+"""Deadlines of a group's members: sessions, rebalance timeouts, and the time of the next heartbeat.
 
-Deadlines are not stored: a coordinator that takes over a group starts every deadline at full length. A heartbeat is
-therefore noted at once, even if its turn writes nothing.
+Deadlines are not stored: a coordinator that takes over a group starts every timeout at its full length. A
+heartbeat therefore moves the session deadline immediately, without a write to the store.
 
-Every reply gives the time of the next heartbeat. At a fixed interval of five seconds, 10,000 members would use a third
-of a core of each broker, yet a revoked partition has to reach its next member within a second.
+Every reply gives the time of the next heartbeat. With a fixed interval of five seconds, 10,000 members would use
+a third of a core of each broker. On the other hand, a revoked partition has to reach its next member within a
+second.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from fairlead_broker.registry.group_records import MemberRecord
 
 
 class KnownAssignments:
-    """Members that have confirmed their written assignment since its last change."""
+    """Members that have confirmed their assignment since the assignment was last written."""
 
     __slots__ = ("_members",)
 
@@ -31,7 +32,7 @@ class KnownAssignments:
         self._members: set[str] = set()
 
     def note(self, heartbeat: Heartbeat, written: MemberRecord | None) -> None:
-        """Note the assignment that a member has according to its heartbeat. A joining member has none."""
+        """Record whether a heartbeat confirms the member's written assignment. A joining member has no assignment."""
         if heartbeat.member_epoch == JOIN_EPOCH:
             self._members.discard(heartbeat.member_id)
         elif (
@@ -43,11 +44,11 @@ class KnownAssignments:
             self._members.add(heartbeat.member_id)
 
     def forget(self, member_id: str) -> None:
-        """Note that the written assignment of a member has changed."""
+        """Record that the written assignment of a member has changed."""
         self._members.discard(member_id)
 
     def needs_assignment(self, heartbeat: Heartbeat, record: MemberRecord) -> bool:
-        """Return whether the reply must have the assignment of the record, also if the heartbeat did not change it."""
+        """Return whether the reply must include the assignment in the record, even without a change."""
         if heartbeat.owned is None:
             return heartbeat.member_id not in self._members
         is_full = heartbeat.subscription is not None or heartbeat.member_epoch == JOIN_EPOCH
@@ -55,20 +56,20 @@ class KnownAssignments:
 
 
 _AFTER_SESSION_END_MS: Final = 50
-"""Milliseconds for the write of the turn that removes a silent member."""
+"""Milliseconds allowed for writing the turn that removes a silent member."""
 _SPREAD_MS: Final = 400
-"""Milliseconds over which members ask for a silent member's partitions, so that a thousand do not ask at once."""
+"""Milliseconds over which the heartbeats of members after the end of a silent member's session are spread."""
 
 
 class Pacing:
-    """Ends of sessions and rebalance timeouts. `written` maps member ids to stored records."""
+    """Deadlines of sessions and rebalance timeouts. `written` maps member ids to stored records."""
 
     __slots__ = ("_revocations", "_sessions", "_written", "rest_ms")
 
     def __init__(self, written: Mapping[str, MemberRecord], now: float) -> None:
         self._written = written
         self.rest_ms = HEARTBEAT_INTERVAL_MS
-        """Milliseconds between two heartbeats of a member at rest, depending on the load of the broker."""
+        """Milliseconds between two heartbeats of a member at rest. The value depends on the load of the broker."""
         self._sessions = Deadlines()
         self._revocations = Deadlines()
         for member_id, record in written.items():
@@ -76,7 +77,7 @@ class Pacing:
             self.note(member_id, record, None, now)
 
     def on_heartbeat(self, member_id: str, record: MemberRecord, now: float) -> None:
-        """Restart the session of a member."""
+        """Restart the session timeout of a member."""
         self._sessions.set(member_id, now + record.session_timeout_ms / 1000)
 
     def note(
@@ -100,7 +101,7 @@ class Pacing:
         return self._sessions.over(lambda ends_at: rules.session_is_over(ends_at, now))
 
     def overdue(self, now: float) -> list[str]:
-        """Return the members that did not release partitions within their rebalance timeout."""
+        """Return the members that did not release their partitions within the rebalance timeout."""
         return self._revocations.over(lambda ends_at: rules.revocation_is_overdue(ends_at, now))
 
     def next_end(self) -> float:
@@ -109,12 +110,12 @@ class Pacing:
         return min(inf if session is None else session[0], inf if revocation is None else revocation[0])
 
     def heartbeats_missed(self, member_id: str, record: MemberRecord, now: float) -> float:
-        """Return the number of missed heartbeats of a member, at most since this coordinator took over."""
+        """Return the number of heartbeats that a member missed, at most since this coordinator took over the group."""
         silent_ms = (now - self._sessions.end_of(member_id)) * 1000 + record.session_timeout_ms
         return silent_ms / heartbeat_interval_ms(record, self.rest_ms)
 
     def interval_ms(self, member_id: str, record: MemberRecord, now: float, *, hasty: bool) -> int:
-        """Return the milliseconds until a member's next heartbeat, fewer while partitions move between members.
+        """Return the milliseconds until a member's next heartbeat. `hasty` shortens the interval.
 
         If another member has missed heartbeats, the next heartbeat is due just after the end of that member's session,
         so that this member can take over its partitions.
@@ -128,7 +129,7 @@ class Pacing:
         silent, left_ms = self._written.get(silent_id), (ends_at - now) * 1000
         if silent is None or left_ms > silent.session_timeout_ms / 2:
             return interval
-        # The session may have ended in a turn that is still being decided or written.
+        # The session may have ended in a turn whose decision or write is not complete.
         after_end_ms = max(0, int(left_ms)) + _AFTER_SESSION_END_MS
         return min(interval, after_end_ms + crc32(member_id.encode()) % _SPREAD_MS)
 
@@ -139,7 +140,7 @@ def rest_interval_ms(members: int) -> int:
 
 
 def heartbeat_interval_ms(record: MemberRecord, rest_ms: int) -> int:
-    """Return the heartbeat interval of a member at rest: the broker's, but at most a third of the session timeout."""
+    """Return the heartbeat interval of a member at rest, which is at most a third of the session timeout."""
     return min(rest_ms, record.session_timeout_ms // 3)
 
 

@@ -1,9 +1,9 @@
-"""A group's records and the facts that follow: members, their targets, the owner of each partition, and deadlines.
+"""A group's records and the facts derived from them: members, targets, owners of partitions, and deadlines.
 
-Two rosters are in use: the written roster, which only `apply` changes, and the tentative copy of a turn. A turn writes
-the difference of the two, and no decision of a turn is visible before that write succeeds. `Deadlines` holds one end
-time for each member. An end time often moves and is seldom reached, so a move changes only a dictionary entry, and the
-heap is corrected when the old time is reached.
+Two rosters are in use: the written roster, which only `apply` changes, and the tentative copy of a turn. A turn
+writes the difference between the two rosters, and no decision of a turn is visible before the write succeeds.
+`Deadlines` has one end time for each member. An end time is often moved and seldom reached. Moving an end time
+therefore changes only a dictionary entry, and the heap is corrected when the old end time is reached.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Roster:
         return self._target_of.get(member_id, {})
 
     def at_rest(self, member_id: str, record: MemberRecord) -> bool:
-        """Return whether a member has exactly its target, or is a static member that is away."""
+        """Return whether a member has exactly its target partitions, or is a static member that has left."""
         assert self.group is not None, "a group with members has a record"
         if record.epoch == AWAY_EPOCH:
             return True
@@ -73,7 +73,7 @@ class Roster:
         )
 
     def epoch_ahead(self) -> int:
-        """Return the highest epoch of targets and members, above the group's after a partly written change."""
+        """Return the highest epoch of targets and members, which is above the group's epoch after a partial write."""
         targets = (record.epoch for record in self.targets.values())
         members = (record.epoch for record in self.members.values())
         return max((0, *targets, *members))
@@ -100,20 +100,20 @@ class Roster:
     # -- changing
 
     def put_member(self, member_id: str, record: MemberRecord) -> None:
-        """Set the record of a member, unless it is equal."""
+        """Set the record of a member, unless the record is unchanged."""
         if self.members.get(member_id) != record:
             self.members[member_id] = record
             if record.instance_id is not None:
                 self.instances[record.instance_id] = member_id
 
     def remove_member(self, member_id: str) -> None:
-        """Remove a member, whose target remains until the next target is computed."""
+        """Remove a member. Its target partitions remain in the target until the next target is computed."""
         record = self.members.pop(member_id)
         if record.instance_id is not None and self.instances.get(record.instance_id) == member_id:
             del self.instances[record.instance_id]
 
     def replace_targets(self, targets: Mapping[TopicId, TargetRecord]) -> None:
-        """Set the target of all members."""
+        """Replace the target of all members."""
         self.targets = dict(targets)
         self._target_of = None
 
@@ -131,7 +131,7 @@ class WrittenRoster(Roster):
             self._own(member_id, record)
 
     def apply(self, change: GroupChange) -> None:
-        """Replay a written change."""
+        """Apply a written change."""
         for key in change.puts.keys() | change.deletes:
             if isinstance(key, MemberKey) and key.member_id in self.members:
                 self._disown(key.member_id)
@@ -187,8 +187,9 @@ class Deadlines:
         self._ends: dict[str, float] = {}
         self._heap: list[tuple[float, str]] = []
         self._queued: dict[str, float] = {}
-        """Heap entry that counts for a member, never later than the member's end time. The entry is kept after the
-        member has gone, so that a member that leaves and joins repeatedly does not fill the heap."""
+        """Time of the valid heap entry of each member, never later than the member's end time. The entry is kept
+        after the member has left, so that a member that leaves and joins repeatedly does not fill the heap.
+        """
 
     def set(self, member_id: str, ends_at: float) -> None:
         """Set or move the end time of a member."""
@@ -203,11 +204,11 @@ class Deadlines:
         self._ends.pop(member_id, None)
 
     def end_of(self, member_id: str) -> float:
-        """Return the end time of a member that has one."""
+        """Return the end time of a member. The member must have an end time."""
         return self._ends[member_id]
 
     def next(self) -> tuple[float, str] | None:
-        """Return the first end time and its member."""
+        """Return the earliest end time and its member, or None."""
         while self._heap:
             ends_at, member_id = self._heap[0]
             current = self._ends.get(member_id)

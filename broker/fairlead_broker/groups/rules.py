@@ -1,4 +1,4 @@
-"""Rules that keep two members from committing one partition, each as a function.
+"""Rules that prevent two members from committing offsets of the same partition, one function for each rule.
 
 The simulator replaces one rule at a time to show that each rule is needed, so callers write `rules.<name>`.
 """
@@ -15,7 +15,7 @@ from fairlead_broker.registry.group_records import MemberRecord
 
 
 def check_member_epoch(record: MemberRecord, heartbeat: Heartbeat) -> None:
-    """Accept a heartbeat at the member's epoch, from a joining member, or as a repeat whose reply was lost.
+    """Accept a heartbeat that has the member's epoch, is a join, or repeats a heartbeat whose reply was lost.
 
     A member at the previous epoch that owns more than its current assignment has missed a revocation. Raises
     `member_fenced`.
@@ -31,10 +31,10 @@ def check_member_epoch(record: MemberRecord, heartbeat: Heartbeat) -> None:
 
 
 def has_released(partitions: Holding, record: MemberRecord, heartbeat: Heartbeat) -> bool:
-    """Return whether a member has released partitions, since its heartbeat lists its partitions without them.
+    """Return whether a member has released partitions: they are missing from the owned partitions in its heartbeat.
 
-    A joining member owns no partition. A heartbeat with an older epoch was sent before the member learned of the
-    release, so it does not prove the release.
+    A joining member owns no partition. A heartbeat with an older epoch was sent before the member was asked to
+    release the partitions, so the heartbeat does not prove the release.
     """
     if heartbeat.member_epoch == JOIN_EPOCH:
         return True
@@ -46,36 +46,36 @@ def has_released(partitions: Holding, record: MemberRecord, heartbeat: Heartbeat
 def is_free(
     place: Place, member_id: str, written_owners: Mapping[Place, str], granted: Mapping[Place, str]
 ) -> bool:
-    """Return whether a partition may be granted: no other member owns it in the written records or by this turn.
+    """Return whether no other member owns the partition in the written records or by a grant of this turn.
 
-    A release in this turn does not make the partition free, because a change may be written in portions and each must
-    be legal alone.
+    A release in this turn does not make the partition free, because a change may be written in portions, and each
+    portion must be valid without the others.
     """
     return written_owners.get(place, member_id) == member_id and granted.get(place, member_id) == member_id
 
 
 def session_is_over(ends_at: float, now: float) -> bool:
-    """Return whether a member was silent so long that other members get its partitions and it cannot commit."""
+    """Return whether a member's session has ended, so that it loses its partitions and can no longer commit."""
     return ends_at <= now
 
 
 def revocation_is_overdue(ends_at: float, now: float) -> bool:
-    """Return whether a member exceeded its rebalance timeout with partitions to release, for which it is removed."""
+    """Return whether a member has exceeded its rebalance timeout with unreleased partitions, so that it is removed."""
     return ends_at <= now
 
 
 def may_take_place(holder: MemberRecord, heartbeats_missed: float) -> bool:
-    """Return whether a new member may replace a static one with the same instance id.
+    """Return whether a new member may replace a static member with the same instance id.
 
-    The static member must be away or have missed two heartbeats, since a crashed member may return before its session
-    ends. If the static member is only slow, the write that replaces it also takes its partitions away, and it can no
-    longer commit offsets for them.
+    The static member must have left or have missed two heartbeats, since a crashed member may return before its
+    session ends. If the static member is only slow, the write that replaces it also takes its partitions away,
+    and it can no longer commit offsets for them.
     """
     return holder.epoch == AWAY_EPOCH or heartbeats_missed > 2
 
 
 def check_commit_epoch(member_id: str, record: MemberRecord, member_epoch: int) -> None:
-    """Accept a commit only at the member's epoch.
+    """Accept an offset commit only at the member's epoch.
 
     Raises `stale_member_epoch`, or `member_fenced` for an unknown epoch.
     """
@@ -90,7 +90,7 @@ def check_commit_epoch(member_id: str, record: MemberRecord, member_epoch: int) 
 def may_commit_partition(place: Place, member_id: str, written_owners: Mapping[Place, str]) -> bool:
     """Return whether a member owns a partition, including partitions that it must release.
 
-    The epoch alone does not prove ownership: a delayed heartbeat can release a partition that was granted later at the
-    same epoch.
+    The epoch alone does not prove ownership: a delayed heartbeat can release a partition that was granted at the
+    same epoch after the heartbeat was sent.
     """
     return written_owners.get(place) == member_id

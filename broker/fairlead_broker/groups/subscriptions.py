@@ -1,7 +1,7 @@
-"""Existing topics that the members of a group consume, by name and by RE2 patterns for whole names.
+"""Existing topics that the members of a group consume, by name or by an RE2 pattern that matches the whole name.
 
-A pattern is matched in linear time of the name, with bounded memory. Each topic is matched once with a pattern, and not
-again when another topic changes.
+A pattern is matched in time linear in the length of the name, with bounded memory. Each topic is matched once
+with each pattern, and not again when another topic changes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class TopicShape:
 
 
 Topics: TypeAlias = Mapping[str, TopicShape]
-"""Every ready topic by its name. Callers pass the same object for unchanged topics, as a turn compares identities."""
+"""Every ready topic by name. Callers pass the same object for unchanged topics, because a turn compares identities."""
 
 
 _REMEMBERED_MAX: Final = 2_000
@@ -43,9 +43,9 @@ _REMEMBERED_MAX: Final = 2_000
 
 
 def check_pattern(pattern: str) -> str:
-    """Return the pattern if RE2 accepts it within the limits, else raise `invalid_pattern`.
+    """Return a pattern that RE2 accepts within the limits. Raises `invalid_pattern` for any other pattern.
 
-    Only new requests are checked. A stored pattern was within the limits at its write and stays valid.
+    Only new requests are checked. A stored pattern was within the limits when it was written, and stays valid.
     """
     instructions = _compiled(pattern).programsize
     if instructions > PATTERN_INSTRUCTIONS_MAX:
@@ -60,7 +60,7 @@ class SubscribedTopics:
 
     def __init__(self) -> None:
         self.topics: Topics = {}
-        """Topics in the last turn."""
+        """Topics at the last turn."""
         self._matched: dict[str, set[str]] = {}
         self._resolved: dict[tuple[tuple[str, ...], str | None], frozenset[str]] = {}
 
@@ -92,8 +92,8 @@ class SubscribedTopics:
     def _matched_by(self, pattern: str) -> set[str]:
         matched = self._matched.get(pattern)
         if matched is None:
-            # Twice the patterns that a group may have at one time, so that patterns of members that left can be
-            # dropped.
+            # The cache has room for twice the patterns that a group may have at one time, so that patterns of members
+            # that left can be dropped.
             if len(self._matched) >= 2 * PATTERNS_MAX:
                 self._matched.clear()
             matched = self._matched[pattern] = _matches(pattern, self.topics.keys())
@@ -106,13 +106,13 @@ def _matches(pattern: str, names: AbstractSet[str]) -> set[str]:
 
 
 def _compiled(pattern: str) -> re2._Regexp:
-    """Compile a pattern. RE2's binding caches the last compiled patterns."""
+    """Compile a pattern. The Python binding of RE2 caches recently compiled patterns."""
     if len(pattern) > PATTERN_LENGTH_MAX:
         _refuse(pattern, f"it has {len(pattern)} characters; allowed are {PATTERN_LENGTH_MAX}")
     options = re2.Options()
     options.max_mem = PATTERN_MEMORY_BYTES_MAX
     options.log_errors = False
-    # Only the existence of a match is needed. Positions of the pattern's groups would take a thousand times as long in
+    # Only the existence of a match is needed. Finding the positions of groups would take a thousand times as long for
     # a pattern with a few hundred groups.
     options.never_capture = True
     try:

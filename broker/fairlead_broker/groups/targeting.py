@@ -1,7 +1,7 @@
-"""Conditions for a new target of a group, and its computation.
+"""Conditions for a new target of a group, and the computation of the target.
 
-A target covers every partition of every consumed topic. Every coordinator, also directly after a take-over, therefore
-recognises added, deleted and grown topics from the target.
+A target covers every partition of every consumed topic. Every coordinator, even directly after taking over the
+group, therefore recognises added, deleted and grown topics by comparing the topics with the target.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def covers(
     topics: Mapping[TopicId, TopicShape],
     members: Mapping[str, MemberRecord],
 ) -> bool:
-    """Return whether a target covers these topics at their current sizes, and only these members.
+    """Return whether a target covers these topics at their current partition counts, and names only these members.
 
-    A target names other members if a change that replaced a static member was written only in part.
+    A target names other members if a change that replaced a static member was only partly written.
     """
     if not all(members.keys() >= record.members.keys() for record in targets.values()):
         return False
@@ -42,14 +42,14 @@ def covers(
 
 
 def raise_epoch(group: GroupRecord | None, ahead: int, now_us: int) -> GroupRecord:
-    """Return the record of a group with members, with an epoch above the epochs of all its records."""
+    """Return the state record of a group with members, with an epoch above all epochs in the group's records."""
     if group is None:
         return GroupRecord(epoch=ahead + 1, assignor=UNIFORM, created_us=TimestampUs(now_us))
     return msgspec.structs.replace(group, epoch=max(group.epoch, ahead) + 1, emptied_us=None)
 
 
 def empty_target(group: GroupRecord, now_us: int) -> GroupRecord:
-    """Return the record of a group without members, with an empty target and the start of its retention time."""
+    """Return the state record of a group without members, with an empty target and the start of its retention time."""
     return msgspec.structs.replace(group, target_epoch=group.epoch, emptied_us=TimestampUs(now_us))
 
 
@@ -67,7 +67,7 @@ def compute_target(roster: Roster, group: GroupRecord, subscribed: SubscribedTop
     for topic_id, by_member in target.items():
         members = {member_id: tuple(partitions) for member_id, partitions in by_member.items()}
         before = roster.targets.get(topic_id)
-        # A topic with an unchanged target keeps its record, so that no record of it is written.
+        # A topic with an unchanged target keeps its record object, so that the record is not written again.
         if before is not None and before.members == members:
             targets[topic_id] = before
         else:
@@ -77,7 +77,7 @@ def compute_target(roster: Roster, group: GroupRecord, subscribed: SubscribedTop
 
 
 def preferred_assignor(members: Mapping[str, MemberRecord]) -> str:
-    """Return the assignor that most members request, the first by name among equals, or uniform without requests."""
+    """Return the assignor that most members request: among equals the first by name, without requests `uniform`."""
     asked = Counter(record.assignor for record in members.values() if record.assignor is not None)
     return min(asked, key=lambda name: (-asked[name], name), default=UNIFORM)
 

@@ -1,7 +1,7 @@
 """One turn of a group on a tentative roster: admission, timeouts, target, then the next step of each member.
 
-All events are admitted before the target is computed, so that a hundred joins cause one target and released partitions
-can be planned for other members.
+All events are admitted before the target is computed, so that a hundred joins cause only one target and the
+target can assign released partitions to other members.
 """
 
 from __future__ import annotations
@@ -60,18 +60,18 @@ class GroupTurn:
         """Partitions granted in this turn."""
 
     def decide(self, events: Sequence[GroupEvent], now_us: int, *, may_target: bool) -> tuple[Reply, ...]:
-        """Decide all events and all due work, with a new target only if `may_target`."""
+        """Decide on all events and all due work. A new target is computed only if `may_target` is set."""
         admitted = [self._admit(event) for event in events]
         self._put_out_silent_and_overdue()
         self._settle(now_us, may_target=may_target)
         return tuple(reply or self._step(event) for event, reply in zip(events, admitted, strict=True))
 
     def change(self) -> GroupChange | None:
-        """Return the change to be written, or None if there is none."""
+        """Return the change to be written, or None if no record changes."""
         return self._roster.difference(self._written)
 
     def _admit(self, event: GroupEvent) -> Reply | None:
-        """Admit an event. Returns None for an accepted heartbeat, which gets its reply after all admissions."""
+        """Admit an event. Returns None for an accepted heartbeat, which is answered after all events are admitted."""
         try:
             return self._let_in(event)
         except ProblemError as problem:
@@ -105,7 +105,7 @@ class GroupTurn:
                 self._membership.put_out(member_id)
 
     def _settle(self, now_us: int, *, may_target: bool) -> None:
-        """Update the group epoch and the target to the current members."""
+        """Update the group epoch and the target for the current members."""
         roster, group = self._roster, self._roster.group
         if not roster.members:
             if roster.targets:
@@ -120,7 +120,7 @@ class GroupTurn:
             compute_target(roster, group, self._subscribed)
 
     def _target_is_stale(self) -> bool:
-        """Return whether the target is for other topics or members and no other target is due."""
+        """Return whether the target does not fit the topics or members although no new target is due."""
         roster = self._roster
         assert roster.group is not None, "asked only of groups with a record"
         if roster.group.epoch != roster.group.target_epoch:
@@ -128,14 +128,14 @@ class GroupTurn:
         return not covers(roster.targets, consumed_topics(roster, self._subscribed), roster.members)
 
     def _step(self, event: GroupEvent) -> Reply:
-        """Take the member's next step towards its target, and return the reply to its heartbeat."""
+        """Make the member's next step towards its target, and return the reply to its heartbeat."""
         assert isinstance(event, Heartbeat), "a leave is answered at the door"
         roster, group = self._roster, self._roster.group
         before = roster.members.get(event.member_id)
         if before is None or group is None:
             return self._membership.not_found(event.member_id)
         try:
-            # The check is repeated, since an earlier event of this turn may have changed the member.
+            # The epoch is checked again, since an earlier event of this turn may have changed the member.
             rules.check_member_epoch(before, event)
         except ProblemError as problem:
             return problem.with_traceback(None)
@@ -154,10 +154,10 @@ class GroupTurn:
         return answered(after, interval, full=full)
 
     def _of_now(self, record: MemberRecord, target: Holding) -> Holding:
-        """Return the target without topics that its member no longer consumes.
+        """Return a member's target without the topics that the member no longer consumes.
 
-        A member never receives records of a topic outside its subscription. Its owned partitions of such topics are
-        removed by the next target.
+        A member never receives records of a topic outside its subscription. The next target removes the member's
+        partitions of topics outside its subscription.
         """
         names = self._subscribed.resolve(record.topics, record.topic_pattern)
         consumed = {self._subscribed.topics[name].topic_id for name in names}

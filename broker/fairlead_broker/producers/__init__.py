@@ -1,10 +1,10 @@
-"""Store each batch once and in order, by the state that a partition keeps of its producers.
+"""Rules that store each batch exactly once and in order, by means of a partition's state of its producers.
 
-The room has two callers. The partition's task passes every batch that names a producer or an idempotency key
-to one `PartitionProducers` before the batch is stamped, and runs the returned effects. The log replays
-appended batches, and at a start all stored batches, into one `ProducerState`, which the log snapshots; the
-state machine of a new leader begins with a copy of that state. The room must not know files, loops, HTTP or clocks:
-events carry the time, and entries expire by the append times of batches alone.
+The room has two callers. The partition's task passes every batch that names a producer or an idempotency key to
+one `PartitionProducers` before the batch is stamped, and runs the returned effects. The log replays appended
+batches, and at a start all stored batches, into one `ProducerState`, which the log snapshots; the state machine
+of a new leader begins with a copy of that state. The room must not know files, loops, HTTP or clocks: events
+carry the time, and entries expire only by the append times of batches.
 """
 
 from __future__ import annotations

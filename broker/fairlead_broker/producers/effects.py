@@ -1,4 +1,4 @@
-"""Effects that the producers' state machine orders. `request` is the value of the event."""
+"""Effects that the producers' state machine orders. The field `request` of an effect is the `request` of the event."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ R = TypeVar("R")
 
 
 class Append(msgspec.Struct, Generic[R], frozen=True, gc=False):
-    """Stamp the batch and append it with the next group, in the order of the effects.
+    """Stamp the batch and append it with the next group of batches, in the order of the effects.
 
-    All ordered batches go into one append, which the log takes as a whole or not at all. The caller must pass
-    `Appended` or `AppendFailed` to the state machine before it passes a batch of a second group.
+    All ordered batches are appended in one call, which appends all or none of the batches. The caller must pass
+    `Appended` or `AppendFailed` to the state machine before it passes a batch of the following group.
     """
 
     request: R
 
 
 class AnswerStored(msgspec.Struct, Generic[R], frozen=True, gc=False):
-    """Answer a repeated batch with the offsets of the stored one, once the acks of this request allow it."""
+    """Answer a repeated batch with the offsets of the stored batch, once the acks of this request are satisfied."""
 
     request: R
     base_offset: Offset
@@ -32,7 +32,7 @@ class AnswerStored(msgspec.Struct, Generic[R], frozen=True, gc=False):
 
 
 class AnswerAsAppended(msgspec.Struct, Generic[R], frozen=True, gc=False):
-    """Answer a repeat of a batch that is ordered and not appended yet with the outcome of that append."""
+    """Answer a repeated batch with the outcome of the append that is already ordered for the same batch."""
 
     request: R
     original: R
@@ -40,7 +40,7 @@ class AnswerAsAppended(msgspec.Struct, Generic[R], frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class OutOfOrder:
-    """The sequence is not the expected one: missing batches did not arrive in time, or the batch is too old."""
+    """The sequence is not the expected sequence: missing batches did not arrive in time, or the batch is too old."""
 
     producer_id: ProducerId
     epoch: ProducerEpoch

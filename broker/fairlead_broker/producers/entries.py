@@ -1,7 +1,7 @@
 """Entries of one producer and of one idempotency key. Entries are immutable values.
 
-The entries are structs and not dataclasses: every batch of an idempotent producer creates one, and a frozen
-dataclass costs ten times as much.
+The entries are `msgspec` structs, not dataclasses: every batch of an idempotent producer creates one, and a
+frozen dataclass costs ten times as much.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from fairlead_api.identifiers import Offset, ProducerEpoch, Sequence, TimestampU
 from fairlead_broker.producers.sequences import SEQUENCE_MAX, advanced, record_count
 
 BATCHES_MAX: Final = 5
-"""Maximum number of remembered batches of a producer, equal to its batches in flight, so that every repeat is
-recognised.
+"""Maximum number of remembered batches of a producer. A producer has at most this number of batches in flight, so
+every repeated batch is recognised.
 """
 DIGEST_BYTES: Final = 16
 
@@ -35,12 +35,11 @@ class StoredBatch(msgspec.Struct, frozen=True, gc=False):
 
 
 class ProducerEntry(msgspec.Struct, frozen=True, gc=False):
-    """A producer in its newest epoch."""
+    """Newest epoch of a producer, and its newest batches in that epoch."""
 
     epoch: ProducerEpoch
     batches: tuple[StoredBatch, ...]
-    """Newest batches, oldest first, at least one and at most `BATCHES_MAX`; their sequences are contiguous.
-    """
+    """Newest batches, oldest first: at least one and at most `BATCHES_MAX`, with contiguous sequences."""
 
     @property
     def next_sequence(self) -> Sequence:
@@ -53,14 +52,14 @@ class ProducerEntry(msgspec.Struct, frozen=True, gc=False):
         return self.batches[-1].append_time_us
 
     def find(self, first_sequence: int, last_sequence: int) -> StoredBatch | None:
-        """Return the remembered batch with exactly these sequences."""
+        """Return the remembered batch with exactly these sequences, or None."""
         for batch in self.batches:
             if batch.first_sequence == first_sequence and batch.last_sequence == last_sequence:
                 return batch
         return None
 
     def followed_by(self, batch: StoredBatch) -> ProducerEntry:
-        """Return the entry after one more batch of the same epoch."""
+        """Return the entry with one more batch of the same epoch."""
         return ProducerEntry(self.epoch, (*self.batches[-(BATCHES_MAX - 1) :], batch))
 
 

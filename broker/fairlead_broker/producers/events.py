@@ -1,7 +1,7 @@
-"""Facts about the producers of one partition.
+"""Events that the producers' state machine of one partition receives.
 
-`request` is an object of the caller, returned in the effects and compared by identity. Events are structs and
-not dataclasses, because every batch creates one.
+The field `request` is an object of the caller, which effects return and which is compared by identity. Events are
+`msgspec` structs, not dataclasses, because every batch creates an event.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class SequencedArrived(msgspec.Struct, Generic[R], frozen=True, gc=False):
     first_sequence: Sequence
     last_sequence: Sequence
     now: float
-    """Monotonic seconds at the arrival."""
+    """Monotonic time of the arrival in seconds."""
 
 
 class KeyedArrived(msgspec.Struct, Generic[R], frozen=True, gc=False):
@@ -37,7 +37,7 @@ class KeyedArrived(msgspec.Struct, Generic[R], frozen=True, gc=False):
 
 
 class Withdrawn(msgspec.Struct, Generic[R], frozen=True, gc=False):
-    """A held batch reached its timeout: its request was answered that the batch is not stored."""
+    """A held batch reached its request timeout, and the client was told that the batch is not stored."""
 
     request: R
 
@@ -49,16 +49,16 @@ class TimePassed(msgspec.Struct, frozen=True, gc=False):
 
 
 class Appended(msgspec.Struct, frozen=True, gc=False):
-    """The log appended every batch that was ordered since the last such event, and perhaps other batches."""
+    """The log appended every batch that was ordered since the last `Appended`, and perhaps other batches."""
 
     base_offsets: SequenceOf[Offset]
-    """Results of all ordered batches, in the order of the effects."""
+    """Base offsets of all ordered batches, in the order of the effects."""
     last_offsets: SequenceOf[Offset]
     append_time_us: TimestampUs
 
 
 class AppendFailed(msgspec.Struct, frozen=True, gc=False):
-    """The log appended no batch that was ordered since the last `Appended`, or the log has failed for good."""
+    """The log appended no batch that was ordered since the last `Appended`, or the log has failed until a restart."""
 
 
 Event: TypeAlias = SequencedArrived[R] | KeyedArrived[R] | Withdrawn[R] | TimePassed | Appended | AppendFailed

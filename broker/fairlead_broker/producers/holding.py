@@ -1,7 +1,7 @@
 """Hold batches that overtook earlier batches of their producer on other HTTP/2 streams.
 
-Only `partition_producers` uses this module. Two bounds hold: a producer has at most five batches in flight,
-so at most four batches wait for one, and no batch waits longer than a second.
+Only `partition_producers` uses this module. The wait has two bounds: a producer has at most five batches in
+flight, so at most four batches wait for a missing batch, and no batch waits longer than one second.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fairlead_api.identifiers import ProducerId
 from fairlead_broker.producers.events import SequencedArrived
 
 HELD_BATCHES_MAX: Final = 4
-"""Maximum number of held batches of one producer: one less than its batches in flight."""
+"""Maximum number of held batches of one producer: one less than its maximum number of batches in flight."""
 HOLD_SECONDS: Final = 1.0
 """Seconds that a batch is held: longer than any reordering on one connection, shorter than a producer's
 timeout.
@@ -29,8 +29,8 @@ class HeldBatches(Generic[R]):
     __slots__ = ("_by_arrival", "_by_producer")
 
     def __init__(self) -> None:
-        # Every batch is held equally long, so the first batch that arrived expires first. Keys are
-        # identities.
+        # Every batch is held for the same time, so the batch that arrived first expires first. Keys are identities of
+        # requests.
         self._by_arrival: OrderedDict[int, SequencedArrived[R]] = OrderedDict()
         self._by_producer: dict[ProducerId, list[SequencedArrived[R]]] = {}
 

@@ -7,10 +7,10 @@
        │                     └───a second passed──▶ refused
        └──lower epoch, or long past──▶ refused
 
-`step` is the only method that changes state; every other method reads. A state machine serves one partition in one
-leader epoch. Between the order and the log's answer, a batch counts as the producer's last batch, so that
-later batches can join the same group. The state changes only with `Appended`, so a failed append leaves the
-state unchanged.
+`step` is the only method that changes state; every other method reads. A state machine serves one partition in
+one leader epoch. Between its `Append` effect and the answer of the log, a batch counts as the producer's last
+batch, so that later batches can be appended in the same group. The state changes only with `Appended`, so a
+failed append leaves the state unchanged.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ R = TypeVar("R")
 
 
 class _Front(msgspec.Struct, Generic[R], gc=False):
-    """Newest ordered batch of a producer that is not appended yet."""
+    """Ordered batches of a producer that are not appended yet."""
 
     epoch: ProducerEpoch
     next_sequence: Sequence
@@ -63,12 +63,12 @@ _Ordered: TypeAlias = SequencedArrived[R] | KeyedArrived[R]
 
 
 class PartitionProducers(Generic[R]):
-    """Decides about every batch that names a producer or an idempotency key."""
+    """State machine that decides on every batch that names a producer or an idempotency key."""
 
     __slots__ = ("_fronts", "_held", "_ordered", "_ordered_keys", "_state")
 
     def __init__(self, state: ProducerState) -> None:
-        """Start with the producer state of the log; the state machine owns this copy."""
+        """Start with a copy of the log's producer state, which the state machine owns from now on."""
         self._state = state
         self._held: HeldBatches[R] = HeldBatches()
         self._ordered: list[_Ordered[R]] = []
@@ -91,7 +91,7 @@ class PartitionProducers(Generic[R]):
         return self._held.next_deadline()
 
     def knows_producer(self, producer_id: ProducerId) -> bool:
-        """Return whether the producer wrote to this partition within the last 24 hours."""
+        """Return whether the producer has written to this partition within the last 24 hours."""
         return self._state.producer(producer_id) is not None
 
     def digest_of(self, key: bytes) -> bytes | None:
@@ -105,7 +105,7 @@ class PartitionProducers(Generic[R]):
     # -- events
 
     def step(self, event: Event[R]) -> list[Effect[R]]:
-        """Apply one event; return its effects in the order in which they must be run."""
+        """Apply one event; return the resulting effects in the order in which the caller must run them."""
         match event:
             case SequencedArrived():
                 return self._sequenced(event)
@@ -138,7 +138,7 @@ class PartitionProducers(Generic[R]):
         return [effect]
 
     def _decide(self, batch: SequencedArrived[R]) -> Effect[R] | None:
-        """Return the effect of a batch, or None if the batch has to be held."""
+        """Return the effect for a batch, or None if the batch has to be held."""
         producer_id, epoch, first = batch.producer_id, batch.epoch, batch.first_sequence
         current = self._fronts.get(producer_id) or self._state.producer(producer_id)
         if current is None or epoch > current.epoch:
@@ -181,7 +181,7 @@ class PartitionProducers(Generic[R]):
         return AnswerStored(batch.request, stored.base_offset, stored.last_offset, stored.append_time_us)
 
     def _release(self, producer_id: ProducerId) -> list[Effect[R]]:
-        """Decide again about the held batches that follow the batch ordered just now."""
+        """Decide again on the held batches of a producer after a batch of the producer was ordered."""
         effects: list[Effect[R]] = []
         moved = True
         while moved:
@@ -202,7 +202,7 @@ class PartitionProducers(Generic[R]):
         return effects
 
     def _too_far(self, batch: SequencedArrived[R]) -> Refusal:
-        """Return the refusal of a batch that was held too long or may not be held."""
+        """Return the refusal of a batch that was held too long or cannot be held."""
         producer_id, epoch, first = batch.producer_id, batch.epoch, batch.first_sequence
         current = self._fronts.get(producer_id) or self._state.producer(producer_id)
         if current is None or current.epoch < epoch:

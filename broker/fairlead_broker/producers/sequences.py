@@ -1,4 +1,4 @@
-"""Arithmetic of sequences: numbers of a producer's records in one partition, which wrap from 2^31 - 1 to 0."""
+"""Arithmetic of sequence numbers, which count a producer's records in one partition and wrap from 2^31 - 1 to 0."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from fairlead_api.identifiers import Sequence
 
 SEQUENCE_MAX: Final = 2**31 - 1
 FIRST: Final = Sequence(0)
-"""First sequence of a producer in a partition and in each producer epoch."""
+"""First sequence number of a producer in each partition and each producer epoch."""
 _AHEAD_MAX: Final = 2**30
 
 
 def advanced(sequence: int, records: int) -> Sequence:
-    """Return the sequence that follows after a number of records."""
+    """Return the sequence number after `records` more records."""
     return Sequence((sequence + records) & SEQUENCE_MAX)
 
 
 def record_count(first: int, last: int) -> int:
-    """Return the number of records in a batch with these first and last sequences."""
+    """Return the number of records in a batch with these first and last sequence numbers."""
     return ((last - first) & SEQUENCE_MAX) + 1
 
 
 def is_ahead(sequence: int, expected: int) -> bool:
-    """Return whether a sequence is later than the expected one: within the half circle after it."""
+    """Return whether a sequence number is after the expected number, by less than half of the number range."""
     return 0 < ((sequence - expected) & SEQUENCE_MAX) < _AHEAD_MAX

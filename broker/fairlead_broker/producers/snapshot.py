@@ -1,8 +1,8 @@
 """Encode producer state as bytes with a checksum.
 
-The log writes a snapshot beside a segment, so that a start need not read every batch header. Head and
-checksum reveal a snapshot that is truncated, altered or of another release; such a snapshot is ignored as a
-whole. Layout: docs/reference/files.md.
+The log writes a snapshot into the folder of its segments, so that a starting broker need not read every batch
+header. By the file header and the checksum a broker detects and ignores a snapshot that is truncated, altered, or
+written by another release. Layout: docs/reference/files.md.
 """
 
 from __future__ import annotations
@@ -33,12 +33,14 @@ class Snapshot(msgspec.Struct, frozen=True):
     """Producer state of the log up to an offset."""
 
     offset: Offset
-    """Offset at which the snapshot ends: the state includes every batch below it and no batch from it on."""
+    """Offset at which the snapshot ends. The state includes every batch below this offset and no batch from this
+    offset on.
+    """
     state: ProducerState
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
-    """Return the bytes of a snapshot, which are equal for equal states."""
+    """Return a snapshot as bytes. Equal states give equal bytes."""
     state = snapshot.state
     producers, keys = state.producers, state.keys
     parts = [_BODY.pack(snapshot.offset, state.newest_time_us, len(producers), len(keys))]
@@ -58,7 +60,7 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
 
 
 def decode_snapshot(data: bytes | None) -> Snapshot | None:
-    """Return the snapshot in the bytes of a file, or None if there are no bytes or a check fails."""
+    """Decode the bytes of a snapshot file. Returns None if there is no file or a check fails."""
     if data is None or len(data) < HEADER_BYTES:
         return None
     magic, version, _, length = _HEAD.unpack_from(data)
@@ -75,7 +77,7 @@ def _checksum(head: bytes, body: bytes) -> int:
 
 
 def _read_body(body: bytes) -> Snapshot:
-    """Return the snapshot in a body whose checksum is right; `encode_snapshot` wrote the body."""
+    """Return the snapshot in a body written by `encode_snapshot`, whose checksum was verified."""
     offset, newest_time_us, producer_count, key_count = _BODY.unpack_from(body)
     at = _BODY.size
     producers: OrderedDict[ProducerId, ProducerEntry] = OrderedDict()

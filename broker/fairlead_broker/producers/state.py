@@ -1,8 +1,8 @@
 """Producer state of a partition: a function of the batches in its log, equal on every replica.
 
-The log replays every batch into a state, and `PartitionProducers` decides by a state. An entry expires when
-it is 24 hours older than the newest append time of the partition. The clock of a broker is not used, since it
-would let two replicas forget different entries (T13).
+The log replays every batch into a `ProducerState`, and `PartitionProducers` decides by this state. An entry
+expires when it is 24 hours older than the newest append time of the partition. The clock of a broker is not used,
+since two replicas with different clocks would forget different entries (T13).
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from fairlead_api.identifiers import ProducerEpoch, ProducerId, TimestampUs
 from fairlead_broker.producers.entries import KeyEntry, ProducerEntry, StoredBatch
 
 RETENTION_US: Final = 24 * 3600 * 1_000_000
-"""Microseconds for which a producer or a key is remembered after its last batch."""
+"""Microseconds for which a producer or an idempotency key is remembered after its last batch."""
 PRODUCERS_MAX: Final = 100_000
-"""Maximum number of remembered producers of a partition; the least recently active producer is forgotten
-first, so that clients that take a new id for each batch do not fill the memory. The next batch of a
-forgotten producer is refused as unknown.
+"""Maximum number of remembered producers of a partition; the least recently active producer is forgotten first, so
+that clients that use a new producer id for each batch do not fill the memory. The next batch of a forgotten
+producer is refused as unknown.
 """
 KEYS_MAX: Final = 10_000
-"""Maximum number of remembered idempotency keys of a partition; further keys are refused until the oldest
-expire.
+"""Maximum number of remembered idempotency keys of a partition; further keys are refused until the oldest key
+expires.
 """
 BEGINNING_US: Final = TimestampUs(0)
 _PRUNE_INTERVAL_US: Final = 60 * 1_000_000
@@ -50,7 +50,7 @@ class ProducerState:
 
     @property
     def newest_time_us(self) -> TimestampUs:
-        """Newest append time of the partition, from which ages are counted."""
+        """Newest append time of the partition, from which the ages of entries are counted."""
         return self._newest_time_us
 
     @property
@@ -69,14 +69,14 @@ class ProducerState:
         return len(self._producers) + len(self._keys)
 
     def producer(self, producer_id: int) -> ProducerEntry | None:
-        """Return the entry of a producer, or None if there is none or the entry is older than 24 hours."""
+        """Return the entry of a producer, or None if no entry exists or the entry is older than 24 hours."""
         entry = self._producers.get(ProducerId(producer_id))
         if entry is None or entry.batches[-1].append_time_us < self._oldest_live_us:
             return None
         return entry
 
     def key(self, key: bytes) -> KeyEntry | None:
-        """Return the entry of an idempotency key, or None if there is none or the entry is older than 24 hours."""
+        """Return the entry of an idempotency key, or None if no entry exists or the entry is older than 24 hours."""
         entry = self._keys.get(key)
         return entry if entry is not None and self._is_live(entry.append_time_us) else None
 
@@ -87,7 +87,7 @@ class ProducerState:
     # -- replaying
 
     def advance(self, append_time_us: int) -> None:
-        """Apply the append time of any batch."""
+        """Apply the append time of a batch, with or without a producer."""
         if append_time_us > self._newest_time_us:
             self._newest_time_us = TimestampUs(append_time_us)
             self._oldest_live_us = append_time_us - RETENTION_US
@@ -95,7 +95,7 @@ class ProducerState:
                 self._prune()
 
     def replay(self, producer_id: ProducerId, epoch: ProducerEpoch, batch: StoredBatch) -> None:
-        """Apply a batch of an idempotent producer from the log. The leader has already checked its sequences."""
+        """Apply a batch of an idempotent producer from the log. The leader has already checked the sequences."""
         self.advance(batch.append_time_us)
         producers = self._producers
         before = self.producer(producer_id)
@@ -119,10 +119,10 @@ class ProducerState:
         return append_time_us >= self._oldest_live_us
 
     def _prune(self) -> None:
-        """Drop expired entries. Callers cannot observe when, since each read checks the age.
+        """Drop expired entries. Callers cannot observe the time of the drop, since each read checks the age.
 
-        Append times of a leader can step back with its clock, so an old entry may stand behind a younger one.
-        The old entry is then dropped together with the younger one.
+        Append times can step back with the clock of the leader, so an old entry may come after a younger entry.
+        The old entry is then dropped together with the younger entry.
         """
         self._pruned_at_us = self._newest_time_us
         producers, keys = self._producers, self._keys
