@@ -52,14 +52,14 @@ def test_python_is_read_in_docstrings_fields_comments_and_texts(prose: Any) -> N
 
 
 def test_texts_of_tests_are_data(prose: Any) -> None:
-    """Literals of a test are not read, because they are data; its docstrings and comments are prose."""
+    """Literals of a test are not read, because they are data, unlike docstrings and comments."""
     text = 'def test_a() -> None:\n    """Nobody is left."""\n    assert answer == "it begins anew here"\n'
 
     assert found(prose, "tests/unit/test_part.py", text) == [(2, "nobody")]
 
 
 def test_markdown_is_read_outside_code(prose: Any) -> None:
-    """Markdown is read without fences and code spans; a sentence over two lines is found at its paragraph."""
+    """Markdown is read without fences and code spans, and a sentence over two lines is found at its paragraph."""
     text = (
         "# Page\n\n```sh\necho nobody\n```\n\nThe value `nobody` stays. It is told\nto the one\nthat asks.\n"
     )

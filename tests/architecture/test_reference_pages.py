@@ -53,7 +53,7 @@ def test_a_page_that_differs_lacks_or_should_not_exist_is_named(tmp_path: Path) 
 
 
 def test_only_bytes_are_counted_in_units_of_1024() -> None:
-    """A limit in units of 1024 counts bytes; a limit of requests or connections is a plain number."""
+    """A limit in units of 1024 counts bytes, whereas a limit of requests or connections is a plain number."""
     page = (checkout.ROOT / "docs/reference/limits.md").read_text(encoding="utf-8")
     rows = [row.split(" | ") for row in page.splitlines() if row.startswith("| ")]
     # The last cell is the reason, which may contain any number.
@@ -65,7 +65,7 @@ def test_only_bytes_are_counted_in_units_of_1024() -> None:
 
 
 def test_no_option_is_shown_with_an_empty_default() -> None:
-    """An option without a default has an empty cell; a default is a word or a value between backquotes."""
+    """An option without a default has an empty cell, and a default is a word or a value between backquotes."""
     page = (checkout.ROOT / "docs/reference/command-line.md").read_text(encoding="utf-8")
 
     assert "| `` |" not in page

@@ -44,7 +44,7 @@ class Client(Protocol):
     stopping: asyncio.Event
 
     async def run(self) -> None:
-        """Work."""
+        """Run until stopped."""
 
 
 @dataclass(slots=True)

@@ -138,7 +138,7 @@ async def accept_and_read_on(
 
 
 async def test_damage_is_accepted_by_the_sdk_and_the_command_line(faulty: FaultyBroker) -> None:
-    """Damage is accepted by the SDK and the command line for exactly its range; another range is a conflict."""
+    """Damage is accepted by the SDK and the command line for exactly its range, and any other range is a conflict."""
     files = await store(faulty)
     first, second = harm_content(files[0], 1), harm_content(files[1], 1)
     await faulty.start()

@@ -200,7 +200,7 @@ async def test_compression_bombs(start, full) -> None:
 
 
 async def test_batches_of_many_objects(start, full) -> None:
-    """Batches with millions of empty records or headers in a few kilobytes are refused; JSON fetches are split."""
+    """Batches with millions of empty records or headers in a few kilobytes are refused, and JSON fetches are split."""
     readers = 20 if full else 4
     broker = await start()
     now_us = time.time_ns() // 1000

@@ -78,7 +78,7 @@ async def test_damage_is_accepted_as_the_page_says(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_copies_are_compared_as_the_page_says(cluster: Cluster, tmp_path: Path) -> None:
-    """Equal replicas are reported as equal; a replica with a changed byte is named with its offset and exit code 1."""
+    """Equal replicas are reported as equal, and a changed byte is reported with replica, offset and exit code 1."""
     topic_id = await cluster.topic(TOPIC)
     readings = await cluster.led(TOPIC, topic_id)
     for number in range(20):

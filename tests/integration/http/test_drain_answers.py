@@ -22,7 +22,7 @@ async def test_the_answer_shows_the_requested_state(three) -> None:
 
 
 async def test_the_lists_say_the_same_as_the_answer(api) -> None:
-    """Check the brokers, cluster and metadata lists of the broker that answered."""
+    """The answer to a drain agrees with the brokers, cluster and metadata lists of the answering broker."""
     drained = (await api.call("POST", "/v1/brokers/0:drain")).json
     listed = (await api.get("/v1/brokers")).json["items"]
     described = (await api.get("/v1/cluster")).json["brokers"]

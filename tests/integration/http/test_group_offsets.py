@@ -130,7 +130,7 @@ async def test_several_partitions_of_a_topic_are_reset(scene, calls) -> None:
 
 
 async def test_a_group_gets_positions_before_it_begins(scene, calls) -> None:
-    """A reset with topics creates the group; a dry run, a refusal or a reset of all topics does not."""
+    """A reset with topics creates the group, unlike a dry run, a refusal or a reset of all topics."""
     path = f"/v1/groups/{scene.group}/offsets:reset"
     named = {"topics": [{"topic": scene.topic, "partitions": [0, 2]}]}
     dry = await calls.call("POST", f"{path}?dry_run=true", {"to": "latest", **named})
@@ -223,7 +223,7 @@ async def test_a_partition_of_another_member_is_not_committed(scene, calls) -> N
 
 
 async def test_an_offset_beyond_the_log_is_not_committed(scene, calls) -> None:
-    """A commit beyond the log end offset is refused, whichever broker leads the partition; the end itself is stored."""
+    """A commit beyond the log end offset is refused, whichever broker leads, and a commit of the end is stored."""
     await calls.commit(scene.group, offsets=[scene.entry(partition, 1) for partition in range(3)])
     beyond = await calls.commit(scene.group, offsets=[scene.entry(partition, 11) for partition in range(3)])
     refused = [each["problem"] for each in beyond.json["offsets"]]

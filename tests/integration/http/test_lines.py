@@ -28,7 +28,7 @@ async def values(api, partition: int = 0) -> list[str]:
 
 
 async def test_each_line_is_a_record(api) -> None:
-    """Records of lines to one partition keep their order; empty lines are counted and store no record."""
+    """Records of lines to one partition keep their order, and empty lines are counted without a record."""
     await api.create("flights", 1)
     told, total = await send(
         api, PARTITION, '{"value":"a"}\n\n{"key":"k","value":"b","headers":[["h","1"]]}\r\n{"value":"c"}'
@@ -81,7 +81,7 @@ async def test_a_line_that_is_no_record_refuses_its_group(api, line: str, code: 
 
 
 async def test_refusals_of_the_whole_call(api) -> None:
-    """A wrong request is refused with its status before a line is read; a missing partition refuses each group."""
+    """A wrong request is refused before a line is read, and a missing partition refuses each group of lines."""
     unknown = await api.call("POST", "/v1/topics/nothing/partitions/0/records", b'{"value":"a"}\n', LINES)
     await api.create("flights", 1)
     keyed = await api.call("POST", TOPIC, b'{"value":"a"}\n', {**LINES, "idempotency-key": "k"})

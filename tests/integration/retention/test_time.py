@@ -9,7 +9,7 @@ DAY_SECONDS = 24 * 3600
 
 
 async def test_old_records_are_deleted_whether_read_or_not(api, clock) -> None:
-    """Old records are deleted whether or not they were read; all records from the first young segment on are kept."""
+    """Old records are deleted, read or not, and all records from the first young segment on are kept."""
     await api.admin.create_topic("flights", config={"retention.ms": 2000, "segment.ms": 1000})
     await api.produce("flights", *"0123456789")
     clock.move(1.5)
@@ -80,7 +80,7 @@ async def test_old_times_of_producers_expire_and_append_times_do_not(api, clock)
 
 
 async def test_a_time_in_the_future_pins_a_segment_and_is_refused_by_default(api, clock) -> None:
-    """A record more than an hour ahead is refused by default; a topic that allows it keeps its and later segments."""
+    """A record more than an hour ahead is refused by default, and pins its segment where the topic allows it."""
     week_ahead = clock.now_us() // 1000 + 7 * DAY_SECONDS * SECOND_MS
     config = {"retention.ms": 1000, "segment.ms": 1000}
     await api.admin.create_topic("bounded", config=config)
