@@ -1,8 +1,8 @@
 """The Fairlead SDK: producer, consumer and admin client over HTTP/2, async first.
 
-Everything public is importable from here; typed errors are in `fairlead.errors`. Connectors build on
+Every public name can be imported from this package; typed errors are in `fairlead.errors`. Connectors build on
 `fairlead.reading`. The other modules may change between releases. Names are imported on first use, so that a program
-loads Arrow and HTTP only if it needs them.
+loads Arrow and the HTTP client only if the program needs them.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
         await admin.create_topic("flights", partitions=6)
 
 Every call is one HTTP call to any broker, retried if its problem is retryable. Calls that change something are
-idempotent. Answers are types of the contract. One file because it is one class: its calls are short and share the paths
-and the retries at its end.
+idempotent. Answers are types of the package `fairlead_api`. One file because it contains one class, whose short calls
+share the paths and the retries at the end of the class.
 """
 
 from __future__ import annotations
@@ -128,9 +128,9 @@ class Admin:
         """Create a topic and, with `wait`, return once every partition has a leader.
 
         Without `partitions` or `replication_factor` the cluster's default applies (num.partitions,
-        default.replication.factor). Creating the same topic again is no error; another specification raises
-        `TopicExistsError`. With `dry_run` the request is only checked. Raises `InvalidTopicNameError`,
-        `InvalidConfigError`.
+        default.replication.factor). Creating a topic again with the same specification is not an error; with another
+        specification `TopicExistsError` is raised. With `dry_run` the request is checked but not executed. Raises
+        `InvalidTopicNameError`, `InvalidConfigError`.
         """
         request = CreateTopicRequest(
             name=check_name(name),
@@ -164,8 +164,8 @@ class Admin:
     ) -> TopicDescription:
         """Add partitions or change configuration; None resets a key. Raises `InvalidConfigError`.
 
-        `replication_factor` applies to new partitions; existing replicas move only by `reassign`. With a `topic_id`,
-        another topic of the same name is not changed (`TopicRecreatedError`).
+        `replication_factor` applies to new partitions; existing replicas are moved only by `reassign`. With `topic_id`,
+        a topic of the same name with another id is not changed (`TopicRecreatedError`).
         """
         request = AlterTopicRequest(
             partitions=partitions, replication_factor=replication_factor, config=dict(config or {})
@@ -179,7 +179,7 @@ class Admin:
     async def delete_topic(self, name: str, *, topic_id: str | None = None) -> None:
         """Delete a topic and its records. Raises `TopicNotFoundError`.
 
-        With a `topic_id`, another topic of the same name is not deleted (`TopicRecreatedError`).
+        With `topic_id`, a topic of the same name with another id is not deleted (`TopicRecreatedError`).
         """
         subject, headers = f"delete topic {name}", _topic_id_header(topic_id)
         await self._delete(_topic_path(name), subject, TopicNotFoundError, headers=headers)
@@ -204,7 +204,7 @@ class Admin:
         return await self._call("GET", "/v1/metadata", "metadata", Metadata, query=query)
 
     async def offsets(self, topic: str, partition: int) -> PartitionOffsets:
-        """Return the start and end offsets of a partition, as its leader knows them."""
+        """Return the start and end offsets of a partition from its leader."""
         return await self._transport.retry(self._ask_offsets, TopicPartition(topic, partition))
 
     async def delete_records(self, topic: str, partition: int, before: int | None = None) -> int:
@@ -225,8 +225,8 @@ class Admin:
     ) -> None:
         """Accept the loss of the records in a damaged range, which readers skip from then on, also after a crash.
 
-        `LogDamagedError` names the range in its `data`. A repeated call is no error. Raises `ConflictError` if another
-        range, or none, is damaged.
+        `LogDamagedError` names the range in its `data`. Repeating the call is not an error. Raises `ConflictError` if
+        the partition has no damaged range, or only a different one.
         """
         place = TopicPartition(topic, partition)
         body = AcceptDamageRequest(first_offset=first_offset, next_good_offset=next_good_offset)
@@ -263,7 +263,7 @@ class Admin:
         return await self._config("PATCH", _broker_config_path(broker), subject, config)
 
     async def cordon_broker(self, broker: int) -> BrokerDescription:
-        """Exclude a broker from new replicas, also after its restarts. Raises `BrokerNotFoundError`."""
+        """Exclude a broker from receiving new replicas, even after a restart. Raises `BrokerNotFoundError`."""
         return await self._on_broker(broker, "cordon")
 
     async def uncordon_broker(self, broker: int) -> BrokerDescription:
@@ -285,7 +285,7 @@ class Admin:
     async def request_restart(self, broker: int) -> RestartPermitAnswer:
         """Acquire the cluster's single permit to restart a broker.
 
-        Raises `RestartRefusedError` naming the partitions that would have too few replicas, or the broker with the
+        Raises `RestartRefusedError` naming the partitions that would have too few replicas, or the broker that has the
         permit.
         """
         subject = f"restart broker {broker}"
@@ -294,11 +294,11 @@ class Admin:
         )
 
     async def unregister_broker(self, broker: int) -> None:
-        """Remove a permanently stopped broker. Raises `NotPossibleNowError` while it runs or has replicas."""
+        """Remove a permanently stopped broker. Raises `NotPossibleNowError` while the broker runs or has replicas."""
         await self._delete(_broker_path(broker), f"unregister broker {broker}", BrokerNotFoundError)
 
     async def reassign(self, topic: str, partition: int, replicas: Iterable[int]) -> PartitionState:
-        """Start to move a partition to these brokers, the preferred leader first; a repeated call is no error.
+        """Start to move a partition to these brokers, the preferred leader first; repeating the call is not an error.
 
         Raises `ReassignmentInProgressError`, `InvalidConfigError`, `BrokerNotFoundError`.
         """
@@ -320,7 +320,7 @@ class Admin:
     async def elect(self, topic: str, partition: int, kind: ElectionKind = "preferred") -> PartitionState:
         """Elect the preferred leader, or with `unclean` the replica with the longest log, which may lose records.
 
-        Raises `NotPossibleNowError` if no such replica can lead.
+        Raises `NotPossibleNowError` if no replica of the requested kind can lead.
         """
         place = TopicPartition(topic, partition)
         path = f"{_partition_path(place)}:elect"
@@ -333,8 +333,8 @@ class Admin:
     ) -> PartitionDigest:
         """Compare the checksums of an offset range on every replica, by default of all committed records.
 
-        One call compares a limited part: `next_offset` of the answer is the start of the next call. Raises
-        `OffsetExpiredError` and `OffsetOutOfRangeError` for offsets outside of the committed records.
+        One call compares a part of limited size; `next_offset` of the answer is the start offset for the next call.
+        Raises `OffsetExpiredError` and `OffsetOutOfRangeError` for offsets outside the committed records.
         """
         place = TopicPartition(topic, partition)
         given = {"from": first_offset, "to": end_offset}
@@ -418,7 +418,7 @@ class Admin:
 
         `to` is `"earliest"`, `"latest"` or a `ResetTarget`: a timestamp, a duration back from now, a shift or an
         offset. Without `topics`, all committed offsets of the group are moved; with `topics`, a missing group is
-        created. An entry of the answer with a `problem` is not moved. Raises `GroupNotFoundError`,
+        created. Offsets whose entry in the answer has a `problem` are not moved. Raises `GroupNotFoundError`,
         `GroupNotEmptyError`.
         """
         subject = f"reset offsets of group {group}"
@@ -429,7 +429,7 @@ class Admin:
             )
         except ProblemError as problem:
             raise error_of(problem, subject=subject) from problem
-        # A repeated shift would move the offsets twice: the new offsets are looked up first and then committed.
+        # A repeated shift would move the offsets twice, so the new offsets are looked up first and then committed.
         shifts = request.position.kind is ResetKind.SHIFT
         query: Query = {"dry_run": "true"} if dry_run or shifts else {}
         path = f"{_group_path(group)}/offsets:reset"

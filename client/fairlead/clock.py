@@ -1,7 +1,8 @@
-"""The client's only source of time and chance.
+"""The client's only source of time and random numbers.
 
-Called by the I/O modules (producer, sender, fetcher, transport); the pure modules receive numbers. No other module of
-the client calls `time.*` or `random.*`, so that tests of the accumulator set the time.
+The I/O modules (producer, sender, fetcher, transport) call this module; the pure modules get times and random numbers
+as arguments. No other module of the client calls `time.*` or `random.*`, so that tests of the accumulator can set the
+time.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import time
 from uuid import uuid4
 
 now_ns = time.time_ns
-"""Wall clock time in nanoseconds since 1970, UTC; for `send`, where an additional call per record is noticeable."""
+"""Wall clock time in nanoseconds since 1970, UTC; used by `send`, where an additional call per record is measurable."""
 
 
 def now_us() -> int:
@@ -20,13 +21,13 @@ def now_us() -> int:
 
 
 monotonic = time.monotonic
-"""Seconds from an arbitrary start that never go back: lingering, deadlines, back-off."""
+"""Monotonic time in seconds since an arbitrary start, for linger times, deadlines and back-off."""
 
 chance = random.random
 """Random number in [0, 1), for the jitter of back-off and the first partition of records without a key."""
 
 random_bytes = random.randbytes
-"""Random bytes, which no codec can compress: the load of a benchmark."""
+"""Random bytes, which no codec can compress, as the load of a benchmark."""
 
 
 def new_id() -> str:

@@ -4,9 +4,10 @@
         async for batch in consumer:
             print(batch.topic, batch.partition, batch.base_offset, batch.to_arrow().num_rows)
 
-Without a group, a consumer stores nothing in the cluster. A separate task fetches ahead, up to `prefetch_bytes`; other
-tasks handle heartbeats, commits and partitions of a group (`group.session`). This module connects these parts and waits
-for fetched batches. One file because most of it is the public interface: arguments, methods and their documentation.
+A consumer without a group stores nothing in the cluster. A separate task fetches ahead, up to `prefetch_bytes`; other
+tasks handle heartbeats, commits and assigned partitions of a group (`group.session`). This module connects these parts
+and waits for fetched batches. One file because most of it is the public interface: arguments, methods and their
+documentation.
 """
 
 from __future__ import annotations
@@ -56,14 +57,15 @@ class _Running:
     fetching: asyncio.Task[None]
     """Task of the fetcher, which runs until the consumer is closed."""
     arrival: asyncio.Event
-    """Event that is set when a waiting take should check for a batch again."""
+    """Event that is set when a call that waits for a batch should check again."""
 
 
 class Consumer:
-    """Reads partitions. Open it with `async with`, or with `start` and `close`.
+    """Consumer of partitions. Open it with `async with`, or with `start` and `close`.
 
-    One take at a time: `next_batch`, `batches`, `records` and iterating raise `SettingError` while another of them
-    waits for a batch, in every `commit` mode and without a group. All other methods may be called during the wait.
+    Only one call at a time may take batches: `next_batch`, `batches`, `records` and iterating raise `SettingError`
+    while another of these calls waits for a batch, in every `commit` mode and without a group. All other methods may be
+    called while a call waits for a batch.
 
     Without a group, `assign` chooses the partitions, and the arguments from `topics` to `assignor` are refused. With a
     group, its members share the partitions of the subscribed topics.
@@ -71,26 +73,29 @@ class Consumer:
     - bootstrap: URL of a broker, or several.
     - group: name of the consumer group.
     - topics, pattern: subscribed topics by name, or by an RE2 pattern of the whole name.
-    - start: start of a partition without a committed offset: `"earliest"`, `"latest"`, a duration (`"10m"`: records
-      younger than that), or `"none"`, an error.
+    - start: start of a partition without a committed offset: `"earliest"`, `"latest"`, a duration (`"10m"`: records of
+      at most that age), or `"none"`, which raises an error.
     - commit: `"after"` commits processed records every `auto_commit_interval`, before a partition is released, and at
       the end (at least once); a batch, or a record of `records`, counts as processed when the next one is taken, or
       when the block ends without an exception. `"before"` commits each batch before it is handed out (at most once).
-      `"manual"` commits only by `commit`.
+      With `"manual"`, only `commit` commits.
     - auto_commit_interval: time between two commits of `"after"`.
     - on_assigned, on_revoked: plain or async functions, called with the assigned or revoked partitions; a partition is
       released only after `on_revoked` has ended.
-    - processing_timeout: longest time between two takes; beyond it the member leaves the group, and the next take
-      raises `ProcessingTimeoutError`.
-    - session_timeout: time without a heartbeat (after a crash) after which other members get the partitions.
+    - processing_timeout: maximum time between two takes; if it is exceeded, the member leaves the group, and the next
+      take raises `ProcessingTimeoutError`.
+    - session_timeout: time without a heartbeat, for example after a crash, after which other members get the
+      partitions.
     - rebalance_timeout: time that the group waits for the release of a partition.
-    - instance_id: static membership; the partitions are kept for a restart under this id within the session timeout.
+    - instance_id: id of a static member; the partitions are kept for a consumer that restarts with this id within the
+      session timeout.
     - rack: rack of the consumer, for assignors that prefer near replicas.
     - assignor: `"uniform"` or `"range"`.
-    - fetch_wait_max, fetch_bytes_min: longest time that a broker holds a fetch with fewer bytes.
+    - fetch_wait_max, fetch_bytes_min: maximum time that a broker delays the answer to a fetch while fewer bytes are
+      available.
     - fetch_bytes_max, partition_fetch_bytes_max: maximum bytes of one answer, and of one partition in it.
     - prefetch_bytes: maximum bytes that are fetched and not yet read.
-    - offset_policy: reaction to a position outside of the log: `"error"`, `"earliest"`, `"latest"` or a duration.
+    - offset_policy: reaction to a position outside the log: `"error"`, `"earliest"`, `"latest"` or a duration.
     - request_timeout, connect_timeout, retry_timeout: timeouts of one attempt, of a new connection, and of a call with
       its retries.
 
@@ -147,15 +152,16 @@ class Consumer:
         self._partitions = AssignedPartitions(self._prefetch, self._reader)
         self._running: _Running | None = None
         self._closing = False
-        """Whether no more batches are handed out; callbacks may use the consumer until the partitions are released."""
+        """Whether no more batches are handed out; callbacks may still use the consumer until the partitions are
+        released."""
         self._is_taking = False
-        """Whether a call waits for a batch. Only one call may wait: with several calls it would be unknown which batch
-        is finished."""
+        """Whether a call waits for a batch. Only one call may wait: with several waiting calls, the consumer would not
+        know which batch is finished."""
         self._session: GroupSession | None = None
         self._commit_before: CommitBefore | None = None
 
     async def start(self) -> Self:
-        """Open the connections, start fetching and join the group, if any; `async with` calls it.
+        """Open the connections, start fetching and join the group, if any; `async with` does the same.
 
         A closed consumer may be started again; without a group it continues at its positions. Raises `SettingError`
         while the consumer is open.
@@ -209,7 +215,7 @@ class Consumer:
         self._commit_before = CommitBefore(session, reading) if session.commits_before else None
 
     def _look_again(self) -> None:
-        """Wake the fetcher and the waiting take."""
+        """Wake the fetcher and the call that waits for a batch."""
         self._wake_fetcher()
         if self._running is not None:
             self._running.arrival.set()
@@ -229,17 +235,19 @@ class Consumer:
         except Exception as failure:
             if error is None:
                 raise
-            # The exception of the block is raised; an exception of a callback is added to it as a note.
+            # The exception of the `async with` block is raised; an exception of a callback is added to the former as a
+            # note.
             error.add_note(f"Closing the consumer: {failure!r}")
 
     async def close(self) -> None:
         """Stop reading and close the connections; a running iteration raises `ClosedError`.
 
-        A member of a group commits, if its `commit` mode does, and leaves; the batch in hand counts as processed. With
-        `commit="before"` the commit of a batch that was never handed out is taken back. Returns at once while another
-        call closes the consumer, also in `on_revoked`. Otherwise raises `SettingError` in `on_assigned` and
-        `on_revoked`, because closing waits for these callbacks. A callback can raise an exception, which the next take
-        raises, or set a flag for the code that takes batches to close the consumer.
+        A member of a group commits, if its `commit` mode does, and leaves; the batch that was taken last counts as
+        processed. With `commit="before"`, the commit of a batch that was never handed out is undone. Returns at once if
+        another call is already closing the consumer, even in `on_revoked`. Without such a call, `SettingError` is
+        raised in `on_assigned` and `on_revoked`, because closing waits for these callbacks. A callback can raise an
+        exception, which is raised again by the next call that takes a batch, or set a flag so that the code that takes
+        batches closes the consumer.
         """
         await self._close(processed=True)
 
@@ -256,7 +264,7 @@ class Consumer:
                 unseen = None if self._commit_before is None else self._commit_before.drop()
                 await self._session.close(processed=processed, unseen=unseen)
         finally:
-            # The next start continues after the record in hand.
+            # The next start continues after the record that was taken last.
             self._reader.finished()
             self._running = None
             running.fetching.cancel()
@@ -277,10 +285,10 @@ class Consumer:
     ) -> frozenset[TopicPartition]:
         """Read these partitions, or all partitions of the named topics, from `start`; replaces the assignment.
 
-        `start` is `"earliest"`, `"latest"`, an offset, or an aware datetime: the first record at or after it.
-        Partitions that are added to a topic later are read from their beginning. Returns the assigned partitions.
-        Raises `TopicNotFoundError`, `PartitionNotFoundError`, and `SettingError`, also for a member of a group, to
-        which the group assigns partitions.
+        `start` is `"earliest"`, `"latest"`, an offset, or an aware datetime, which selects the first record at or after
+        that time. Partitions that are added to a topic later are read from their first record. Returns the assigned
+        partitions. Raises `TopicNotFoundError`, `PartitionNotFoundError`, and `SettingError`, the last also for a
+        member of a group, since the group assigns its partitions.
         """
         running = self._check_open()
         if self._group is not None:
@@ -305,9 +313,9 @@ class Consumer:
         return self.assignment
 
     async def seek(self, partition: TopicPartition, position: Position) -> int:
-        """Continue a partition at an offset, an end of the log or a time; returns the offset.
+        """Continue reading a partition at an offset, at the start or end of the log, or at a time; return the offset.
 
-        A partition that raised an error continues after a seek. A time after the last record means the end.
+        A partition that raised an error continues after a seek. A time after the last record means the end of the log.
         """
         running = self._check_open()
         self._partitions.cursor(partition)
@@ -323,15 +331,15 @@ class Consumer:
         """Stop fetching and handing out these partitions until `resume`; without arguments all partitions.
 
         In a loop over `records` the pause takes effect at the next record; the rest of the batch follows after
-        `resume`. Continue to take batches: heartbeats do not depend on takes, but `processing_timeout` counts from take
-        to take. A partition that is revoked and assigned again is not paused.
+        `resume`. The program must continue to take batches: heartbeats do not depend on takes, but `processing_timeout`
+        limits the time between two takes. A partition that is revoked and assigned again is not paused.
         """
         self._check_open()
         for cursor in self._partitions.cursors(partitions):
             cursor.paused = True
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Continue paused partitions at their positions; without arguments all partitions."""
+        """Resume paused partitions at their positions; without arguments all partitions."""
         self._check_open()
         for cursor in self._partitions.cursors(partitions):
             cursor.paused = False
@@ -347,7 +355,7 @@ class Consumer:
         return self._partitions.cursor(partition).position
 
     def high_watermark(self, partition: TopicPartition) -> int | None:
-        """Return the end of the readable records in the answer of the last fetch; None before the first fetch."""
+        """Return the end offset of the readable records from the last fetch answer; None before the first fetch."""
         return self._partitions.cursor(partition).high_watermark
 
     async def end_offsets(self) -> dict[TopicPartition, int]:
@@ -367,11 +375,12 @@ class Consumer:
         return self._member_session().membership
 
     async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
-        """Commit these offsets, the next ones to read; without arguments, the offsets after all records handed out.
+        """Commit these offsets, each the next to read; without arguments, the offsets after all records handed out.
 
-        The records handed out include the batch in hand; with `records`, up to the record in hand. The commit is
-        retried until `retry_timeout` and may lower an offset. Raises `MemberFencedError` or another fencing error if
-        another member owns a partition now, and `SettingError` for partitions that are not assigned or without a group.
+        The records handed out include the whole batch that was taken last; with `records`, they end with the record
+        that was taken last. The commit is retried until `retry_timeout` and may decrease a committed offset. Raises
+        `MemberFencedError` or another fencing error if another member owns a partition now, and `SettingError` if a
+        partition is not assigned or the consumer has no group.
         """
         self._check_open()
         committer = self._member_session().committer
@@ -398,7 +407,7 @@ class Consumer:
     async def committed(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, int | None]:
-        """Return the committed offsets of these partitions, or of all assigned ones; None if nothing is committed."""
+        """Return the committed offsets of these partitions (by default all assigned); None if nothing is committed."""
         running = self._check_open()
         session = self._member_session()
         places = list(self._prefetch.cursors if partitions is None else partitions)
@@ -411,9 +420,9 @@ class Consumer:
     async def batches(self, until: EndOffsets | None = None) -> AsyncIterator[ConsumerBatch]:
         """Iterate over batches in the order of their arrival, forever, or until each partition of `until` is read.
 
-        `until` maps partitions to end offsets: only these partitions are read, and a revoked partition is not waited
-        for. The error of a partition is raised after the batches fetched before it. The other partitions continue in
-        the next iteration, the failed partition after a `seek`.
+        `until` maps partitions to end offsets: only these partitions are read, and the iteration does not wait for a
+        revoked partition. The error of a partition is raised after the batches that were fetched before the error. The
+        other partitions continue in the next iteration, and the failed partition continues after a `seek`.
         """
         if until is not None and (unknown := until.keys() - self._prefetch.cursors.keys()):
             self._partitions.cursor(min(unknown))
@@ -421,10 +430,10 @@ class Consumer:
             yield batch
 
     async def records(self, until: EndOffsets | None = None) -> AsyncIterator[Record]:
-        """Iterate over single records; the position is the offset after their batch.
+        """Iterate over single records; the position is the offset after the current batch.
 
-        A record counts as processed when the next record is taken. After a stop inside a batch, the next take returns
-        the rest of the batch; a commit covers the records up to the record in hand.
+        A record counts as processed when the next record is taken. If the loop stops inside a batch, the next take
+        returns the rest of the batch; a commit covers the records up to the one taken last.
         """
         reader = self._reader
         async for batch in self.batches(until):
@@ -432,22 +441,22 @@ class Consumer:
                 reader.record = record
                 yield record
                 if not self.has_in_hand:
-                    # A seek or a pause came in between: the rest of the batch does not follow.
+                    # After a seek or a pause, the rest of the batch is not returned now.
                     break
             else:
                 reader.record = None
 
     def in_hand(self, record: Record | None) -> None:
-        """Set the record in hand of the last batch, for callers that take records out of batches themselves."""
+        """Set the last record taken from the last batch, for callers that take records out of batches themselves."""
         self._reader.record = record
 
     @property
     def has_in_hand(self) -> bool:
-        """Whether the records after the record in hand come next: not after a seek, nor during a pause."""
+        """Whether the rest of the current batch is read next, which is not the case after a seek or during a pause."""
         return self._reader.is_at_record
 
     async def next_batch(self, timeout: Duration | None = None) -> ConsumerBatch | None:  # noqa: ASYNC109
-        """Return the next batch, or None after the timeout; raises `SettingError` before the first `assign`."""
+        """Return the next batch, or None after the timeout; raise `SettingError` before the first `assign`."""
         limit = None if timeout is None else seconds_of(timeout, "timeout")
         try:
             async with asyncio.timeout(limit):
@@ -480,7 +489,7 @@ class Consumer:
             await running.arrival.wait()
 
     def _raise_failure(self, running: _Running) -> None:
-        """Raise the error that a waiting take must report, if there is one."""
+        """Raise the error, if any, that a call that waits for a batch must report."""
         if self._session is not None:
             self._session.raise_failure()
         elif not self._partitions.is_chosen:
@@ -506,7 +515,7 @@ class Consumer:
             session.end_take()
 
     def _check_reading(self) -> _Running:
-        """Return the parts of a consumer that hands out batches; `ClosedError` also while it closes."""
+        """Return the parts of a consumer that hands out batches; with `ClosedError`, also of a closing consumer."""
         if self._closing:
             raise ClosedError("consumer")
         return self._check_open()

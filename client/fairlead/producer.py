@@ -76,14 +76,14 @@ from typing import TypeAlias
 from fairlead.connection.metadata import Picture
 
 QueueOf: TypeAlias = Callable[[str, int], PartitionQueue]
-"""Function that returns the only queue of a partition, by topic and index."""
+"""Function that returns the queue of a partition, given the topic and the index."""
 
 
 class TopicRoute:
-    """Queues of the partitions of a topic.
+    """Queues of a topic's partitions.
 
-    Records without a key go to one partition for a batch, and then to the next partition: batches stay large and
-    partitions stay balanced.
+    Records without a key fill a batch of one partition, then a batch of the next partition, so that batches stay large
+    and partitions stay balanced.
     """
 
     __slots__ = ("_queue_of", "queues", "sticky", "topic", "topic_id")
@@ -101,22 +101,22 @@ class TopicRoute:
         self._queue_of = queue_of
         self.queues: list[PartitionQueue] = []
         self.grow(partition_count)
-        # Many producers that start together must not all begin at partition 0.
+        # The first partition is random, so that producers that start together do not all begin at partition 0.
         self.sticky = self.queues[int(chance * partition_count)]
 
     def holds(self, partition: int) -> bool:
-        """Return whether the topic has the partition."""
+        """Return whether the topic has a partition with this index."""
         return 0 <= partition < len(self.queues)
 
     def grow(self, partition_count: int) -> None:
-        """Add new partitions; partitions disappear only with their topic."""
+        """Add the queues of new partitions; a topic never loses partitions."""
         for index in range(len(self.queues), partition_count):
             queue = self._queue_of(self.topic, index)
             queue.topic_id = self.topic_id
             self.queues.append(queue)
 
     def advance(self, picture: Picture) -> PartitionQueue:
-        """Move `sticky` to the next partition that has a leader, or to the next partition if none has a leader."""
+        """Move `sticky` to the next partition that has a leader, or to the next partition if none has."""
         count = len(self.queues)
         following = [self.queues[(self.sticky.partition + step) % count] for step in range(1, count + 1)]
         led = (queue for queue in following if picture.leader(self.topic, queue.partition) is not None)
@@ -125,11 +125,11 @@ class TopicRoute:
 
 
 YIELD_RECORDS: Final = 1024
-"""Number of records after which `send` yields to the event loop even without waiting, so that a tight loop does not
-starve the sender."""
+"""Number of records after which `send` yields to the event loop even if it need not wait, so that a tight loop of the
+program does not starve the sender."""
 
 THREAD_TABLE_BYTES: Final = 1 * MIB
-"""Table size from which tables are cast, hashed and cut in a thread, because this blocks the event loop for
+"""Minimum size of a table that is cast, hashed and cut in a thread, because this work would block the event loop for
 milliseconds."""
 
 FAILURES_MAX: Final = 1000
@@ -137,22 +137,23 @@ FAILURES_MAX: Final = 1000
 
 
 class Producer:
-    """Sends records to topics. Open it with `async with`, or with `start` and `close`.
+    """Producer of records. Open it with `async with`, or with `start` and `close`.
 
     - bootstrap: URL of a broker, or several.
-    - acks: `"all"` waits until every in-sync replica has the record, `1` for the leader, `0` for no acknowledgement.
+    - acks: `"all"` waits until every in-sync replica has the record, `1` waits only for the leader, and `0` waits for
+      no acknowledgement.
     - linger_ms: milliseconds that a batch waits for more records.
-    - batch_bytes, columnar_batch_bytes: payload at which a batch of `send` and of `send_batch` is sent at once; less if
-      the topic accepts less.
+    - batch_bytes, columnar_batch_bytes: payload at which a batch of `send` or of `send_batch` is sent at once; lower if
+      the topic accepts only smaller batches.
     - compression: `"none"`, `"lz4"` or `"zstd"`.
     - buffer_bytes: unacknowledged payload beyond which `send` waits.
     - request_bytes_max: maximum bytes of one request.
     - requests_in_flight_max: maximum number of requests in flight to one broker.
     - delivery_timeout: time from `send` to the acknowledgement, retries included.
-    - retries_max: maximum number of retries; without it only the timeout stops the retries.
-    - idempotence: each record is stored once and in order, however often its batch is sent; requires acks `"all"`, with
-      which it is on by default. Without idempotence a retry may store a batch twice.
-    - name: identity that outlives this producer: the next producer with the name fences this producer.
+    - retries_max: maximum number of retries; without a maximum, only the delivery timeout stops the retries.
+    - idempotence: each record is stored once and in order, however often its batch is sent; requires acks `"all"`, for
+      which idempotence is the default. Without idempotence a retry may store a batch twice.
+    - name: identity of the producer beyond its lifetime: the next producer with the same name fences this producer.
     - request_timeout, connect_timeout, retry_timeout: timeouts of one attempt, of a new connection, and of a call with
       its retries.
 
@@ -208,7 +209,7 @@ class Producer:
         self._open = False
 
     async def start(self) -> Self:
-        """Open the connections and start sending; `async with` calls it. Raises `SettingError` while it is open."""
+        """Open the connections and start sending; `async with` does the same. Raises `SettingError` if already open."""
         if self._open:
             raise second_start()
         self._transport = await Transport(self._connection, "producer").__aenter__()
@@ -238,11 +239,12 @@ class Producer:
         except ExceptionGroup as failures:
             if error is None:
                 raise
-            # The exception of the block is raised; undelivered records are added to it as a note.
+            # The exception of the `async with` block is raised; undelivered records are added to the exception as a
+            # note.
             error.add_note("\n".join([failures.message, *map(str, failures.exceptions)]))
 
     async def close(self) -> None:
-        """Flush, then close the connections; raises like `flush`. Further records raise `ClosedError`."""
+        """Flush, then close the connections; raise the errors of `flush`. Further sends raise `ClosedError`."""
         if not self._open:
             return
         self._open = False
@@ -256,10 +258,10 @@ class Producer:
         self._raise_failures()
 
     async def abort(self) -> None:
-        """Close without a flush, for records that another producer will send: no record is sent afterwards.
+        """Close without a flush, because another producer will send the records: no record is sent afterwards.
 
-        Records without an acknowledgement fail with `ClosedError` at once; records in flight may be stored. Does not
-        wait for brokers. `abort` does nothing after `close` has begun, and `close` does nothing after `abort`.
+        Records without an acknowledgement fail with `ClosedError` at once; records in flight may be stored. `abort`
+        does not wait for brokers. `abort` does nothing after `close` has begun, and `close` does nothing after `abort`.
         """
         if self._open:
             self._open = False
@@ -267,7 +269,7 @@ class Producer:
             await self._shut()
 
     async def _shut(self) -> None:
-        """Stop the sender, after which every batch has an outcome, and close the connections."""
+        """Stop the sender, which gives every batch an outcome, and close the connections."""
         self._task.cancel()
         await asyncio.wait([self._task])
         await self._transport.close()
@@ -307,7 +309,7 @@ class Producer:
             await self._reserve(size)
         else:
             accumulator.room -= size
-        # Nothing is awaited from here until the record is in its batch, so that appends keep their order.
+        # There is no `await` from here until the record is in its batch, so that appends keep their order.
         batch = queue.open
         if batch is None or batch.nbytes + size > queue.sizes.batch_bytes:
             batch = self._open_batch(route, queue, size, sticky=sticky)
@@ -319,7 +321,7 @@ class Producer:
         if key is not None or headers:
             batch.describe(index, key, headers)
         if index % YIELD_RECORDS == 0:
-            await asyncio.sleep(0)  # noqa: TID251 - lets the sender run, without a delay
+            await asyncio.sleep(0)  # noqa: TID251 - yields to the sender, without a delay
         return Delivery(batch, index)
 
     async def send_and_wait(
@@ -331,7 +333,7 @@ class Producer:
         timestamp: datetime | int | None = None,
         partition: int | None = None,
     ) -> RecordMetadata:
-        """Send one record and wait for its acknowledgement; every call costs a round trip."""
+        """Send one record and wait for its acknowledgement, which takes one round trip per call."""
         return await (await self.send(topic, value, key, headers, timestamp, partition))
 
     async def send_batch(
@@ -359,13 +361,13 @@ class Producer:
                 batch = self._accumulator.append_columns(queue, columns, clock.monotonic())
                 deliveries.append(BatchDelivery(batch))
                 self._sender.wake()
-            await asyncio.sleep(0)  # noqa: TID251 - lets the sender run, without a delay
+            await asyncio.sleep(0)  # noqa: TID251 - yields to the sender, without a delay
         return deliveries
 
     async def flush(self) -> None:
         """Send all batches now and wait for their outcomes.
 
-        Raises an `ExceptionGroup` of the failures since the last flush that no awaited delivery has raised, and
+        Raises an `ExceptionGroup` with the failures since the last flush that no awaited delivery has raised, and
         `ClosedError` if the producer is not open.
         """
         self._check_started()
@@ -409,7 +411,7 @@ class Producer:
     def _open_batch(
         self, route: TopicRoute, queue: PartitionQueue, size: int, *, sticky: bool
     ) -> RecordsBatch:
-        """Return a batch with room for a record; the sticky partition changes with each of its batches."""
+        """Return a batch with room for a record; each new batch of the sticky partition selects another partition."""
         linger_seconds = self._settings.linger_seconds
         if queue.open is not None or not linger_seconds:
             self._sender.wake()
@@ -421,8 +423,8 @@ class Producer:
                     return queue.open
                 self._sender.wake()
         now = clock.monotonic()
-        # A lingering batch does not wake the sender yet: records to a thousand partitions would wake the sender a
-        # thousand times, and each time it checks all partitions.
+        # A lingering batch does not wake the sender: records to a thousand partitions would wake the sender a thousand
+        # times, and each time the sender would check all partitions.
         self._sender.wake_before(now + linger_seconds)
         return self._accumulator.open_batch(queue, now)
 
@@ -473,7 +475,7 @@ class Producer:
         return queue
 
     async def _reserve(self, size: int) -> None:
-        """Reserve buffer space, after earlier waiters. Raises `ClosedError` if the producer is closed before."""
+        """Reserve buffer space, after earlier waiters. Raises `ClosedError` if the producer is closed first."""
         self._check_open()
         accumulator = self._accumulator
         if accumulator.room >= size and not self._room_waiters:
@@ -506,11 +508,11 @@ class Producer:
             self._give_room()
             raise
         if self._room_waiters:
-            # The record is then in its batch, which would occupy the room that others wait for.
+            # The batch that contains the record would occupy the buffer space for which other calls wait.
             asyncio.get_running_loop().call_soon(self._send_lingering)
 
     def _send_lingering(self) -> None:
-        """Send lingering batches now: they occupy the buffer space that a waiting `send` needs."""
+        """Send lingering batches now, because they occupy the buffer space that a waiting `send` needs."""
         self._accumulator.close_all()
         self._sender.wake()
 
@@ -538,12 +540,12 @@ class Producer:
             if name in topics and topics[name].topic_id == route.topic_id:
                 route.grow(len(topics[name].partitions))
             else:
-                # The topic was deleted or recreated: the next `send` looks it up again. A recreated topic may have
-                # fewer partitions.
+                # The topic was deleted or recreated, so the next `send` fetches its metadata again. A recreated topic
+                # may have fewer partitions.
                 del self._routes[name]
 
     def _sender_halted(self, error: FairleadError) -> None:
-        """Refuse records from now on; the sender fails waiting batches, which also ends waits for buffer space."""
+        """Refuse further records; the sender fails waiting batches, which also ends waits for buffer space."""
         self._halted = error
         self._routes.clear()
 

@@ -1,7 +1,7 @@
 """Batches and records of a consumer: batches are backed by Arrow, and their records are cheap objects.
 
 The consumer creates batches from stored bytes whose checksums are already verified. Columns are decoded and validated
-on first use and then cached. Nothing is copied: a batch keeps its answer in memory.
+on first use and then cached. No data is copied: a batch keeps the fetch answer in memory.
 """
 
 from __future__ import annotations
@@ -23,23 +23,22 @@ from fairlead_api.batch.header import BatchHeader
 from fairlead_api.problems import ProblemError
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
-"""Headers of a record in their order; a name may repeat."""
+"""Headers of a record in order; names may repeat."""
 
 
 class Record(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """One record of a batch, which it keeps alive. Two records are equal only if they are the same object.
+    """One record of a batch, which the record keeps in memory. Records are equal only if they are the same object.
 
-    The garbage collector does not track this struct, which is created in one call: a consumer creates millions of
-    records.
+    For speed, the garbage collector does not track this struct: a consumer creates millions of records.
     """
 
     _batch: ConsumerBatch
     offset: int
-    """Position in the partition."""
+    """Offset of the record in its partition."""
     key: bytes | None
-    """The key; None and b"" differ."""
+    """Key of the record; None and b"" differ."""
     value: bytes | None
-    """The value; None (a tombstone) and b"" differ."""
+    """Value of the record; None (a tombstone) and b"" differ."""
 
     @property
     def topic(self) -> str:
@@ -53,7 +52,7 @@ class Record(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     @property
     def timestamp_us(self) -> int:
-        """Create time, or append time if the topic is configured so, in microseconds since 1970, UTC."""
+        """Create time of the record, or append time if the topic is so configured, in microseconds since 1970, UTC."""
         return self._batch.timestamps_us[self._row]
 
     @property
@@ -63,12 +62,12 @@ class Record(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     @property
     def headers(self) -> Headers:
-        """Headers in their order; a name may repeat."""
+        """Headers of the record in order; names may repeat."""
         return self._batch.headers[self._row]
 
     @property
     def _row(self) -> int:
-        """Index of the record in its batch; rarely needed, and therefore computed instead of stored."""
+        """Index of the record in its batch, which is rarely needed and therefore computed instead of stored."""
         offsets = self._batch.offsets
         return (
             self.offset - offsets.start if isinstance(offsets, range) else bisect_left(offsets, self.offset)
@@ -82,7 +81,7 @@ class Record(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 class ConsumerBatch:
-    """Records of one partition that were stored together, without those below the requested offset."""
+    """Records of one partition that were stored together, except the records below the requested offset."""
 
     __slots__ = (
         "_buffer", "_columns", "_header", "_headers", "_keys", "_offsets", "_rows", "_timestamps_us", "_values",
@@ -92,13 +91,13 @@ class ConsumerBatch:
     def __init__(
         self, topic: str, partition: int, buffer: memoryview, header: BatchHeader, start: int, stop: int
     ) -> None:
-        """Create a view of the records with `start` <= offset < `stop` of the batch that fills `buffer`."""
+        """Create a view of the records with `start` <= offset < `stop` of the batch in `buffer`."""
         self.topic = topic
         self.partition = partition
         self.base_offset = max(start, header.base_offset)
-        """Lowest offset that is handed out; after compaction, the first record may have a higher offset."""
+        """Lowest offset of the view; after compaction, the first record may have a higher offset."""
         self.next_offset = min(stop, header.next_offset)
-        """Smallest base offset of the next batch: the offset to continue from."""
+        """Smallest possible base offset of the next batch: the offset from which to continue."""
         self._buffer = buffer
         self._header = header
         self._columns: pa.RecordBatch | None = None
@@ -127,7 +126,7 @@ class ConsumerBatch:
 
     @property
     def record_count(self) -> int:
-        """Number of records handed out."""
+        """Number of records in the batch from the requested offset on."""
         if self._rows is None:
             whole = (
                 self.base_offset == self._header.base_offset and self.next_offset == self._header.next_offset
@@ -140,7 +139,7 @@ class ConsumerBatch:
 
     @property
     def nbytes(self) -> int:
-        """Stored size of the whole batch."""
+        """Stored size of the whole batch in bytes."""
         return self._header.total_bytes
 
     @property
@@ -213,7 +212,7 @@ class ConsumerBatch:
 
     @property
     def headers(self) -> list[Headers]:
-        """Headers of each record; empty if it has none."""
+        """Headers of each record; empty for a record without headers."""
         if self._headers is None:
             column = self._column("headers")
             if column.null_count == len(column):

@@ -1,8 +1,9 @@
-"""Typed settings of producer, consumer and admin, with limit and reason on each field.
+"""Typed settings of producer, consumer and admin, with the reason for the limit at each field.
 
 The public classes build the settings once from their keyword arguments and pass them down. Every value is checked here,
-so that the other modules can trust it. Durations are `timedelta` or text with a unit ("30s", "250ms", "2m"); a bare
-number is refused because it has no unit, except for `linger_ms`, whose name has it. Must not know the use of a setting.
+so that the other modules need not check it again. Durations are `timedelta` or text with a unit ("30s", "250ms", "2m");
+a bare number is refused because it has no unit, except for `linger_ms`, whose name contains the unit. The module must
+not depend on how a setting is used.
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ class OffsetPolicy(StrEnum):
 
 
 ResetPolicy: TypeAlias = OffsetPolicy | timedelta
-"""An end of the log, an error, or a duration: the first record of at most that age."""
+"""Start or end of the log, an error, or a duration, which selects the first record of at most that age."""
 
 
 def seconds_of(value: Duration, name: str) -> float:
-    """Return a duration in seconds; raises `SettingError` with the setting's name if it is not a duration."""
+    """Return a duration in seconds; raise `SettingError` with the setting's name for a value that is not a duration."""
     if isinstance(value, timedelta):
         seconds = value.total_seconds()
         if seconds >= 0:
@@ -55,7 +56,7 @@ def seconds_of(value: Duration, name: str) -> float:
 
 
 def seconds_of_ms(value: float, name: str) -> float:
-    """Return a number of milliseconds in seconds."""
+    """Convert a number of milliseconds to seconds."""
     if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
         return value / 1000
     raise SettingError(name, value, "a number of milliseconds, 0 or more, such as 5 or 0.5")
@@ -111,14 +112,14 @@ def _is_address(text: str) -> bool:
     try:
         parts = urlsplit(text)
         port = parts.port
-    except ValueError:  # an invalid port, or an incomplete IPv6 address
+    except ValueError:  # raised for an invalid port or an incomplete IPv6 address
         return False
     known = parts.scheme in ("http", "https") and bool(parts.hostname) and port != 0
     return known and not any((parts.path, parts.query, parts.fragment, re.search(r"\s", text)))
 
 
 def _meant(text: str) -> str | None:
-    """Return a suggested address: addresses for Kafka clients have no scheme, and copied addresses have a path."""
+    """Return a suggestion for an invalid address: Kafka's addresses have no scheme, copied ones have a path."""
     scheme, divider, rest = text.rpartition("://")
     place = rest.partition("/")[0].partition("?")[0].partition("#")[0]
     if divider and scheme not in ("http", "https"):
@@ -132,7 +133,7 @@ def _meant(text: str) -> str | None:
 
 
 def acks_of(value: Acks | str | int) -> Acks:
-    """Return the acknowledgement level of `0`, `1`, `"all"` (or Kafka's -1)."""
+    """Return the acknowledgement level for `0`, `1`, `"all"` (or Kafka's -1)."""
     text = "all" if value == -1 else str(value.value if isinstance(value, Acks) else value)
     for acks in Acks:
         if acks.value == text:
@@ -141,7 +142,7 @@ def acks_of(value: Acks | str | int) -> Acks:
 
 
 def idempotence_of(value: bool | None, acks: Acks) -> bool:
-    """Return whether a producer is idempotent; by default it is if acks allow it, as in Kafka."""
+    """Return whether a producer is idempotent, which is the default if acks allow idempotence, as in Kafka."""
     if value is None:
         return acks is Acks.ALL
     if isinstance(value, bool):
@@ -150,7 +151,7 @@ def idempotence_of(value: bool | None, acks: Acks) -> bool:
 
 
 def codec_of(value: Codec | str) -> Codec:
-    """Return the codec of `"none"`, `"lz4"` or `"zstd"`."""
+    """Return the codec for `"none"`, `"lz4"` or `"zstd"`."""
     if isinstance(value, Codec):
         return value
     if isinstance(value, str) and value.upper() in Codec.__members__:
@@ -159,7 +160,7 @@ def codec_of(value: Codec | str) -> Codec:
 
 
 def policy_of(value: OffsetPolicy | Duration, name: str) -> ResetPolicy:
-    """Return the policy of `"earliest"`, `"latest"`, `"error"` (Kafka's `"none"`) or a duration."""
+    """Return the offset policy for `"earliest"`, `"latest"`, `"error"` (Kafka's `"none"`) or a duration."""
     if value == "none":
         return OffsetPolicy.ERROR
     if isinstance(value, str) and value in OffsetPolicy.__members__.values():
@@ -181,19 +182,19 @@ class ConnectionSettings:
     """Settings for finding and calling brokers, shared by all three clients."""
 
     bootstrap: tuple[str, ...] = (DEFAULT_BOOTSTRAP,)
-    """Addresses that are asked first; one running broker among them is enough."""
+    """Addresses that the client tries first; one running broker among them is sufficient."""
     connect_timeout_seconds: float = 5.0
     """Timeout for opening one connection."""
     request_timeout_seconds: float = 30.0
     """Timeout of one attempt of a call; also sent as `timeout_ms` of a produce request."""
     retry_timeout_seconds: float = 30.0
-    """Timeout of all attempts of an admin or metadata call together."""
+    """Timeout of an admin or metadata call with all its attempts."""
     retry_backoff_seconds: float = 0.1
-    """Pause after the first failure."""
+    """Pause after the first failed attempt."""
     retry_backoff_seconds_max: float = 1.0
-    """Maximum pause."""
+    """Maximum pause between two attempts."""
     metadata_age_seconds_max: float = 300.0
-    """Age at which the metadata is refreshed even without a refusal, so that new partitions are noticed."""
+    """Age at which the metadata is refreshed even without a refusal, so that the client detects new partitions."""
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -202,7 +203,7 @@ class ConnectionSettings:
 
     @property
     def backoff(self) -> Backoff:
-        """The pauses between attempts."""
+        """Pauses between the attempts of a call."""
         return Backoff(self.retry_backoff_seconds, self.retry_backoff_seconds_max)
 
 
@@ -222,16 +223,16 @@ def connection_of(
 class Backoff:
     """Exponential pauses with jitter: doubled after each attempt, at most `seconds_max`, half of it random.
 
-    No retry library is used: the accumulator and the prefetch buffer need the pause as a number, and the hooks of retry
-    libraries are global to the user's process.
+    No retry library is used, because the accumulator and the prefetch buffer need the pause as a number, and the hooks
+    of retry libraries are global in the user's process.
     """
 
     seconds_initial: float
     seconds_max: float
 
     def seconds(self, attempts: int, chance: float, advice_seconds: float | None = None) -> float:
-        """Return the pause after `attempts` failures; never less than the pause that the server advised."""
-        # Without the cap on the exponent a day of retries would overflow the float.
+        """Return the pause after `attempts` failures, which is never shorter than the pause that the server advised."""
+        # Without the limit on the exponent, a day of retries would overflow the float.
         full = min(self.seconds_initial * 2.0 ** min(max(attempts - 1, 0), 30), self.seconds_max)
         return max(full * (0.5 + chance / 2), advice_seconds or 0.0)
 
@@ -243,9 +244,9 @@ class ProducerSettings:
     acks: Acks = Acks.ALL
     """Replicas that must have a record before its acknowledgement: all in-sync replicas, the leader (1), none (0)."""
     linger_seconds: float = 0.005
-    """Time that a batch waits for more records; Kafka's default."""
+    """Time that a batch waits for more records; the value is Kafka's default."""
     batch_bytes: int = 256 * KIB
-    """Payload at which a batch of single records is sent."""
+    """Payload at which a batch of single records is sent without further waiting."""
     columnar_batch_bytes: int = MIB
     """Payload of the pieces into which `send_batch` splits tables."""
     codec: Codec = Codec.NONE
@@ -253,22 +254,23 @@ class ProducerSettings:
     buffer_bytes: int = 64 * MIB
     """Maximum unacknowledged payload, beyond which `send` waits for space."""
     request_bytes_max: int = 8 * MIB
-    """Maximum size of a request with batches of several partitions; a single batch may exceed it."""
+    """Maximum size of a request with batches of several partitions; a single batch may exceed this size."""
     requests_in_flight_max: int = 5
     """Maximum number of unfinished requests to one broker. A partition has at most five unfinished batches, or one
     without idempotence, because HTTP/2 streams overtake each other."""
     delivery_timeout_seconds: float = 120.0
     """Timeout from `send` to the acknowledgement, all retries included."""
     retries_max: int | None = None
-    """Maximum number of retries; 0 with acks 0 or 1 gives at-most-once. If None, only the delivery timeout stops the
-    retries."""
+    """Maximum number of retries; 0 with acks 0 or 1 gives at-most-once delivery. If None, only the delivery timeout
+    stops the retries."""
     idempotence: bool = True
-    """Whether batches carry an id and sequences, so that a retry is stored once; the default if acks is `"all"`."""
+    """Whether batches carry a producer id and sequences, so that a retried batch is stored only once; the default if
+    acks is `"all"`."""
     name: str | None = None
     """Name of an idempotent producer: the next producer with the name fences this producer."""
 
     def __post_init__(self) -> None:
-        """Check the values against each other."""
+        """Check each value, and the values against each other."""
         _require(self.linger_seconds >= 0, "linger_ms", self.linger_seconds * 1000, "0 or more")
         check_whole(self.batch_bytes, "batch_bytes", least=1)
         check_whole(self.columnar_batch_bytes, "columnar_batch_bytes", least=1)
@@ -300,25 +302,25 @@ class ConsumerSettings:
     """Settings for fetching records ahead of the reader."""
 
     fetch_wait_seconds_max: float = 0.5
-    """Maximum time that a broker holds a fetch that finds less than `fetch_bytes_min`."""
+    """Maximum time that a broker delays the answer to a fetch that finds less than `fetch_bytes_min`."""
     fetch_bytes_min: int = 1
-    """Bytes for which a broker waits before it answers a fetch, at most for `fetch_wait_max`."""
+    """Number of bytes for which a broker waits, at most for `fetch_wait_max`, before it answers a fetch."""
     fetch_bytes_max: int = 4 * MIB
-    """Maximum size of an answer over all partitions; the first batch may exceed it.
+    """Maximum size of an answer over all partitions; the first batch may exceed this size.
 
-    Larger answers cost the reader more, not less: from about 8 MiB, allocating new memory for each answer takes as much
+    Larger answers cost the client more, not less: from about 8 MiB, allocating new memory for each answer takes as much
     processor time as all other work.
     """
     partition_fetch_bytes_max: int = 4 * MIB
-    """Maximum bytes of one partition in an answer; its first batch may exceed it."""
+    """Maximum bytes of one partition in an answer; the partition's first batch may exceed this size."""
     prefetch_bytes: int = 64 * MIB
     """Maximum bytes that are fetched and not yet read, over all partitions; the answers to two more requests may exceed
-    it."""
+    this size."""
     requests_in_flight_max: int = 4
-    """Maximum number of open fetches to one broker, for disjoint partitions, so that a waiting fetch does not delay
-    others."""
+    """Maximum number of fetches in flight to one broker, for disjoint partitions, so that a long poll does not delay
+    the other partitions."""
     offset_policy: ResetPolicy = OffsetPolicy.ERROR
-    """Reaction to an offset outside of the log; with the default `error`, records are never skipped silently."""
+    """Reaction to an offset outside the log; with the default `error`, records are never skipped silently."""
 
     def __post_init__(self) -> None:
         """Check the values."""

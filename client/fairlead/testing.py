@@ -4,8 +4,8 @@
         async with Producer(bootstrap) as producer:
             await producer.send_and_wait("flights", b"UA1545")
 
-Nothing is mocked: the broker of the extra `broker` runs with embedded coordination, on a data directory that is removed
-at the end. `running_cluster` does the same for tests without an event loop. As a pytest fixture:
+Nothing is mocked: the broker from the extra `broker` runs with embedded coordination on a data directory that is
+removed at the end. `running_cluster` starts a broker for tests without an event loop. As a pytest fixture:
 
     @pytest.fixture(scope="session")
     def bootstrap():
@@ -30,11 +30,12 @@ ConfigValue: TypeAlias = "str | int | float | bool"
 ClusterFactory: TypeAlias = Callable[
     [int, "Path | None", Mapping[str, ConfigValue]], AbstractAsyncContextManager[str]
 ]
-"""Function that the extra `broker` registers: from broker count, data directory and configuration to an address."""
+"""Function that the extra `broker` registers: it takes broker count, data directory and configuration, and yields an
+address."""
 
 
 class BrokerMissing(ImportError):
-    """The extra that brings the broker is not installed; the message says how to install it."""
+    """The extra that contains the broker is not installed; the message says how to install the extra."""
 
 
 @asynccontextmanager
@@ -43,9 +44,9 @@ async def cluster(
 ) -> AsyncIterator[str]:
     """Run a cluster on this event loop and yield the address for `bootstrap`.
 
-    `data` is a directory that is kept; by default a temporary directory is used. `config` sets configuration keys of
-    Kafka on the brokers. Topics are created when a producer writes to them, unless `config` disables that. Raises
-    `BrokerMissing`.
+    `data` is a directory that is not removed at the end; by default a temporary directory is used. `config` sets
+    configuration keys, which have Kafka's names, on the brokers. Topics are created when a producer first writes to
+    them, unless `config` disables the automatic creation. Raises `BrokerMissing`.
     """
     async with _factory()(brokers, data, config or {}) as bootstrap:
         yield bootstrap
@@ -55,7 +56,7 @@ async def cluster(
 def running_cluster(
     *, brokers: int = 1, data: Path | None = None, config: Mapping[str, ConfigValue] | None = None
 ) -> Iterator[str]:
-    """Run a cluster in a separate thread and yield the address for `bootstrap`; arguments as for `cluster`."""
+    """Run a cluster in a thread and yield the address for `bootstrap`; the arguments are those of `cluster`."""
     thread, stack = LoopThread("test cluster"), AsyncExitStack()
     factory = _factory()
     thread.start()

@@ -1,4 +1,4 @@
-"""Times as users write them: aware datetimes, milliseconds, RFC 3339.
+"""Conversion of times in the formats that users write: aware datetimes, milliseconds, RFC 3339.
 
 Used by producer, consumer and admin for record timestamps and seeks.
 """

@@ -1,6 +1,6 @@
 """The partition type in the public interface of the SDK.
 
-The contract's own type requires a `PartitionIndex`; type checkers refuse the plain numbers that users have.
+The contract's own type requires a `PartitionIndex`; type checkers would refuse the plain integers that users pass.
 """
 
 from __future__ import annotations

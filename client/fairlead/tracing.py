@@ -1,15 +1,15 @@
-"""OpenTelemetry spans, for programs that have configured OpenTelemetry; other programs import and run nothing.
+"""OpenTelemetry spans for programs that have configured OpenTelemetry; in other programs the module has no cost.
 
-A `create` span is recorded when a record is sent while a span is active; its context is sent in the record's headers. A
-`send` span covers a request that carries traced records. A `process` span covers the work of a consumer and is linked
-to the records' spans:
+A `create` span is recorded when a record is sent while a span is active; the context of the new span is sent in the
+record's headers. A `send` span covers a request that carries traced records. A `process` span covers the work of a
+consumer and is linked to the records' spans:
 
     async for batch in consumer:
         with tracing.process(batch, group="billing"):
             ...
 
 Names and attributes follow the semantic conventions for messaging, which are still in development. A producer checks
-only at its creation whether a tracer provider is configured: configure the provider first.
+only at its creation whether a tracer provider is configured, so configure the provider first.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LINKS_MAX: Final = 128
 
 def tracer_at_hand() -> Tracer | None:
     """Return a tracer, or None if the program has not configured a tracer provider."""
-    # A program with a tracer has imported this module; other programs do not pay for the import.
+    # A program with a tracer has already imported OpenTelemetry; other programs do not pay for the import.
     trace = sys.modules.get("opentelemetry.trace")
     if trace is None or isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
         return None
@@ -44,7 +44,7 @@ def tracer_at_hand() -> Tracer | None:
 
 
 class ProducerTracing:
-    """Spans of one producer."""
+    """Tracing of one producer."""
 
     __slots__ = ("_tracer",)
 
@@ -58,7 +58,7 @@ class ProducerTracing:
         return None if tracer is None else cls(tracer)
 
     def created(self, topic: str, headers: Headers | None) -> Headers | None:
-        """Return a record's headers with the context of its span, if a span is active and they have no context."""
+        """Return a record's headers, with the context of a new span if a span is active and none is in the headers."""
         from opentelemetry import trace  # noqa: PLC0415 - only when tracing is set up
 
         if not trace.get_current_span().get_span_context().is_valid:
@@ -78,7 +78,7 @@ class ProducerTracing:
         from opentelemetry.context import Context  # noqa: PLC0415 - only when tracing is set up
         from opentelemetry.trace import SpanKind, set_span_in_context  # noqa: PLC0415 - only when tracing is set up
 
-        # Pieces of tables have their headers in a column, which is not searched.
+        # The headers of table pieces are in a column, which is not searched for contexts.
         known = (getattr(batch, "headers", {}).values() for batch in batches)
         links = _links(headers for of_batch in known for headers in of_batch)
         if not links:
@@ -87,7 +87,8 @@ class ProducerTracing:
         topics = sorted({batch.topic for batch in batches})
         span = self._tracer.start_span(
             f"send {', '.join(topics)}",
-            # The sender's task has the context of the producer's start, whose span may have ended.
+            # The sender's task inherited the context in which the producer was started, and the span of that context
+            # may have ended.
             context=Context(),
             kind=SpanKind.CLIENT,
             links=links,
@@ -129,7 +130,7 @@ def process(batch: ConsumerBatch, *, group: str | None = None) -> Iterator[None]
 
 @contextmanager
 def _ended(span: Any) -> Iterator[None]:
-    """End a span with the block, and set the block's error on the span."""
+    """End a span when the `with` block ends, and record the block's error on the span."""
     from opentelemetry.trace import StatusCode  # noqa: PLC0415 - only when tracing is set up
 
     try:

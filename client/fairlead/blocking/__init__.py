@@ -1,4 +1,4 @@
-"""The SDK for programs without an event loop: the same producer, consumer and admin client with blocking calls.
+"""The SDK for programs without an event loop: producer, consumer and admin client with blocking calls.
 
     from fairlead.blocking import Consumer, Producer
 
@@ -6,8 +6,8 @@
         producer.send("flights", b"UA1545", key=b"UA").result()
 
 Each client runs an async client on an event loop in its own thread, so that linger, retries and heartbeats continue
-while the program does other work. Arguments, results and errors are the same; a delivery has `result()` in place of
-`await`. A client may be used from several threads.
+while the program does other work. Arguments, results and errors are the same as in the async clients, but a delivery
+has `result()` instead of `await`. Several threads may share a client.
 """
 
 from fairlead.blocking.admin import Admin

@@ -37,10 +37,11 @@ class Consumer(Facade[AsyncConsumer]):
     def close(self) -> None:
         """Stop reading and close the connections; a running iteration raises `ClosedError`.
 
-        A member of a group commits, if its `commit` mode does, and leaves; the batch in hand counts as processed.
-        Returns at once while another call closes the consumer, also in `on_revoked`. Otherwise raises `SettingError` in
-        `on_assigned` and `on_revoked`, because closing waits for these callbacks. A callback can raise an exception,
-        which the next take raises, or set a flag for the code that takes batches to close the consumer.
+        A member of a group commits, if its `commit` mode does, and leaves; the batch that was taken last counts as
+        processed. Returns at once if another call is already closing the consumer, even in `on_revoked`. Without such a
+        call, `SettingError` is raised in `on_assigned` and `on_revoked`, because closing waits for these callbacks. A
+        callback can raise an exception, which is raised again by the next call that takes a batch, or set a flag so
+        that the code that takes batches closes the consumer.
         """
         super().close()
 
@@ -77,8 +78,8 @@ class Consumer(Facade[AsyncConsumer]):
     def batches(self, until: EndOffsets | None = None) -> Iterator[ConsumerBatch]:
         """Iterate over batches as they arrive, forever, or until each partition of `until` has reached its offset.
 
-        The error of a partition is raised after the batches fetched before it; the other partitions continue in the
-        next iteration.
+        The error of a partition is raised after the batches that were fetched before the error; the other partitions
+        continue in the next iteration.
         """
         batches = self._client.batches(until)
 
@@ -94,8 +95,8 @@ class Consumer(Facade[AsyncConsumer]):
     def records(self, until: EndOffsets | None = None) -> Iterator[Record]:
         """Iterate over single records; a record counts as processed when the next record is taken.
 
-        After a stop inside a batch, the next take returns the rest of the batch; a commit covers the records up to the
-        record in hand.
+        If the loop stops inside a batch, the next take returns the rest of the batch; a commit covers the records up to
+        the one taken last.
         """
         for batch in self.batches(until):
             for record in batch:
@@ -116,7 +117,7 @@ class Consumer(Facade[AsyncConsumer]):
         super()._close(kind, error, trace)
 
     def _in_thread(self, callback: RebalanceCallback) -> RebalanceCallback:
-        """Wrap a plain callback to run in a thread, where it may block without blocking the loop."""
+        """Wrap a plain callback so that it runs in a thread and does not block the event loop."""
         if inspect.iscoroutinefunction(callback):
             return callback
 
@@ -126,13 +127,13 @@ class Consumer(Facade[AsyncConsumer]):
             try:
                 return callback(partitions)
             finally:
-                # The thread is reused, and may run other work than callbacks next.
+                # The thread is reused, and its next work may not be a callback.
                 self._callback_threads.discard(here)
 
         async def call(partitions: frozenset[TopicPartition]) -> None:
             result = await asyncio.to_thread(call_here, partitions)
             if inspect.isawaitable(result):
-                # The callback is a plain function, or an object, that returned a coroutine.
+                # The callback is a plain function or a callable object that returned a coroutine.
                 await result
 
         return call

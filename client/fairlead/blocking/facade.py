@@ -1,7 +1,7 @@
-"""Base of the blocking clients: an async client behind blocking calls.
+"""Base classes of the blocking clients, each of which wraps an async client.
 
 `blocking` and `in_loop` turn methods of the async client into blocking calls with the same arguments and docstrings, so
-that nothing is written twice. Must not depend on any particular client.
+that signatures and docstrings are written only once. The module must not depend on any particular client.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Facade(Generic[C]):
         """Lock held by the call that closes or aborts; no call waits for the lock."""
 
     def start(self) -> Self:
-        """Open the connections; `with` calls it. Raises `SettingError` while the client is open."""
+        """Open the connections; `with` does the same. Raises `SettingError` while the client is open."""
         if self._thread.running:
             raise second_start()
         self._thread.start()
@@ -57,7 +57,7 @@ class Facade(Generic[C]):
         return self
 
     def close(self) -> None:
-        """Close the client like the async client, and stop its thread; returns at once during another close."""
+        """Close the client like the async client, and stop its thread; return at once while another call closes it."""
         self._close(None, None, None)
 
     def __enter__(self) -> Self:
@@ -74,7 +74,7 @@ class Facade(Generic[C]):
         self._end(lambda: self._leave(kind, error, trace))
 
     def _end(self, leave: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Close the client and stop its thread; return at once while another call does so."""
+        """Close the client and stop its thread; return at once if another call is closing the client."""
         if not self._closing.acquire(blocking=False):
             # Stopping the thread now would interrupt the closing call, and waiting for that call could deadlock.
             return
@@ -97,9 +97,9 @@ class Facade(Generic[C]):
 
 
 class Method(Protocol[P, T_co]):
-    """Type of a function in a class, which is bound to its object when it is looked up.
+    """Type of a function in a class, which Python binds to the object when the attribute is looked up.
 
-    `Callable` does not express the binding: type checkers differ over whether a `Callable` in a class takes its object
+    `Callable` does not express the binding: type checkers disagree on whether a `Callable` in a class takes the object
     as an argument.
     """
 
@@ -116,23 +116,23 @@ def blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> M
     @wraps(method)
     def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
         facade: Facade[Any] = self
-        return facade._thread.run(method(facade._client, *args, **kwargs))  # noqa: SLF001 - a method of the class
+        return facade._thread.run(method(facade._client, *args, **kwargs))  # noqa: SLF001 - called within the class
 
     return cast("Method[P, T]", call)
 
 
 def in_loop(method: Callable[Concatenate[Any, P], T]) -> Method[P, T]:
-    """Turn a plain method of the async client, which must run on its loop, into a blocking call."""
+    """Turn a synchronous method of the async client, which must run on the event loop, into a blocking call."""
 
     @wraps(method)
     def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
         facade: Facade[Any] = self
 
         async def run() -> T:
-            """Call the method between two steps of the client."""
-            return method(facade._client, *args, **kwargs)  # noqa: SLF001 - a method of the class
+            """Call the method on the event loop, between two steps of the async client."""
+            return method(facade._client, *args, **kwargs)  # noqa: SLF001 - called within the class
 
-        return facade._thread.run(run())  # noqa: SLF001 - a method of the class
+        return facade._thread.run(run())  # noqa: SLF001 - called within the class
 
     return cast("Method[P, T]", call)
 
@@ -140,7 +140,7 @@ def in_loop(method: Callable[Concatenate[Any, P], T]) -> Method[P, T]:
 def same_arguments(
     of: Callable[Concatenate[Any, P], None],
 ) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
-    """Return a decorator that copies signature and docstring of the async client's constructor."""
+    """Return a decorator that copies the signature and the docstring of the async client's constructor."""
 
     def decorate(constructor: Callable[..., None]) -> Callable[Concatenate[Any, P], None]:
         return wraps(of)(constructor)

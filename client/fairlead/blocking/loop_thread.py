@@ -1,6 +1,6 @@
 """An event loop in a separate thread, and calls into the loop from any other thread.
 
-Basis of every blocking client. Must not know what is called.
+Every blocking client is based on this module. The module must not depend on the coroutines that it runs.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class LoopThread:
         self._process: int | None = None
         """Id of the process in which the thread runs; a fork copies the loop, but not the thread."""
         self._handing_over = threading.RLock()
-        """Lock for submitting work and for `stop`: work submitted before `stop` begins before the loop ends, also in a
-        signal handler."""
+        """Lock for submitting work and for `stop`: work that was submitted before `stop` begins before the loop ends,
+        even in a signal handler."""
 
     @property
     def running(self) -> bool:
@@ -37,7 +37,7 @@ class LoopThread:
 
     @property
     def is_current(self) -> bool:
-        """Whether the caller runs on the loop, where a blocking call would wait for itself."""
+        """Whether the caller runs on the event loop, where a blocking call would deadlock."""
         return threading.current_thread() is self._thread
 
     def start(self) -> None:
@@ -56,14 +56,14 @@ class LoopThread:
             raise ClosedError(self._name, "in the process that opened it, and not in a fork of that")
 
     def run(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
-        """Run a coroutine on the loop and return its result; cancel it if the caller is interrupted.
+        """Run a coroutine on the loop and return its result; cancel the coroutine if the caller is interrupted.
 
         Raises TimeoutError after `timeout` seconds. Raises `ClosedError` before `start` and after `stop`, if `stop`
         interrupts the coroutine, and in a fork of the process that started the thread.
         """
         assert not self.is_current, "a blocking call on the loop would wait for itself"
         try:
-            # The check precedes the lock: in a fork, a thread that was not copied may hold the lock.
+            # The check precedes the lock, because in a fork a thread that was not copied may hold the lock.
             self.check_open()
             with self._handing_over:
                 self.check_open()
@@ -109,7 +109,7 @@ class LoopThread:
 
 
 def known(outcome: Coroutine[Any, Any, T]) -> T:
-    """Return the result, or raise the error, of a coroutine that never waits and needs no loop."""
+    """Return the result of a coroutine that never waits and needs no event loop, or raise its error."""
     try:
         outcome.send(None)
     except StopIteration as ended:

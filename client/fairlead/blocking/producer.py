@@ -1,7 +1,7 @@
-"""The blocking producer, which waits only if necessary; see `fairlead.Producer`.
+"""The blocking producer, which waits only for buffer space and metadata; see `fairlead.Producer`.
 
-A queue passes records to the loop, many at a time: a call into the loop per record would cost twenty times as much as
-sending the record.
+A queue passes records to the event loop, many at a time: a call into the loop for each record would cost twenty times
+as much as sending the record.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 QUEUED_MAX: Final = 8192
 """Maximum number of queued records that are not yet in their batches, beyond which `send` waits; the buffer has a
-separate bound."""
+separate limit."""
 
 
 class Delivery:
@@ -40,7 +40,7 @@ class Delivery:
         self.error: Exception | None = None
         """Error because of which the record cannot be sent; None if there is no error."""
         self.is_seen = False
-        """Whether the error was raised to a caller."""
+        """Whether the error has been raised to a caller."""
 
     @property
     def done(self) -> bool:
@@ -48,7 +48,7 @@ class Delivery:
         return self.error is not None or (self._inner is not None and self._inner.done)
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Wait for the acknowledgement, at most `timeout` seconds. Raises TimeoutError, or the delivery's error."""
+        """Wait at most `timeout` seconds for the acknowledgement. Raises TimeoutError, or the delivery's error."""
         return self._producer.wait_for(self, timeout)
 
     def sent(self, inner: AsyncDelivery) -> None:
@@ -93,7 +93,7 @@ class BatchDelivery:
         return self._inner.record_count
 
     def result(self, timeout: float | None = None) -> BatchMetadata:
-        """Wait for the acknowledgement, at most `timeout` seconds. Raises TimeoutError, or the delivery's error."""
+        """Wait at most `timeout` seconds for the acknowledgement. Raises TimeoutError, or the delivery's error."""
         return self._producer.wait_for_batch(self._inner, timeout)
 
 
@@ -116,7 +116,7 @@ class Producer(Facade[AsyncProducer]):
     def start(self) -> Self:
         """Open the connections; `with` calls it. Raises `SettingError` while the producer is open."""
         super().start()
-        # The loop that was woken has ended, and later records were refused.
+        # The event loop has ended in the meantime, and later records were refused.
         self._queued.clear()
         self._is_woken = False
         return self
@@ -133,18 +133,18 @@ class Producer(Facade[AsyncProducer]):
         timestamp: datetime | int | None = None,
         partition: int | None = None,
     ) -> Delivery:
-        """Send one record and return its delivery; waits only for buffer space, and once for each topic.
+        """Send one record and return its delivery; waits only for buffer space, and for the metadata of a new topic.
 
-        Arguments as in the async producer. An error of the first record to a topic, or in the type of key or value, is
-        raised here. Errors of later records are raised by `result` and by `flush`.
+        The arguments are those of the async producer. `send` raises errors of the first record to a topic, and errors
+        in the type of key or value. Errors of later records are raised by `result` and by `flush`.
         """
         self._thread.check_open()
         delivery = Delivery(self)
         if headers:
-            # The loop takes the record later, when the caller may have reused the list for another record.
+            # The loop reads the record later, when the caller may already have changed the list.
             headers = tuple(headers)
         if self._tracing is not None:
-            # The span that is active in this thread is not active in the loop.
+            # The span that is active in the caller's thread is not active on the event loop.
             headers = self._tracing.created(topic, headers)
         record = (topic, value, key, headers, timestamp, partition)
         plain = value.__class__ is bytes and (key is None or key.__class__ is bytes)
@@ -163,19 +163,19 @@ class Producer(Facade[AsyncProducer]):
     def send_batch(
         self, topic: str, data: pa.Table | pa.RecordBatch, partition: int | None = None
     ) -> list[BatchDelivery]:
-        """Send a table like the async producer, with deliveries that have `result()`."""
+        """Send a table like the async producer; the deliveries have `result()`."""
         deliveries = self._thread.run(self._send_batch(topic, data, partition))
         return [BatchDelivery(self, delivery) for delivery in deliveries]
 
     def flush(self) -> None:
         """Send all batches now and wait for their outcomes.
 
-        Raises an `ExceptionGroup` of the failures since the last flush that no `result()` has raised.
+        Raises an `ExceptionGroup` with the failures since the last flush that no `result()` has raised.
         """
         self._thread.run(self._flush())
 
     def abort(self) -> None:
-        """Close without a flush, like the async producer. Queued records are not sent either."""
+        """Close without a flush, like the async producer. Records that are still queued are not sent."""
         self._end(self._abort)
 
     def wait_for(self, delivery: Delivery, timeout: float | None) -> RecordMetadata:
@@ -208,12 +208,12 @@ class Producer(Facade[AsyncProducer]):
             delivery, record = queued.popleft()
             try:
                 delivery.sent(await send(*record))
-            except Exception as error:  # noqa: BLE001 - the delivery raises the error
+            except Exception as error:  # noqa: BLE001 - the delivery raises the error to its reader
                 delivery.failed(error)
                 self._failures.append(delivery)
 
     async def _handed_over(self) -> None:
-        """Wait until every queued record is in its batch."""
+        """Wait until every queued record has been added to its batch."""
         self._fill_batches()
         assert self._filling is not None, "one was just begun"
         await asyncio.shield(self._filling)
@@ -243,11 +243,11 @@ class Producer(Facade[AsyncProducer]):
 
     async def _abort(self) -> None:
         await self._client.abort()
-        # Queued records are refused now, so that a waiting call in another thread ends.
+        # Queued records are refused now, so that calls in other threads stop waiting for them.
         await self._handed_over()
 
     def _raise_failures(self, message: str, others: tuple[Exception, ...]) -> None:
-        """Raise the errors of records that failed before they were in a batch, together with `others`."""
+        """Raise the errors of records that failed before they were added to a batch, together with `others`."""
         failures, self._failures = self._failures, []
         errors = [delivery.error for delivery in failures if not delivery.is_seen and delivery.error]
         if errors:

@@ -1,1 +1,1 @@
-"""The command line, which speaks HTTP only."""
+"""The command line, which communicates with brokers only by HTTP."""

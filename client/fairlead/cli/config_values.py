@@ -1,4 +1,4 @@
-"""Settings on a command line: `-c key=value` and `--unset key`, for every command that changes configuration."""
+"""The options `-c key=value` and `--unset key` of every command that changes configuration."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UnsetOption = Annotated[
 
 
 def changes(config: Sequence[str] | None, unset: Sequence[str] | None = None) -> dict[str, str | None]:
-    """Return the merge patch of both options, with None for keys to unset; wrong options stop the command."""
+    """Return the merge patch of both options, with None for keys to unset; end the command if an option is invalid."""
     patch: dict[str, str | None] = {}
     for pair in config or ():
         key, equals, value = pair.partition("=")

@@ -1,7 +1,7 @@
-"""The `fairlead` program, which combines the commands.
+"""The `fairlead` program, which consists of the commands.
 
-Commands are imported when they are called: `fairlead version` and the help need neither Arrow nor HTTP. Verbs that
-need an extra (`broker start`, `dev up`) are found by the entry-point group `fairlead.commands`, so that the base
+Commands are imported when they are called: `fairlead version` and the help need neither Arrow nor HTTP. Verbs that need
+an extra (`broker start`, `dev up`) are found through the entry-point group `fairlead.commands`, so that the base
 install needs no server.
 """
 
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from typer._click.core import Command, Context
 
 COMPLETE_VARIABLE = "_FAIRLEAD_COMPLETE"
-"""Environment variable with which the script of a shell asks for completions."""
+"""Environment variable with which a shell's completion script requests completions."""
 ENTRY_POINT_GROUP = "fairlead.commands"
 HELP_OPTIONS = ["--help", "-h"]
-# The extra and the help of each verb beyond the base install; the help is shown without loading the extra.
+# Extra and help of each verb that is not in the base install; the help is shown without loading the extra.
 EXTRA_VERBS = {
     ("broker", "start"): ("broker", "Run one broker."),
     ("broker", "prepare-stop"): (
@@ -56,9 +56,9 @@ GROUP_HELP = {
     "job": "Pipelines on Spark.",
     "operator": "The Kubernetes operator.",
 }
-"""Help of the groups that have only verbs of an extra."""
+"""Help of the command groups whose verbs all belong to an extra."""
 
-# The help of each command, equal to the help in its module; it is shown without importing the module.
+# Help of each command, equal to the help in the command's module; the help is shown without importing the module.
 COMMANDS = {
     "produce": "Write records: one per line of standard input, or one per row of --file.",
     "consume": "Print the records of a topic as they arrive, one value per line; Ctrl-C stops.",
@@ -76,27 +76,27 @@ COMMANDS = {
 
 
 class LazyCommands(TyperGroup):
-    """Group whose commands are imported when they are called; until then only name and help are known."""
+    """Command group that imports a command when the command is called; until then only its name and help are known."""
 
     def resolve_command(
         self, context: Context, arguments: list[str]
     ) -> tuple[str | None, Command | None, list[str]]:
-        """Find the command, and import it."""
+        """Find and import the command."""
         name, command, rest = super().resolve_command(context, arguments)
         return name, imported(name) if name in COMMANDS else command, rest
 
 
 class MissingExtraError(Exception):
-    """The extra of a verb is not installed; the message names the extra."""
+    """The extra that contains a verb is not installed; the message names the extra."""
 
 
 class LazyVerbs(TyperGroup):
-    """Group whose verbs of extras are imported when they are called; until then only name and help are known."""
+    """Command group that imports a verb from an extra on the first call; until then only name and help are known."""
 
     def resolve_command(
         self, context: Context, arguments: list[str]
     ) -> tuple[str | None, Command | None, list[str]]:
-        """Find the verb, and import it."""
+        """Find and import the verb."""
         name, command, rest = super().resolve_command(context, arguments)
         key = (context.info_name or "", name or "")
         if key not in EXTRA_VERBS:
@@ -104,7 +104,8 @@ class LazyVerbs(TyperGroup):
         try:
             return name, extra_command(*key), rest
         except MissingExtraError as missing:
-            # Nothing is reported during shell completion; the verb reports the missing extra when it is called.
+            # A missing extra is not reported during shell completion: the verb reports the extra when the verb is
+            # called.
             if not context.resilient_parsing:
                 fail_usage(str(missing))
             return name, command, rest
@@ -112,7 +113,7 @@ class LazyVerbs(TyperGroup):
 
 @cache
 def imported(name: str) -> Command:
-    """Import the module of a command and return its command of that name, or its group `app`."""
+    """Import the module of a command and return the command of that name, or the module's group `app`."""
     module = import_module(f"fairlead.cli.verbs.{name}")
     holder = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     holder.callback()(lambda: None)
@@ -127,7 +128,7 @@ def imported(name: str) -> Command:
 
 
 def extra_command(group: str, verb: str) -> Command:
-    """Import a verb of an extra and return its command. Raises `MissingExtraError`."""
+    """Import a verb from an extra and return the command. Raises `MissingExtraError`."""
     extra, _ = EXTRA_VERBS[group, verb]
     holder = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     holder.command()(_loaded(group, verb, extra))
@@ -135,9 +136,9 @@ def extra_command(group: str, verb: str) -> Command:
 
 
 def _with_help(command: Command) -> Command:
-    """Add the short help option, and keep each example on one line, so that it can be copied.
+    """Add the short help option, and keep each example on one line, so that users can copy the example.
 
-    Other paragraphs are wrapped.
+    Paragraphs other than examples are wrapped.
     """
     command.context_settings["help_option_names"] = HELP_OPTIONS
     if command.help is not None:
@@ -228,13 +229,13 @@ def run_command(arguments: Sequence[str]) -> int:
     except SystemExit as ended:
         code = ended.code
     except BrokenPipeError:
-        # The reader of the pipe has exited (`fairlead consume ... | head`), which is not an error.
+        # The program that reads the pipe has exited (`fairlead consume ... | head`), which is not an error.
         code = ExitCode.OK
     except OSError as error:
         # The cause may be a full disk behind standard output: a stack trace would not help the user.
         typer.echo(f"error: {error}", err=True)
         code = ExitCode.FAILED
-    except BaseException:  # noqa: BLE001 - the process ends here after any error
+    except BaseException:  # noqa: BLE001 - the process ends after any error
         traceback.print_exc()
     if isinstance(code, str):
         typer.echo(code, err=True)
@@ -243,16 +244,16 @@ def run_command(arguments: Sequence[str]) -> int:
 
 
 def _unreadable_profiles(arguments: Sequence[str]) -> ProfilesUnreadable | None:
-    """Use the profile in place of `--bootstrap`; return the error if the profiles cannot be read.
+    """Use the addresses of the profile for `--bootstrap`; return the error if the profiles cannot be read.
 
-    The option reports the error if the profile is needed: starting a broker, the help, and a command with --bootstrap
-    need no profile.
+    The option `--bootstrap` reports the error only if the command needs a profile: starting a broker, the help, and a
+    command with --bootstrap need none.
     """
     try:
         apply_profile()
     except ProfilesUnreadable as unreadable:
         if list(arguments[:2]) == ["job", "run"]:
-            # Pipelines read the environment themselves.
+            # Spark pipelines read the environment variable themselves.
             raise
         return unreadable
     return None
@@ -264,7 +265,7 @@ class NoPandas(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Raise ModuleNotFoundError for pandas; leave other modules to the other finders."""
+        """Raise ModuleNotFoundError for pandas; leave all other modules to other import finders."""
         del path, target
         if fullname == "pandas":
             message = "pandas is left out of this process"
@@ -275,18 +276,19 @@ class NoPandas(MetaPathFinder):
 def leave_out_pandas(arguments: Sequence[str]) -> None:
     """Prevent Arrow from importing pandas in this process.
 
-    When the first list becomes an Arrow array, Arrow imports pandas to check for a pandas object, which costs every
-    broker and every command half a second and 50 MiB. Jobs keep pandas, because pipelines of users may use it.
+    When the first list becomes an Arrow array, Arrow imports pandas to check for a pandas object, which would cost
+    every broker and every command half a second and 50 MiB. Spark jobs can still import pandas, because pipelines of
+    users may need pandas.
     """
     if arguments[:1] != ["job"]:
         sys.meta_path.insert(0, NoPandas())
 
 
 def calculate_alone(arguments: Sequence[str]) -> None:
-    """Prevent numpy from starting threads in this process, which multiplies no matrices.
+    """Prevent numpy from starting threads in this process, which does no linear algebra.
 
-    OpenBLAS starts one thread per core and lets the threads spin for a while, which costs a tenth of a second of every
-    start. Jobs, and a variable that the user has set, are not changed.
+    OpenBLAS starts one thread per core, and the threads spin for a while, which slows down every start by a tenth of a
+    second. The function does not change Spark jobs, nor a variable that the user has set.
     """
     if arguments[:1] != ["job"]:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -295,8 +297,8 @@ def calculate_alone(arguments: Sequence[str]) -> None:
 def open_missing_streams() -> None:
     """Open standard streams that the caller has closed (`<&-`, `>&-`) on the null device.
 
-    Python has None in their place, and the next file or connection would get their file descriptor and the printed
-    text.
+    Python replaces a closed stream by None, and the next file or connection would get the stream's file descriptor and
+    the printed text.
     """
     nobody = Path(os.devnull)
     if sys.stdin is None:
@@ -308,7 +310,7 @@ def open_missing_streams() -> None:
 
 
 def flush_streams(code: int) -> int:
-    """Flush the standard streams; return the exit code, which is a failure if output was lost."""
+    """Flush the standard streams; return the exit code, which reports a failure if output was lost."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -324,8 +326,8 @@ def flush_streams(code: int) -> int:
 def main() -> NoReturn:
     """Run the command line and end the process.
 
-    The process ends without Python's own finalization: the finalization could interrupt a thread of the HTTP client
-    that delivers a last result, and CPython would abort (seen in one of five short commands).
+    The process ends without Python's own finalization, which could interrupt a thread of the HTTP client while the
+    thread delivers its last result: CPython would then abort (seen in one of five short commands).
     """
     leave_out_pandas(sys.argv[1:])
     calculate_alone(sys.argv[1:])

@@ -1,6 +1,6 @@
-"""Options that several commands share, each declared once.
+"""Options that several commands share.
 
-Imported by every command module. Must not know the commands.
+Imported by every command module. The module must not depend on the commands.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class OutputFormat(StrEnum):
 
 
 class Encoding(StrEnum):
-    """Encoding of keys and values in text."""
+    """Encoding of keys and values as text."""
 
     UTF8 = "utf8"
     BASE64 = "base64"
@@ -31,7 +31,7 @@ class Encoding(StrEnum):
 
 
 def _told(context: typer.Context, bootstrap: str) -> str:
-    """Return the addresses; end the command if they should come from profiles that cannot be read."""
+    """Return the bootstrap addresses; end the command if they depend on profiles that cannot be read."""
     source = context.get_parameter_source("bootstrap")
     if isinstance(context.obj, ProfilesUnreadable) and source is not None and source.name == "DEFAULT":
         fail_usage(str(context.obj))

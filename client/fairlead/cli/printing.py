@@ -1,6 +1,7 @@
-"""Answers on standard output: a table for people, JSON or YAML for programs.
+"""Printing of answers to standard output: as a table for people, as JSON or YAML for programs.
 
-Data goes to stdout, messages to stderr; colour only on a terminal. Used by every command that prints an answer.
+Data is printed to stdout, messages to stderr; colour is used only on a terminal. Every command that prints an answer
+uses this module.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def print_document(document: object, output: OutputFormat) -> None:
     """Print an answer as JSON or YAML."""
     plain = msgspec.to_builtins(document)
     if output is OutputFormat.YAML:
-        import yaml  # imported here: the import takes a tenth of a command's time
+        import yaml  # imported only when needed, because the import takes a tenth of a command's time
 
         sys.stdout.write(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True))
     else:
@@ -30,7 +31,7 @@ def print_document(document: object, output: OutputFormat) -> None:
 
 
 def print_done(sentence: str, document: object, output: OutputFormat) -> None:
-    """Print the result: a sentence, or a document for programs."""
+    """Print the result as a sentence, or as a JSON or YAML document for programs."""
     if output is OutputFormat.TABLE:
         sys.stdout.write(f"{sentence}\n")
     else:
@@ -48,7 +49,7 @@ def print_rows(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None
 
 
 def _print_table(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
-    # rich is imported only for a terminal: the import would take a fifth of the time of a command in a pipe.
+    # rich is imported only for a terminal, because the import takes a fifth of the time of a command in a pipe.
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -58,7 +59,7 @@ def _print_table(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None
         table.add_column(column, no_wrap=True)
     for row in cells:
         table.add_row(*row)
-    # The table is as wide as its cells: the terminal wraps long rows, while rich would cut them off.
+    # The table is as wide as its cells require: the terminal wraps long rows, which rich would truncate.
     width = sum(max(map(len, column)) + 3 for column in zip(columns, *cells, strict=True))
     Console(file=sys.stdout, width=width, highlight=False, markup=False).print(table, soft_wrap=True)
 
@@ -78,5 +79,5 @@ def print_pairs(pairs: Mapping[str, object]) -> None:
 
 
 def ids_of(brokers: Sequence[int]) -> str:
-    """Return broker ids as one cell."""
+    """Return broker ids as the text of one table cell."""
     return ",".join(map(str, brokers)) or "-"

@@ -1,7 +1,7 @@
-"""The file of profiles: names of clusters and their addresses, in the user's configuration folder.
+"""The profile file in the user's configuration folder, which contains names and addresses of clusters.
 
-Read by `main` before a command runs, written by `fairlead profile`. Flags and `FAIRLEAD_BOOTSTRAP` take precedence over
-the file.
+`main` reads the file before a command runs, and `fairlead profile` writes the file. Flags and `FAIRLEAD_BOOTSTRAP` take
+precedence over the file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PROFILE_VARIABLE = "FAIRLEAD_PROFILE"
 
 
 class ProfilesUnreadable(Exception):
-    """The file of profiles cannot be read; the message names the file."""
+    """The profile file cannot be read; the message names the file."""
 
 
 class HomeUnknown(ProfilesUnreadable):
@@ -27,15 +27,15 @@ class HomeUnknown(ProfilesUnreadable):
 
 @dataclass(frozen=True, slots=True)
 class Profiles:
-    """Content of the file of profiles."""
+    """Content of the profile file."""
 
     current: str | None = None
     bootstraps: Mapping[str, str] = field(default_factory=dict)
-    """Addresses by the profile's name, in the order of the file."""
+    """Addresses of each profile by its name, in the order of the file."""
 
     @classmethod
     def load(cls, path: Path) -> Profiles:
-        """Read the file; without a file there are no profiles. Raises `ProfilesUnreadable`."""
+        """Read the profile file; return no profiles if the file does not exist. Raises `ProfilesUnreadable`."""
         try:
             document = tomllib.loads(path.read_text(encoding="utf-8"))
             bootstraps = {name: str(each["bootstrap"]) for name, each in document.get("profiles", {}).items()}
@@ -56,7 +56,7 @@ class Profiles:
         return cls(known, bootstraps)
 
     def with_profile(self, name: str, bootstrap: str) -> Profiles:
-        """Return the profiles with one added or replaced; the first profile becomes the current one."""
+        """Return the profiles with one profile added or replaced; the first profile becomes the current profile."""
         return Profiles(self.current or name, {**self.bootstraps, name: bootstrap})
 
     def using(self, name: str) -> Profiles:
@@ -64,12 +64,12 @@ class Profiles:
         return replace(self, current=name)
 
     def without(self, name: str) -> Profiles:
-        """Return the profiles without one; after removal of the current profile, none is current."""
+        """Return the profiles without one profile; if the current profile is removed, no profile is current."""
         left = {each: bootstrap for each, bootstrap in self.bootstraps.items() if each != name}
         return Profiles(self.current if self.current in left else None, left)
 
     def save(self, path: Path) -> None:
-        """Write the file atomically."""
+        """Write the profile file atomically."""
         path.parent.mkdir(parents=True, exist_ok=True)
         lines = [] if self.current is None else [f"current = {_quoted(self.current)}"]
         for name, bootstrap in self.bootstraps.items():
@@ -80,7 +80,7 @@ class Profiles:
 
 
 def profiles_file() -> Path:
-    """Return the path of the file of profiles. Raises `HomeUnknown`."""
+    """Return the path of the profile file. Raises `HomeUnknown`."""
     folder = os.environ.get("XDG_CONFIG_HOME")
     try:
         return (Path(folder) if folder else Path.home() / ".config") / "fairlead" / "profiles.toml"
@@ -92,8 +92,8 @@ def profiles_file() -> Path:
 def apply_profile() -> None:
     """Set the environment variable with the cluster's addresses from the profile, unless it is already set.
 
-    The profile is that of `FAIRLEAD_PROFILE`, or else the current profile. Raises `ProfilesUnreadable`, also for an
-    unknown name.
+    `FAIRLEAD_PROFILE` selects the profile; without the variable, the current profile is used. Raises
+    `ProfilesUnreadable`, for example for an unknown profile.
     """
     if os.environ.get(BOOTSTRAP_VARIABLE):
         return
@@ -114,6 +114,6 @@ def apply_profile() -> None:
 
 
 def _quoted(text: str) -> str:
-    # A basic string of TOML is written like a JSON string, except that JSON escapes characters beyond 16 bits in two
-    # halves and does not escape DEL: TOML accepts neither.
+    # A basic string of TOML is written like a JSON string, with two exceptions: TOML accepts neither the surrogate
+    # pairs with which JSON escapes characters beyond 16 bits, nor an unescaped DEL.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

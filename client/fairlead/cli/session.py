@@ -1,7 +1,7 @@
-"""Runs the coroutine of a command, prints its error and selects the exit code.
+"""Runs the coroutine of a command, prints the command's error and selects the exit code.
 
-Every command that talks to a broker runs through `run`. Exit codes: 0 ok, 1 failed, 2 usage, 3 not found,
-4 refused by the cluster, 5 unreachable.
+`run` runs every command that calls a broker. Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 refused by the
+cluster, 5 unreachable.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fairlead.errors import ClusterError, FairleadError, SettingError, Unreachab
 
 
 class UsageError(ValueError):
-    """An argument is wrong: the message names the mistake, and the command ends with the code for usage."""
+    """An argument is invalid: the message describes the error, and the command exits with the code for wrong usage."""
 
 
 Answer = TypeVar("Answer")
@@ -49,8 +49,8 @@ class _StoppedError(Exception):
 def run(work: Coroutine[Any, Any, Answer], *, is_endless: bool = False) -> Answer:
     """Run `work` to completion; print a failure on stderr and exit with its code.
 
-    Ctrl-C and SIGTERM are the regular end of a command that `is_endless`. Any other interrupted command has an unknown
-    effect: a script must not take the command for successful.
+    A command that `is_endless` ends normally with Ctrl-C or SIGTERM. The effect of any other interrupted command is
+    unknown, and a script must not treat the command as successful.
     """
     try:
         return asyncio.run(_until_stopped(work))
@@ -71,9 +71,9 @@ def run(work: Coroutine[Any, Any, Answer], *, is_endless: bool = False) -> Answe
 
 
 async def _until_stopped(work: Coroutine[Any, Any, Answer]) -> Answer:
-    """Handle SIGTERM, which ends a pod, like Ctrl-C: the member of a group commits and leaves.
+    """Handle SIGTERM, with which Kubernetes stops a pod, like Ctrl-C: the member of a group commits and leaves.
 
-    Only the first SIGTERM is handled; a second one ends the process.
+    Only the first SIGTERM is handled; a second SIGTERM ends the process.
     """
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None, "run makes a task"
@@ -85,7 +85,7 @@ async def _until_stopped(work: Coroutine[Any, Any, Answer]) -> Answer:
         loop.remove_signal_handler(signal.SIGTERM)
         task.cancel()
 
-    # Only the main thread receives signals, and event loops on Windows do not support signals.
+    # Signals are handled only in the main thread, and event loops on Windows do not support signals.
     with suppress(NotImplementedError):
         if threading.current_thread() is threading.main_thread():
             loop.add_signal_handler(signal.SIGTERM, stop)
@@ -98,7 +98,7 @@ async def _until_stopped(work: Coroutine[Any, Any, Answer]) -> Answer:
 
 
 def fail_usage(message: str) -> NoReturn:
-    """Print the error of the command line and exit with the code for wrong usage."""
+    """Print the error in the command line and exit with the code for wrong usage."""
     typer.echo(f"error: {message}", err=True)
     raise typer.Exit(ExitCode.USAGE)
 

@@ -1,4 +1,4 @@
-"""HTTP to the brokers: connections, retries of simple calls, metadata, tracing.
+"""HTTP connections to the brokers, retries of simple calls, metadata, tracing.
 
-Used by every other room of the SDK. Must not know batches or groups.
+Every other package of the SDK uses this package. This package must not depend on batches or groups.
 """

@@ -1,8 +1,8 @@
-"""The client's picture of the cluster: the leader of each partition, cached by ETag.
+"""The client's cached metadata of the cluster: the leader of each partition, refreshed by ETag.
 
-Used by producer, consumer and admin. The picture is refreshed when a problem requires it, when a name is missing or
-when the picture is old. Concurrent callers that need a refresh share one request. Must not know what is sent to the
-leaders.
+Used by producer, consumer and admin. The metadata is refreshed when a problem requires a refresh, when a name is
+missing or when the metadata is old. Concurrent callers that need a refresh share one request. The module must not
+depend on what is sent to the leaders.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from fairlead_api.identifiers import check_topic_name
 from fairlead_api.problems import JSON, ProblemError
 
 QUERY_BYTES_MAX: Final = 6 * KIB
-"""Maximum bytes of topic names in a URL. With more names all topics are requested, because brokers and proxies accept
-request heads of 8 to 32 KiB."""
+"""Maximum bytes of topic names in a URL. If the names are longer, all topics are requested, because brokers and proxies
+accept request heads of 8 to 32 KiB only."""
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """One metadata answer of the cluster, indexed.
+    """One metadata answer of the cluster, indexed by topic and broker.
 
     `asked` contains the requested topics; a requested topic that is not in `topics` does not exist. `etag` belongs to
     `topics`.
@@ -42,7 +42,7 @@ class Picture:
     taken_at: float = float("-inf")
 
     def leader(self, topic: str, partition: int) -> str | None:
-        """Return the address of a partition's leader; None if there is no leader or it is unknown."""
+        """Return the address of a partition's leader; None if the partition has no known leader."""
         found = self.topics.get(topic)
         if found is None or partition >= len(found.partitions):
             return None
@@ -50,7 +50,7 @@ class Picture:
         return None if leader is None else self.addresses.get(leader)
 
     def is_newer(self, other: Picture) -> bool:
-        """Return whether a partition has a later leader epoch than in the other picture."""
+        """Return whether a partition has a later leader epoch in this metadata than in the other."""
         return any(
             mine.leader_epoch > theirs.leader_epoch
             for name, topic in self.topics.items()
@@ -60,7 +60,7 @@ class Picture:
 
 
 class MetadataCache:
-    """Cache of the newest picture, and the topics that the next picture should contain."""
+    """Cache of the newest metadata, and the topics that the next metadata request should include."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -71,11 +71,11 @@ class MetadataCache:
         self.picture = Picture()
 
     async def topic(self, name: str) -> TopicMetadata:
-        """Return a topic; asks the cluster if the picture lacks it. Raises `TopicNotFoundError`."""
+        """Return a topic, from the cluster if the cached metadata lacks the topic. Raises `TopicNotFoundError`."""
         return (await self.topics([name]))[name]
 
     async def topics(self, names: Iterable[str]) -> Mapping[str, TopicMetadata]:
-        """Return topics by name, with one request for all topics that the picture lacks."""
+        """Return topics by name, with one request for all topics that the cached metadata lacks."""
         wanted = {check_name(name) for name in names}
         if not wanted <= self.picture.topics.keys():
             new = wanted - self._wanted
@@ -83,7 +83,7 @@ class MetadataCache:
             try:
                 await self._refresh(compared=False)
             finally:
-                # A topic that does not exist must not be requested forever.
+                # A topic that does not exist is not requested again.
                 self._wanted -= new - self.picture.topics.keys()
         missing = sorted(wanted - self.picture.topics.keys())
         if missing:
@@ -91,17 +91,17 @@ class MetadataCache:
         return {name: self.picture.topics[name] for name in wanted}
 
     def want(self, names: Iterable[str]) -> None:
-        """Include these topics in the next picture, if they exist."""
+        """Include these topics in the next metadata, if the topics exist."""
         self._wanted.update(names)
 
     @property
     def is_old(self) -> bool:
-        """Whether the picture is old enough to be refreshed without an error."""
+        """Whether the metadata is so old that it should be refreshed even without an error."""
         age = clock.monotonic() - self.picture.taken_at
         return bool(self._wanted) and age > self._transport.settings.metadata_age_seconds_max
 
     async def refresh(self) -> None:
-        """Refresh the picture. Callers that wait during another caller's refresh share its answer."""
+        """Refresh the metadata. Concurrent callers share the answer of one request."""
         await self._refresh(compared=True)
 
     async def _refresh(self, *, compared: bool) -> None:
@@ -116,13 +116,13 @@ class MetadataCache:
             self._refreshes += 1
 
     async def _fetch(self, names: frozenset[str]) -> None:
-        """Fetch the picture of these topics, without topics that do not exist."""
+        """Fetch the metadata of these topics, without topics that do not exist."""
         existing = names
         while True:
             try:
                 await self._ask(existing, names)
             except TopicNotFoundError as error:
-                # The call fails as a whole for a missing topic, and names it.
+                # The whole call fails if a topic is missing, and the problem names the topic.
                 missing = existing & {error.data.get("topic")}
                 if not missing:
                     raise
@@ -143,10 +143,10 @@ class MetadataCache:
             self._take(_picture_of(answer, names, asked, now))
 
     async def _ask_another(self) -> None:
-        """Use another broker's picture if it is newer than the current picture.
+        """Use another broker's metadata if it is newer than the current metadata.
 
-        A broker that is cut off from coordination but not from the client returns an old picture forever. A client that
-        reads from this broker sees no error, but receives no new records.
+        A broker that cannot reach the coordination store, but can be reached by the client, returns the same old
+        metadata forever. A client that reads from such a broker sees no error, but receives no new records.
         """
         before = self.picture
         names = frozenset(before.topics)
@@ -175,7 +175,7 @@ def _call(names: frozenset[str], etag: str | None) -> Call:
 
 
 def check_name(name: str) -> str:
-    """Return a topic name that the cluster could accept; raises `InvalidTopicNameError` before any call."""
+    """Return the topic name if it is allowed; otherwise raise `InvalidTopicNameError`, before any call."""
     try:
         return check_topic_name(name)
     except ProblemError as problem:
@@ -195,7 +195,7 @@ def _picture_of(answer: Answer, names: frozenset[str], asked: frozenset[str], no
         addresses={
             broker.id: broker.address.rstrip("/") for broker in metadata.brokers if broker.address is not None
         },
-        # Without names the cluster answers with every topic, and only the requested topics are kept.
+        # A request without names returns every topic, and only the requested topics are kept.
         topics={topic.name: topic for topic in metadata.topics if topic.name in names},
         asked=asked,
         etag=answer.etag,
@@ -204,7 +204,7 @@ def _picture_of(answer: Answer, names: frozenset[str], asked: frozenset[str], no
 
 
 def partition_not_found(place: TopicPartition, partition_count: int) -> PartitionNotFoundError:
-    """Return the error for a partition that its topic does not have."""
+    """Return the error for a partition that does not exist in its topic."""
     detail = f"topic {place.topic} has partitions 0 to {partition_count - 1}, not {place.partition}"
     data: dict[str, JSON] = {"topic": place.topic, "partition": place.partition}
     return PartitionNotFoundError(ProblemError("partition_not_found", detail, data=data), subject=str(place))
@@ -214,7 +214,7 @@ SETTING = "auto.create.topics.enable"
 
 
 async def creates_topics(transport: Transport, metadata: MetadataCache) -> bool:
-    """Return whether the cluster creates topics automatically; raises `UnreachableError` when no broker answers."""
+    """Return whether the cluster creates topics automatically; raise `UnreachableError` if no broker answers."""
     return await transport.retry(_setting, transport, metadata)
 
 
@@ -224,7 +224,7 @@ async def create_topic(transport: Transport, topic: str) -> None:
 
 
 async def _setting(transport: Transport, metadata: MetadataCache) -> bool:
-    """Return the setting of the first broker that answers; a broker only knows its own startup settings."""
+    """Return the setting of the first broker that answers, since each broker reports only its own startup settings."""
     failures: dict[str, str] = {}
     for broker, address in sorted(metadata.picture.addresses.items()):
         asked = json_call("GET", f"/v1/brokers/{broker}/config", f"describe broker {broker}")
@@ -235,6 +235,6 @@ async def _setting(transport: Transport, metadata: MetadataCache) -> bool:
             continue
         config = decoded(answer, ConfigDescription, asked.subject).config
         return str(config[SETTING].value).lower() == "true"
-    # Brokers that have just started, or lost their leases, are not in the picture yet.
+    # Brokers that have just started, or have lost their leases, are missing from the metadata.
     await metadata.refresh()
     raise UnreachableError("ask a broker whether it creates topics", failures, sent=False)

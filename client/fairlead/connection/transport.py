@@ -1,7 +1,8 @@
-"""HTTP/2 to the brokers: one attempt at one broker, or a call that any broker may answer, with retries.
+"""HTTP/2 calls to the brokers: a single attempt at one broker, or a call with retries that any broker may answer.
 
-Used by every room that talks to the cluster. Wraps pyreqwest, whose exceptions do not leave this module. An answer with
-status 400 or higher becomes the typed error of its problem. Must not know the meaning of the calls.
+Every module that calls the cluster uses this module. It wraps pyreqwest, whose exceptions do not leave the module. An
+answer with status 400 or higher becomes the typed error of its problem. The module must not depend on the meaning of
+the calls.
 """
 
 from __future__ import annotations
@@ -46,18 +47,17 @@ FRAME_BYTES: Final = 1 * MIB
 
 KEEP_ALIVE_INTERVAL: Final = timedelta(seconds=20)
 KEEP_ALIVE_TIMEOUT: Final = timedelta(seconds=10)
-"""Ping interval and timeout, which detect a broker whose machine has failed, also during a waiting fetch."""
+"""Ping interval and timeout, which detect a broker whose machine has failed, even during a long poll."""
 
 ANSWER_MARGIN_SECONDS: Final = 5.0
-"""Seconds that the client waits longer than the timeout sent to the broker, so that the broker's typed answer arrives
-before the client's own timeout."""
+"""Seconds that the client waits in addition to the timeout sent to the broker, so that the broker's typed answer
+arrives before the client's own timeout."""
 
 SILENT_SECONDS: Final = 10.0
-"""Seconds for which a broker that did not answer is asked after all others, because a failed attempt may take
-seconds."""
+"""Seconds for which a broker that did not answer is tried last, because another failed attempt may take seconds."""
 
 SECOND_OPINION_SECONDS: Final = 1.0
-"""Timeout of the request to a second broker, by which the first broker's answer may be delayed."""
+"""Timeout of the request to a second broker, which may delay the first broker's answer by this time."""
 
 NO_BROKER: Final = f"Something else than a broker answers there, or a proxy before one: {WANTED}."
 PEER_LISTENER: Final = f"That is the listener on which brokers call each other: {WANTED}."
@@ -76,12 +76,12 @@ class Call:
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None
     timeout_seconds: float | None = None
-    """Seconds that the broker may take; None for the connection's request timeout."""
+    """Seconds that the broker may take; None means the request timeout of the connection settings."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A successful answer: status below 400, complete body. `body` is a view that keeps the bytes alive."""
+    """A successful answer: status below 400, complete body. `body` is a memoryview, which keeps the bytes alive."""
 
     status: int
     body: memoryview
@@ -90,9 +90,9 @@ class Answer:
 
 
 class Transport:
-    """All connections of one client. Opened by `async with`; one connection per broker carries all its streams.
+    """All connections of one client. `async with` opens them; one connection per broker carries all its streams.
 
-    `owner` is the name of the client in error messages, since its user does not know the transport.
+    `owner` is the name of the client (such as "producer") in error messages, since users do not see the transport.
     """
 
     def __init__(self, settings: ConnectionSettings, owner: str = "connection") -> None:
@@ -100,9 +100,9 @@ class Transport:
         self._owner = owner
         self._client: pyreqwest.client.Client | None = None
         self._first = 0
-        """Index of the address that is asked first."""
+        """Index of the address that is tried first."""
         self._second = 0
-        """Index of the broker that gave the last second opinion."""
+        """Number of second requests so far, which selects the broker for the next second request in rotation."""
         self._silent_until: dict[str, float] = {}
         self._unclear: set[str] = set()
         """Addresses whose listener did not answer, or did not answer in HTTP/2."""
@@ -116,7 +116,7 @@ class Transport:
         try:
             self._client = _client(self.settings)
         except RuntimeError as error:
-            # A forked process lacks the HTTP client's threads of a parent process that has had clients.
+            # The HTTP client's threads are not copied to a forked process.
             if "fork" not in str(error):
                 raise
             allowed = "in a process that was spawned, or in a fork of one that has opened no client before"
@@ -135,7 +135,7 @@ class Transport:
             await client.close()
 
     async def send(self, call: Call, broker: str) -> Answer:
-        """Send a call once to a broker, which must answer it without forwarding.
+        """Send a call once to a broker, which must answer the call without forwarding.
 
         Raises `UnreachableError` if there is no answer, and the typed `ClusterError` for a problem.
         """
@@ -161,7 +161,7 @@ class Transport:
         except pyreqwest.exceptions.RequestError as error:
             if _is_unclear(error):
                 self._unclear.add(broker)
-            # Pings may close a connection before the timeout of the call.
+            # A failed ping may close a connection before the call times out.
             waited = min(timeout, clock.monotonic() - began)
             raise _unreachable(call.subject, broker, error, waited) from error
         if response.status >= 400:
@@ -178,8 +178,8 @@ class Transport:
     async def retry(self, attempt: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         """Repeat attempts, with pauses, until one succeeds or `retry_timeout` ends; raise the last error.
 
-        A problem is retried if its kind allows it; a missing answer is always retried. If something other than a broker
-        seems to listen at an address, the last error describes it.
+        A problem is retried if its kind allows a retry; a missing answer is always retried. If something other than a
+        broker seems to listen at an address, the last error describes it.
         """
         deadline = clock.monotonic() + self.settings.retry_timeout_seconds
         attempts = 0
@@ -215,14 +215,14 @@ class Transport:
     async def send_to_any(self, call: Call) -> Answer:
         """Send a call to each address once until one answers, starting with the address that answered last.
 
-        A broker forwards calls for the controller. After a retryable refusal the next call starts with another address:
-        a broker that is cut off from the others refuses until it is connected again.
+        A broker forwards calls that the controller must handle. After a retryable refusal the next call starts with
+        another address: a broker that is cut off from the others refuses every call until it is connected again.
         """
         addresses = self._addresses
         first = self._first % len(addresses)
         failures: dict[str, str] = {}
         sent = False
-        # The stable sort moves silent brokers to the end and keeps the order of the others.
+        # The stable sort moves brokers that did not answer to the end and keeps the order of the others.
         for broker in sorted(addresses[first:] + addresses[:first], key=self._is_silent):
             try:
                 answer = await self._send(call, broker, call.headers)
@@ -240,7 +240,7 @@ class Transport:
         raise UnreachableError(call.subject, failures, sent=sent)
 
     async def second_opinion(self, call: Call, first: str) -> Answer | None:
-        """Send a call to a broker other than `first`, in rotation; return None unless it succeeds in time."""
+        """Send a call to a broker other than `first`, in rotation; return None unless the call succeeds in time."""
         others = [broker for broker in self._addresses if broker != first and not self._is_silent(broker)]
         if not others:
             return None
@@ -306,7 +306,7 @@ def _client(settings: ConnectionSettings) -> pyreqwest.client.Client:
         .brotli(False)
         .zstd(False)
         .deflate(False)
-        # A proxy set in the environment, between SDK and brokers, would break HTTP/2 without TLS.
+        # A proxy from the environment variables would break HTTP/2 without TLS.
         .no_proxy()
         .user_agent("fairlead-python")
         .build()
@@ -316,9 +316,9 @@ def _client(settings: ConnectionSettings) -> pyreqwest.client.Client:
 def _unreachable(
     subject: str, broker: str, error: pyreqwest.exceptions.RequestError, waited_seconds: float
 ) -> UnreachableError:
-    # A timeout of the whole request is raised as ConnectTimeoutError too, at any stage of the request. A connection
-    # that broke during the wait for the answer is raised as ConnectError. Only a connection that was never established
-    # proves that nothing was sent.
+    # pyreqwest also raises ConnectTimeoutError for a timeout of the whole request, at any stage of the request.
+    # pyreqwest raises ConnectError for a connection that broke during the wait for the answer. Only a connection that
+    # was never established proves that nothing was sent.
     sent = not isinstance(error, pyreqwest.exceptions.ConnectError) or not _was_never_connected(error)
     if isinstance(error, pyreqwest.exceptions.RequestTimeoutError):
         return UnreachableError(
@@ -328,12 +328,12 @@ def _unreachable(
 
 
 def _was_never_connected(error: pyreqwest.exceptions.RequestError) -> bool:
-    """Return whether the request failed before it had a connection."""
+    """Return whether the request failed before a connection was established."""
     return "client error (Connect)" in _causes_of(error)
 
 
 def _is_unclear(error: pyreqwest.exceptions.RequestError) -> bool:
-    """Return whether another service may listen at the address: no answer, no HTTP/2, or no TLS."""
+    """Return whether the error suggests another service at the address: no answer, no HTTP/2, or no TLS."""
     causes = _causes_of(error)
     if isinstance(error, pyreqwest.exceptions.RequestTimeoutError):
         return bool(causes)
@@ -342,7 +342,7 @@ def _is_unclear(error: pyreqwest.exceptions.RequestError) -> bool:
 
 
 def _cause_of(error: pyreqwest.exceptions.RequestError) -> str:
-    """Return the innermost cause, on which an operator can act ("Connection refused")."""
+    """Return the innermost cause, which tells an operator what to do (such as "Connection refused")."""
     return f"{type(error).__name__}: {[error.message, *_causes_of(error)][-1]}"
 
 
@@ -371,7 +371,7 @@ def _refusal(response: Response, body: memoryview, subject: str, broker: str) ->
 
 
 def _seconds(retry_after: str) -> float | None:
-    """Return `Retry-After` in seconds; None for its other form, a date, which would need a clock."""
+    """Return `Retry-After` in seconds; return None if the header contains a date, which would require a clock."""
     try:
         return float(retry_after)
     except ValueError:
@@ -379,7 +379,7 @@ def _seconds(retry_after: str) -> float | None:
 
 
 def decoded(answer: Answer, type_: type[T], subject: str) -> T:
-    """Return an answer's document; raises the typed error of `internal` if it cannot be decoded."""
+    """Return the decoded body of an answer; raise the typed error of `internal` if the body cannot be decoded."""
     try:
         return msgspec.json.decode(answer.body, type=type_)
     except msgspec.MsgspecError as error:

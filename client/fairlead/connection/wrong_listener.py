@@ -1,7 +1,7 @@
-"""Describes the listener at an address that does not answer like a broker: a wrong port or a wrong scheme.
+"""Describes the listener at an address that does not answer like a broker, such as one with a wrong port or scheme.
 
-Called by the transport when it gives up. Opens one plain connection and one with TLS, which carry no data of the
-program. Must not know the failed call.
+The transport calls this module before it reports a failed call. The module opens one plain connection and one TLS
+connection, on which it sends no data of the program. The module must not depend on the failed call.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 LOOK_SECONDS_MAX: Final = 1.0
-"""Maximum delay of the error in seconds."""
+"""Maximum number of seconds by which the error is delayed."""
 
 GREETING: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\x04\0\0\0\0\0"
 """Connection preface of an HTTP/2 client, followed by an empty SETTINGS frame."""
@@ -26,7 +26,7 @@ PORTS: Final = {"http": 80, "https": 443}
 
 
 async def told_of(addresses: Iterable[str]) -> dict[str, str]:
-    """Return a description of the listener at each of these addresses, if one second is enough to recognise it."""
+    """Return a description of the listener at each address, for those that are recognised within one second."""
     asked = list(addresses)
     found = await asyncio.gather(*map(_told, asked))
     return {address: told for address, told in zip(asked, found, strict=True) if told is not None}
@@ -51,7 +51,7 @@ async def _told(address: str) -> str | None:
 
 
 async def _first_bytes(host: str, port: int) -> bytes | None:
-    """Return the first bytes of the answer to HTTP/2 without TLS; empty if none came, None if there is no listener."""
+    """Return the first bytes of the answer to HTTP/2 without TLS; empty without an answer, None without a listener."""
     answer = None
     with suppress(OSError, TimeoutError):
         async with asyncio.timeout(LOOK_SECONDS_MAX):

@@ -3,24 +3,24 @@
 Every exception that leaves the client is a `FairleadError`:
 
     FairleadError
-    ├── ClusterError             the cluster refused; one class per kind (the next move) and per code
+    ├── ClusterError             the cluster refused a request; one class per kind (next step) and per code
     │   ├── RetryError           the same request may succeed later
     │   ├── RefreshError         refresh the metadata, then retry
-    │   ├── FixError             the request is wrong and stays wrong
-    │   ├── FencedError          a newer process has taken over: stop
-    │   ├── DataLossError        expected records are gone: an operator or a policy decides
-    │   └── BugError             the server failed unexpectedly: report it
-    ├── UnreachableError         no answer from any broker
-    ├── DeliveryTimeoutError     records not acknowledged in time
-    ├── ProcessingTimeoutError   a batch took too long: the member has left its group
-    ├── NoCommittedOffsetError   the group never committed, and its start policy is `none`
+    │   ├── FixError             the request is wrong: change it
+    │   ├── FencedError          a newer process has taken over: stop this process
+    │   ├── DataLossError        expected records are lost: an operator or a policy must decide
+    │   └── BugError             the server failed unexpectedly: report the failure
+    ├── UnreachableError         no broker answered
+    ├── DeliveryTimeoutError     records were not acknowledged in time
+    ├── ProcessingTimeoutError   processing a batch took too long: the member has left its group
+    ├── NoCommittedOffsetError   the group has no committed offset, and the start policy is `none`
     ├── SettingError             a setting is wrong (also a ValueError)
-    ├── RecordError              a record cannot be sent as it is (also a TypeError)
+    ├── RecordError              a record cannot be sent (also a TypeError)
     └── ClosedError              the producer, consumer or admin is closed
 
-The producer and the consumer retry the first two kinds themselves until their deadlines. Each kind has one subclass per
-code (`TopicNotFoundError`): catch a kind to act on it, or a code for one specific error. Codes are part of the API,
-messages are not.
+The producer and the consumer retry errors of the first two kinds themselves until a deadline. Each kind has one
+subclass per code (`TopicNotFoundError`): catch a kind to act on it, or a code for one specific error. Codes are part of
+the API; messages may change.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One exception class for every code of the problem catalogue.
 
-`kinds.error_of` finds the class of a code here; users import the classes from `fairlead.errors`. A test compares this
-list with the catalogue.
+`kinds.error_of` finds the class of a code here; users import the classes from `fairlead.errors`. A test compares these
+classes with the catalogue.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class MethodNotAllowedError(FixError, code="method_not_allowed"):
 
 
 class NotAcceptableError(FixError, code="not_acceptable"):
-    """No acceptable answer form."""
+    """The call cannot answer in an acceptable media type."""
 
 
 class BatchTooLargeError(FixError, code="batch_too_large"):
@@ -198,15 +198,15 @@ class ReassignmentInProgressError(FixError, code="reassignment_in_progress"):
 
 
 class NotPossibleNowError(FixError, code="not_possible_now"):
-    """Brokers or replicas are not in a state that allows it."""
+    """The state of brokers or replicas does not allow the operation."""
 
 
 class RestartRefusedError(FixError, code="restart_refused"):
-    """The restart is refused now."""
+    """The restart of the broker is refused for now."""
 
 
 class ConflictError(FixError, code="conflict"):
-    """Another caller changed it at the same time."""
+    """Another caller changed the same state at the same time."""
 
 
 class ProducerFencedError(FencedError, code="producer_fenced"):
@@ -234,7 +234,7 @@ class LogTruncatedError(DataLossError, code="log_truncated"):
 
     @property
     def safe_offset(self) -> int:
-        """Offset at which to continue: all records before it are as the reader has seen them."""
+        """Offset at which to continue: the records before this offset are unchanged."""
         offset = self.data.get("end_offset")
         assert isinstance(offset, int), "the problem tells where the logs part"
         return offset
@@ -261,4 +261,4 @@ class PeerRefusedError(FixError, code="peer_refused"):
 
 
 class StaleBrokerEpochError(FencedError, code="stale_broker_epoch"):
-    """A call between brokers came from an earlier run of its broker."""
+    """A call between brokers came from an earlier run of the calling broker."""

@@ -1,6 +1,7 @@
 """Error classes by kind, and the errors that are raised without the cluster.
 
-The package docstring has the whole tree. Used by every room of the client; must not depend on any particular code.
+The package docstring shows the whole class hierarchy. Every package of the client uses this module, which must not
+depend on any particular code.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ class FairleadError(Exception):
 
 
 class ClusterError(FairleadError):
-    """The cluster refused a request: the attempted action, the problem, and the broker that answered.
+    """Refusal of a request by the cluster: the attempted action, the problem, and the broker that answered.
 
     A problem without its own class (a code of a newer server) is raised as the class of its kind.
     """
@@ -26,7 +27,7 @@ class ClusterError(FairleadError):
     by_code: ClassVar[dict[str, type[ClusterError]]] = {}
 
     def __init_subclass__(cls, *, code: str | None = None) -> None:
-        """Register the class of one code."""
+        """Register the exception class of one problem code."""
         super().__init_subclass__()
         if code is not None:
             cls.code_of_class = code
@@ -51,7 +52,7 @@ class ClusterError(FairleadError):
 
     @property
     def code(self) -> str:
-        """The stable name of the problem; see the pages under `/problems/`."""
+        """Stable name of the problem; every code has a page under `/problems/`."""
         return self.problem.code
 
     @property
@@ -61,22 +62,22 @@ class ClusterError(FairleadError):
 
     @property
     def status(self) -> int:
-        """The HTTP status of the answer."""
+        """HTTP status of the answer."""
         return self.problem.status
 
     @property
     def detail(self) -> str:
-        """Description of this occurrence, with its subject and numbers."""
+        """Description of this occurrence of the problem, with its subject and numbers."""
         return self.problem.detail
 
     @property
     def next_step(self) -> str:
-        """Recommended next step: the advice of this error, or the next step of its code."""
+        """Recommended next step: the advice of this error, or else the catalogue's next step for the code."""
         return self.problem.definition.next_step if self._advice is None else self._advice
 
     @property
     def data(self) -> Mapping[str, JSON]:
-        """Members of the code, for example `limit_bytes`."""
+        """Data members that the catalogue defines for the code, for example `limit_bytes`."""
         return self.problem.data
 
     @property
@@ -86,37 +87,37 @@ class ClusterError(FairleadError):
 
     @property
     def side_effect(self) -> SideEffect:
-        """Whether the refused request may have had an effect nevertheless."""
+        """Whether the refused request may nevertheless have taken effect."""
         return self.problem.side_effect
 
     @property
     def retry_after_seconds(self) -> float | None:
-        """Seconds that the server asks the client to wait; None if it asks for no pause."""
+        """Seconds that the server asks the client to wait; None if the server does not ask for a pause."""
         return self.problem.retry_after_seconds
 
 
 class RetryError(ClusterError):
-    """The same request may succeed later; the client has retried until its deadline."""
+    """The same request may succeed later; the client has already retried until a deadline."""
 
 
 class RefreshError(ClusterError):
-    """The client's picture of the cluster was old; the client has refreshed it and retried until its deadline."""
+    """The client's metadata was out of date; the client has refreshed the metadata and retried until a deadline."""
 
 
 class FixError(ClusterError):
-    """The request is wrong and stays wrong: change it."""
+    """The request is wrong: retries cannot succeed until the caller changes the request."""
 
 
 class FencedError(ClusterError):
-    """A newer process has taken over this identity: stop."""
+    """A newer process has taken over this identity: the program should stop."""
 
 
 class DataLossError(ClusterError):
-    """Expected records are gone or cannot be verified: an operator or a policy decides."""
+    """Expected records are lost or cannot be verified: an operator or a policy must decide how to continue."""
 
 
 class BugError(ClusterError):
-    """The server failed unexpectedly: report it."""
+    """The server failed unexpectedly: report the failure."""
 
 
 _CLASS_OF_KIND: Final[Mapping[ProblemKind, type[ClusterError]]] = {
@@ -130,7 +131,7 @@ _CLASS_OF_KIND: Final[Mapping[ProblemKind, type[ClusterError]]] = {
 
 
 class UnreachableError(FairleadError):
-    """No answer: connections refused, broken or too slow. `attempts` has the cause for each address."""
+    """No broker answered: connections were refused, broke or timed out. `attempts` has the cause for each address."""
 
     def __init__(self, subject: str, attempts: Mapping[str, str], *, sent: bool) -> None:
         self.subject = subject
@@ -151,7 +152,7 @@ class UnreachableError(FairleadError):
 class DeliveryTimeoutError(FairleadError):
     """Records were not acknowledged within `delivery_timeout`; the cause is the last refusal, if any.
 
-    `side_effect` is `maybe` if an attempt was sent whose outcome is unknown: the records may be stored.
+    `side_effect` is `maybe` if the outcome of an attempt is unknown: the records may be stored.
     """
 
     def __init__(
@@ -192,8 +193,8 @@ class DeliveryTimeoutError(FairleadError):
 class ProcessingTimeoutError(FairleadError):
     """The next batch was not taken within `processing_timeout`: the member left its group.
 
-    `position` is the start of the batch in hand. It was not committed, and the new owner of the partition reads it
-    again. Further iteration joins the group again.
+    `position` is the base offset of the batch that was taken last. That batch was not committed, and the new owner of
+    the partition reads it again. The consumer joins the group again when the program continues to iterate.
     """
 
     def __init__(
@@ -230,7 +231,7 @@ class ProcessingTimeoutError(FairleadError):
 
 
 class NoCommittedOffsetError(FairleadError):
-    """A partition has no committed offset, which is an error with `start="none"`."""
+    """A partition has no committed offset, which is an error if the consumer has `start="none"`."""
 
     def __init__(self, group: str, partition: str) -> None:
         self.group = group
@@ -245,7 +246,7 @@ class NoCommittedOffsetError(FairleadError):
 
 
 class SettingError(FairleadError, ValueError):
-    """A setting or argument is wrong: its name, the value, what is allowed."""
+    """A setting or argument is wrong: its name, the value, and the allowed values."""
 
     def __init__(self, name: str, value: object, allowed: str) -> None:
         self.name = name
@@ -258,14 +259,14 @@ class SettingError(FairleadError, ValueError):
 
 
 def second_start() -> SettingError:
-    """Return the error of a second `start`, which would leave the running tasks behind."""
+    """Return the error for a second `start`, which would lose track of the running tasks."""
     return SettingError(
         "start", "called while it is open", "once: by `with` or `async with`, or by hand with `close`"
     )
 
 
 class RecordError(FairleadError, TypeError):
-    """A record cannot be sent as it is: the field, the given value, and what is allowed."""
+    """A record cannot be sent: the field, its value, and the allowed values."""
 
     def __init__(self, topic: str, field: str, given: str, allowed: str) -> None:
         self.topic = topic
@@ -290,9 +291,9 @@ class ClosedError(FairleadError):
 def error_of(
     problem: ProblemError, *, subject: str, broker: str | None = None, advice: str | None = None
 ) -> ClusterError:
-    """Return the typed error of a problem, in the class of its code or else of its kind.
+    """Return the typed error of a problem: of the class of its code or, for an unknown code, of its kind.
 
-    `advice` replaces the next step of the code if the catalogue addresses another caller.
+    `advice` replaces the advice of the catalogue where the catalogue addresses a different caller.
     """
     known = ClusterError.by_code.get(problem.code)
     chosen = known if known is not None else _CLASS_OF_KIND[problem.kind]

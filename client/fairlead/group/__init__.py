@@ -1,1 +1,1 @@
-"""Membership in a consumer group: the member's state machine, its session, commits, partitions, administration."""
+"""Membership in a consumer group: state machine of the member, session, commits, and assigned partitions."""

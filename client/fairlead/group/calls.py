@@ -1,7 +1,8 @@
 """Calls of one member to the broker that coordinates its group.
 
-Every call is one attempt: the state machine of the member decides what follows a refusal. Any broker names the
-coordinator (`not_coordinator`), which is cached until it fails to answer. Must not know how the answers are used.
+Every call is one attempt; after a refusal, the state machine of the member decides about the next action. Any broker
+can name the coordinator (`not_coordinator`), which is cached until the coordinator fails to answer. The module must not
+depend on how the answers are used.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from fairlead_api.bodies.group_requests import CommitRequest, HeartbeatRequest, 
 from fairlead_api.problems import JSON, ProblemError
 
 HOPS_MAX: Final = 3
-"""Maximum number of brokers asked in one attempt: while a group moves, two brokers can name each other."""
+"""Maximum number of brokers asked in one attempt: while a group moves to another coordinator, two brokers may name each
+other as coordinator."""
 
 
 class GroupCalls:
@@ -40,7 +42,7 @@ class GroupCalls:
         self.member_id = member_id
 
     async def heartbeat(self, request: HeartbeatRequest) -> HeartbeatAnswer:
-        """Send a heartbeat or a join. A broker that exceeds the timeout counts as unreachable."""
+        """Send a heartbeat or a join. A broker that does not answer within the timeout counts as unreachable."""
         call = json_call("PUT", self._member_path, f"heartbeat in {self._subject}", body=request)
         try:
             async with asyncio.timeout(self._heartbeat_seconds_max):
@@ -53,7 +55,7 @@ class GroupCalls:
         return decoded(answer, HeartbeatAnswer, call.subject)
 
     async def leave(self, *, static: bool) -> None:
-        """Leave the group; a static member keeps its place until its session ends."""
+        """Leave the group; the group keeps the partitions of a static member until its session ends."""
         query: Query = {"static": "true"} if static else {}
         call = json_call("DELETE", self._member_path, f"leave {self._subject}", query=query)
         async with asyncio.timeout(self._heartbeat_seconds_max):
@@ -88,13 +90,13 @@ class GroupCalls:
                 if hop == HOPS_MAX or self._coordinator is None:
                     raise
             except (UnreachableError, RetryError):
-                # Another broker may know the new coordinator.
+                # Another broker may know the new coordinator of the group.
                 self._forget()
                 raise
         raise AssertionError("the last hop returns or raises")
 
     def _address(self) -> str:
-        """Return the coordinator, or the next broker to ask while the coordinator is unknown."""
+        """Return the coordinator or, if unknown, the next broker to ask for the coordinator."""
         addresses = list(dict.fromkeys(self._transport.settings.bootstrap + self._transport.known_brokers))
         return self._coordinator or addresses[self._turn % len(addresses)]
 
@@ -104,7 +106,7 @@ class GroupCalls:
 
 
 def _url(address: str, like: str) -> str:
-    """Return a problem's address, HOST:PORT, as a URL with the scheme of the broker that named it."""
+    """Return a problem's address, HOST:PORT, as a URL with the scheme of the broker that reported the problem."""
     scheme, _, _ = like.partition("://")
     return address.rstrip("/") if "://" in address else f"{scheme}://{address}"
 

@@ -1,7 +1,8 @@
 """Commits each batch of a group member before the batch is handed out: `commit="before"`.
 
-Called by the consumer at each take. The batch is held back while its commit runs. A cancelled take leaves the batch
-held back, and the next take continues with it. Must not know the calls that commit.
+The consumer calls this module for each take. The batch is held back while its commit runs. If a take is cancelled, the
+batch stays held back, and the next take continues with the same batch. The module must not depend on the calls that
+commit.
 """
 
 from __future__ import annotations
@@ -22,17 +23,18 @@ from fairlead.topic_partition import TopicPartition
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeldBack:
-    """A batch that waits for its commit before it is handed out."""
+    """A batch that is handed out after its commit."""
 
     batch: ConsumerBatch
     committed: asyncio.Future[FairleadError | None]
-    """Outcome of the commit: the error that refused it, or None."""
+    """Outcome of the commit: the error of the refused commit, or None."""
     is_taken_back: bool = False
-    """Whether `committed` commits the position before the batch: its partition was paused after the first commit."""
+    """Whether `committed` commits the position before the batch, because the batch's partition was paused after the
+    first commit."""
 
 
 class CommitBefore:
-    """The batch of one membership that is committed and not handed out yet."""
+    """The batch of one group member that waits for its commit and is not handed out yet."""
 
     def __init__(self, session: GroupSession, reading: Reading) -> None:
         self._session = session
@@ -40,7 +42,7 @@ class CommitBefore:
         self.held: HeldBack | None = None
 
     async def next(self, take: Callable[[], Awaitable[ConsumerBatch | None]]) -> ConsumerBatch | None:
-        """Return the next batch after its commit; `take` waits for a fetched batch. None if `take` returns None."""
+        """Return the next batch after its commit; `take` waits for a fetched batch. Return None if `take` does."""
         while True:
             held = self.held
             if held is None:
@@ -56,29 +58,29 @@ class CommitBefore:
                 return held.batch
 
     def leave(self, partition: TopicPartition) -> None:
-        """Drop a held-back batch of a partition whose position the program has moved."""
+        """Drop the held-back batch if its partition's position was moved by the program."""
         if self.held is not None and self.held.batch.topic_partition == partition:
             self.held = None
 
     def drop(self) -> Unseen | None:
-        """Drop the held-back batch, which is then never handed out.
+        """Drop the held-back batch without handing it out.
 
-        Returns the commit to take back, if the member has owned the partition without interruption.
+        Returns the commit to undo, if the member has owned the partition without interruption.
         """
         held, self.held = self.held, None
         owned = None if held is None else self._owned_hand(held)
         return None if held is None or owned is None else self._go_back(held, owned)
 
     def _is_ready(self, held: HeldBack) -> bool:
-        """Return whether a batch is handed out now after its commit; otherwise move its partition back."""
+        """Return whether a batch is handed out after its commit; otherwise move the partition's position back."""
         owned, error = self._owned_hand(held), held.committed.result()
         if owned is not None and error is None and not held.is_taken_back:
-            # A batch of a partition in revocation is handed out too: the batch is committed, so no other member gets
-            # it.
+            # A batch of a partition that is being revoked is handed out, too: the batch is committed, so no other
+            # member will read it.
             if not owned.paused:
                 return True
-            # The batch is committed but its partition is paused: the commit is taken back for the partition's next
-            # reader.
+            # The batch is committed, but its partition is paused: the commit is undone, so that the next reader of the
+            # partition gets the batch.
             before = self._session.begin_take_back(self._go_back(held, owned))
             self.held = HeldBack(held.batch, before, is_taken_back=True)
             return False
@@ -91,12 +93,12 @@ class CommitBefore:
         return False
 
     def _go_back(self, held: HeldBack, owned: Cursor) -> Unseen:
-        """Move a partition's position back before the held-back batch."""
+        """Move a partition's position back to the start of the held-back batch."""
         reader = self._reading.reader
         self._reading.prefetch.seek(owned, reader.hand_offset, reader.hand_epoch)
         return Unseen(owned, reader.hand_offset, reader.hand_epoch, held.batch.next_offset)
 
     def _owned_hand(self, held: HeldBack) -> Cursor | None:
-        """Return the cursor of a held-back batch; None if its partition was revoked, even if it was assigned again."""
+        """Return the cursor of a held-back batch; None if its partition was revoked, even if assigned again later."""
         hand = self._reading.reader.hand
         return hand if self._reading.prefetch.cursors.get(held.batch.topic_partition) is hand else None

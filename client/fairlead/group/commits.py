@@ -1,8 +1,8 @@
-"""Commits the offsets of a member, one commit at a time, under the member's epoch; retries if the epoch was stale.
+"""Commits the offsets of a member, one commit at a time, with the member's epoch, and retries after a stale epoch.
 
 A lock serialises commits, because two commits of one client could overtake each other on HTTP/2 and the older commit
-would win. Called by the consumer and by the release of partitions. Must not know callbacks, and can only request a
-heartbeat.
+would win. The consumer and the release of partitions call this module. The module must not depend on callbacks, and of
+the heartbeats it can only request one.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ _LOG: Final = logging.getLogger("fairlead")
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """A batch, or the rest of one, that was to be committed before it is handed out, and is never handed out."""
+    """A batch, or the rest of a batch, that was committed before it should be handed out, but is never handed out."""
 
     cursor: Cursor
     """Cursor of the batch's partition."""
     offset: int
-    """Position before the batch; a seek may have moved it since."""
+    """Position before the batch; a seek may have moved the cursor since then."""
     leader_epoch: int | None
     next_offset: int
-    """Offset after the batch, which its commit has stored."""
+    """Offset after the batch, which the batch's commit has stored."""
 
 
 class OffsetCommitter:
-    """Committer of a member's offsets. `heard` waits for the next heartbeat's outcome."""
+    """Committer of a member's offsets. `heard` waits for the outcome of the next heartbeat."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class OffsetCommitter:
         self._committed[cursor.topic_partition] = cursor.position
 
     def forget(self, places: Iterable[TopicPartition]) -> None:
-        """Forget the committed offsets of partitions."""
+        """Forget which offsets of these partitions are committed."""
         for place in places:
             self._committed.pop(place, None)
 
@@ -84,7 +84,7 @@ class OffsetCommitter:
         return self._moved(places, self._reader.processed)
 
     def handed_out(self) -> list[OffsetCommit]:
-        """Return the uncommitted offsets after all records handed out."""
+        """Return the offsets after all records handed out, where these offsets are not committed."""
         return self._moved(None, self._reader.handed_out)
 
     async def commit(self, offsets: Iterable[OffsetCommit]) -> None:
@@ -99,11 +99,11 @@ class OffsetCommitter:
             await self._commit(left, cursors, deadline)
 
     async def commit_processed(self, places: Iterable[TopicPartition] | None = None) -> None:
-        """Commit the processed records; log a refusal, after which the records may be read again."""
+        """Commit the offsets after the processed records; log a refusal, after which the records may be read again."""
         try:
             async with self._lock:
-                # The offsets are read under the lock: the previous commit may have stored them, or partitions may be
-                # gone since.
+                # The offsets are read under the lock, because the previous commit may have stored them or partitions
+                # may have been revoked.
                 left, cursors = self._with_cursors(self.processed(places))
                 deadline = clock.monotonic() + self._settings.retry_timeout_seconds
                 await self._commit(left, cursors, deadline)
@@ -115,16 +115,16 @@ class OffsetCommitter:
     async def take_back(self, unseen: Unseen) -> None:
         """Commit the position before a batch that was never handed out; log a refusal.
 
-        The commit is sent only under the same ownership as the first commit: another owner in between may have handed
-        out records after the position.
+        The commit is sent only if the member has owned the partition since the first commit: another owner in the
+        meantime may have handed out records after the position.
         """
         cursor, place = unseen.cursor, unseen.cursor.topic_partition
         deadline = clock.monotonic() + self._settings.retry_timeout_seconds
         try:
             async with self._lock:
-                # The check is made under the lock, since the batch's own commit may have been in flight. After a failed
-                # commit, or a later commit by the program, nothing is taken back. A batch whose commit got no answer
-                # may be committed.
+                # The check is made under the lock, because the commit of the batch may still have been in flight
+                # before. After a failed commit, or a later commit by the program, no commit is undone. If a commit got
+                # no answer, its offsets may be stored.
                 if self._committed.get(place, unseen.next_offset) == unseen.next_offset:
                     entry = _entry(cursor, unseen.offset, unseen.leader_epoch)
                     await self._commit({place: entry}, {place: cursor}, deadline)
@@ -134,7 +134,7 @@ class OffsetCommitter:
             _LOG.warning("%s A batch that was committed and not handed out may be skipped.", error)
 
     async def take_rests_back(self, places: Iterable[TopicPartition]) -> None:
-        """Take back the commits of partly read batches to the first record that was not handed out."""
+        """Commit the first record not handed out of each batch that was committed but only partly read."""
         cursors = [self._prefetch.cursors[place] for place in places if place in self._prefetch.cursors]
         for cursor in cursors:
             if cursor.rest_until is not None:
@@ -153,7 +153,7 @@ class OffsetCommitter:
         cursors: Mapping[TopicPartition, Cursor | None],
         deadline: float,
     ) -> None:
-        """Commit offsets while the lock is held; `cursors` are the cursors from which the offsets were read."""
+        """Commit offsets while the caller holds the lock; `cursors` are the cursors to which the offsets belong."""
         attempts = 0
         lost: FairleadError | None = None
         while True:
@@ -189,10 +189,10 @@ class OffsetCommitter:
     def _drop_lost(
         self, cursors: Mapping[TopicPartition, Cursor | None], left: dict[TopicPartition, OffsetCommit]
     ) -> FairleadError | None:
-        """Drop the offsets of partitions revoked since the offset was read, even if assigned again; return the error.
+        """Drop the offsets of partitions revoked since the offsets were read, even if reassigned; return the error.
 
-        Another member may have owned the partition in between and committed a later offset, which this commit would
-        undo.
+        Another member may have owned the partition in the meantime and committed a later offset, which this commit
+        would undo.
         """
         now = self._prefetch.cursors
         lost = [place for place in left if cursors[place] is None or now.get(place) is not cursors[place]]
@@ -201,7 +201,7 @@ class OffsetCommitter:
         return _no_member(min(lost), self._calls.member_id) if lost else None
 
     async def _attempt(self, left: dict[TopicPartition, OffsetCommit]) -> FairleadError | None:
-        """Send one commit of `left`, remove the stored offsets from `left`, and return the error of the others."""
+        """Send one commit of `left`; remove stored offsets from `left` and return the error of the others."""
         epoch = self._member.epoch
         if epoch == 0:
             return _no_member(min(left), self._calls.member_id)
@@ -229,7 +229,7 @@ class OffsetCommitter:
                 self._reader.committed(self._prefetch.cursors[place], entry.offset)
 
     async def _until_heard(self, deadline: float) -> None:
-        """Wait for the next heartbeat, whose answer has the coordinator's newer epoch."""
+        """Wait for the next heartbeat, whose answer contains the coordinator's newer epoch."""
         try:
             async with asyncio.timeout(max(deadline - clock.monotonic(), 0)):
                 await self._heard()

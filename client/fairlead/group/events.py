@@ -1,7 +1,7 @@
 """Events and actions of a group member's state machine (`member`).
 
 Events are facts that the session reports with their time; actions are orders that the session carries out in the given
-order. Values only.
+order. The module contains only types.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ Partitions: TypeAlias = Mapping[TopicPartition, str]
 
 @dataclass(frozen=True, slots=True)
 class Woken:
-    """The deadline of the member has passed, or the session asks for the next actions."""
+    """A deadline of the member's state machine has passed, or the session asks for the next actions."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatAnswered:
-    """The coordinator answered the heartbeat with this number."""
+    """The coordinator has answered the heartbeat that has this number."""
 
     number: int
     answer: HeartbeatAnswer
@@ -34,7 +34,7 @@ class HeartbeatAnswered:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatRefused:
-    """The heartbeat with this number was refused or got no answer. `chance` in [0, 1) randomises the pause."""
+    """The heartbeat that has this number was refused or got no answer. `chance` in [0, 1) randomises the back-off."""
 
     number: int
     error: FairleadError
@@ -43,7 +43,7 @@ class HeartbeatRefused:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatWanted:
-    """A commit was refused for its epoch, because the coordinator has a newer epoch."""
+    """A commit was refused because its epoch is older than the coordinator's epoch of the member."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +55,14 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The partitions of an `Assign` are being read."""
+    """The consumer has started to read the partitions of an `Assign`."""
 
     round: int
 
 
 @dataclass(frozen=True, slots=True)
 class Overdue:
-    """The program did not take the next batch in time: other members should get the partitions."""
+    """The program did not take the next batch in time, so other members should get the partitions."""
 
     error: FairleadError
 
@@ -100,7 +100,7 @@ class SendHeartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Revoke:
-    """Stop reading partitions, finish and commit their records, then report `Released`, for which the group waits."""
+    """Stop reading partitions, finish and commit their records, then report `Released`, as the group waits for it."""
 
     round: int
     partitions: Partitions

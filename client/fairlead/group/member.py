@@ -1,8 +1,8 @@
 """State machine of a consumer group member: outcomes of heartbeats go in, actions come out.
 
-Pure: `session` carries out the actions and reports their outcomes; time and chance are arguments. The member is the
-client side of KIP-848: it reports the partitions that it owns to the coordinator, releases a revoked partition before
-it reports the release, and takes the partitions that it is assigned.
+The module performs no I/O: `session` carries out the actions and reports their outcomes, and times and random numbers
+are arguments. The member is the client side of KIP-848: it reports the partitions that it owns to the coordinator,
+releases a revoked partition before it reports the release, and starts to read assigned partitions.
 
     JOINING ──answer──> STABLE <──> RECONCILING        (a partition to release or to take)
        ^                   │ fenced, overdue
@@ -11,8 +11,8 @@ it reports the release, and takes the partitions that it is assigned.
 Four rules prevent two readers of one partition:
 - One heartbeat is in flight at a time, and only the answer to the last heartbeat counts: a late or repeated answer is
   dropped.
-- After a failed heartbeat, the next heartbeat has all fields, so that the coordinator repeats a lost answer.
-- A partition is reported as owned from the order to read it until its release.
+- After a failed heartbeat, the next heartbeat contains all fields, so that the coordinator repeats a lost answer.
+- A partition is reported as owned from the moment the member is ordered to read the partition until its release.
 - A fenced member drops all partitions at once and joins again with epoch 0.
 """
 
@@ -61,15 +61,15 @@ from fairlead_api.bodies.group_answers import AssignedPartitions, HeartbeatAnswe
 from fairlead_api.bodies.group_requests import HeartbeatRequest, OwnedPartitions
 
 INSTANCE_WAIT_SECONDS: Final = 15.0
-"""Seconds that a joining static member waits for its place, at most a session timeout. A crashed holder of the place
-loses it after two missed heartbeats; a live holder keeps it."""
+"""Seconds that a joining static member waits until its instance id is free, at most a session timeout. A crashed member
+loses the instance id after two missed heartbeats; a live member keeps it."""
 
 TOLD_AGAIN_SECONDS: Final = 30.0
 """Seconds between log lines while heartbeats keep failing, instead of one line per attempt."""
 
 
 class MemberState(StrEnum):
-    """State of a member, as its consumer shows it."""
+    """State of a member, as the consumer's API shows it."""
 
     JOINING = "joining"
     RECONCILING = "reconciling"
@@ -92,7 +92,7 @@ class Subscription:
 
 
 class GroupMember:
-    """State machine of a member. Only `step` changes its state; all other members are for reading."""
+    """State machine of a member. Only `step` changes the state; all other members only read it."""
 
     def __init__(self, subscription: Subscription, backoff: Backoff, now: float) -> None:
         self._subscription = subscription
@@ -100,7 +100,7 @@ class GroupMember:
         self.epoch = 0
         """Member epoch for commits; 0 while the member is not in the group."""
         self.held: dict[TopicPartition, str] = {}
-        """Partitions that the member works on, reported as owned until their release."""
+        """Partitions that the member reads or still releases, reported as owned until the release is complete."""
         self.failing_since: float | None = None
         """Time since which all heartbeats have failed; None while they succeed."""
         self.last_error: FairleadError | None = None
@@ -109,11 +109,12 @@ class GroupMember:
         self._number = 0
         self._under_way = False
         self._wanted = False
-        """Whether another heartbeat is sent right after the answer to the heartbeat in flight."""
+        """Whether another heartbeat must be sent right after the answer to the heartbeat in flight."""
         self._whole = True
         self._sent_owned: dict[TopicPartition, str] = {}
         self._known_owned: dict[TopicPartition, str] | None = None
-        """Partitions that the coordinator last confirmed as owned; None if they must be sent again."""
+        """Owned partitions in the last confirmed heartbeat; None if the next heartbeat must contain the owned
+        partitions."""
         self._sent_at = now
         self._failures = 0
         self._told_at = 0.0
@@ -138,17 +139,17 @@ class GroupMember:
 
     @property
     def is_joining(self) -> bool:
-        """Whether a join is in flight; a leave that overtakes the join would leave a dead member with partitions."""
+        """Whether a join is in flight, which a leave must not overtake: a dead member would get partitions."""
         return self._under_way and self.epoch == 0
 
     @property
     def round(self) -> int:
-        """Number of the last order to revoke or to assign; an order with another number is out of date."""
+        """Number of the last order to revoke or assign partitions; orders with other numbers are out of date."""
         return self._round
 
     @property
     def deadline(self) -> float | None:
-        """Time of the next `Woken`; None while an answer is pending or if no more heartbeats follow."""
+        """Time of the next `Woken`; None while an answer is pending or if the member sends no more heartbeats."""
         return None if self._under_way else self._beat_at
 
     def is_assigned(self, place: TopicPartition, topic_id: str) -> bool:
@@ -164,12 +165,12 @@ class GroupMember:
                     self._under_way = False
                     self._heard(event, now, actions)
             case Released() | Taken():
-                # A report of an earlier round is out of date: all partitions were dropped since.
+                # A report of an earlier order is out of date, because all partitions were dropped since then.
                 if event.round == self._round and self._reconciling:
                     self._moved(event, now, actions)
             case HeartbeatWanted():
-                # The heartbeat may carry the previous epoch. Together with the owned partitions, the previous epoch
-                # means a lost answer and does not fence the member.
+                # The heartbeat in flight may carry the previous epoch. Together with the owned partitions, the previous
+                # epoch means a lost answer and does not fence the member.
                 self._known_owned = None
                 self._hurry(now)
             case Overdue(error):
@@ -188,7 +189,7 @@ class GroupMember:
         return self._revoking is not None or self._taking
 
     def _heard(self, event: HeartbeatAnswered | HeartbeatRefused, now: float, actions: list[Action]) -> None:
-        """Apply the outcome of the heartbeat in flight; late and repeated outcomes were dropped before."""
+        """Apply the outcome of the heartbeat in flight; the caller has dropped late and repeated outcomes."""
         if isinstance(event, HeartbeatAnswered):
             self._answered(event.answer, now, actions)
         else:
@@ -246,13 +247,13 @@ class GroupMember:
         if is_fenced(error):
             self._drop(error, actions)
             if joined:
-                # No back-off is needed: the coordinator answers but no longer knows this member.
+                # No back-off is needed, because the coordinator answers but no longer knows this member.
                 self._beat_at = now
                 return
         self._fails(error, now, actions)
 
     def _is_final(self, error: FairleadError, now: float) -> bool:
-        """Return whether no later heartbeat can succeed: the request is wrong, or another member has the static id."""
+        """Return whether no later heartbeat can succeed: the request is wrong or the instance id is in use."""
         if isinstance(error, InstanceFencedError):
             since = now if self.failing_since is None else self.failing_since
             wait = min(INSTANCE_WAIT_SECONDS, self._subscription.session_timeout_ms / 1000)
@@ -287,13 +288,13 @@ class GroupMember:
             actions.append(Assign(self._round, new))
 
     def _drop(self, error: FairleadError, actions: list[Action]) -> None:
-        """Reset the membership and drop all its partitions."""
+        """Reset the membership and drop all partitions of the member."""
         dropped, self.held = self.held, {}
         self.epoch = 0
         self._target = self._revoking = self._known_owned = None
         self._taking = self._greeted = False
         self._whole = True
-        # Earlier orders are out of date.
+        # Orders given before are now out of date.
         self._round += 1
         if dropped:
             actions.append(Drop(dropped, error))
@@ -307,7 +308,7 @@ class GroupMember:
         self._beat_at = None
         if error is not None:
             self._drop(error, actions)
-        # The leave is sent even if a join has no answer: the coordinator may have received the join.
+        # The leave is sent even if a join has no answer, because the coordinator may have received the join.
         actions.append(Leave())
         self.held = {}
         self.epoch = 0
@@ -329,7 +330,8 @@ class GroupMember:
         actions.append(SendHeartbeat(self._number, self._request()))
 
     def _request(self) -> HeartbeatRequest:
-        # A joining member owns nothing; otherwise the owned partitions are sent when the coordinator may not know them.
+        # A joining member owns no partitions; in other states the owned partitions are sent if the coordinator may not
+        # know them.
         owned = _owned(self.held) if self.epoch and self._known_owned != self.held else UNSET
         if not self._whole:
             return HeartbeatRequest(member_epoch=self.epoch, owned=owned)
@@ -361,7 +363,7 @@ def _named(assignment: Iterable[AssignedPartitions]) -> dict[TopicPartition, str
 
 
 def _without(these: Partitions, those: Partitions) -> dict[TopicPartition, str]:
-    """Return the partitions in `these` but not in `those`; a partition of a recreated topic counts as another one."""
+    """Return the partitions in `these` but not in `those`; partitions of a recreated topic are different."""
     return {place: topic_id for place, topic_id in these.items() if those.get(place) != topic_id}
 
 

@@ -1,8 +1,9 @@
-"""Releases and takes partitions as the group orders, one order at a time, with callbacks and commits.
+"""Carries out the group's orders to release and to assign partitions, one at a time, with callbacks and commits.
 
-Worker of `session`. A revoked partition is withheld at once. After its batch in hand is finished, the partition is
-passed to `on_revoked`, committed, and only then reported as released. An assigned partition is read from its committed
-offset, after `on_assigned`. Partitions that stay assigned are not touched. Must not know heartbeats.
+`session` runs this module as a worker task. The consumer stops reading a revoked partition at once. When the batch that
+was taken last is finished, the partition is passed to `on_revoked`, committed, and only then reported as released. An
+assigned partition is passed to `on_assigned` and then read from its committed offset. Partitions that stay assigned are
+not interrupted. The module must not depend on heartbeats.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _LOG: Final = logging.getLogger("fairlead")
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Release all partitions permanently; `done` is set when they are released."""
+    """Order to release all partitions permanently; `done` is set when all partitions are released."""
 
     done: asyncio.Event
 
@@ -50,7 +51,7 @@ class Reading:
     metadata: MetadataCache
     lookup: OffsetLookup
     wake: Callable[[], None]
-    """Function that wakes the fetcher and the waiting read."""
+    """Function that wakes the fetcher and the call that waits for a batch."""
 
 
 class GroupPartitions:
@@ -88,7 +89,7 @@ class GroupPartitions:
         self._moved = asyncio.Event()
 
     def order(self, action: Revoke | Assign | Drop) -> None:
-        """Queue an order; revoked partitions are withheld and dropped partitions are removed at once."""
+        """Queue an order; stop handing out revoked partitions, and remove dropped partitions, at once."""
         if isinstance(action, Revoke):
             for cursor in self._cursors(action.partitions):
                 cursor.withheld = True
@@ -102,7 +103,7 @@ class GroupPartitions:
         self._moved.set()
 
     async def finish(self, worker: asyncio.Task[None]) -> None:
-        """Release all partitions with callback and commit; no later order is carried out."""
+        """Release all partitions with callback and commit; orders that arrive later are ignored."""
         self._closing = True
         done = asyncio.Event()
         self._orders.put_nowait(Finish(done))
@@ -114,7 +115,7 @@ class GroupPartitions:
             waiting.cancel()
 
     async def run(self) -> None:
-        """Carry out orders until cancelled."""
+        """Carry out orders until the task is cancelled."""
         while True:
             match await self._orders.get():
                 case Revoke() as action:
@@ -184,7 +185,7 @@ class GroupPartitions:
         self._report(Taken(action.round))
 
     async def _placed_at_last(self, action: Assign) -> tuple[set[TopicPartition], list[Cursor]] | None:
-        """Place partitions, with retries; return None if the order becomes out of date before."""
+        """Determine the start offsets of partitions, with retries; return None if the order becomes out of date."""
         attempts = 0
         while self._is_current(action):
             try:
@@ -202,7 +203,7 @@ class GroupPartitions:
 
     async def _placed(self, action: Assign) -> tuple[set[TopicPartition], list[Cursor]]:
         """Return the partitions whose start offset should be committed, and the cursors of all partitions."""
-        # A partition that a newer answer has revoked must not delay the others if its topic is deleted.
+        # If a newer answer has revoked a partition whose topic was deleted, that partition must not delay the others.
         places = {
             place: topic_id
             for place, topic_id in action.partitions.items()
@@ -227,11 +228,11 @@ class GroupPartitions:
         return {(entry.topic_id, entry.partition): entry for entry in await self._calls.committed()}
 
     async def _look_at(self, places: Partitions) -> None:
-        """Refresh the client's picture until it has the group's topics; raises if a broker lags."""
+        """Refresh the client's metadata until it contains the group's topics; raise if brokers lag behind."""
         metadata = self._reading.metadata
         names = {place.topic for place in places}
         if self._seen is None:
-            # The first refresh records the current state of the named topics, including missing topics.
+            # The first refresh records which of the named topics exist and which are missing.
             metadata.want(names.union(self._settings.topics))
             await metadata.refresh()
             shown = metadata.picture.topics
@@ -273,12 +274,12 @@ class GroupPartitions:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            # The awaited object of the callback was cancelled, not this task.
+            # The callback awaited something that was cancelled; this task was not cancelled.
             message = f"{self._name_of(callback)} ended with CancelledError: what it waited for was cancelled"
             failure = RuntimeError(message)
             failure.__cause__ = error
             self._failed(failure)
-        except Exception as error:  # noqa: BLE001 - the caller's callback; the next read raises its error
+        except Exception as error:  # noqa: BLE001 - the next take raises the error of the program's callback
             self._failed(error)
 
     def _name_of(self, callback: RebalanceCallback) -> str:
@@ -308,19 +309,19 @@ def _cursor(place: TopicPartition, topic_id: str, offset: int, last_epoch: int |
 
 
 class GroupTopics:
-    """Topics that a member subscribes to by name, and the topics known to be missing."""
+    """Topics to which a member subscribes by name, and those of them that are known to be missing."""
 
     def __init__(self, settings: GroupSettings, metadata: MetadataCache, transport: Transport) -> None:
         self._settings = settings
         self._metadata = metadata
         self._transport = transport
         self._told: set[str] = set()
-        """Topics that were reported as missing; a topic is removed when it exists."""
+        """Topics that were reported as missing; a topic is removed from the set when it exists."""
 
     async def look(self, assigned: Iterable[str]) -> None:
-        """Warn of each named topic that does not exist, once until it exists; `assigned` are existing topics.
+        """Log a warning, once, for each named topic that does not exist; `assigned` are existing topics.
 
-        Asks the cluster only about topics that are neither assigned nor in the client's picture.
+        The function asks the cluster only about topics that are neither assigned nor in the client's metadata.
         """
         there = {*assigned, *self._metadata.picture.topics}
         self._told -= there
@@ -331,10 +332,10 @@ class GroupTopics:
         try:
             await self._transport.retry(self._metadata.refresh)
         except FairleadError:
-            # The heartbeats report a cluster that does not answer; the next assignment repeats the check.
+            # The heartbeats report that the cluster does not answer, and the next assignment repeats the check.
             return
         picture = self._metadata.picture
-        # A topic that a concurrent check has reported is not reported again.
+        # A topic that a concurrent check has already reported is not reported again.
         missing = (unclear & picture.asked) - picture.topics.keys() - self._told
         if missing:
             self._told |= missing

@@ -1,8 +1,8 @@
-"""Membership of a consumer in its group: heartbeats in a separate task, and all group work except reading.
+"""Membership of a consumer in its group: heartbeats in a separate task, and all work for the group except reading.
 
 The session carries out the actions of the state machine `member`, reports their outcomes, and passes partition orders
-to `partitions`. It keeps errors for the reader's next take. Only `begin_take` and `end_take` run in the reader's task,
-once per batch.
+to `partitions`. The session keeps errors until the next take raises them. Only `begin_take` and `end_take` run in the
+reader's task, once per batch.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _NO_MEMBER: Final = (MemberState.LEFT, MemberState.FAILED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Membership:
-    """State of a consumer in its group, as far as the consumer knows."""
+    """State of a consumer in its group, as last reported to the consumer."""
 
     group: str
     member_id: str
@@ -70,13 +70,13 @@ class Membership:
     """Epoch of the member; 0 while the consumer is not a member."""
     state: MemberState
     heartbeat_failing_seconds: float | None
-    """Seconds since heartbeats began to fail; None while they succeed. After the session timeout, the group may have
-    assigned the partitions to other members."""
+    """Seconds since heartbeats began to fail; None while they succeed. If this exceeds the session timeout, the group
+    may have assigned the partitions to other members."""
     heartbeat_error: FairleadError | None
 
 
 class GroupSession:
-    """One member of a group, from joining to leaving. `on_change` wakes the waiting read."""
+    """One member of a group, from joining to leaving. `on_change` wakes the call that waits for a batch."""
 
     def __init__(
         self,
@@ -118,11 +118,11 @@ class GroupSession:
         self._hearing: list[asyncio.Future[None]] = []
         self._failures: deque[BaseException] = deque()
         self._end: FairleadError | None = None
-        """Error that ended the membership permanently, raised at every take; None before."""
+        """Error that ended the membership permanently, raised by every take; None while the member is active."""
         self._away_since: float | None = clock.monotonic()
         """Time since which the reader has not waited for a batch; None while the reader waits for a batch."""
         self._seen_offset: int | None = None
-        """Offset of the reader's record at the last progress check, if the reader takes records one by one."""
+        """Offset of the record taken last at the last progress check, if the program takes records one by one."""
 
     @property
     def membership(self) -> Membership:
@@ -140,7 +140,7 @@ class GroupSession:
 
     @property
     def commits_before(self) -> bool:
-        """Whether a batch is committed before it is handed out."""
+        """Whether each batch is committed before it is handed out."""
         return self._settings.commit is CommitMode.BEFORE
 
     async def committed(self) -> dict[TopicPartition, int]:
@@ -158,23 +158,23 @@ class GroupSession:
         self._task.add_done_callback(self._ended)
 
     def begin_take(self, *, finished: bool = True) -> None:
-        """Begin a take; with `finished`, the batch in hand is finished. Raises pending errors."""
+        """Begin a take; with `finished`, mark the batch that was taken last as finished. Raises pending errors."""
         self._away_since = None
         if finished:
             self.finished()
         self.raise_failure()
 
     def finished(self) -> None:
-        """Mark the batch in hand as finished, so that its partition may be released."""
+        """Mark the batch that was taken last as finished, so that its partition may be released."""
         self._reader.finished()
         self._partitions.moved()
 
     def end_take(self) -> None:
-        """Mark the end of a take: the reader is busy with a batch or with other work."""
+        """Mark the end of a take: from now on the program processes a batch or does other work."""
         self._away_since, self._seen_offset = clock.monotonic(), None
 
     def raise_failure(self) -> None:
-        """Raise a pending error: a callback's exception, a missed deadline, or the end of the membership."""
+        """Raise a pending error: a callback's exception, a processing timeout, or the end of the membership."""
         if self._member.state is MemberState.LEFT and not self._failures:
             self._feed(Resumed())
         if self._failures:
@@ -183,28 +183,28 @@ class GroupSession:
             raise self._end.with_traceback(None)
 
     def begin_commit(self) -> asyncio.Future[FairleadError | None]:
-        """Commit all records handed out in a background task, which a cancelled caller does not stop."""
+        """Commit all records handed out, in a background task that continues if the caller is cancelled."""
         return self._begin(lambda: self.committer.commit(self.committer.handed_out()))
 
     def begin_take_back(self, unseen: Unseen) -> asyncio.Future[FairleadError | None]:
-        """Take a commit back in a background task; see `OffsetCommitter.take_back`."""
+        """Undo a commit in a background task; see `OffsetCommitter.take_back`."""
         return self._begin(lambda: self.committer.take_back(unseen))
 
     def check_closable(self) -> None:
-        """Raise `SettingError` if called by a callback: closing waits for callbacks and would wait for itself."""
+        """Raise `SettingError` if called by a callback, because closing waits for callbacks and would deadlock."""
         if self._worker is not None and asyncio.current_task() is self._worker:
             raise closed_by_callback()
 
     async def close(self, *, processed: bool, unseen: Unseen | None) -> None:
-        """Release the partitions, commit, and leave; raises the exceptions of callbacks.
+        """Release the partitions, commit, and leave the group; raise the exceptions of callbacks.
 
-        `processed`: whether the batch in hand counts as processed, which it does not when its reader failed.
-        `unseen`: the batch in hand, if it was never handed out.
+        `processed`: whether the batch that was taken last counts as processed, which is not the case if its processing
+        failed. `unseen`: the batch that was committed but never handed out, if any.
         """
         worker = self._worker
         try:
             if unseen is not None and not self._task.done():
-                # The partition is not released while its batch is in hand.
+                # The partition is not released while one of its batches is being processed.
                 await self.committer.take_back(unseen)
             if processed or self.commits_before:
                 self._reader.finished()
@@ -220,7 +220,7 @@ class GroupSession:
             raise told[0]
 
     async def _leave_at_last(self) -> None:
-        """Send one leave; a coordinator that does not receive it removes the member when the session expires."""
+        """Send one leave request; if it is lost, the coordinator removes the member when the session expires."""
         if self._member.is_joining:
             with suppress(TimeoutError):
                 async with asyncio.timeout(JOIN_SECONDS_MAX):
@@ -243,7 +243,7 @@ class GroupSession:
 
     async def _sleep(self) -> None:
         now = clock.monotonic()
-        # A reader that waits now may take a batch at any moment without waking this task.
+        # A program that waits for a batch now may take one at any moment without waking this task.
         deadline = (self._away_since or now) + self._settings.processing_seconds_max
         if self._member.deadline is not None:
             deadline = min(deadline, self._member.deadline)
@@ -261,10 +261,10 @@ class GroupSession:
             return
         record = self._reader.record
         if record is not None and record.offset != self._seen_offset:
-            # The reader makes progress: it takes the records of a large batch one by one.
+            # The program makes progress: it takes the records of a large batch one by one.
             self._away_since, self._seen_offset = clock.monotonic(), record.offset
             return
-        # If the reader never returns, the next timeout is reported only after another interval.
+        # If the program never takes another batch, the next timeout is reported only after another interval.
         self._away_since = clock.monotonic()
         if self._member.state in _NO_MEMBER:
             return
@@ -334,7 +334,7 @@ class GroupSession:
         await outcome
 
     def _outcome(self) -> asyncio.Future[None]:
-        """Return a future that completes with the next heartbeat, successful or not."""
+        """Return a future that completes when the next heartbeat succeeds or fails."""
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._hearing.append(waiting)
         return waiting
@@ -364,18 +364,19 @@ class GroupSession:
         except FairleadError as refused:
             error = refused
             if is_fenced(refused) and self._member.state not in _NO_MEMBER:
-                # A heartbeat reveals the lost membership; otherwise all later commits would be refused too.
+                # A heartbeat detects the lost membership; without the heartbeat, all later commits would be refused,
+                # too.
                 await self._heard()
         finally:
             outcome.set_result(error)
 
     async def _commit_again_and_again(self) -> None:
         while True:
-            await asyncio.sleep(self._settings.commit_interval_seconds)  # noqa: TID251 - the interval of commits
+            await asyncio.sleep(self._settings.commit_interval_seconds)  # noqa: TID251 - the time between two commits
             await self.committer.commit_processed()
 
     def _tell_standstill(self, seconds: float) -> None:
-        """Log a program that blocks the event loop, which can make the group remove the member."""
+        """Log that the program blocks the event loop, which can cause the group to remove the member."""
         session = self._settings.session_timeout_seconds
         if seconds >= session / 3:
             _LOG.warning(
@@ -411,5 +412,5 @@ class GroupSession:
 
 
 def closed_by_callback() -> SettingError:
-    """Return the error for closing a consumer in a callback, for which closing would wait."""
+    """Return the error for closing a consumer in a callback, since closing would wait for that callback."""
     return SettingError("close", "called by a callback", "outside of on_assigned and on_revoked")

@@ -1,6 +1,7 @@
 """Typed settings of a consumer in a group: subscription, commits and timeouts.
 
-Built once by `Consumer`; every value is checked here. Must not know how a setting is used.
+`Consumer` creates the settings once, and every value is checked here. The module must not depend on how a setting is
+used.
 """
 
 from __future__ import annotations
@@ -43,21 +44,21 @@ _UNSAID: Final[Mapping[str, object]] = {
     "session_timeout": "45s",
     "rebalance_timeout": "5m",
 }
-"""Default values of `Consumer`'s group arguments; None for arguments that are not listed."""
+"""Default values of `Consumer`'s group arguments; the default of arguments that are not listed is None."""
 
 RebalanceCallback: TypeAlias = Callable[[frozenset[TopicPartition]], Awaitable[None] | None]
 """Plain or async function that receives the assigned or revoked partitions."""
 
 
 class CommitMode(StrEnum):
-    """Commit mode, which decides whether a crash repeats or loses the batch in hand."""
+    """Commit mode, which decides whether the batch being processed is read again or lost after a crash."""
 
     AFTER = "after"
-    """Commits follow the processing of a batch, which is complete when the next batch is taken: at least once."""
+    """Each batch is committed after its processing, which is complete when the next batch is taken: at least once."""
     BEFORE = "before"
-    """Commits precede the handing out of a batch: at most once."""
+    """Each batch is committed before it is handed out: at most once."""
     MANUAL = "manual"
-    """Commits are made only by `commit`."""
+    """Offsets are committed only by `commit`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,14 +80,15 @@ class GroupSettings:
     rebalance_timeout_seconds: float = 300.0
     """Time that the group waits for a member to release a partition."""
     instance_id: str | None = None
-    """Static membership: the partitions are kept for a consumer with this id that starts within the session timeout."""
+    """Id of a static member: the group keeps the partitions for a consumer that restarts with this id within the
+    session timeout."""
     rack: str | None = None
     assignor: str | None = None
     on_assigned: RebalanceCallback | None = None
     on_revoked: RebalanceCallback | None = None
 
     def __post_init__(self) -> None:
-        """Check the values; names raise the typed errors of the cluster, before any call."""
+        """Check the values; an invalid name raises the same error as the cluster would, before any call."""
         for name, text in (
             ("group", self.group),
             ("pattern", self.pattern),
@@ -182,7 +184,7 @@ def group_settings_of(
 
 
 def commit_mode_of(value: CommitMode | str) -> CommitMode:
-    """Return the mode of `"after"`, `"before"` or `"manual"`."""
+    """Return the commit mode for `"after"`, `"before"` or `"manual"`."""
     try:
         return CommitMode(value)
     except ValueError:
@@ -190,7 +192,7 @@ def commit_mode_of(value: CommitMode | str) -> CommitMode:
 
 
 def _check_unsaid(**given: object) -> None:
-    """Refuse group arguments of a consumer without a group, where they would be ignored."""
+    """Refuse group arguments of a consumer without a group, since they would have no effect."""
     for name, value in given.items():
         if value != _UNSAID.get(name):
             hint = "; assign takes a start of its own" if name == "start" else ""

@@ -1,1 +1,1 @@
-"""Sending records: batches by partition, sequences, the sender, delivery results."""
+"""Sending of records: batches per partition, sequences, the sender, delivery results."""

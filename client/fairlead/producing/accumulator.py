@@ -1,16 +1,16 @@
 """Gathers records into batches, numbers them, and decides which batches may be sent now.
 
-The producer appends records and the sender drains batches. Pure and synchronous, without event loop, network or clock:
-time is an argument, `drain` returns the partitions whose first batch may be sent, and `next_deadline` returns the time
-of the next call. Rules:
+The producer appends records, and the sender takes batches out. Pure and synchronous, without event loop, network or
+clock: time is an argument, `drain` returns the partitions whose first batch may be sent, and `next_deadline` returns
+the time of the next call. Rules:
 
 - The batches of a partition are sent in the order of their appends. HTTP/2 streams overtake each other: without
-  sequences, at most one batch of a partition is unfinished. With sequences, at most five batches are unfinished, and
-  the broker orders them. The limit counts from the oldest unfinished batch, whether that batch is in flight or waits
-  for a retry.
+  sequences, a partition has at most one unfinished batch. With sequences, a partition has at most five unfinished
+  batches, and the broker orders them. The limit of five counts from the oldest unfinished batch, whether that batch is
+  in flight or waits for a retry.
 - A batch is sent when it is full, when its linger time has passed, or at a flush or close.
 - A batch that is too large for its topic is cut, and its pieces are sent in its place.
-- `buffer_bytes` bounds the unacknowledged payload. A `send` without space waits in the producer.
+- `buffer_bytes` bounds the unacknowledged payload. If there is no space, `send` waits in the producer.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BATCHES_UNFINISHED_MAX: Final = 5
-"""Number of batches of a producer that a partition remembers. A sixth unfinished batch would displace the first, and
-the broker could no longer recognise a retry of the first batch."""
+"""Number of batches per producer that the leader of a partition remembers. A sixth unfinished batch would displace the
+first, and the leader could no longer recognise a retry of the first batch."""
 
 _NUMBER: Final = attrgetter("number")
 
@@ -48,7 +48,7 @@ class Accumulator:
 
     `room` is the number of payload bytes that may still be appended. The producer's `send` reads and lowers `room`
     directly, since a call per record would cost as much as the append itself. `identity` is the newest identity of an
-    idempotent producer: the sender sets it, and queues adopt it when they need a new identity.
+    idempotent producer: the sender sets the identity, and queues adopt it when they need a new identity.
     """
 
     __slots__ = (
@@ -86,7 +86,7 @@ class Accumulator:
         return batch
 
     def append_columns(self, queue: PartitionQueue, columns: pa.RecordBatch, now: float) -> ColumnsBatch:
-        """Append a piece of a table as a closed batch after the earlier records; its room is already reserved."""
+        """Append a table piece, for which the caller has reserved space, as a closed batch after earlier records."""
         batch = ColumnsBatch(queue, columns, now)
         queue.close_open()
         queue.closed.append(batch)
@@ -98,14 +98,15 @@ class Accumulator:
         self._active[batch.queue] = None
 
     def close_all(self) -> None:
-        """Close every open batch before its linger time ends, as `flush` does."""
+        """Close every open batch without waiting for the end of its linger time, for `flush`."""
         for queue in self._active:
             queue.close_open()
 
     def drain(self, now: float) -> list[PartitionQueue]:
-        """Return the partitions whose first batch may be sent now, longest waiting first.
+        """Return the partitions whose first batch may be sent now, those that wait longest first.
 
-        The batch stays in its queue until `start` removes it, because the sender may lack a leader or a free request.
+        The batch stays in its queue until `start` removes it, because the sender may not know a leader or may have
+        reached its limit of requests.
         """
         ready = []
         for queue in self._active:
@@ -138,7 +139,7 @@ class Accumulator:
         return self._idempotence and any(self._waiting_for_identity())
 
     def renewals(self) -> list[Renewal]:
-        """Return the renewals of the queues for which the newest identity is not enough."""
+        """Return the pending renewals of queues that need a newer identity than the producer's newest."""
         return [queue.sequences.renewal for queue in self._waiting_for_identity() if queue.sequences.renewal]
 
     def _waiting_for_identity(self) -> Iterator[PartitionQueue]:
@@ -149,7 +150,7 @@ class Accumulator:
                     yield queue
 
     def start(self, queue: PartitionQueue) -> PendingBatch:
-        """Move the first closed batch of a partition to the batches in flight and return it."""
+        """Move the first closed batch of a partition to the batches in flight and return the batch."""
         assert self._may_start(queue), f"{queue.topic}-{queue.partition} has too many unfinished requests"
         batch = queue.closed[0]
         if batch.nbytes > queue.sizes.fitting_bytes and batch.record_count > 1 and not batch.attempts:
@@ -159,7 +160,7 @@ class Accumulator:
         batch.attempts += 1
         batch.leads = not queue.in_flight or queue.in_flight[0].number > batch.number
         insort(queue.in_flight, batch, key=_NUMBER)
-        # The partition moves to the end, so that a partition with many batches cannot starve the others.
+        # The partition moves to the end of the order, so that a partition with many batches cannot starve the others.
         del self._active[queue]
         self._active[queue] = None
         return batch
@@ -191,7 +192,7 @@ class Accumulator:
         queue.closed.insert(place, batch)
 
     def cut(self, batch: PendingBatch, limit_bytes: int) -> bool:
-        """Split a batch that is too large for its topic, and requeue the pieces; return False if no piece could fit."""
+        """Split a batch that is too large for its topic, and requeue the pieces; return False if none would fit."""
         encoded_bytes = 0 if batch.encoded is None else batch.encoded.nbytes
         fitting = fitting_bytes(batch.nbytes, encoded_bytes, limit_bytes)
         if fitting is None or batch.record_count == 1:
@@ -209,11 +210,11 @@ class Accumulator:
             self._watch(piece)
 
     def seeks_leaders(self) -> bool:
-        """Return whether a partition waits for a new leader after its last leader failed."""
+        """Return whether a partition waits for a new leader because its last leader failed."""
         return any(queue.left_by is not None for queue in self._active)
 
     def hurry(self, leader_of: Callable[[str, int], str | None], now: float) -> None:
-        """End the back-off of partitions that have a new leader: the back-off applied to the previous leader."""
+        """End the back-off of partitions that have a new leader, since the previous leader caused the back-off."""
         for queue in self._active:
             if queue.left_by is not None and leader_of(queue.topic, queue.partition) not in (
                 None,
@@ -223,7 +224,7 @@ class Accumulator:
                 queue.retry_at = min(queue.retry_at, now)
 
     def finish(self, batch: PendingBatch) -> None:
-        """Remove an acknowledged batch and free its room."""
+        """Remove an acknowledged batch and free its buffer space."""
         batch.queue.sequences.acknowledged(batch.number)
         batch.queue.left_by = None
         if batch.stamp is not None:
@@ -231,7 +232,7 @@ class Accumulator:
         self._forget(batch)
 
     def give_up(self, batch: PendingBatch, cause: FairleadError) -> None:
-        """Remove a permanently failed batch, waiting or in flight, and free its room."""
+        """Remove a permanently failed batch, waiting or in flight, and free its buffer space."""
         doubtful = batch.side_effect is SideEffect.MAYBE
         batch.queue.sequences.given_up(
             batch.number, batch.stamp, batch.record_count, cause, doubtful=doubtful
@@ -250,7 +251,7 @@ class Accumulator:
             self._active.pop(queue, None)
 
     def doubtful(self, queue: PartitionQueue) -> list[PendingBatch]:
-        """Return the waiting batches that may be stored and must not be sent under a new identity."""
+        """Return the waiting batches that may already be stored and therefore must not be sent under a new identity."""
         renewal = queue.sequences.renewal
         if renewal is None or not renewal.doubtful:
             return []
@@ -261,7 +262,7 @@ class Accumulator:
         ]
 
     def expire(self, now: float) -> list[PendingBatch]:
-        """Remove and return waiting batches past their `delivery_timeout`; batches in flight await their answer."""
+        """Remove and return waiting batches past their `delivery_timeout`; batches in flight wait for an answer."""
         expired: list[PendingBatch] = []
         for queue in self._active:
             while (batch := _first(queue)) is not None and self._expires_at(batch) <= now:
@@ -270,7 +271,7 @@ class Accumulator:
         return expired
 
     def take_all(self) -> list[PendingBatch]:
-        """Remove and return every batch that is not in flight, because the producer gives up."""
+        """Remove and return every batch that is not in flight, because the producer stops sending."""
         self.close_all()
         taken: list[PendingBatch] = []
         for queue in self._active:
@@ -288,7 +289,7 @@ class Accumulator:
         return taken
 
     def next_deadline(self, now: float) -> float | None:
-        """Return the next time at which `drain` or `expire` has a new result; None if there is no such time."""
+        """Return the next time at which the result of `drain` or `expire` changes; None if no change is due."""
         return min(self._deadlines(now), default=None)
 
     def _deadlines(self, now: float) -> Iterator[float]:
@@ -299,12 +300,13 @@ class Accumulator:
             yield self._expires_at(first)
             lingered_at = now if queue.closed else self._lingered_at(first)
             ready_at = max(lingered_at, queue.retry_at)
-            # A batch that is ready now waits for an answer or a free request, after which the sender drains again.
+            # A batch that is ready now waits for an answer or for a free request; after either, the sender checks all
+            # partitions again.
             if ready_at > now and not self._is_full(queue, first):
                 yield ready_at
 
     def encodable(self) -> PendingBatch | None:
-        """Return a closed batch to encode while earlier batches of its partition are in flight, or None."""
+        """Return a closed batch that can be encoded while earlier batches of its partition are in flight, or None."""
         for queue in self._active:
             if queue.closed and queue.in_flight:
                 first = queue.closed[0]
@@ -317,7 +319,7 @@ class Accumulator:
         return None
 
     def seconds_left(self, batches: Sequence[PendingBatch], now: float) -> float:
-        """Return the seconds until the latest delivery timeout of the batches."""
+        """Return the seconds until the last of these batches reaches its delivery timeout."""
         return max(map(self._expires_at, batches)) - now
 
     def is_expired(self, batch: PendingBatch, at: float) -> bool:
@@ -334,9 +336,9 @@ class Accumulator:
 def _is_tried(batch: PendingBatch) -> bool:
     """Return whether later batches wait for the outcome of a batch in flight.
 
-    A batch larger than the size that fits is likely to be refused, and a broker would hold each later batch for a
-    second. A piece of a batch that may be stored is refused if that batch is stored, and the later pieces must then not
-    be sent.
+    A batch larger than the topic's known limit is likely to be refused, and a broker would then hold each later batch
+    for a second. If a batch was cut after an attempt that may have stored it, its pieces are refused if the whole batch
+    is stored, and later pieces must then not be sent.
     """
     if batch.nbytes > batch.queue.sizes.fitting_bytes:
         return True
@@ -344,9 +346,10 @@ def _is_tried(batch: PendingBatch) -> bool:
 
 
 def _clear_up(piece: PendingBatch) -> None:
-    """Clear the doubt about the other pieces: a stored piece proves that the cut batch itself is never stored.
+    """Mark the other pieces as certain: a stored piece proves that the batch was not stored before it was cut.
 
-    A stored piece proves nothing about another piece of that batch that may be stored itself and was cut again.
+    A stored piece proves nothing about a sibling piece that was itself cut after an attempt that may have stored the
+    sibling.
     """
     rest = piece.rest
     while rest is not None and (rest.attempts or rest.side_effect is SideEffect.MAYBE):
@@ -356,7 +359,7 @@ def _clear_up(piece: PendingBatch) -> None:
 
 
 def _may_resume(queue: PartitionQueue) -> bool:
-    """Return whether the batches after a break may keep their identity, because none of them can be stored."""
+    """Return whether the batches after a break may keep their identity, because no broker can have stored them."""
     renewal = queue.sequences.renewal
     if renewal is None or renewal.resume_at is None:
         return False
@@ -366,8 +369,8 @@ def _may_resume(queue: PartitionQueue) -> bool:
 def _sent_through(queue: PartitionQueue, first: PendingBatch) -> int:
     """Return the number of the last batch that the broker may store once the first waiting batch is sent.
 
-    Batches after a piece may have been sent before the piece. The broker can store them right after the piece, and the
-    partition would then forget the batches before it.
+    Batches after a piece may have been sent before the piece. The broker can store such batches right after the piece,
+    and the partition would then forget the batches that precede the piece.
     """
     number, under_way, waiting = first.number, {batch.number for batch in queue.in_flight}, 1
     while True:

@@ -1,7 +1,7 @@
-"""Deliveries, the results of `send`: cheap views of a batch that can be awaited.
+"""Deliveries, the results of `send`: awaitable references to a record or to a piece of a table in a batch.
 
 The producer creates a delivery for each record or piece of a table. A delivery refers to its batch and to its index in
-the batch. It waits through a future that exists only during the wait, so cancelling the waiter cancels nothing else.
+the batch. A delivery waits on a future that exists only during the wait, so cancelling the wait cancels nothing else.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class RecordMetadata:
 
     @property
     def timestamp(self) -> datetime:
-        """The record's create time."""
+        """Create time of the record."""
         return datetime_of(self.timestamp_us)
 
 
@@ -49,8 +49,8 @@ class BatchMetadata:
     base_offset: int
     record_count: int
     append_time_us: int
-    """Time of the leader's append in microseconds since 1970, UTC; -1 with acks=0. For a piece stored in parts, the
-    time of the last part."""
+    """Time of the leader's append in microseconds since 1970, UTC; -1 with acks=0. For a piece that was stored in
+    several parts, this is the time of the last part."""
     leader_epoch: int
     """Leader epoch of the append."""
     last_of_parts: int | None = None
@@ -66,7 +66,7 @@ class BatchMetadata:
 
 
 async def outcome(batch: PendingBatch) -> None:
-    """Wait for the outcomes of a batch and of the pieces cut off from it, without raising or marking a failure."""
+    """Wait for the outcomes of a batch and of the pieces cut off from the batch, without raising a failure."""
     part: PendingBatch | None = batch
     while part is not None:
         while not part.done:
@@ -75,7 +75,7 @@ async def outcome(batch: PendingBatch) -> None:
 
 
 async def _news(batch: PendingBatch) -> None:
-    """Wait until a batch has its outcome or is cut."""
+    """Wait until a batch has an outcome or is cut."""
     waiter = asyncio.get_running_loop().create_future()
     batch.listeners.append(partial(_release, waiter))
     await waiter
@@ -87,9 +87,9 @@ def _release(waiter: asyncio.Future[None]) -> None:
 
 
 class Delivery(msgspec.Struct, eq=False, gc=False):
-    """The acknowledgement of one record: `await` it for the `RecordMetadata` or the error.
+    """The acknowledgement of one record: `await` returns the `RecordMetadata` or raises the error.
 
-    The garbage collector does not track this struct, which is part of no reference cycle. The producer creates a
+    The garbage collector does not track this struct, which is never part of a reference cycle. The producer creates a
     delivery for every record, and a plain class would cost three times as much.
     """
 
@@ -98,7 +98,7 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
 
     @property
     def done(self) -> bool:
-        """Whether awaiting would return or raise at once."""
+        """Whether awaiting the delivery would return or raise at once."""
         return self._place()[0].done
 
     def __await__(self) -> Generator[object, None, RecordMetadata]:
@@ -117,7 +117,7 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
         )
 
     def _place(self) -> tuple[RecordsBatch, int]:
-        """Return the batch that contains the record and the index there; a cut moves records to another batch."""
+        """Return the batch that contains the record, and the index in it; a cut moves records to another batch."""
         batch, index = self._batch, self._index
         while index >= (count := batch.record_count):
             assert isinstance(batch.rest, RecordsBatch), "a record stands in its batch or in what was cut off"
@@ -126,7 +126,7 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
 
 
 class BatchDelivery:
-    """The acknowledgement of one piece of a table: `await` it for the `BatchMetadata` or the error."""
+    """The acknowledgement of one piece of a table: `await` returns the `BatchMetadata` or raises the error."""
 
     __slots__ = ("_batch", "_record_count")
 
@@ -136,7 +136,7 @@ class BatchDelivery:
 
     @property
     def done(self) -> bool:
-        """Whether awaiting would return or raise at once."""
+        """Whether awaiting the delivery would return or raise at once."""
         return all(part.done for part in self._parts())
 
     @property
@@ -168,7 +168,7 @@ class BatchDelivery:
         )
 
     def _parts(self) -> Iterator[PendingBatch]:
-        """Yield the batch and the pieces cut off from it."""
+        """Yield the batch and the pieces cut off from the batch."""
         part: PendingBatch | None = self._batch
         while part is not None:
             yield part
@@ -194,7 +194,7 @@ def _result_of(batch: PendingBatch, delivery: int) -> Acknowledgement:
 
 
 def partly(error: FairleadError, failed: Sequence[PendingBatch], count: int) -> FairleadError:
-    """Return the failure of a table piece that was sent in parts, some of which are or may be stored."""
+    """Return the failure of a piece that was sent in several parts, some of which are or may be stored."""
     lost = sum(part.record_count for part in failed)
     doubtful = sum(part.record_count for part in failed if part.side_effect is SideEffect.MAYBE)
     if lost == count and not doubtful:
@@ -228,7 +228,7 @@ def doubted(error: FairleadError, subject: str) -> FairleadError:
 
 
 def in_doubt(error: FairleadError, subject: str, told: str) -> FairleadError:
-    """Return a copy of a failure with side effect `maybe` and a reason; other batches may share the original."""
+    """Return a copy of a failure with side effect `maybe` and a reason; a copy, because batches share the original."""
     if isinstance(error, ClusterError):
         document = error.problem.to_document()
         document |= {"detail": f"{error.detail}; {told}", "side_effect": SideEffect.MAYBE.value}

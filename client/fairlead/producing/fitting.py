@@ -1,8 +1,8 @@
-"""Payload limits of a topic's batches, learnt from the refusals of batches that are too large.
+"""Payload limits of a topic's batches, learnt from refusals of batches that were too large.
 
-Used by the queues of the accumulator, by batches that are cut, and by the sender. A refusal names the limit, and the
-encoded size of the batch shows how well its payload compresses. An estimate is enough: a piece that is still too large
-is refused and cut again. Pure.
+The accumulator's queues, batches that are cut, and the sender use this module. A refusal names the limit, and the
+encoded size of the batch shows how well its payload compresses. An estimate is sufficient, because a piece that is
+still too large is refused and cut again. The module performs no I/O.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MARGIN: Final = 0.9
 
 
 UNLIMITED: Final = sys.maxsize
-"""Payload limit of a batch until a refusal reports a limit."""
+"""Payload limit of a batch as long as no refusal has reported a limit."""
 
 
 class BatchSizes:
@@ -37,7 +37,7 @@ class BatchSizes:
         """Largest payload that the topic accepts, as far as its refusals show."""
 
     def fit(self, payload_bytes: int) -> None:
-        """Limit later batches to a payload."""
+        """Limit the payload of later batches."""
         self.fitting_bytes = min(self.fitting_bytes, payload_bytes)
         self.batch_bytes = min(self._batch_bytes, self.fitting_bytes)
 
@@ -48,10 +48,10 @@ class BatchSizes:
 
 
 def fitting_bytes(payload_bytes: int, encoded_bytes: int, limit_bytes: int) -> int | None:
-    """Estimate the payload that keeps a limit on encoded bytes, from a batch that exceeds the limit.
+    """Estimate the payload that satisfies a limit on encoded bytes, from a batch that exceeds the limit.
 
-    Returns half of the payload if the two sizes allow no estimate: the limit may apply to something else, or may be
-    close to the overhead of every batch. Returns None if no batch is small enough.
+    Returns half of the payload if the two sizes allow no estimate, because the limit may not concern encoded bytes or
+    may be close to the overhead of every batch. Returns None if even the smallest batch exceeds the limit.
     """
     if limit_bytes < BATCH_BYTES_MIN:
         return None

@@ -1,23 +1,23 @@
 """Batches that wait for their outcome, the queue of a partition, and the sequences of the queue.
 
 A batch is open, closed, encoded, sent, and finally acknowledged or failed. The accumulator creates batches, the sender
-encodes and settles them, and deliveries watch them. Pure: time and outcome are arguments, and a waiting delivery
-registers a listener. A delivery is cheap because the whole batch has one outcome: a delivery is a batch and an index,
-without a future of its own. A batch that its topic refuses for its size is cut: the batch keeps its first records, and
-`rest` is the next piece.
+encodes and settles them, and deliveries watch them. The module performs no I/O: times and outcomes are arguments, and a
+waiting delivery registers a listener. A delivery is cheap because the whole batch has one outcome: a delivery is a
+batch and an index, without a future of its own. A batch that its topic refuses for its size is cut: the batch keeps its
+first records, and `rest` is the next piece.
 
 A broker stores each batch of an idempotent producer once and in order by its sequence numbers (`PartitionSequences`). A
 batch keeps its producer id, epoch and first sequence over all its attempts, so that the broker recognises a retry.
 These events break the sequence of batches:
 
-- A batch failed and is certainly not stored: the broker will never accept the batches after it. If the broker refused
-  all later batches too, numbering continues at the first sequence of the failed batch. If a later batch may still be in
-  flight, numbering restarts at sequence 0 of the next epoch, which fences that batch.
+- A batch failed and is certainly not stored: the broker will never accept the batches after the failed batch. If the
+  broker refused all later batches too, numbering continues at the first sequence of the failed batch. If a later batch
+  may still be in flight, numbering restarts at sequence 0 of the next epoch, which fences the batch in flight.
 - A batch failed and its outcome is unknown: the outcome of the next batch decides. An acknowledgement of the next batch
   proves that both batches are stored; a refusal is a gap, as above.
-- The partition has forgotten the producer (a day without a batch): the producer gets a new id.
+- The partition no longer remembers the producer (after a day without a batch): the producer gets a new id.
 
-A new identity begins when every batch before the break has its outcome.
+A queue adopts the new identity when every batch before the break has an outcome.
 
 One file because batches, queues and sequences refer to each other and change together.
 """
@@ -52,14 +52,14 @@ if TYPE_CHECKING:
 
 RECORD_OVERHEAD_BYTES: Final = 16
 """Bytes that a record needs in addition to its key and value: offsets of two columns and the timestamp. A header needs
-as many."""
+the same number of bytes."""
 
 
 SEQUENCE_MAX: Final = 2**31 - 1
 """Highest sequence; the next sequence is 0."""
 
 SEQUENCE_CODES: Final = frozenset({"out_of_order_sequence", "unknown_producer"})
-"""Codes of the refusals that report a missing earlier batch."""
+"""Codes of the problems that report a missing earlier batch."""
 
 
 def headers_bytes(headers: Headers) -> int:
@@ -69,7 +69,7 @@ def headers_bytes(headers: Headers) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgement:
-    """Offset, append time and leader epoch of a stored batch. With acks=0 they are unknown: -1."""
+    """Offset, append time and leader epoch of a stored batch. With acks=0 all three are unknown: -1."""
 
     base_offset: int
     append_time_us: int
@@ -78,11 +78,11 @@ class Acknowledgement:
 
 
 UNKNOWN_PLACE: Final = Acknowledgement(base_offset=-1, append_time_us=-1, leader_epoch=-1)
-"""Outcome with acks=0: the request was valid, and the place of the batch is unknown."""
+"""Outcome with acks=0: the request was valid, and the offsets of the batch are unknown."""
 
 
 class PendingBatch:
-    """Base of record batches and column batches: place, times, attempts, outcome.
+    """Base class of record batches and column batches: partition, times, attempts, outcome.
 
     `stamp` is the producer's identity and the first sequence. Every attempt sends the same stamp, so that the broker
     recognises a retry; without idempotence the stamp is None. `number` counts the batches of a queue.
@@ -113,14 +113,14 @@ class PendingBatch:
         self.number = queue.next_number()
         self.created_at = now
         self.nbytes = 0
-        """Payload bytes of the batch, equal to its buffer room unless the batch was cut."""
+        """Payload bytes of the batch, equal to its reserved buffer space unless the batch was cut."""
         self._room_bytes: int | None = None
         self.attempts = 0
         self.leads = True
         """Whether all earlier batches had their outcomes when this batch was last sent."""
         self.side_effect = SideEffect.NONE
         self.doubt: object = None
-        """Token shared by the pieces of a batch one of whose attempts may be stored; None if there is no such
+        """Token shared by the pieces of a batch that was cut after an attempt that may be stored; None without such an
         attempt."""
         self.last_error: FairleadError | None = None
         self.stamp: ProducerStamp | None = None
@@ -144,7 +144,7 @@ class PendingBatch:
 
     @property
     def done(self) -> bool:
-        """Whether the outcome is known."""
+        """Whether the outcome of the batch is known."""
         return self.result is not None or self.error is not None
 
     @property
@@ -159,7 +159,7 @@ class PendingBatch:
 
     @property
     def room_bytes(self) -> int:
-        """Buffer room in bytes that is freed when the batch has its outcome."""
+        """Buffer space in bytes that is freed when the batch has an outcome."""
         return self.nbytes if self._room_bytes is None else self._room_bytes
 
     @property
@@ -172,18 +172,18 @@ class PendingBatch:
         raise NotImplementedError
 
     def encode(self, codec: Codec) -> EncodedBatch:
-        """Return the wire form, encoded once: every attempt sends the same bytes."""
+        """Return the encoded batch, which is encoded only once: every attempt sends the same bytes."""
         if self.encoded is None:
             self.encoded = encode(self.columns(), codec, self.stamp)
         return self.encoded
 
     def unstamp(self) -> None:
-        """Clear the stamp and the encoded bytes, because no earlier attempt is or will be stored."""
+        """Clear the stamp and the encoded bytes, because no earlier attempt has been or will be stored."""
         self.stamp = None
         self.encoded = None
 
     def cut(self, bytes_max: int) -> Sequence[PendingBatch]:
-        """Keep the first records and return the others in batches of at most `bytes_max` payload, or of one record.
+        """Keep the first records and return the others in batches of at most `bytes_max`, or of one record.
 
         The pieces are new batches that were never sent; their records keep their sequences. Waiting deliveries are
         notified and find the piece that contains their record.
@@ -198,7 +198,7 @@ class PendingBatch:
             piece.rest, before.rest = before.rest, piece
             piece.created_at, piece.last_error = self.created_at, self.last_error
             piece.side_effect, piece.doubt = self.side_effect, self.doubt
-            # The slices of a table are together larger than the table, but only the reserved room is freed.
+            # The slices of a table are together larger than the table, but only the reserved buffer space is freed.
             piece._room_bytes = min(piece.nbytes, room_bytes)  # noqa: SLF001 - an object of the same class
             room_bytes -= piece._room_bytes  # noqa: SLF001 - an object of the same class
             if self.stamp is not None:
@@ -212,7 +212,7 @@ class PendingBatch:
         return pieces
 
     def _cut_off(self, bytes_max: int) -> Sequence[Self]:
-        """Keep the first records and return the others as batches; the batch has at least two records."""
+        """Keep the first records and return the others as batches; requires at least two records."""
         raise NotImplementedError
 
     def _weight(self) -> int:
@@ -240,11 +240,11 @@ class PendingBatch:
             listener()
 
     def release(self) -> None:
-        """Release the payload, so that a long-lived delivery does not keep it in memory."""
+        """Release the payload, so that a long-lived delivery does not keep the payload in memory."""
 
     @property
     def failure_is_seen(self) -> bool:
-        """Whether every delivery raised the failure, so that `flush` need not raise it again."""
+        """Whether every delivery has raised the failure, so that `flush` need not raise the failure again."""
         return len(self.failures_seen) >= self.delivery_count
 
 
@@ -280,7 +280,7 @@ class RecordsBatch(PendingBatch):
 
     @property
     def record_count(self) -> int:
-        """Number of records so far; their times outlive the payload."""
+        """Number of records appended so far, counted by their timestamps, which outlive the payload."""
         return len(self.times_ns)
 
     @property
@@ -300,7 +300,7 @@ class RecordsBatch(PendingBatch):
             return np.array([time_ns // 1000 for time_ns in self.times_ns], np.int64)
 
     def encode(self, codec: Codec) -> EncodedBatch:
-        """Return the wire form, encoded once; directly from the lists if no record has headers."""
+        """Return the encoded batch, which is encoded only once; directly from the lists if no record has headers."""
         if self.encoded is None and not self.headers:
             self.encoded = encode_records(
                 self.values, self._padded_keys(), self._timestamps_us(), codec, self.stamp
@@ -308,7 +308,7 @@ class RecordsBatch(PendingBatch):
         return super().encode(codec)
 
     def columns(self) -> pa.RecordBatch:
-        """Return the lists as columns."""
+        """Return the lists of the batch as columns."""
         headers: list[Headers | None] | None = None
         if self.headers:
             headers = [self.headers.get(index) for index in range(len(self.values))]
@@ -321,7 +321,7 @@ class RecordsBatch(PendingBatch):
         )
 
     def _cut_off(self, bytes_max: int) -> Sequence[Self]:
-        """Cut the lists at the limits of the pieces, or in the middle if all records fit into one piece."""
+        """Cut the lists so that each piece is within the limit, or in the middle if all records fit into one piece."""
         count = self.record_count
         bounds = [*(cuts(self._sizes(), bytes_max) or [count // 2]), count]
         pieces = [self._slice(start, stop) for start, stop in pairwise(bounds)]
@@ -342,7 +342,7 @@ class RecordsBatch(PendingBatch):
         return piece
 
     def _weight(self) -> int:
-        """Return the payload bytes of all records."""
+        """Return the payload bytes of all records in total."""
         return sum(self._sizes())
 
     def _sizes(self) -> Iterator[int]:
@@ -360,7 +360,7 @@ class RecordsBatch(PendingBatch):
 
 
 class ColumnsBatch(PendingBatch):
-    """Batch of a piece of a table, already in the fixed schema."""
+    """Batch with a piece of a table that already has the fixed schema."""
 
     __slots__ = ("_columns", "_record_count")
 
@@ -376,7 +376,7 @@ class ColumnsBatch(PendingBatch):
         return self._record_count
 
     def columns(self) -> pa.RecordBatch:
-        """Return the piece."""
+        """Return the piece of the table."""
         assert self._columns is not None, "a finished batch is not encoded again"
         return self._columns
 
@@ -395,7 +395,7 @@ class ColumnsBatch(PendingBatch):
         return self.columns().nbytes
 
     def release(self) -> None:
-        """Release the table."""
+        """Release the piece of the table."""
         self._columns = None
 
 
@@ -413,7 +413,7 @@ class ProducerIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """Reason why the later batches of a partition need a new identity."""
+    """Break in a partition's sequence, after which later batches need a new identity."""
 
     after: int
     """Number of the last batch that keeps the old identity."""
@@ -421,9 +421,9 @@ class Renewal:
     new_id: bool
     """Whether a new producer id is needed; otherwise the next epoch of the old id is enough."""
     doubtful: bool
-    """Whether later batches without a definite answer may be stored, so that they are not sent again."""
+    """Whether later batches without a definite answer may be stored and therefore must not be sent again."""
     resume_at: int | None = None
-    """Sequence at which the old identity may continue; None if a later batch may still be in flight."""
+    """Sequence at which numbering under the old identity may continue; None if a later batch may still be in flight."""
 
 
 class PartitionSequences:
@@ -439,18 +439,18 @@ class PartitionSequences:
         """Numbers of the failed batches that may be stored; a later acknowledgement proves that they are stored."""
 
     def renews(self, number: int) -> bool:
-        """Return whether a batch waits for a new identity."""
+        """Return whether a batch must wait for a new identity."""
         return self.identity is None or (self.renewal is not None and number > self.renewal.after)
 
     def begin(self, identity: ProducerIdentity) -> None:
-        """Continue under a new identity; no batch of the old identity is unfinished."""
+        """Continue under a new identity, once every batch of the old identity has an outcome."""
         self.identity = identity
         self.renewal = None
         self._next = 0
         self._gaps.clear()
 
     def resume(self) -> None:
-        """Continue under the old identity at the failed batch's first sequence; all later batches were refused."""
+        """Continue under the old identity at the failed batch's first sequence, since later batches were refused."""
         assert self.renewal is not None, "there is no break"
         assert self.renewal.resume_at is not None, "a batch may be on its way"
         self._next = self.renewal.resume_at
@@ -464,7 +464,7 @@ class PartitionSequences:
         return stamp
 
     def move(self, number: int, places: int) -> None:
-        """Update the numbers of the batches after a batch that was cut."""
+        """Shift the numbers of the batches after a batch that was cut."""
         self._gaps = [gap + places if gap > number else gap for gap in self._gaps]
         if self.renewal is not None and self.renewal.after > number:
             self.renewal = replace(self.renewal, after=self.renewal.after + places)
@@ -492,7 +492,7 @@ class PartitionSequences:
         elif doubtful:
             self._gaps.append(number)
         elif self._next == advanced(stamp.base_sequence, record_count):
-            # The failed batch was the last to be stamped, so its sequences are free again.
+            # The failed batch was the last batch with a stamp, so its sequences can be used again.
             self._next = stamp.base_sequence
         else:
             self._break(number, stamp, cause)
@@ -505,9 +505,9 @@ class PartitionSequences:
         self.renewal = Renewal(number, cause, new_id=False, doubtful=False, resume_at=resume_at)
 
     def refused(self, number: int, error: ClusterError) -> bool:
-        """Record that the broker lacks earlier batches although all of them are finished.
+        """Record that the broker lacks earlier batches although every earlier batch has an outcome.
 
-        Returns whether acknowledged records are missing, which no earlier failure explains.
+        Returns whether acknowledged records are missing, that is, whether no earlier failure explains the gap.
         """
         gap = any(missing < number for missing in self._gaps)
         unknown = error.code == "unknown_producer"
@@ -521,7 +521,7 @@ def advanced(sequence: int, records: int) -> int:
 
 
 class PartitionQueue:
-    """Open batch, closed batches and batches in flight of one partition, and their sequences.
+    """Open batch, closed batches and batches in flight of one partition, and the partition's sequences.
 
     Closed batches and batches in flight are sorted by number, also after retries. A producer keeps one queue per
     partition for its whole life, because two queues would assign the same sequences.
@@ -553,9 +553,9 @@ class PartitionQueue:
         self.in_flight: list[PendingBatch] = []
         self.sequences = PartitionSequences()
         self.retry_at = 0.0
-        """Time before which the queue is not drained: the back-off after a refusal."""
+        """Time before which no batch of the queue is sent: the end of the back-off after a refusal."""
         self.left_by: str | None = None
-        """Address of the last leader if it did not answer or no longer leads; otherwise None."""
+        """Address of the last leader if that broker did not answer or no longer leads; otherwise None."""
         self._numbers = 0
 
     def next_number(self) -> int:
@@ -581,7 +581,7 @@ class PartitionQueue:
         return self.open is None and not self.closed
 
     def close_open(self) -> None:
-        """Close the open batch, if there is one."""
+        """Close the open batch, if any."""
         if self.open is not None:
             self.closed.append(self.open)
             self.open = None

@@ -1,10 +1,10 @@
-"""Sends the batches of the accumulator to the leaders and settles their outcomes.
+"""Sends the batches of the accumulator to the leaders and records their outcomes.
 
 One task of the producer runs `Sender.run`: the task drains the batches that may be sent, starts a request for each
-leader, settles the outcomes by the kind of the problem, and sleeps until a deadline or a wake-up. The accumulator
+leader, handles the outcomes by the kind of the problem, and sleeps until a deadline or a wake-up. The accumulator
 decides which batches are sent, and `_settle` handles their outcomes. The functions before the class turn batches into
-the request `POST /v1/produce` and its answer into outcomes, without I/O. Must not know the public API. One file because
-a request, its answer and the settling of its batches belong together.
+the request `POST /v1/produce` and its answer into outcomes, without I/O. The module must not depend on the public API.
+One file because a request, its answer and the outcomes of its batches belong together.
 """
 
 from __future__ import annotations
@@ -70,14 +70,14 @@ def produce_call(
     codec: Codec,
     timeout_seconds: float,
 ) -> Call:
-    """Return the request that carries each batch as one frame; the bytes are joined once."""
+    """Return the request that carries each batch as one frame; the bytes are copied only once."""
     parts: list[Buffer] = []
     for batch in batches:
         meta = ProduceFrameMeta(topic_id=topic_ids[batch.topic], partition=batch.partition)
         parts += encode_frame(meta, batch.encode(codec).parts)
     return Call(
         method="POST",
-        # Neither value needs escaping, and a query builder would take longer than the rest of the request.
+        # Neither value needs escaping, and a query builder would take longer than building the rest of the request.
         path=f"/v1/produce?acks={acks.value}&timeout_ms={round(timeout_seconds * 1000)}",
         subject=_subject(batches),
         headers={"content-type": FRAMES, "accept": JSON},
@@ -89,7 +89,7 @@ def produce_call(
 def outcomes_of(
     answer: Answer, batches: Sequence[PendingBatch], topic_ids: Mapping[str, str], acks: Acks
 ) -> list[Acknowledgement | ClusterError]:
-    """Return the outcomes of the batches, in the same order.
+    """Return the outcomes of the batches, in the order of the batches.
 
     A batch that the answer does not mention fails with `internal` and never counts as stored. With acks=0, an answer
     has a body only if a batch was refused.
@@ -134,8 +134,7 @@ def _subject(batches: Sequence[PendingBatch]) -> str:
 async def take_identity(transport: Transport, name: str | None) -> ProducerIdentity:
     """Return a new producer id, or the next epoch of a producer name.
 
-    A repeated call allocates another identity, and the unused identity does no harm. Raises the errors of
-    `Transport.call`.
+    A repeated call allocates another identity; an unused identity has no effect. Raises the errors of `Transport.call`.
     """
     subject = "producer id" if name is None else f"producer {name}"
     call = json_call("POST", "/v1/producers", subject, body=AllocateProducerRequest(name=name))
@@ -146,13 +145,13 @@ async def take_identity(transport: Transport, name: str | None) -> ProducerIdent
 
 THREAD_COMPRESSED_BYTES: Final = 64 * KIB
 THREAD_PLAIN_BYTES: Final = 8 * MIB
-"""Batch sizes from which a batch is encoded in a thread. The handover to a thread costs about 100 µs: compressing 64
-KiB takes longer, copying and checking an uncompressed MiB does not."""
+"""Minimum sizes, by codec, of a batch that is encoded in a thread. The handover to a thread costs about 100 µs:
+compressing 64 KiB takes longer, whereas copying and checking an uncompressed MiB takes less."""
 ONE_RECORD: Final = {
     BatchTooLargeError: "`max.message.bytes` of the topic",
     BodyTooLargeError: "`request_body_bytes_max` of the brokers",
 }
-"""Setting to raise for a single record that is too large, by the error of the refusal."""
+"""Setting that must be raised for a single record that is too large, by the problem code of the refusal."""
 REQUEST_SECONDS_MIN: Final = 1.0
 """Minimum request timeout, even if a batch expires sooner: storing takes a moment."""
 SEARCH_SECONDS: Final = 0.15
@@ -160,7 +159,7 @@ SEARCH_SECONDS: Final = 0.15
 
 
 class Sender:
-    """Task that sends the batches of one accumulator.
+    """Sender of one accumulator's batches.
 
     `on_settled` is called after every outcome, `on_picture` after every refresh of the metadata, and `on_halted` with
     the reason when nothing more can be sent.
@@ -183,8 +182,8 @@ class Sender:
         self._tracing = ProducerTracing.at_hand()
         self._settings = settings
         self._request_bytes_max = settings.request_bytes_max
-        """Maximum payload of a request; lowered after a broker refuses a request as too large, until the next metadata
-        refresh."""
+        """Maximum payload of a request, which is lowered when a broker refuses a request as too large and restored by
+        the next metadata refresh."""
         self._backoff = transport.settings.backoff
         self._on_settled = on_settled
         self._on_picture = on_picture
@@ -199,8 +198,8 @@ class Sender:
         self._search_at = 0.0
         self._drained_at = 0.0
         self._sleeps_until: float | None = None
-        """Time at which the sleeping sender wakes; None while the sender is awake, which reads every deadline before it
-        sleeps."""
+        """Time at which the sleeping sender wakes; None while the sender is awake, since the sender checks every
+        deadline before it sleeps."""
         self._identity_error: FairleadError | None = None
 
     def wake(self) -> None:
@@ -208,7 +207,7 @@ class Sender:
         self._awake.set()
 
     def wake_before(self, due: float) -> None:
-        """Wake the sender at `due`, unless it wakes earlier anyway."""
+        """Wake the sender at `due`, unless an earlier wake-up is already set."""
         if self._sleeps_until is not None and due < self._sleeps_until:
             self.wake()
 
@@ -218,7 +217,7 @@ class Sender:
         self.wake()
 
     async def run(self) -> None:
-        """Send until stopped; after a cancellation, batches without an outcome are left to the caller."""
+        """Send until stopped; after a cancellation, the caller must handle batches without an outcome."""
         async with asyncio.TaskGroup() as tasks:
             while not (self._stopping and not self._accumulator.unfinished):
                 self._awake.clear()
@@ -236,8 +235,8 @@ class Sender:
                     task.cancel()
 
     async def _sleep(self) -> None:
-        # The deadline is computed as of the last drain: a batch that became due since then would otherwise be missed
-        # until it expires.
+        # The deadline is computed as of the last pass: a batch that became due since then would otherwise be missed
+        # until the batch expires.
         deadline = self._accumulator.next_deadline(self._drained_at)
         now = clock.monotonic()
         if deadline is not None and self._refresh is None and self._accumulator.seeks_leaders():
@@ -252,7 +251,7 @@ class Sender:
             self._sleeps_until = None
 
     def _dispatch(self, tasks: asyncio.TaskGroup) -> bool:
-        """Start requests for the batches that may be sent now, one per partition; return whether more may follow."""
+        """Start requests for the batches that may be sent now, one per partition; return whether to try again."""
         by_leader: defaultdict[str, list[PartitionQueue]] = defaultdict(list)
         picture = self._metadata.picture
         leaderless = dropped = False
@@ -277,7 +276,7 @@ class Sender:
         return dropped or any(started)
 
     def _dispatch_to(self, leader: str, queues: Sequence[PartitionQueue], tasks: asyncio.TaskGroup) -> bool:
-        """Start requests to a broker up to its limit of requests in flight; return whether any was started."""
+        """Start requests to a broker up to its limit of requests in flight; return whether any request was started."""
         batches: list[PendingBatch] = []
         size = 0
         started = False
@@ -299,7 +298,7 @@ class Sender:
         tasks.create_task(self._request(leader, batches, tasks), name=f"produce to {leader}")
 
     async def _request(self, leader: str, batches: list[PendingBatch], tasks: asyncio.TaskGroup) -> None:
-        """Send one request and settle every batch that it carries."""
+        """Send one request and record the outcome of every batch in the request."""
         try:
             encoded = [batch for batch in batches if await self._encode(batch)]
             outcomes = await self._exchange(leader, encoded) if encoded else []
@@ -314,18 +313,18 @@ class Sender:
                     if _leaves(outcome):
                         batch.queue.left_by = leader
         for batch in encoded:
-            # After any outcome, waiting batches after a break that may be stored must not be sent again.
+            # After any outcome, waiting batches that come after a break and may be stored must not be sent again.
             self._drop_doubtful(batch.queue)
         self.wake()
 
     def _send_fewer_at_once(self, batches: Sequence[PendingBatch], refusal: BodyTooLargeError) -> None:
-        """Retry the batches of a request that is too large for a broker, in several smaller requests."""
+        """Retry the batches of a request that was too large for a broker, in several smaller requests."""
         payload_bytes = sum(batch.nbytes for batch in batches)
         encoded_bytes = sum(batch.encoded.nbytes for batch in batches if batch.encoded is not None)
         fitting = fitting_bytes(payload_bytes, encoded_bytes, _limit_of(refusal)) or 1
         self._request_bytes_max = min(self._request_bytes_max, fitting)
         for batch in batches:
-            # The broker did not read the request, so the attempt does not count.
+            # The broker did not process the request, so the attempt does not count.
             batch.attempts -= 1
             self._accumulator.retry(batch, 0.0)
 
@@ -380,15 +379,15 @@ class Sender:
         return True
 
     async def _encode_ahead(self) -> None:
-        """Encode batches that wait for requests in flight, until the sender is woken."""
+        """While requests are in flight, encode waiting batches until the sender is woken."""
         while not self._awake.is_set() and (batch := self._accumulator.encodable()) is not None:
             await self._encode(batch)
-            await asyncio.sleep(0)  # noqa: TID251 - lets answers be handled between two batches, without a delay
+            await asyncio.sleep(0)  # noqa: TID251 - yields so that answers are handled, without a delay
 
     def _settle(self, batch: PendingBatch, outcome: Acknowledgement | FairleadError) -> bool:
         """Acknowledge, retry or fail a batch; return whether the metadata should be refreshed."""
         if isinstance(outcome, Acknowledgement):
-            # A duplicate is acknowledged too: the acknowledgement has the offset of the earlier, stored attempt.
+            # A duplicate is acknowledged, too: the acknowledgement has the offset of the attempt that was stored.
             self._accumulator.finish(batch)
             batch.acknowledge(outcome)
             self._on_settled(batch)
@@ -411,12 +410,13 @@ class Sender:
             return False
         advice = outcome.retry_after_seconds if isinstance(outcome, ClusterError) else None
         self._retry(batch, advice)
-        # A leader that is cut off from the other brokers does not know that it lost leadership: its requests time out.
+        # A leader that is cut off from the other brokers does not know that it has lost the leadership: requests to
+        # this broker time out.
         in_doubt = isinstance(outcome, ClusterError) and outcome.side_effect is SideEffect.MAYBE
         return in_doubt or _leaves(outcome)
 
     def _settle_too_large(self, batch: PendingBatch, outcome: BatchTooLargeError | BodyTooLargeError) -> None:
-        """Retry the records in smaller batches; a single record that is too large fails alone."""
+        """Retry the records in smaller batches; a batch of a single record that is too large fails."""
         if batch.record_count == 1:
             advice = f"One record alone is that large: make it smaller, or raise {ONE_RECORD[type(outcome)]}."
             error = error_of(outcome.problem, subject=batch.subject, broker=outcome.broker, advice=advice)
@@ -425,11 +425,12 @@ class Sender:
             self._drop(batch, outcome)
 
     def _settle_out_of_order(self, batch: PendingBatch, outcome: ClusterError) -> None:
-        """Retry a batch after the missing earlier batch, or renew the identity if the earlier batch has failed."""
+        """Retry a batch after a missing earlier batch, or renew the identity if the earlier batch has failed."""
         sequences = batch.queue.sequences
         lost = batch.leads and not sequences.renews(batch.number) and sequences.refused(batch.number, outcome)
         if lost:
-            # All earlier batches were acknowledged but are missing: the first batch after them reports the loss.
+            # All earlier batches were acknowledged but are missing, so the first batch after the missing batches
+            # reports the loss.
             self._drop(batch, outcome)
         else:
             self._retry(batch)
@@ -454,7 +455,7 @@ class Sender:
         return isinstance(error, UnreachableError) or (isinstance(error, ClusterError) and error.retryable)
 
     def _drop(self, batch: PendingBatch, error: FairleadError) -> None:
-        """Fail a batch, waiting or in flight."""
+        """Fail a batch that is waiting or in flight."""
         if batch.side_effect is SideEffect.MAYBE and getattr(error, "side_effect", None) is SideEffect.NONE:
             error = doubted(error, batch.subject)
         self._accumulator.give_up(batch, error)
@@ -488,7 +489,7 @@ class Sender:
             self.wake()
 
     async def _no_identity(self, error: FairleadError) -> None:
-        """Keep the batches waiting after a retryable error; fail them after any other error."""
+        """Keep the batches waiting after a retryable error; fail the batches after any other error."""
         if isinstance(error, UnreachableError) or (isinstance(error, ClusterError) and error.retryable):
             self._identity_error = error
             await asyncio.sleep(self._backoff.seconds(1, clock.chance()))  # noqa: TID251 - the pause before a retry
@@ -497,7 +498,7 @@ class Sender:
             self._drop(batch, error)
 
     def _halt(self, error: FairleadError) -> None:
-        """Stop sending: waiting batches fail now, and batches in flight are settled by their answers."""
+        """Stop sending: waiting batches fail now, and batches in flight wait for their answers."""
         self._halted = error
         self._on_halted(error)
 
@@ -543,7 +544,7 @@ class Sender:
         except ClosedError:
             raise
         except FairleadError as error:
-            # Batches keep waiting and report this cause when they expire.
+            # Batches keep waiting, and their errors report this cause if the batches expire.
             self._refresh_error = error
         finally:
             self._refresh = None
@@ -552,7 +553,7 @@ class Sender:
 
 
 def _leaves(outcome: Acknowledgement | FairleadError) -> bool:
-    """Return whether a leader did not answer or no longer leads, so that a new leader must be found."""
+    """Return whether an error means that the leader did not answer or no longer leads."""
     return not isinstance(outcome, ClusterError) or outcome.kind is ProblemKind.REFRESH
 
 
@@ -565,7 +566,7 @@ def _limit_of(refusal: ClusterError) -> int:
 def _fewer(queue: PartitionQueue, picture: Picture) -> int | None:
     """Return the partition count of a topic that was recreated without this partition; otherwise None.
 
-    A topic never loses a partition: a picture of the same topic without the partition is out of date.
+    A topic never loses a partition, so metadata of the same topic without the partition is out of date.
     """
     found = picture.topics.get(queue.topic)
     if found is None or found.topic_id == queue.topic_id or queue.partition < len(found.partitions):

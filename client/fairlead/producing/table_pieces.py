@@ -1,6 +1,7 @@
 """Cuts a table into pieces, each of which is one batch of one partition.
 
-Called by `send_batch`. Pure and vectorised: keys are hashed as columns, rows of a partition keep their order.
+Called by `send_batch`. The module performs no I/O and is vectorised: keys are hashed column by column, and rows of a
+partition keep their order.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from fairlead_api.batch.batches import canonical, split
 from fairlead_api.batch.partitioning import partitions_for_keys
 
 NO_KEY: Final = -1
-"""Partition of a piece without keys, for which the producer chooses the partition."""
+"""Marker of a piece without keys, whose partition the producer chooses."""
 
 SLICE_BYTES: Final = 32 * MIB
 """Size of the slices in which a table is cast, hashed and sorted, so that a large table is not in memory twice."""
 
 
 def table_of(data: object, topic: str) -> pa.Table | pa.RecordBatch:
-    """Return `data` if it is a table; raises `RecordError` for a frame, a list or anything else."""
+    """Return `data` if the value is an Arrow table; raise `RecordError` for a data frame, a list or any other value."""
     if isinstance(data, pa.Table | pa.RecordBatch):
         return data
     kind = f"{type(data).__module__}.{type(data).__name__}".removeprefix("builtins.")
@@ -34,7 +35,7 @@ def table_of(data: object, topic: str) -> pa.Table | pa.RecordBatch:
 
 
 def slices(data: pa.Table | pa.RecordBatch) -> Iterator[pa.Table | pa.RecordBatch]:
-    """Cut a table into consecutive slices of about `SLICE_BYTES`, as record batches where that needs no copy."""
+    """Cut a table into consecutive slices of about `SLICE_BYTES`, as record batches where no copy is required."""
     rows = max(1, data.num_rows * SLICE_BYTES // max(data.nbytes, 1))
     if isinstance(data, pa.Table) and all(column.num_chunks == 1 for column in data.columns):
         return iter(data.to_batches(max_chunksize=rows))
@@ -44,9 +45,9 @@ def slices(data: pa.Table | pa.RecordBatch) -> Iterator[pa.Table | pa.RecordBatc
 def pieces(
     data: pa.Table | pa.RecordBatch, partition_count: int, bytes_max: int, default_timestamp_us: int
 ) -> list[tuple[int, pa.RecordBatch]]:
-    """Return pairs of partition or `NO_KEY` and batch for all rows; only a single larger row exceeds `bytes_max`.
+    """Return pairs of partition (or `NO_KEY`) and batch for all rows; only a single larger row exceeds `bytes_max`.
 
-    Raises `ProblemError` `invalid_record` naming the column that cannot be sent.
+    Raises `ProblemError` (`invalid_record`) that names the column that cannot be sent.
     """
     columns = canonical(data, default_timestamp_us)
     return [
@@ -59,7 +60,7 @@ def pieces(
 def whole(
     data: pa.Table | pa.RecordBatch, partition: int, bytes_max: int, default_timestamp_us: int
 ) -> list[tuple[int, pa.RecordBatch]]:
-    """Return the pieces of rows that all go to one partition, whatever their keys."""
+    """Return the pieces of rows that all go to one partition, regardless of their keys."""
     return [(partition, piece) for piece in split(canonical(data, default_timestamp_us), bytes_max)]
 
 

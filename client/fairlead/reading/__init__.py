@@ -1,6 +1,6 @@
-"""Reading partitions: cursors, fetches ahead, decoded batches, offsets by time.
+"""Reading of partitions: cursors, prefetching, decoded batches, offsets by time.
 
-Public for connectors, which read fixed ranges or plan by offsets instead of opening a `Consumer`:
+The package is public for connectors, which read fixed ranges or plan by offsets instead of opening a `Consumer`:
 
 - `cursors`: `Cursor`, a position in one partition; `Prefetch`, the buffer of all cursors, whose parameter `stops` ends
   partitions; `Fetched`, an entry of the buffer.
@@ -9,6 +9,6 @@ Public for connectors, which read fixed ranges or plan by offsets instead of ope
 - `reader`: `batches_in`, the checked batches of a `Fetched`.
 - `offsets`: `OffsetLookup`, the offsets of positions: earliest, latest, a time.
 
-A connector uses these classes and extends none of them. `Transport` and `MetadataCache` of `fairlead.connection`
+A connector uses these classes but does not extend them. `Transport` and `MetadataCache` of `fairlead.connection`
 connect them to the cluster.
 """

@@ -1,7 +1,8 @@
-"""Positions of a consumer in its partitions, and the batches that were fetched ahead.
+"""Positions of a consumer in its partitions, and the prefetched batches.
 
-Pure: the fetcher calls `due` for the next fetches and reports their results, the consumer takes entries out, and time
-is an argument. A seek starts a new life of its cursor, so that answers to earlier fetches are dropped.
+The module performs no I/O: the fetcher calls `due` for the next fetches and reports their results, the consumer takes
+entries out, and time is an argument. A seek increases the generation of its cursor, so that answers to earlier fetches
+are dropped.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from fairlead_api.problems import ProblemError
 EPOCH_AT: Final = 12
 """Position of the leader epoch in a stored batch; see docs/reference/record-batch.md."""
 NO_OFFSET: Final = -1
-"""Number below every offset."""
+"""Number that is smaller than every offset."""
 _EPOCH: Final = struct.Struct("<i")
 
 EndOffsets: TypeAlias = Mapping[TopicPartition, int]
-"""Offset before which reading stops, by partition."""
+"""End offsets by partition; reading stops before the end offset."""
 
 
 class Cursor:
@@ -62,7 +63,7 @@ class Cursor:
         self.partition = partition
         self.life = 0
         self.leader_epoch: int | None = None
-        """Highest leader epoch seen of this partition; an older leader must not answer."""
+        """Highest leader epoch of this partition that the consumer has seen; answers of older leaders are refused."""
         self.high_watermark: int | None = None
         self.log_start_offset: int | None = None
         self.paused = False
@@ -72,9 +73,9 @@ class Cursor:
         self.seek(offset, last_epoch)
 
     def seek(self, offset: int, last_epoch: int | None = None) -> None:
-        """Move to an offset and discard earlier fetched batches, failures and answers.
+        """Move the position to an offset and discard batches, failures and answers of earlier fetches.
 
-        `last_epoch`: leader epoch of the record before the offset, if the reader has seen it.
+        `last_epoch`: leader epoch of the record before the offset, if the reader has seen that record.
         """
         self.life += 1
         self.position = offset
@@ -82,10 +83,10 @@ class Cursor:
         self.position_epoch = last_epoch
         """Leader epoch of the last batch before the position."""
         self.rest_until: int | None = None
-        """End offset of the batch in which the position is, if a reader of single records stopped there; otherwise
-        None."""
+        """End offset of the batch that contains the position, if a program that reads single records stopped inside the
+        batch; otherwise None."""
         self.fetch_offset = offset
-        """Offset of the next fetch, after the position and all buffered batches."""
+        """Start offset of the next fetch, after the position and all buffered batches."""
         self.last_epoch = last_epoch
         """Leader epoch of the last batch before the next fetch, by which a leader detects that its log has diverged."""
         self.buffered_bytes = 0
@@ -101,12 +102,12 @@ class Cursor:
 
     @property
     def is_read(self) -> bool:
-        """Whether the partition is fetched and its records are handed out."""
+        """Whether the partition may be fetched and its records may be handed out."""
         return not self.paused and not self.withheld
 
     @property
     def is_behind(self) -> bool:
-        """Whether the last answer reported more records after the fetch offset."""
+        """Whether the last answer reported further records after the offset of the next fetch."""
         return self.high_watermark is not None and self.fetch_offset < self.high_watermark
 
     @property
@@ -120,7 +121,7 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fetched:
-    """Part of an answer for one partition: whole batches, or none if only the position advances."""
+    """Part of an answer for one partition: whole batches, or no batches if only the position advances."""
 
     cursor: Cursor
     life: int
@@ -140,10 +141,10 @@ class Fetched:
 
 
 class Prefetch:
-    """Cursors of a consumer, and the buffer between its fetcher and its reader.
+    """Cursors of a consumer, and the prefetch buffer between its fetcher and its reader.
 
-    `stops` has the end offsets of partitions, from which nothing more is fetched. A partition without a stop has no
-    end.
+    `stops` contains the end offsets of partitions; no record from the end offset on is fetched. A partition without an
+    end offset is read forever.
     """
 
     def __init__(self, settings: ConsumerSettings, stops: EndOffsets | None = None) -> None:
@@ -153,18 +154,17 @@ class Prefetch:
         self._buffered_bytes = 0
         self.cursors: dict[TopicPartition, Cursor] = {}
         self.until: EndOffsets | None = None
-        """End offsets of the partitions that the reader reads, and only these are fetched; None if it reads all
-        partitions."""
+        """End offsets of the requested partitions, which are the only ones fetched; None if all partitions are read."""
 
     def wanted(self, cursor: Cursor) -> bool:
-        """Return whether a partition is fetched and handed out now."""
+        """Return whether a partition may be fetched and handed out now."""
         until = self.until
         return cursor.is_read and (
             until is None or cursor.position < until.get(cursor.topic_partition, NO_OFFSET)
         )
 
     def restart(self, *, keeps_cursors: bool) -> None:
-        """Drop all fetched batches and pending answers, and all cursors unless they keep their positions."""
+        """Drop all prefetched batches and pending answers; also drop the cursors unless their positions are kept."""
         self.until = None
         if not keeps_cursors:
             self.assign(())
@@ -186,7 +186,7 @@ class Prefetch:
             self.cursors[cursor.topic_partition] = cursor
 
     def remove(self, places: Iterable[TopicPartition]) -> None:
-        """Remove partitions from the assignment and drop their fetched batches."""
+        """Remove partitions from the assignment and drop their prefetched batches."""
         for place in places:
             cursor = self.cursors.pop(place, None)
             if cursor is not None:
@@ -194,12 +194,12 @@ class Prefetch:
         self._drop_stale()
 
     def seek(self, cursor: Cursor, offset: int, last_epoch: int | None = None) -> None:
-        """Move a cursor and drop its fetched batches; see `Cursor.seek`."""
+        """Move a cursor and drop its prefetched batches; see `Cursor.seek`."""
         cursor.seek(offset, last_epoch)
         self._drop_stale()
 
     def due(self, now: float) -> list[Cursor]:
-        """Return the cursors that should be fetched now, longest waiting first."""
+        """Return the cursors that should be fetched now, those that wait longest first."""
         if self._buffered_bytes >= self._settings.prefetch_bytes:
             return []
         share = self._settings.prefetch_bytes // max(len(self.cursors), 1)
@@ -216,7 +216,7 @@ class Prefetch:
         ]
 
     def next_deadline(self, now: float) -> float | None:
-        """Return the time at which the next back-off of a cursor ends; None if there is none."""
+        """Return the earliest time at which the back-off of a cursor ends; None if no cursor is in back-off."""
         waiting = (
             cursor.retry_at for cursor in self.cursors.values() if cursor.retry_at > now and cursor.is_read
         )
@@ -240,7 +240,7 @@ class Prefetch:
         self._buffered_bytes += len(data)
 
     def skipped(self, cursor: Cursor, offset: int, last_epoch: int | None) -> None:
-        """Continue fetching at another offset; the position moves there after the buffered batches were read."""
+        """Continue fetching at another offset; the position moves to it after the buffered batches are read."""
         cursor.in_flight = False
         nothing = memoryview(b"")
         self._buffer.append(
@@ -256,24 +256,24 @@ class Prefetch:
         return stop is not None and cursor.fetch_offset >= stop
 
     def _ask_last(self, cursor: Cursor) -> None:
-        """Move a partition that received data to the end: brokers fill an answer in the requested order (KIP-74)."""
+        """Move a partition that received data to the end, because brokers fill answers in order (KIP-74)."""
         self.cursors[cursor.topic_partition] = self.cursors.pop(cursor.topic_partition)
 
     def delayed(self, cursor: Cursor, life: int, retry_at: float) -> None:
-        """Schedule the next fetch of a partition for `retry_at` at the earliest."""
+        """Delay the next fetch of a partition until `retry_at`."""
         if cursor.life == life:
             cursor.in_flight = False
             cursor.attempts += 1
             cursor.retry_at = retry_at
 
     def failed(self, cursor: Cursor, life: int, error: FairleadError) -> None:
-        """Stop fetching a partition until a seek; the reader gets the error after the batches fetched before."""
+        """Stop fetching a partition until a seek; the reader gets the error after the batches already fetched."""
         if cursor.life == life:
             cursor.in_flight = False
             cursor.error = error
 
     def take(self, wanted: Callable[[Cursor], bool]) -> Fetched | None:
-        """Remove and return the oldest entry of a requested partition; None if there is none."""
+        """Remove and return the oldest entry of a requested partition; None if no such entry is buffered."""
         for index, fetched in enumerate(self._buffer):
             if wanted(fetched.cursor):
                 del self._buffer[index]
@@ -281,10 +281,10 @@ class Prefetch:
         return None
 
     def make_room(self) -> bool:
-        """Drop buffered entries if unwanted partitions fill the buffer and a requested partition needs room.
+        """Drop entries of other partitions if they fill the buffer and a requested partition needs room.
 
-        Dropped entries are fetched again when their partition is wanted. Entries of a partition with a fetch in flight
-        stay, because the answer continues them.
+        Dropped entries are fetched again when their partition is requested. Entries of a partition with a fetch in
+        flight are kept, because the answer continues after these entries.
         """
         if self._buffered_bytes < self._settings.prefetch_bytes:
             return False
@@ -296,7 +296,7 @@ class Prefetch:
                 forgotten.setdefault(fetched.cursor, fetched)
         for cursor, first in forgotten.items():
             cursor.fetch_offset, cursor.last_epoch = first.start_offset, first.start_epoch
-            # An error that followed the dropped entries will occur again.
+            # An error that was reported after the dropped entries will occur again.
             cursor.error = None
             self._buffered_bytes -= cursor.buffered_bytes
             cursor.buffered_bytes = 0
@@ -304,13 +304,13 @@ class Prefetch:
         return bool(forgotten)
 
     def release(self, fetched: Fetched) -> None:
-        """Free the buffer room of an entry that was read."""
+        """Free the buffer space of an entry that was read."""
         if not fetched.is_stale:
             fetched.cursor.buffered_bytes -= len(fetched.data)
         self._buffered_bytes -= len(fetched.data)
 
     def failures(self) -> Iterator[Cursor]:
-        """Yield the cursors that failed and have nothing buffered before the failure."""
+        """Yield the failed cursors of which no batch from before the failure is buffered."""
         return (
             cursor
             for cursor in self.cursors.values()

@@ -1,8 +1,9 @@
-"""Keeps the prefetch buffer of a consumer full with one task and a few long polls to each leader.
+"""Fills the prefetch buffer of a consumer with one task and a few long polls to each leader.
 
-The fetcher only splits answers by partition. The reader verifies checksums and decodes to Arrow, so that the next
-request is in flight while the last answer is decoded. A waiting long poll never delays other partitions: partitions
-that become due in the meantime are fetched by a separate request. Must not know the public API.
+The fetcher only splits answers into the parts of each partition. The reader verifies checksums and decodes batches to
+Arrow, so that the next request is in flight while the last answer is decoded. A waiting long poll never delays other
+partitions: partitions that can be fetched in the meantime are fetched by a separate request. The module must not depend
+on the public API.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from fairlead_api.problems import ProblemError, ProblemKind
 _LOG: Final = logging.getLogger("fairlead")
 
 RESET_CODES: Final = frozenset({"offset_out_of_range", "offset_expired"})
-"""Codes of refusals of an offset outside of the log, which the consumer's offset policy handles."""
+"""Codes of the problems of an offset outside the log, which the consumer's offset policy handles."""
 
 
 class _FrameMeta(msgspec.Struct):
@@ -82,18 +83,19 @@ class Fetcher:
         self._on_arrival = on_arrival
         self._on_picture = on_picture
         self._waits_for_topics = waits_for_topics
-        """Whether the fetcher waits for a missing topic. A group is better informed than the picture of one broker, and
-        revokes the partitions of a deleted topic itself."""
+        """Whether the fetcher waits for a missing topic. A consumer in a group waits, because the group is better
+        informed than the metadata of one broker, and revokes the partitions of a deleted topic itself."""
         self._awake = asyncio.Event()
         self._looked_at = 0.0
         self._in_flight: defaultdict[str, int] = defaultdict(int)
         self._refresh: asyncio.Task[None] | None = None
         self._trouble: FairleadError | None = None
-        """Error that is being retried; logged once, since a reader only sees that no records arrive."""
+        """Error of the fetch that is being retried; logged once, since the program only notices that no records
+        arrive."""
 
     @property
     def trouble(self) -> FairleadError | None:
-        """The error that is being retried; None while fetches succeed."""
+        """Error of the fetch that is being retried; None while fetches succeed."""
         return self._trouble
 
     def wake(self) -> None:
@@ -101,7 +103,7 @@ class Fetcher:
         self._awake.set()
 
     async def run(self) -> None:
-        """Fetch until cancelled."""
+        """Fetch until the task is cancelled."""
         async with asyncio.TaskGroup() as tasks:
             while True:
                 self._awake.clear()
@@ -109,8 +111,8 @@ class Fetcher:
                 await self._sleep()
 
     async def _sleep(self) -> None:
-        # The deadline is computed as of the last dispatch: a back-off that ended since then would otherwise be missed
-        # forever.
+        # The deadline is computed as of the last dispatch, because a back-off that ended since then would otherwise be
+        # missed forever.
         deadline = self._prefetch.next_deadline(self._looked_at)
         now = clock.monotonic()
         try:
@@ -150,11 +152,11 @@ class Fetcher:
             self._start_refresh(tasks)
 
     def _shares(self, leader: str, cursors: Sequence[Cursor]) -> Sequence[Sequence[Cursor]]:
-        """Return the cursors grouped by request: two requests if none is in flight and several partitions are behind.
+        """Return the cursors of each request: two requests if none is in flight and several partitions lag behind.
 
-        With two requests, the broker reads for one request while the answer to the other is in transit. The partitions
-        of an answer are fetched again by one request, since the number of requests would grow otherwise. A long poll is
-        not split.
+        With two requests, the broker reads from the log for one request while the answer to the other request is in
+        transit. The partitions of one answer are fetched again by one request; otherwise the number of requests would
+        grow. A long poll is not split.
         """
         settings = self._settings
         if self._in_flight[leader] or settings.requests_in_flight_max < 2 or settings.fetch_bytes_min > 1:
@@ -224,7 +226,7 @@ class Fetcher:
     async def _take(
         self, answer: Answer, lives: _LivesByPartition, leader: str, tasks: asyncio.TaskGroup
     ) -> None:
-        """Buffer each partition's part of an answer; partitions without a part are fetched again."""
+        """Buffer the part of an answer for each partition; partitions without a part are fetched again."""
         missing = dict(lives)
         if answer.body:
             for frame in iterate_frames(answer.body):

@@ -1,7 +1,7 @@
-"""Offsets at which a partition's log begins, ends or reaches a time, looked up from the leaders.
+"""Lookup, at the leaders, of the offsets at which a partition's log begins, ends or reaches a time.
 
-Used by consumer (seek, stop, reset) and admin. One call per leader carries all its partitions. A retryable refusal is
-retried with a new picture of the cluster.
+Used by consumer (seek, stop, reset) and admin. One call per leader looks up all partitions of that leader. A retryable
+refusal is retried after a refresh of the metadata.
 """
 
 from __future__ import annotations
@@ -63,21 +63,21 @@ class OffsetLookup:
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return the offset of each position; None if no record is at or after the time.
 
-        `epochs` has the highest leader epochs that the caller has seen; a leader with an older epoch refuses. Raises
-        the typed error of a partition whose lookup did not succeed within `retry_timeout`.
+        `epochs` contains the highest leader epochs that the caller has seen; a leader with an older epoch refuses the
+        lookup. Raises the typed error of a partition whose lookup did not succeed within `retry_timeout`.
         """
         found: dict[TopicPartition, OffsetAndTimestamp | None] = {}
         await self._transport.retry(self._ask, wanted, found, epochs or {})
         return found
 
     async def offsets(self, wanted: Mapping[TopicPartition, Position]) -> dict[TopicPartition, int]:
-        """Return the offset of each position; a time after the last record means the log end. Raises like `lookup`."""
+        """Return the offset of each position, the log end for a time after the last record. Raises like `lookup`."""
         return {place: answer.offset for place, answer in (await self._places(wanted)).items()}
 
     async def reset(
         self, place: TopicPartition, policy: ResetPolicy, leader_epoch: int | None
     ) -> OffsetAndTimestamp:
-        """Return the policy's offset for a reader that has seen a leader epoch, and the answering leader's epoch."""
+        """Return the policy's offset and the answering leader's epoch, at least the epoch seen by the reader."""
         epochs = {} if leader_epoch is None else {place: leader_epoch}
         return (await self._places({place: _position_of(policy)}, epochs))[place]
 
@@ -102,7 +102,7 @@ class OffsetLookup:
         found: dict[TopicPartition, OffsetAndTimestamp | None],
         epochs: Mapping[TopicPartition, int],
     ) -> None:
-        """Fill `found` with the answers of the leaders; raises an error after all leaders were asked."""
+        """Fill `found` with the answers of the leaders; raise an error only after all leaders were asked."""
         missing = {place: position for place, position in wanted.items() if place not in found}
         error: ClusterError | UnreachableError | None = None
         for leader, places in (await self._by_leader(missing)).items():
@@ -119,8 +119,8 @@ class OffsetLookup:
                     error = error_of(problem, subject=f"offsets of {place}", broker=leader)
         if error is not None:
             if isinstance(error, UnreachableError) or error.retryable:
-                # Refresh even if the leader only asks for a retry: a leader that is cut off from the cluster would do
-                # so forever.
+                # The metadata is refreshed even if the leader only asks for a retry, because a leader that is cut off
+                # from the cluster would ask for retries forever.
                 await self._metadata.refresh()
             raise error
 
@@ -161,7 +161,7 @@ class OffsetLookup:
         return decoded(answer, OffsetsLookupAnswer, call.subject).partitions
 
     def _known_epoch(self, place: TopicPartition) -> int:
-        """Return the leader epoch of a partition in the current picture."""
+        """Return the leader epoch of a partition in the current metadata."""
         return self._metadata.picture.topics[place.topic].partitions[place.partition].leader_epoch
 
 
@@ -170,7 +170,7 @@ async def topics_with(
 ) -> Mapping[str, TopicMetadata]:
     """Return the topics of these partitions and the named topics.
 
-    A partition that the picture lacks may be new, so the metadata is refreshed before `PartitionNotFoundError` is
+    A partition that the metadata lacks may be new, so the metadata is refreshed before `PartitionNotFoundError` is
     raised.
     """
     places = list(places)

@@ -1,7 +1,7 @@
-"""The partitions that a consumer reads, by name: assignment, positions, pauses.
+"""The partitions that a consumer reads: assignment, positions, pauses.
 
-Used by `Consumer`, which looks up offsets at the leaders and wakes the fetcher. `AssignedPartitions` is synchronous and
-works on existing cursors. Must not know groups, nor how batches are fetched.
+`Consumer` uses this module, looks up offsets at the leaders and wakes the fetcher. `AssignedPartitions` is synchronous
+and works on existing cursors. The module must not depend on groups or on how batches are fetched.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from fairlead.topic_partition import TopicPartition
 
 
 class AssignedPartitions:
-    """Assigned partitions of one consumer, kept when the consumer is started again."""
+    """Assigned partitions of one consumer, which are kept when the consumer is closed and started again."""
 
     def __init__(self, prefetch: Prefetch, reader: BatchReader) -> None:
         self._prefetch = prefetch
         self._reader = reader
         self._topics: dict[str, str] = {}
-        """Ids of the topics that are read as a whole, by name."""
+        """Ids, by name, of the topics that are read with all their partitions."""
         self.is_chosen = False
         """Whether the program has called `assign`."""
 
@@ -39,7 +39,7 @@ class AssignedPartitions:
         return frozenset(place for place, cursor in self._prefetch.cursors.items() if cursor.paused)
 
     def cursor(self, partition: TopicPartition) -> Cursor:
-        """Return the cursor of a partition. Raises `SettingError` if it is not assigned."""
+        """Return the cursor of a partition. Raises `SettingError` if the partition is not assigned."""
         cursor = self._prefetch.cursors.get(partition)
         if cursor is None:
             assigned = ", ".join(sorted(map(str, self._prefetch.cursors))) or "none"
@@ -51,13 +51,13 @@ class AssignedPartitions:
         return [self.cursor(place) for place in partitions] or list(self._prefetch.cursors.values())
 
     def choose(self, cursors: Iterable[Cursor], topics: Mapping[str, str]) -> None:
-        """Replace the assignment; `topics` are read as a whole, including new partitions from their beginning."""
+        """Replace the assignment; of `topics`, all partitions are read, including partitions added later."""
         self._prefetch.assign(cursors)
         self._topics = dict(topics)
         self.is_chosen = True
 
     def grow(self, picture: Picture) -> None:
-        """Assign the new partitions of topics that are read as a whole, from their beginning."""
+        """Assign new partitions of topics that are read with all their partitions, from the first record."""
         for name, topic_id in self._topics.items():
             found = picture.topics.get(name)
             if found is None or found.topic_id != topic_id:
@@ -68,11 +68,11 @@ class AssignedPartitions:
                     self._prefetch.add([Cursor(name, topic_id, index, 0)])
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Move a partition to an offset; its batch in hand counts as processed."""
+        """Move a partition to an offset; the partition's batch that was taken last counts as processed."""
         cursor = self.cursor(partition)
         self._prefetch.seek(cursor, offset)
         if self._reader.hand is cursor:
-            # The new position counts, not the end of the batch in hand.
+            # The new position is committed later, not the end of the batch that was taken last.
             self._reader.finished()
 
 
@@ -90,7 +90,7 @@ def places_of(partitions: Iterable[object]) -> list[TopicPartition]:
 async def offsets_of(
     lookup: OffsetLookup, wanted: Mapping[TopicPartition, Position]
 ) -> dict[TopicPartition, int]:
-    """Return the offset of each position: numbers unchanged, log ends and times as answered by the leaders."""
+    """Return the offset of each position: numbers are returned unchanged, log ends and times are looked up."""
     asked: dict[TopicPartition, Position] = {}
     offsets: dict[TopicPartition, int] = {}
     for place, position in wanted.items():

@@ -1,7 +1,7 @@
 """Takes batches out of the prefetch buffer, one at a time, and tracks the batch that was handed out last.
 
-Called by the consumer. Verifies and opens the fetched batches. Synchronous: the consumer does the waiting. Must not
-know groups, only that some partitions are not read at the moment.
+Called by the consumer. The module verifies and opens the fetched batches. The module is synchronous; only the consumer
+waits. The module must not depend on groups; it only knows which partitions are not read at the moment.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ READ_AGAIN: Final = (
     "way. If it happens again, they have changed on the broker's disk: a read of that offset as JSON has the broker "
     "verify them, and `log_damaged` then tells the range; `fairlead partition digest` tells which replica it is."
 )
-"""Advice for the reader of a damaged batch; the catalogue's advice for a wrong checksum addresses the producer."""
+"""Advice for the reader of a damaged batch, since the catalogue's advice for a wrong checksum addresses the
+producer."""
 
 
 class BatchReader:
-    """Reading side of the prefetch buffer. `wake` is called when the buffer has room for another fetch."""
+    """Reader of the prefetch buffer. `wake` is called when the buffer has room for another fetch."""
 
     def __init__(self, prefetch: Prefetch, wake: Callable[[], None]) -> None:
         self._prefetch = prefetch
@@ -33,13 +34,13 @@ class BatchReader:
         self.hand: Cursor | None = None
         """Cursor of the batch that was handed out last; None once the batch is processed."""
         self.hand_offset = 0
-        """Position of the `hand` partition before the batch."""
+        """Position of the partition of `hand` before the batch was taken."""
         self.hand_epoch: int | None = None
         self.record: Record | None = None
-        """Last record taken from the batch, if the reader takes records one by one and has not taken them all."""
+        """Last record taken from the batch, if the program takes records one by one and has not taken all of them."""
         self._hand_life = 0
         self._hand_committed = 0
-        """Offset up to which the program itself has committed the batch in hand."""
+        """Offset up to which the program itself has committed the batch that was taken last."""
 
     def next(self, until: EndOffsets | None) -> ConsumerBatch | None:
         """Return the next fetched batch and move the position; None if no batch is buffered.
@@ -76,7 +77,7 @@ class BatchReader:
 
     @property
     def is_at_record(self) -> bool:
-        """Whether the next record follows the record in hand: not after a seek, nor while its partition is paused."""
+        """Whether the next record follows the last one, which is not the case after a seek or during a pause."""
         return self.record is not None and not (self.hand is not None and self.hand.paused)
 
     def processed(self, cursor: Cursor) -> tuple[int, int | None]:
@@ -88,7 +89,7 @@ class BatchReader:
         return offset, self.hand_epoch if offset <= self.hand_offset else cursor.position_epoch
 
     def committed(self, cursor: Cursor, offset: int) -> None:
-        """Record a commit by the program, so that no automatic commit of the batch in hand goes back behind it."""
+        """Record a commit by the program, so that no automatic commit of the current batch decreases that offset."""
         if cursor is self.hand:
             self._hand_committed = offset
 
@@ -98,12 +99,12 @@ class BatchReader:
         return cursor.position if record is None else record.offset + 1, cursor.position_epoch
 
     def unread(self, until: EndOffsets) -> bool:
-        """Return whether an assigned partition has not reached its end offset."""
+        """Return whether any assigned partition has not reached its end offset."""
         cursors = self._prefetch.cursors
         return any(place in cursors and cursors[place].position < stop for place, stop in until.items())
 
     def failure(self) -> FairleadError | None:
-        """Return the error of each partition once, and again only if no partition is left to read."""
+        """Return the error of each failed partition once, and again only if no other partition is left to read."""
         failed = [cursor for cursor in self._prefetch.failures() if self._prefetch.wanted(cursor)]
         told = [cursor for cursor in failed if cursor.error_is_told]
         new = next((cursor for cursor in failed if not cursor.error_is_told), None)
@@ -130,7 +131,7 @@ class BatchReader:
         return batch
 
     def _record_of(self, cursor: Cursor) -> Record | None:
-        """Return the record in hand; None if its partition was moved or lost since, or other batches were taken."""
+        """Return the last record taken; None if its partition was moved or lost, or another batch was taken."""
         record = self.record
         if record is None or cursor.life != self._hand_life:
             return None
@@ -138,7 +139,7 @@ class BatchReader:
         return record if is_of_hand and self.hand_offset <= record.offset < cursor.position else None
 
     def _give_rest_back(self) -> None:
-        """Move the position back to the first record not taken, if the reader stopped inside a batch."""
+        """Move the position back to the first record not taken, if the program stopped inside a batch."""
         cursor = self.hand
         record = None if cursor is None else self._record_of(cursor)
         self.record = None
@@ -161,24 +162,24 @@ class BatchReader:
         self._wake()
 
     def _stop_reading(self, fetched: Fetched) -> None:
-        """Release a partly read entry, after a seek or if its partition is no longer wanted."""
+        """Release a partly read entry, after a seek or if its partition is no longer requested."""
         self._reading = None
         self._prefetch.release(fetched)
         if not fetched.is_stale:
             cursor = fetched.cursor
-            # The epoch is kept, so that a leader whose log has diverged can detect it.
+            # The epoch is kept, so that a leader can detect that its log has diverged.
             self._prefetch.seek(cursor, cursor.position, cursor.position_epoch)
         self._wake()
 
     def _stop_damaged(self, fetched: Fetched, error: FairleadError) -> None:
-        """Release a damaged entry; its partition continues after a seek, never past the damage automatically."""
+        """Release a damaged entry; its partition continues only after a seek, so no damage is skipped silently."""
         self._stop_reading(fetched)
         self._prefetch.failed(fetched.cursor, fetched.cursor.life, error)
         fetched.cursor.error_is_told = True
 
 
 def batches_in(fetched: Fetched) -> Iterator[ConsumerBatch]:
-    """Yield the batches of an entry after verifying their checksums; control batches are skipped.
+    """Yield the batches of an entry after verifying their checksums; skip control batches.
 
     Raises the typed `CrcMismatchError` or `MalformedBatchError` that names the partition and the offset.
     """
@@ -186,8 +187,8 @@ def batches_in(fetched: Fetched) -> Iterator[ConsumerBatch]:
     at = 0
     try:
         for at, header in iterate_headers(data):
-            # The checksums come first: a flipped bit may make a batch look older than the requested offset, or like a
-            # control batch.
+            # The checksums are verified first, because a flipped bit may make a batch look older than the requested
+            # offset, or like a control batch.
             check_checksums(data, at, header)
             if header.next_offset <= start or header.is_control:
                 continue

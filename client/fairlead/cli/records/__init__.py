@@ -1,1 +1,1 @@
-"""Forms of records on the command line: lines, JSON rows, files of columns, positions."""
+"""Formats of records on the command line: lines, JSON rows, column files, positions."""

@@ -1,7 +1,7 @@
 """Parquet and Arrow files that `produce --file` can load, batch by batch.
 
-A file of records has a binary column `value`, and optionally `key` (binary) and `headers`. Any other file is a table
-whose rows become JSON objects, like the rows of a CSV file. Must not know brokers.
+A file with records has a binary column `value`, and optionally `key` (binary) and `headers`. Any other file is a table
+whose rows become JSON objects, like the rows of a CSV file. The module must not depend on brokers.
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ _FILE_MAGIC = b"ARROW1"
 
 
 class ColumnFileError(UsageError):
-    """The content of a file does not match its name, or is truncated; the message describes the content."""
+    """The content of a file does not match its name, or is truncated; the message describes the error."""
 
 
 def column_batches(path: Path, bytes_max: int) -> Iterator[tuple[pa.RecordBatch, int]]:
     """Yield the rows of a file in batches of about `bytes_max`, each with the number of file bytes that it used.
 
-    Raises:
-        ColumnFileError: the content is neither a Parquet file nor an Arrow file or stream, or is damaged.
+    Raises: ColumnFileError: the content is damaged, or is neither a Parquet file nor an Arrow file or stream.
     """
     size, before = path.stat().st_size, 0
     try:
@@ -47,7 +46,7 @@ def holds_records(schema: pa.Schema) -> bool:
 
 
 def as_records(batch: pa.RecordBatch, key_column: str | None) -> pa.RecordBatch:
-    """Return the record columns of a batch of records; `key_column`, if given, is the column of the key.
+    """Return the record columns of a batch of records; `key_column`, if given, is the name of the key column.
 
     Raises:
         ColumnFileError: a column has a wrong type.
@@ -70,7 +69,7 @@ def _is_binary(kind: pa.DataType) -> bool:
 
 
 def _shares(path: Path, bytes_max: int) -> Iterator[tuple[pa.RecordBatch, float]]:
-    """Yield the batches of a Parquet or Arrow file, each with the share of the file that was read so far."""
+    """Yield the batches of a Parquet or Arrow file, each with the fraction of the file that has been read so far."""
     if path.suffix.lower() == ".parquet":
         yield from _parquet_shares(path, bytes_max)
         return
@@ -91,7 +90,7 @@ def _shares(path: Path, bytes_max: int) -> Iterator[tuple[pa.RecordBatch, float]
 
 def _parquet_shares(path: Path, bytes_max: int) -> Iterator[tuple[pa.RecordBatch, float]]:
     with pq.ParquetFile(path) as file:
-        # The sizes of row groups are their uncompressed sizes.
+        # Parquet reports the uncompressed sizes of row groups.
         unpacked = sum(file.metadata.row_group(each).total_byte_size for each in range(file.num_row_groups))
         rows_in_all = file.metadata.num_rows
         done = 0

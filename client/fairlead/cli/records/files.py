@@ -1,7 +1,7 @@
-"""Files that `produce --file` can load: CSV and NDJSON, plain, gzipped or zipped, and Parquet and Arrow.
+"""Files that `produce --file` can load: CSV and NDJSON (plain, gzipped or zipped), Parquet, and Arrow.
 
-Reads a file block by block into Arrow batches with the columns `key` and `value`, and reports how many bytes of the
-file each block used, for the progress bar. Must not know brokers.
+The module reads a file block by block into Arrow batches with the columns `key` and `value`, and reports how many bytes
+of the file each block used, for the progress bar. The module must not depend on brokers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from fairlead.cli.records.lines import without_mark
 from fairlead.cli.session import UsageError
 from fairlead_api.bodies.json_bodies import number_beyond
 
-BLOCK_BYTES = 4 * 1024 * 1024  # large enough for a full record batch, small enough for a smooth progress bar
+BLOCK_BYTES = 4 * 1024 * 1024  # enough for a full record batch, small enough for a smooth progress bar
 LINE_FORMATS = (".csv", ".ndjson", ".jsonl")
 FORMATS = (*LINE_FORMATS, *COLUMN_FORMATS)
 # zipfile raises RuntimeError for a member that needs a password, and Arrow raises UnicodeDecodeError for column names
@@ -43,12 +43,12 @@ _UNREADABLE = (OSError, EOFError, RuntimeError, UnicodeDecodeError, zlib.error, 
 
 
 class FileError(UsageError):
-    """A file that cannot be loaded; the message names the file, the place and what is allowed."""
+    """A file cannot be loaded; the message names the file, the position of the error and the allowed values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Some rows of a file, ready to be produced."""
+    """Rows of a file that can be produced."""
 
     records: pa.RecordBatch
     bytes_read: int
@@ -56,7 +56,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class TableFile:
-    """A file to load: `format` is one of FORMATS, `size_bytes` the uncompressed size of its content, if known."""
+    """A file to load: `format` is one of FORMATS, and `size_bytes` is the uncompressed size, if known."""
 
     path: Path
     format: str
@@ -80,7 +80,7 @@ class TableFile:
 
 
 def table_file(path: Path) -> TableFile:
-    """Return the file at `path`, with its format according to the suffix of its name.
+    """Return the file at `path` with the format that the suffix of its name selects.
 
     Suffixes are `.parquet`, `.arrow`, `.arrows` (a stream), `.csv`, `.ndjson` and `.jsonl`. The last three may be
     followed by `.gz` or `.zip`.
@@ -166,7 +166,7 @@ _ROW_NUMBER = re.compile(r"Row #(\d+)")
 def _rows_before(
     file: TableFile, rows_read: int, told: str, schema: pa.Schema | None
 ) -> Sequence[pa.RecordBatch]:
-    """Return the rows between the rows read so far and the invalid row: Arrow refuses whole blocks.
+    """Return the rows between the last row that was read and the invalid row, because Arrow refuses the whole block.
 
     `schema` is the schema of the rows that were read; without it, the types are inferred. Arrow counts the header as
     row 1 and does not count empty lines.
@@ -182,7 +182,7 @@ def _rows_before(
     try:
         table = pa_csv.read_csv(io.BytesIO(wanted), convert_options=convert)
     except pa.ArrowInvalid:
-        return ()  # a row of several lines shifts the count
+        return ()  # a row with several lines shifts the line number
     return cast("Sequence[pa.RecordBatch]", table.combine_chunks().to_batches())
 
 
@@ -256,7 +256,7 @@ def _ndjson_blocks(
 
 
 def _some_lines(stream: IO[bytes], line_bytes_max: int) -> list[bytes]:
-    """Return about BLOCK_BYTES of lines; a line beyond the limit is only read far enough to be detected."""
+    """Return lines of about BLOCK_BYTES in total; a line beyond the limit is read only until the limit is exceeded."""
     lines: list[bytes] = []
     left = BLOCK_BYTES
     while left > 0 and (line := stream.readline(line_bytes_max + 3)):
@@ -272,7 +272,7 @@ def _ndjson_key(file: TableFile, line_number: int, line: bytes, key_column: str 
     if not line.strip():
         return None
     try:
-        msgspec.json.decode(line)  # checks texts and numbers, which the other decoder keeps unread
+        msgspec.json.decode(line)  # checks strings and numbers, which the other decoder does not parse
         members = _OBJECT.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         number = number_beyond(line)

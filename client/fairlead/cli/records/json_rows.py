@@ -1,7 +1,7 @@
-"""Rows of a table as JSON objects, a whole batch at a time.
+"""Conversion of table rows to JSON objects, one batch at a time.
 
-Used when a table file is loaded: each row becomes the value of one record. The work is done column by
-column in Arrow, so the cost is per batch. Pure.
+The module is used to load a table file: each row becomes the value of one record. Arrow converts the rows column by
+column, so the cost is per batch. The module is pure: it performs no I/O.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _SHORT_ESCAPES = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\t", "\\t"), ("
 
 
 class RowsError(ValueError):
-    """A column has content that JSON cannot represent; the message names the column and a remedy."""
+    """JSON cannot represent the content of a column; the message names the column and a remedy."""
 
 
 def rows_as_json(rows: pa.RecordBatch) -> pa.Array:
     """Return one JSON object per row as a binary array: names in column order, nulls written as null.
 
     Numbers and booleans keep their type. NaN and infinities, which JSON lacks, become null. Lists and structures become
-    arrays and objects. All other values are written as text.
+    arrays and objects. Values of all other types are written as text.
 
     Raises:
         RowsError: a column has bytes that are not UTF-8, or two columns have the same name.

@@ -1,7 +1,7 @@
-"""Lines of standard input as records: read as they arrive, parsed, and limited in length.
+"""Reading of records from the lines of standard input as they arrive, with a limit on the length of a line.
 
-Used by `produce`. An invalid line stops the reading after the records before it were yielded, so that a caller can
-store these records and name the line. Must not know brokers.
+Used by `produce`. After an invalid line, reading stops: the records before the line are yielded first, so that a caller
+can store them and report the line. The module must not depend on brokers.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class LineBuffer:
 
 
 def line_parser(key: str | None, line_format: str | None, key_separator: str | None) -> LineParser:
-    """Return the function that splits a line into (key, value), according to the option that is given.
+    """Return the function that splits a line into (key, value), depending on the option that is set.
 
     Raises:
         FormatError: several options are given, or the format is invalid.
@@ -68,7 +68,7 @@ def line_parser(key: str | None, line_format: str | None, key_separator: str | N
     if key_separator:
         escaped = key_separator.replace("%", "%%").replace("\\", "\\\\")
         return parser(f"%k{escaped}%v")
-    # The key has the bytes that were typed, which need not be text.
+    # The key consists of the bytes that were typed, which need not be UTF-8.
     constant = None if key is None else os.fsencode(key)
     return lambda line: (constant, line)
 
@@ -109,9 +109,9 @@ def _checked_json(text: bytes) -> bytes:
 async def read_records(
     data: AsyncIterator[bytes], parse: LineParser, line_bytes_max: int
 ) -> AsyncIterator[pa.RecordBatch]:
-    """Yield the records of the lines in `data`, as many at a time as have arrived.
+    """Yield the records of the lines in `data`, each time all that have arrived.
 
-    A byte order mark before a first line of text is removed.
+    A byte order mark before the first line is removed if the line is text.
 
     Raises:
         FormatError: a line does not parse or is longer than `line_bytes_max`; the message contains the line number.
@@ -168,7 +168,8 @@ def _columns(pairs: Sequence[Pair]) -> pa.RecordBatch:
 async def standard_input() -> AsyncIterator[bytes]:
     """Yield the bytes of standard input as they arrive.
 
-    No thread waits in a read, because the read could not be interrupted and Ctrl-C would hang until the next line.
+    No thread waits in `read`, because a blocking read cannot be interrupted and Ctrl-C would have no effect until the
+    next line.
     """
     descriptor = sys.stdin.fileno()
     while True:
@@ -192,7 +193,7 @@ async def _readable(descriptor: int) -> None:
 
 
 def without_mark(first_line: bytes) -> bytes:
-    """Return the first line without a byte order mark; in a line that is not UTF-8, these bytes are kept."""
+    """Return the first line without its byte order mark; a line that is not UTF-8 is not changed."""
     rest = first_line.removeprefix(BYTE_ORDER_MARK)
     try:
         rest.decode()

@@ -1,8 +1,8 @@
-"""The range of `consume -o`: its first and last position, parsed from text.
+"""Parsing of the range of `consume -o`: its first and last position.
 
-`start` and `end` (or `earliest` and `latest`, as in the SDK and `group reset`), `N` (an offset), `-N` (the last N of
-each partition), `@time`, `@time:time`; a time is RFC 3339 or milliseconds since 1970. Pure: `consume` resolves the
-range to offsets.
+`start` and `end` (or `earliest` and `latest`, as in the SDK and `group reset`), `N` (an offset), `-N` (the last N
+records of each partition), `@time`, `@time:time`; a time is RFC 3339 or milliseconds since 1970. The module performs no
+I/O: `consume` resolves the range to offsets.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from fairlead_api.problems import ProblemError
 from fairlead_api.timestamps import parse_timestamp_us
 
 DIGITS_MAX: Final = 100
-"""Maximum digits of a number: more than any offset has, and within the limit of Python."""
+"""Maximum number of digits of a number: more than any offset has, and within Python's limit for integers."""
 ALLOWED = "start (or earliest), end (or latest), an offset, -N for the last N, @time or @time:time"
 
 
 class PositionError(UsageError):
-    """A position is invalid; the message names the position and what is allowed."""
+    """A position is invalid; the message names the position and the allowed values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """One end of a range: a kind and, if the kind needs one, a number."""
+    """First or last position of a range: a kind and, if the kind requires it, a number."""
 
     kind: Literal["earliest", "latest", "offset", "last", "time"]
     number: int = 0
@@ -35,14 +35,14 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class ReadRange:
-    """Range of records to read; without `stop`, reading never ends."""
+    """Range of records to read; without `stop`, the range has no end."""
 
     start: Position
     stop: Position | None = None
 
 
 def read_range(text: str) -> ReadRange:
-    """Return the range that `text` names.
+    """Return the range that `text` describes.
 
     Raises:
         PositionError: `text` is invalid.
@@ -64,7 +64,7 @@ def _time_range(text: str) -> ReadRange:
     whole = _time(text[1:])
     if whole is not None:
         return ReadRange(whole)
-    # RFC 3339 itself contains colons: the dividing colon is the first colon with a valid time on either side.
+    # Times in RFC 3339 contain colons, so the separator is the first colon with a valid time on either side.
     for at, letter in enumerate(text):
         if letter == ":":
             first, second = _time(text[1:at]), _time(text[at + 1 :])
@@ -82,7 +82,7 @@ def _forward(text: str, first: Position, second: Position) -> ReadRange:
 
 
 def moment(text: str) -> datetime:
-    """Return the time that `text` names: RFC 3339, or milliseconds since 1970.
+    """Return the time that `text` contains in RFC 3339 or as milliseconds since 1970.
 
     Raises:
         PositionError: `text` is invalid.

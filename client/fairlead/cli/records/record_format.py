@@ -1,8 +1,8 @@
 r"""The percent format of `-f`, which describes records as text, for printing and for parsing.
 
 `%t` topic, `%p` partition, `%o` offset, `%k` key, `%v` value, `%h` headers, `%d` timestamp (RFC 3339), `%%` a percent
-sign; `\n`, `\t`, `\r`, `\0`, `\\` as usual. Used by `consume` to print and by `produce` to parse lines (where only `%k`
-and `%v` have a meaning). Pure: strings and bytes in and out.
+sign; `\n`, `\t`, `\r`, `\0`, `\\` have their usual meaning. Used by `consume` to print and by `produce` to parse lines
+(where only `%k` and `%v` have a meaning). The module performs no I/O.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _TOKEN = re.compile(r"%(?P<verb>.?)|\\(?P<escape>.?)|(?P<text>[^%\\]+)", re.DOTA
 
 
 class FormatError(UsageError):
-    """A format is invalid; the message names the mistake and what is allowed."""
+    """A format is invalid; the message names the error and the allowed values."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrintedRecord:
-    """Fields of a record that a format can print; key and value are already in the chosen encoding."""
+    """Fields of a record that a format can print; key and value are already encoded as chosen."""
 
     topic: str
     partition: int
@@ -47,14 +47,14 @@ _VERBS: dict[str, Callable[[PrintedRecord], bytes]] = {
 
 
 def shown(text: bytes, letters_max: int = 80) -> str:
-    """Return bytes as text for a message, with escapes for other bytes, shortened to fit a line."""
+    """Return bytes as text for a message: bytes that are not text are escaped, and long text is truncated."""
     whole = text[: 4 * letters_max].decode(errors="backslashreplace")
     plain = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in whole)
     return plain if len(plain) <= letters_max else plain[:letters_max] + "..."
 
 
 def _pieces(template: str, verbs: str) -> Iterator[tuple[bool, str]]:
-    """Yield the template as (is a verb, text) pairs, with escapes resolved."""
+    """Yield the parts of the template as pairs (whether the part is a verb, text), with escapes resolved."""
     for token in _TOKEN.finditer(template):
         verb, escape, text = token.group("verb", "escape", "text")
         if text is not None:
@@ -94,10 +94,10 @@ def _constant(text: bytes) -> Callable[[PrintedRecord], bytes]:
 def parser(template: str) -> Callable[[bytes], tuple[bytes | None, bytes | None]]:
     """Return a function that splits a line into (key, value) according to `template`.
 
-    A trailing line break in the template stands for the end of the line.
+    A trailing line break in the template represents the end of the line.
 
     Raises:
-        FormatError: an unknown verb or escape, no `%v`, a verb twice, or two verbs with nothing between.
+        FormatError: an unknown verb or escape, no `%v`, a verb twice, or two adjacent verbs.
     """
     pattern, seen, after_verb = b"", "", False
     for is_verb, text in _pieces(template.removesuffix("\\n"), "kv"):

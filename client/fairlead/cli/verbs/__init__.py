@@ -1,1 +1,1 @@
-"""The commands, one module each; `main` imports a module when its command is called."""
+"""The commands, each in its own module; `main` imports the module of a command when the command is called."""

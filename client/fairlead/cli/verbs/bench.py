@@ -1,6 +1,6 @@
-"""`fairlead bench`: measures a cluster with one producer, one consumer, or one record at a time.
+"""`fairlead bench`: measures the throughput of one producer or one consumer, or the latency of single records.
 
-Each command measures SDK and cluster together, as a program would experience them, from this machine.
+Each command measures the SDK and the cluster together, as a program on this machine would use them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fairlead.producing.delivery import BatchDelivery
 app = typer.Typer(no_args_is_help=True, help="Measure producing, consuming and latency on a topic.")
 
 IN_FLIGHT_BATCHES = 64
-"""Maximum number of unacknowledged batches: enough to keep every partition busy, few enough for meaningful
+"""Maximum number of unacknowledged batches: large enough to keep every partition busy, and small enough for meaningful
 latencies."""
 
 Records = Annotated[int, typer.Option("-n", "--records", min=1, help="Number of records.")]
@@ -74,7 +74,7 @@ async def _produce(
     waiting: deque[tuple[float, list[BatchDelivery]]] = deque()
 
     async def settle(left: int) -> None:
-        """Wait for acknowledgements until at most `left` batches are unacknowledged."""
+        """Wait until at most `left` batches are unacknowledged."""
         while len(waiting) > left:
             sent_at, deliveries = waiting.popleft()
             for delivery in deliveries:
@@ -184,7 +184,7 @@ async def _receive(
         assert batch is not None, "without a timeout a batch comes at last"
         now = clock.monotonic()
         for offset in batch.offsets:
-            # Records of other producers shift the offsets, and are not measured.
+            # Records of other producers shift the offsets and are not included in the measurement.
             at = sent.get(offset - first)
             if at is not None:
                 figures.add(1, size, now - at)

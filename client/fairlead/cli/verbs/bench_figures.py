@@ -1,6 +1,6 @@
-"""Figures of a benchmark: records, bytes and latencies, shown live on a terminal and summarised at the end.
+"""Results of a benchmark: records, bytes and latencies, shown live on a terminal and summarised at the end.
 
-Used by `bench`. Must not know what is measured.
+Used by `bench`. The module must not depend on what is measured.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PERCENTILES = (50, 95, 99, 99.9)
 
 @dataclass(slots=True)
 class Figures:
-    """Counts of one run. `begin` starts the clock; `add` counts."""
+    """Counts of one run of a benchmark. `begin` records the start time, and `add` counts records."""
 
     what: str
     records: int = 0
@@ -39,7 +39,7 @@ class Figures:
     _live: Live | None = None
 
     def begin(self) -> None:
-        """Start the clock."""
+        """Record the start time of the run."""
         self._began = self._ended = clock.monotonic()
 
     def add(self, records: int, nbytes: int, latency_seconds: float | None = None) -> None:
@@ -70,7 +70,7 @@ class Figures:
                 self._live = None
 
     def summary(self) -> dict[str, float | int | str]:
-        """Return the figures of the whole run, with units in the names."""
+        """Return the results of the whole run, with units in their names."""
         seconds = max(self._ended - self._began, 1e-9)
         found: dict[str, float | int | str] = {
             "what": self.what,

@@ -129,7 +129,7 @@ def _as_json(record: PrintedRecord, encoding: Encoding) -> bytes:
 
 
 def _json_bytes(data: bytes | None, encoding: Encoding) -> str:
-    """Return bytes as JSON: as text, as base64, or as the unchanged JSON document that they contain."""
+    """Return bytes as a JSON value: as text, in base64, or unchanged if the bytes are a JSON document."""
     if data is None:
         return "null"
     if encoding is Encoding.BASE64:
@@ -195,7 +195,7 @@ async def _print_as_member(
 
 
 async def _seek(consumer: Consumer, whole: ReadRange, exit_at_end: bool) -> dict[TopicPartition, int] | None:
-    """Move every partition to the start of the range; return the end offsets, or None for an endless range."""
+    """Move every partition to the start of the range; return the end offsets, or None if the range has no end."""
     ends = await consumer.end_offsets()
     for place in consumer.assignment:
         first = consumer.position(place)
@@ -209,7 +209,7 @@ async def _seek(consumer: Consumer, whole: ReadRange, exit_at_end: bool) -> dict
             case Position("time", timestamp_us):
                 await consumer.seek(place, datetime_of(timestamp_us))
             case _:
-                pass  # earliest: the position after the assignment
+                pass  # for earliest, the assignment has already set the position
     if whole.stop is not None:
         stop = datetime_of(whole.stop.number)
         found = await consumer.offsets_for_times(dict.fromkeys(consumer.assignment, stop))
@@ -218,7 +218,7 @@ async def _seek(consumer: Consumer, whole: ReadRange, exit_at_end: bool) -> dict
 
 
 def _within(place: TopicPartition, offset: int, first: int, end: int) -> int:
-    """Return the offset where reading begins; an offset outside the partition is reported and moved to an end."""
+    """Return the offset at which reading begins: an offset outside the log is reported and moved into the log."""
     nearest = min(max(offset, first), end)
     if nearest != offset:
         edge = f"ends at offset {end}" if offset > end else f"begins at offset {first}"

@@ -221,12 +221,12 @@ def delete(
 
 
 def _cell(assignment: Sequence[AssignedPartitions]) -> str:
-    """Return partitions as one cell, in the form that `--topic` accepts."""
+    """Return partitions as the text of one table cell, in the format that `--topic` accepts."""
     return " ".join(f"{each.topic}:{','.join(map(str, each.partitions))}" for each in assignment) or "-"
 
 
 def _tell_problems(rows: Sequence[PartitionLag | ResetOffset], code: ExitCode) -> None:
-    """Print the problem of each failed partition, and exit with `code` if there is one."""
+    """Print the problem of each failed partition, and exit with `code` if any partition failed."""
     failed = [row for row in rows if row.problem]
     for row in failed:
         assert row.problem, "only rows with a problem"
@@ -249,14 +249,13 @@ _PARTITION: Final = re.compile(r"[0-9]{1,9}")
 
 
 class ResetTargetError(ValueError):
-    """A position or a topic is invalid; the message names it and what is allowed."""
+    """A position or a topic is invalid; the message names the value and the allowed values."""
 
 
 def reset_target(text: str) -> Target:
-    """Return the position that `text` names.
+    """Return the position that `text` describes.
 
-    Raises:
-        ResetTargetError: `text` names no position.
+    Raises: ResetTargetError: `text` is not a position.
     """
     if text == "earliest":
         return "earliest"
@@ -285,7 +284,7 @@ def _timestamp(time: str, text: str) -> int | str:
 
 
 def reset_topics(texts: Iterable[str]) -> list[str | ResetPartition] | None:
-    """Return the topics and partitions of `TOPIC` and `TOPIC:P,P`, each once; None means all of the group.
+    """Return the topics and partitions of `TOPIC` and `TOPIC:P,P` without duplicates; None for all partitions.
 
     Raises:
         ResetTargetError: a topic name is invalid, or a partition is not a number.

@@ -1,6 +1,6 @@
-"""`fairlead consume -g`: a member of a group that commits exactly the records that it has printed.
+"""`fairlead consume -g`: a group member that commits exactly the records that the command has printed.
 
-Used by `consume`. Must not know how a record is printed.
+Used by `consume`. The module must not depend on how a record is printed.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from fairlead.group.member import is_fenced
 from fairlead_api.bodies.group_answers import AssignedPartitions
 
 COMMIT_SECONDS: Final = 1.0
-"""Seconds between commits of printed records. After a kill, the records of this time are printed again; after Ctrl-C,
-none are."""
+"""Seconds between commits of printed records. If the process is killed, the records printed since the last commit are
+printed again; after Ctrl-C, no record is printed again."""
 LOOK_SECONDS: Final = 0.2
-"""Seconds between checks for the end, if the reading stops at an end."""
+"""Seconds between checks for the end offsets, if the command stops at the end of the log."""
 
 Printer = Callable[[ConsumerBatch, int | None], int]
 """Function that prints a batch, or a number of its first records, and returns the offset after the last printed
@@ -30,7 +30,7 @@ record."""
 
 
 class GroupReading:
-    """Reading of one member, from joining to leaving. Start it with `run`."""
+    """Reading of one group member, from joining to leaving the group. Start it with `run`."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class GroupReading:
             group=group,
             topics=[topic],
             start=start,
-            # Printed records are committed, not taken batches: `-n` may end in the middle of a batch.
+            # Commits cover printed records instead of whole batches, because `-n` may stop in the middle of a batch.
             commit="manual",
             on_assigned=self._assigned,
             on_revoked=self._revoked,
@@ -57,16 +57,16 @@ class GroupReading:
         self._print_batch = print_batch
         self._ends: dict[TopicPartition, int] = {}
         self._printed: dict[TopicPartition, int] = {}
-        """Printed positions that are not committed yet."""
+        """Offsets after printed records that are not committed yet."""
 
     async def run(self, *, count: int | None, exit_at_end: bool) -> None:
-        """Print until `count` records are printed, or until the ends that were seen at the assignment.
+        """Print records until `count` records are printed, or until the end offsets seen at the assignment are reached.
 
         Raises `TopicNotFoundError`.
         """
         async with self._admin:
-            # A group waits for missing topics; on a command line a missing topic is a misspelt name, and the command
-            # does not join.
+            # A group waits for missing topics. On a command line a missing topic is probably a misspelt name, so the
+            # command does not join.
             await self._admin.describe_topic(self._topic)
             async with self._consumer:
                 try:
@@ -92,7 +92,7 @@ class GroupReading:
         return None if left is None else left - sum(offset < following for offset in batch.offsets)
 
     async def _is_at_end(self) -> bool:
-        """Return whether this member has read all its partitions, which are known once the group is stable."""
+        """Return whether this member has read all its partitions; the partitions are known once the group is stable."""
         if self._consumer.membership.state != "stable" or any(
             self._consumer.position(place) < self._ends.get(place, 0) for place in self._consumer.assignment
         ):
@@ -110,7 +110,7 @@ class GroupReading:
         ends = await self._consumer.end_offsets()
         for place in partitions:
             self._ends.setdefault(place, ends[place])
-            # The position is committed even without records, so that the group continues here next time.
+            # The position is committed even without records, so that the group continues at this position next time.
             self._printed.setdefault(place, self._consumer.position(place))
 
     async def _revoked(self, partitions: frozenset[TopicPartition]) -> None:
@@ -125,7 +125,7 @@ class GroupReading:
         except ClusterError as error:
             if not is_fenced(error):
                 raise
-            # The member joins again; the new owner prints the records since the last commit again.
+            # The member joins again; the new owner of the partitions prints the records since the last commit again.
             typer.echo(f"not committed: {error}", err=True)
         if lost:
             message = f"the group gave away {', '.join(lost)} before what was printed was committed"

@@ -1,6 +1,6 @@
 """Health of a cluster, computed from its metadata and its brokers.
 
-Used by `fairlead cluster health` and `fairlead broker`. Values in, values out.
+Used by `fairlead cluster health` and `fairlead broker`. The module performs no I/O.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class Health(msgspec.Struct, frozen=True):
     """Whether there is a controller, and every partition has a leader and all its replicas."""
     controller: int | None
     brokers: int
-    """Number of registered brokers that are not gone."""
+    """Number of registered brokers that are running."""
     gone: list[int]
     draining: list[int]
     cordoned: list[int]
     partitions: int
     without_leader: int
     under_min_isr: int
-    """Number of partitions that acknowledge nothing with acks=all."""
+    """Number of partitions that refuse produce requests with acks=all."""
     under_replicated: int
     moving: int
     ailing: list[Ailing]
@@ -85,7 +85,7 @@ def health_of(metadata: Metadata, brokers: Sequence[BrokerDescription]) -> Healt
 
 
 def stuck(broker: int, immovable: Sequence[str]) -> str:
-    """Return the reason why a drain cannot end, and the remedies."""
+    """Return why a drain cannot finish, and the remedies."""
     named = ", ".join(immovable[:NAMED_MAX]) + (", ..." if len(immovable) > NAMED_MAX else "")
     return (
         f"the drain of broker {broker} cannot end: no other broker can be given {named}; start another broker, "

@@ -102,11 +102,11 @@ def _or_dash(number: int | None) -> str:
 
 
 def _share(progress: ReplicaProgress) -> str:
-    """Return the percentage of the leader's bytes that a replica has."""
+    """Return the percentage of the leader's log that a replica has copied."""
     if progress.copied_bytes is None or progress.total_bytes is None:
         return "-"
     share = progress.copied_bytes / progress.total_bytes if progress.total_bytes else 1.0
-    # Both numbers grow between the two requests for them.
+    # Both sizes grow between the two requests that read them.
     return f"{min(100, int(100 * share))}%"
 
 
@@ -203,7 +203,7 @@ def digest(
 
 
 def _compared(part: PartitionDigest, replica: ReplicaDigest) -> tuple[object, ...]:
-    """Return the cells of one replica."""
+    """Return the table cells of one replica."""
     held = None
     if replica.log_end_offset is not None:
         held = f"{replica.log_start_offset}..{replica.log_end_offset}"

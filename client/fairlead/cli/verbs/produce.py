@@ -1,4 +1,4 @@
-"""`fairlead produce`: lines of standard input, or the rows of a file, become records."""
+"""`fairlead produce`: sends the lines of standard input, or the rows of a file, as records."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BATCH_BYTES_MAX = 64 * 1024 * 1024  # maximum uncompressed size of a batch, howe
 NOTHING = pa.RecordBatch.from_arrays([pa.nulls(0, pa.binary())], names=["value"])
 
 Source = Callable[[int], AsyncIterator[pa.RecordBatch]]
-"""Function that yields the records to send, given the maximum bytes of one line."""
+"""Function that yields the records to send; its argument is the maximum number of bytes in a line."""
 
 
 class Compression(StrEnum):
@@ -60,7 +60,7 @@ class Target:
     acks: str
     compression: str
     told: Literal["words", "json"] | None
-    """Form in which the place of stored records is printed; None prints nothing."""
+    """Format in which partition and offsets of stored records are printed; None prints nothing."""
 
 
 def produce(
@@ -136,7 +136,8 @@ def _send_lines(target: Target, parse: LineParser, headers: list[tuple[str, byte
     lines = _send(
         target, lambda line_bytes_max: read_records(standard_input(), parse, line_bytes_max), headers
     )
-    # At a terminal each line is acknowledged before the next, so that any end is orderly.
+    # On a terminal, each line is acknowledged before the next line is read, so that no line is lost however the command
+    # ends.
     run(lines, is_endless=sys.stdin.isatty())
 
 
@@ -180,7 +181,7 @@ async def _load(target: Target, path: Path, key_column: str | None, headers: lis
 
 
 class Acknowledgements:
-    """Deliveries that are not yet acknowledged, and the number of acknowledged records."""
+    """Deliveries that are not yet acknowledged, and a count of acknowledged records."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -189,7 +190,7 @@ class Acknowledgements:
 
     @property
     def told(self) -> str:
-        """Number of records that arrived, called `sent` or `stored` depending on the acknowledgement."""
+        """Number of records that were delivered, named `sent` or `stored` depending on the acknowledgement."""
         word = "sent" if self._target.acks == Acknowledgement.NONE else "stored"
         return f"{self.records} record{'s are' if self.records != 1 else ' is'} {word}"
 
@@ -198,7 +199,7 @@ class Acknowledgements:
         self._in_flight.append(deliveries)
 
     async def settle(self, chunks_max: int = 0) -> None:
-        """Wait until at most `chunks_max` chunks are in flight; raises the first failure when all are known."""
+        """Wait until at most `chunks_max` chunks are in flight; raise the first failure once every outcome is known."""
         failure: FairleadError | None = None
         while len(self._in_flight) > chunks_max or (failure and self._in_flight):
             for delivery in self._in_flight.popleft():
@@ -265,7 +266,7 @@ async def _settle_rest(acknowledgements: Acknowledgements) -> None:
 
 
 async def _open(producer: Producer, target: Target) -> int:
-    """Find the topic, or create it, before anything is read; return the maximum length of a line."""
+    """Find or create the topic before any input is read; return the maximum length of a line."""
     await producer.send_batch(target.topic, NOTHING, target.partition)
     if target.compression != Compression.NONE:
         return BATCH_BYTES_MAX

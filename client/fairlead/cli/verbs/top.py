@@ -108,7 +108,7 @@ async def _watch(admin: Admin, interval: float, tables: int | None) -> None:
             try:
                 now = await _look(admin)
             except FairleadError as error:
-                # Brokers may stop and return while a person watches: the last figures stay until they return.
+                # Brokers may stop and return while the command runs: the last rates are shown until the brokers return.
                 live.update(_with_trouble(picture, error), refresh=True)
             else:
                 picture = _picture(_topic_rows(before, now), now.groups)
@@ -145,7 +145,7 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Renderab
 
 
 async def _look(admin: Admin) -> _Look:
-    """Return the ends of all logs, with one call per broker, and the lag of each group."""
+    """Return the end offsets of all logs, with one call per broker, and the lag of each group."""
     topics = (await admin.metadata()).topics
     starts, ends = await _ends(
         admin,
@@ -158,7 +158,7 @@ async def _look(admin: Admin) -> _Look:
     )
     groups = []
     for group in await admin.list_groups():
-        # A group that was deleted since, or that moves, is left out once.
+        # A group that was deleted in the meantime, or whose coordinator is changing, is omitted from one table.
         with suppress(ClusterError):
             lag = await admin.group_lag(group.group)
             groups.append((group.group, group.coordinator, lag.total_records, round(lag.max_seconds, 1)))
@@ -170,7 +170,7 @@ async def _look(admin: Admin) -> _Look:
 async def _ends(
     admin: Admin, places: Sequence[TopicPartition]
 ) -> tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:
-    """Return the start and end offsets of logs, without topics that were deleted since they were listed."""
+    """Return the start and end offsets of logs, except those of topics deleted since the list was read."""
     while True:
         try:
             starts = await admin.offsets_for(dict.fromkeys(places, "earliest"))
