@@ -13,11 +13,17 @@ class Clock(Protocol):
     """The wall clock and the monotonic clock."""
 
     def now(self) -> datetime:
-        """Return the wall clock time in UTC. It may jump, and is used for time stamps, never for intervals."""
+        """Return the wall clock time in UTC.
+
+        The wall clock may jump, so it is used for timestamps, never for intervals.
+        """
         ...
 
     def monotonic(self) -> float:
-        """Return the seconds since an arbitrary start, which never decrease. Used for intervals, never stored."""
+        """Return the seconds since an arbitrary start.
+
+        The value never decreases; it is used for intervals and never stored.
+        """
         ...
 
 
@@ -31,7 +37,7 @@ class SystemClock:
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        """Return seconds that never decrease."""
+        """Return the seconds since an arbitrary start, which never decrease."""
         return time.monotonic()
 
 
@@ -41,4 +47,4 @@ Chance = Callable[[], float]
 
 def system_chance() -> Chance:
     """Return the random source of the program, which `wiring` passes to the rooms that need one."""
-    return random.Random().random  # noqa: S311 - jitter is no secret
+    return random.Random().random  # noqa: S311 - jitter needs no cryptographic randomness

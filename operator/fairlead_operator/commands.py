@@ -1,8 +1,8 @@
 """The command `fairlead operator start`.
 
-The command is an entry point of the group `fairlead.commands`, so that the command line of the base install finds it if
-the extra `operator` is installed. Without the extra, the import of uvloop at the top fails. Heavy imports happen when
-the command runs.
+The command is an entry point of the group `fairlead.commands`, so that the command line of the base install finds the
+command if the extra `operator` is installed. Without the extra, the import of uvloop at the top of the module fails.
+Heavy modules are imported only when the command runs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Kubeconfig = Annotated[
     typer.Option(help="How to reach Kubernetes from outside of a pod.", show_default="as kubectl does"),
 ]
 Context = Annotated[
-    str | None, typer.Option(help="Context of the kubeconfig.", show_default="its current one")
+    str | None, typer.Option(help="Kubeconfig context to use.", show_default="its current one")
 ]
 Namespaces = Annotated[
     str | None,

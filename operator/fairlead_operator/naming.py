@@ -1,7 +1,7 @@
-"""Names of everything that the operator creates or reads: kinds, objects, labels, annotations, ports, paths.
+"""Names of the kinds, objects, labels, annotations, ports and paths that the operator creates or reads.
 
 All rooms of the operator and the tests use this module. Names must not change: a StatefulSet, a claim or a label
-selector cannot be renamed while a cluster runs. The module must not know the content of the objects.
+selector cannot be renamed while a cluster runs. The module must not depend on the content of the objects.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TOPIC_FINALIZER: Final = f"{GROUP}/topic"
 
 @dataclass(frozen=True, slots=True, order=True)
 class Kind:
-    """A kind of object, by its names in manifests (`api_version`, `kind`) and in URLs (`plural`)."""
+    """A kind of Kubernetes object: its names in manifests (`api_version`, `kind`) and in URLs (`plural`)."""
 
     api_version: str
     kind: str
@@ -75,7 +75,8 @@ OWNED_KINDS: Final = (
     NETWORK_POLICY,
     POD_MONITOR,
 )
-"""Kinds that are rendered for a Cluster; PodMonitor only if the API server has that kind."""
+"""Kinds of the objects that are rendered for a Cluster. PodMonitors are rendered only if the API server has that
+kind."""
 
 # ---------------------------------------------------------------------------------------------------- labels
 
@@ -90,7 +91,7 @@ BROKER_COMPONENT: Final = "broker"
 ETCD_COMPONENT: Final = "etcd"
 
 POD_INDEX_LABEL: Final = "apps.kubernetes.io/pod-index"
-"""Label with the ordinal of a pod, set by the StatefulSet controller; the ordinal of a broker's pod is the broker
+"""Label with the ordinal of a pod, set by the StatefulSet controller. The ordinal of a broker pod equals the broker
 id."""
 POD_NAME_LABEL: Final = "statefulset.kubernetes.io/pod-name"
 ZONE_LABEL: Final = "topology.kubernetes.io/zone"
@@ -99,24 +100,26 @@ HOST_LABEL: Final = "kubernetes.io/hostname"
 # ---------------------------------------------------------------------------------------------------- annotations
 
 PAUSED_ANNOTATION: Final = f"{GROUP}/paused"
-"""Annotation on a Cluster or Topic. With `true`, the operator reconciles nothing but the deletion."""
+"""Annotation on a Cluster or Topic. With the value `true`, the operator reconciles only the deletion of the
+resource."""
 NO_RESTARTS_ANNOTATION: Final = f"{GROUP}/no-restarts"
-"""Annotation on a Cluster. With `true`, the operator reconciles everything but restarts no broker."""
+"""Annotation on a Cluster. With the value `true`, the operator reconciles the Cluster but restarts no broker."""
 RESTART_ANNOTATION: Final = f"{GROUP}/restart"
-"""Annotation on a Cluster (all brokers) or on a broker's Pod (that broker) that asks for a restart. The value is a
-reason or `true`. The operator removes the annotation when the restart is done."""
+"""Annotation that requests a restart: of all brokers on a Cluster, or of one broker on its Pod. The value is a reason
+or `true`. The operator removes the annotation when the restart is done."""
 DELETE_POD_AND_CLAIM_ANNOTATION: Final = f"{GROUP}/delete-pod-and-claim"
-"""Annotation on a broker's Pod. With `true`, pod and volume are deleted, and the broker copies its replicas from the
-other brokers to an empty disk."""
+"""Annotation on a broker's Pod. With the value `true`, the operator deletes pod and volume, and the broker copies its
+replicas from the other brokers to an empty disk."""
 POD_SPEC_HASH_ANNOTATION: Final = f"{GROUP}/pod-spec-hash"
-"""Annotation on a pod and its template: fingerprint of the template without this annotation and the next one."""
+"""Annotation on a pod and its template: fingerprint of the template without this annotation and
+`RESTART_CONFIG_HASH_ANNOTATION`."""
 RESTART_CONFIG_HASH_ANNOTATION: Final = f"{GROUP}/restart-config-hash"
 """Annotation on a pod and its template: fingerprint of the configuration that brokers read only at startup."""
 ETCD_MEMBER_ANNOTATION: Final = f"{GROUP}/etcd-member"
-"""Annotation on the claim of an etcd member: hexadecimal id of the member whose data is in the volume."""
+"""Annotation on the claim of an etcd member: hexadecimal id of the member whose data the volume contains."""
 TOLD_ADDRESS_ANNOTATION: Final = f"{GROUP}/told-address"
-"""Annotation on a broker's claim: the external address that the broker was last restarted for or read at startup. A
-broker is restarted once for each new address, and once when the address is removed."""
+"""Annotation on a broker's claim: the external address for which the broker was last restarted or that it read at
+startup. A broker is restarted once for each new address, and once when the address is removed."""
 ADMINISTRATIVE_ANNOTATIONS: Final = (
     RESTART_ANNOTATION,
     DELETE_POD_AND_CLAIM_ANNOTATION,
@@ -149,7 +152,7 @@ CONFIG_FOLDER: Final = "/etc/fairlead"
 CONFIG_FILE: Final = "broker.yaml"
 ETCD_DATA_PATH: Final = "/var/lib/etcd"
 USER_ID: Final = 10_001
-"""Uid and gid of every container."""
+"""User id and group id of the process in every container."""
 
 DEFAULT_BROKER_IMAGE: Final = "localhost/fairlead:dev"
 DEFAULT_ETCD_IMAGE: Final = "localhost/fairlead-etcd:dev"
@@ -158,7 +161,10 @@ DEFAULT_ETCD_IMAGE: Final = "localhost/fairlead-etcd:dev"
 
 
 def owned_labels(cluster: str, component: str | None = None, pool: str | None = None) -> dict[str, str]:
-    """Return the labels of an owned object. They also work as a selector of all objects with at least these labels."""
+    """Return the labels of an owned object.
+
+    The labels also work as a selector of all objects with at least these labels.
+    """
     labels = {
         NAME_LABEL: APP_NAME,
         INSTANCE_LABEL: cluster,
@@ -173,7 +179,7 @@ def owned_labels(cluster: str, component: str | None = None, pool: str | None = 
 
 
 def pod_selector(cluster: str, component: str, pool: str | None = None) -> dict[str, str]:
-    """Return the labels by which Services, budgets, policies and StatefulSets select pods."""
+    """Return the labels by which Services, disruption budgets, network policies and StatefulSets select pods."""
     selector = {CLUSTER_LABEL: cluster, COMPONENT_LABEL: component}
     if pool is not None:
         selector[POOL_LABEL] = pool
@@ -181,7 +187,7 @@ def pod_selector(cluster: str, component: str, pool: str | None = None) -> dict[
 
 
 def coordination_name(namespace: str, cluster: str) -> str:
-    """Return the cluster name that brokers use in coordination."""
+    """Return the cluster name under which the brokers store their keys in etcd."""
     return f"{namespace}.{cluster}"
 
 
@@ -221,7 +227,7 @@ def bootstrap_service_name(cluster: str) -> str:
 
 
 def broker_service_name(cluster: str, broker_id: int) -> str:
-    """Return the name of the Service of one broker, which exists if the listener asks for a Service for each broker."""
+    """Return the name of the Service of one broker, which exists if the listener has a Service for each broker."""
     return f"{cluster}-broker-{broker_id}"
 
 
@@ -261,7 +267,7 @@ def etcd_claim_name(cluster: str, ordinal: int) -> str:
 
 
 def etcd_client_url(namespace: str, cluster: str, ordinal: int | None = None) -> str:
-    """Return the client URL of one etcd member, or of the Service in front of all members."""
+    """Return the client URL of one etcd member; without `ordinal`, the URL of the Service for all members."""
     if ordinal is None:
         return f"http://{etcd_name(cluster)}.{namespace}.svc:{ETCD_CLIENT_PORT}"
     return f"http://{_etcd_host(namespace, cluster, ordinal)}:{ETCD_CLIENT_PORT}"

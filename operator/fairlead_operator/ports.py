@@ -2,7 +2,7 @@
 
 `reconcile/` uses the interfaces, `api_server/` and `watching/` implement them, and `wiring` connects them. Kubernetes
 objects are plain dicts with camel-case keys (`Manifest`), so that unknown fields are kept unchanged. The module must
-not know kopf, aiohttp or a Kubernetes client.
+not depend on kopf, aiohttp or a Kubernetes client.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, Protocol
 from fairlead_operator.naming import Kind, Manifest, ObjectRef
 
 Propagation = Literal["Background", "Foreground", "Orphan"]
-"""Treatment of an object's children when it is deleted."""
+"""Way in which the dependents of a deleted object are handled."""
 
 EventType = Literal["Normal", "Warning"]
 
@@ -33,8 +33,8 @@ class Key(NamedTuple):
 class ApiError(Exception):
     """The API server refused a request or could not be reached.
 
-    `status` is the HTTP status (0 if there was no answer), `reason` Kubernetes' machine-readable reason, and `message`
-    its text. Each subclass stands for one reaction of the caller.
+    `status` is the HTTP status (0 without an answer), `reason` is the machine-readable reason of Kubernetes, and
+    `message` is the text of the error. Each subclass stands for one way in which the caller must react.
     """
 
     def __init__(self, status: int, reason: str, message: str) -> None:
@@ -45,65 +45,77 @@ class ApiError(Exception):
 
 
 class NotFound(ApiError):
-    """The object or its kind does not exist (the definition is not installed): 404."""
+    """The object does not exist, or its kind does not exist because the definition is not installed: 404."""
 
 
 class Conflict(ApiError):
-    """Another writer was faster, the object exists already, or its uid differs: 409. The caller must read again."""
+    """Another writer was faster, the object already exists, or its uid differs: 409.
+
+    The caller must read the object again.
+    """
 
 
 class Invalid(ApiError):
-    """The object violates a rule, which the message names: 400, 422. A retry is useless; the status must report it."""
+    """The object violates a rule, which the message names: 400, 422.
+
+    A retry is useless; the status must report the error.
+    """
 
 
 class Forbidden(ApiError):
     """The service account lacks a permission, or admission (such as a quota) refused the request: 401, 403.
 
-    The status of the resource must report it.
+    The status of the resource must report the error.
     """
 
 
 class Unavailable(ApiError):
-    """No answer in time, or an error of the server (429, 5xx) after all retries. The caller must back off."""
+    """The API server did not answer in time, or failed (429, 5xx) in all retries. The caller must back off."""
 
 
 class KubernetesApi(Protocol):
-    """The API server. Each call has a deadline and is retried within it; returned objects have no managedFields."""
+    """The API server.
+
+    Each call has a deadline, within which failed requests are retried; returned objects have no managedFields.
+    """
 
     async def get(self, ref: ObjectRef) -> Manifest | None:
-        """Return the object from the server; None if it does not exist."""
+        """Return the object as the API server has it now; None if the object does not exist."""
         ...
 
     async def list(
         self, kind: Kind, namespace: str | None, selector: str = "", *, fields: str = ""
     ) -> list[Manifest]:
-        """Return the objects of the kind with the labels of `selector`, in one namespace or (None) in all.
+        """Return the objects of the kind that match the label selector, in one namespace or (None) in all namespaces.
 
         `fields` is a field selector.
         """
         ...
 
     async def apply(self, manifest: Manifest, *, force: bool = True, dry_run: bool = False) -> Manifest:
-        """Apply `manifest` server-side as `fairlead-operator`, always with a write; return the resulting object.
+        """Apply `manifest` server-side as `fairlead-operator`, even if nothing changes; return the resulting object.
 
-        With `dry_run`, the server validates the object and stores nothing.
+        With `dry_run`, the API server validates the object and stores nothing.
         """
         ...
 
     async def apply_if_changed(self, manifest: Manifest, live: Manifest | None) -> bool:
-        """Apply `manifest` unless `live` (from the cache or `get`) matches it; return whether it was written.
+        """Apply `manifest` unless `live` (from the cache or `get`) matches it; return whether a write was sent.
 
-        A repeated manifest is not written. A field of the operator that another writer changed is restored, and fields
-        of other writers are not changed. The object is annotated with a hash of the manifest.
+        An unchanged manifest is not applied again. A field of the operator that another writer changed is restored, and
+        fields of other writers are not changed. The object is annotated with a hash of the manifest.
         """
         ...
 
     async def apply_status(self, manifest: Manifest) -> Manifest:
-        """Apply `status` server-side, always with a write; `manifest` also has apiVersion, kind and name."""
+        """Apply the status in `manifest` server-side, even if nothing changes.
+
+        `manifest` must also contain apiVersion, kind and name.
+        """
         ...
 
     async def apply_status_if_changed(self, manifest: Manifest, live: Manifest) -> bool:
-        """Apply `status` unless `live` has an equal status; return whether it was written."""
+        """Apply the status in `manifest` unless `live` has an equal status; return whether a write was sent."""
         ...
 
     async def patch(
@@ -120,14 +132,14 @@ class KubernetesApi(Protocol):
     async def delete(
         self, ref: ObjectRef, *, uid: str | None = None, propagation: Propagation = "Background"
     ) -> bool:
-        """Start to delete an object with its own grace period; return False if it does not exist.
+        """Start the deletion of an object with its own grace period; return False if the object does not exist.
 
-        With `uid`, raises `Conflict` if the object has another uid.
+        If `uid` is given, raises `Conflict` if the object has another uid.
         """
         ...
 
     async def event(self, about: Manifest, type_: EventType, reason: str, message: str) -> None:
-        """Write an Event on the object; a repeated message is counted instead of written again.
+        """Write an Event on the object; a repeated message only increases the count of the existing Event.
 
         Never raises: an Event that cannot be written is logged.
         """
@@ -137,12 +149,12 @@ class KubernetesApi(Protocol):
 class ObjectCache(Protocol):
     """Cache of observed objects, fed by watches and by answers to the operator's writes.
 
-    Reads never block and may be slightly stale. The cache contains the resources and all objects with the operator's
-    label, without managedFields. Returned objects are shared and must not be changed.
+    Reads never block and may return slightly outdated objects. The cache contains the Cluster and Topic resources and
+    all objects with the operator's label, without managedFields. Returned objects are shared and must not be changed.
     """
 
     def get(self, ref: ObjectRef) -> Manifest | None:
-        """Return the object; None if it was not observed."""
+        """Return the object; None if the cache does not contain the object."""
         ...
 
     def all(self, kind: Kind, namespace: str | None = None) -> list[Manifest]:
@@ -154,18 +166,18 @@ class ObjectCache(Protocol):
         ...
 
     def serves(self, kind: Kind) -> bool:
-        """Return whether the API server has that kind now; PodMonitor exists only while its definition is installed."""
+        """Return whether the API server has the kind now; PodMonitor exists only while its definition is installed."""
         ...
 
 
 class Reconciler(Protocol):
     """Reconciles one resource with its spec. Idempotent; only one worker at a time calls it for a key.
 
-    Only the leader calls a reconciler. The key of a deleted object is reconciled once more.
+    Only the leader calls a reconciler. After an object is deleted, its key is reconciled once more.
     """
 
     async def reconcile(self, key: Key) -> float | None:
-        """Make one pass; return the seconds until the next pass, or None for no pass before a change.
+        """Make one pass; return the seconds until the next pass, or None if the next pass waits for a change.
 
         An exception means that the pass failed: the failure is logged and counted, and the pass is retried with
         exponential backoff.
@@ -174,8 +186,11 @@ class Reconciler(Protocol):
 
 
 class WorkSink(Protocol):
-    """Sink for keys to reconcile, now or after a delay."""
+    """Receiver of keys to reconcile now or after a delay."""
 
     def add(self, key: Key, *, delay_seconds: float = 0.0) -> None:
-        """Add a key. A key that is added twice before a worker takes it is reconciled once, at the earlier time."""
+        """Add a key.
+
+        A key that is added twice before a worker takes the key is reconciled once, at the earlier time.
+        """
         ...

@@ -1,7 +1,7 @@
 """Settings of the operator: one frozen object, built once at startup from `FAIRLEAD_OPERATOR_...` variables.
 
-`commands` builds the object. Flags override variables, and variables override the defaults here. This module opens and
-connects nothing.
+`commands` builds the object. Flags override environment variables, and environment variables override the defaults in
+this module. This module does no I/O except reading the environment.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Listen:
-    """Host and port of a listener; port 0 asks the system for a free one."""
+    """Host and port of a listener; with port 0, the operating system chooses a free port."""
 
     host: str
     port: int

@@ -1,8 +1,9 @@
 """Logs and metrics of the operator.
 
-`wiring` builds one `Telemetry` and passes it to every room that logs or counts. All metrics of the operator are defined
-here. Their names follow the rules of the brokers' metrics (`fairlead_api.metrics`): prefix, base unit, `_total`. No
-label contains the name of a resource. Logs go to stderr; in a cluster, each line is one JSON object.
+`wiring` builds one `Telemetry` and passes it to every room that logs or counts. This module defines all metrics of the
+operator. The names of metrics follow the rules for the metrics of brokers (`fairlead_api.metrics`): prefix, base unit,
+`_total`. No label contains the name of a resource. Logs are written to stderr; in a pod, each log line is one JSON
+object.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Log(Protocol):
         ...
 
     def debug(self, event: str, **facts: Any) -> Any:
-        """Log a detail for the analysis of a problem."""
+        """Log a detail that helps to analyse a problem."""
         ...
 
     def info(self, event: str, **facts: Any) -> Any:
@@ -54,10 +55,10 @@ class Log(Protocol):
 
 
 class Telemetry:
-    """Registry with the operator's metrics, and the root logger."""
+    """Registry with the operator's metrics, and the root logger of the operator."""
 
     def __init__(self, log: Log | None = None) -> None:
-        # A gauge with the creation time of each series would double the number of series, and no query needs it.
+        # A gauge with the creation time of each series would double the number of series, and no query uses this time.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.log: Log = log if log is not None else cast("Log", structlog.get_logger("fairlead-operator"))
         self.registry = CollectorRegistry(auto_describe=False)
@@ -90,7 +91,7 @@ class Telemetry:
         )
 
     def on_scrape(self, gauge: Gauge, value: Callable[[], float], *labels: str) -> None:
-        """Make a gauge read its value from the given function at each scrape."""
+        """Bind a gauge to a function that returns the value of the gauge at each scrape."""
         (gauge.labels(*labels) if labels else gauge).set_function(value)
 
     def _counter(self, name: str, help_: str, *labels: str) -> Counter:
@@ -101,9 +102,9 @@ class Telemetry:
 
 
 def set_up_logging(log_format: str, level: str) -> None:
-    """Send the logs of structlog and the standard library to stderr, with one JSON object or one line for each event.
+    """Write the logs of structlog and the standard library to stderr, with one JSON object or one line for each event.
 
-    `log_format`: `json`, `console`, or `auto` (console on a terminal). The program calls this once.
+    `log_format` is `json`, `console`, or `auto` (console on a terminal). The program must call this function only once.
     """
     if log_format == "auto":
         log_format = "console" if sys.stderr.isatty() else "json"
@@ -126,7 +127,7 @@ def set_up_logging(log_format: str, level: str) -> None:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=False,
     )
-    # Logs of kopf and aiohttp, which use the standard library, get the same format.
+    # kopf and aiohttp log through the standard library; their logs get the same format.
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(

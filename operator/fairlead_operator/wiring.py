@@ -1,8 +1,8 @@
 """Composition root of the operator: builds all rooms, connects them and runs the operator.
 
-A stop has this order. First the workers stop, so that nothing more is reconciled. A leader whose namespace is being
-deleted removes its finalizer from the Topics there. Then the Lease is released, so that two leaders never work at the
-same time. Then all other tasks stop.
+The operator stops in a fixed order. First the workers stop, so that no further pass begins. If the operator leads and
+its own namespace is being deleted, it removes its finalizer from the Topics in this namespace. Then the Lease is
+released, so that two leaders never work at the same time. Finally, all other tasks stop.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ DEFAULT_NAMESPACE = "default"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """Everything that the reconcilers are built from."""
+    """The parts from which the reconcilers are built."""
 
     api: KubernetesApi
     cache: WatchedObjects
@@ -60,18 +60,18 @@ class Parts:
 
 
 async def run_operator(settings: OperatorSettings, telemetry: Telemetry, stop: asyncio.Event) -> None:
-    """Run until `stop` is set. Raises `NoConnection` when the address of the API server is unknown."""
+    """Run the operator until `stop` is set. Raises `NoConnection` if the address of the API server is unknown."""
     quieten()
     log = telemetry.log
     clock, chance = SystemClock(), system_chance()
     namespace = settings.pod_namespace or own_namespace() or DEFAULT_NAMESPACE
-    # A process that restarts under its old name must not take itself for the leader.
+    # The identity is unique, since a process that restarts under the same pod name must not consider itself the leader.
     identity = f"{settings.pod_name or socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"  # noqa: TID251
     connection = Connection(settings.kubeconfig, settings.context)
     await connection.load()
     cache = WatchedObjects()
     requests = Requests(connection, telemetry, chance, identity=identity)
-    # Renewals of the Lease use their own connections, so that they never queue behind other requests.
+    # Renewals of the Lease use separate connections, so that a renewal never queues behind other requests.
     lease_requests = Requests(connection, telemetry, chance, identity=identity)
     lease_calls = ApiClient(
         lease_requests, log, may_write=_always, seen=_ignore, deadline_seconds=LEASE_CALL_SECONDS
@@ -152,7 +152,7 @@ async def _work_until(
     work: WorkLoop,
     last: Callable[[], Awaitable[None]],
 ) -> None:
-    """Take part in the election and reconcile until `stop` is set; stop the work, run `last`, end the election."""
+    """Take part in the election and reconcile until `stop` is set; then stop work, run `last` and end the election."""
     async with asyncio.TaskGroup() as group:
         election = group.create_task(_elect(watching, leadership))
         worker = group.create_task(work.run())
@@ -188,7 +188,7 @@ def make_reconcilers(parts: Parts) -> Mapping[str, Reconciler]:
 
 
 def _into(keeper: Callable[[], Watching]) -> Callable[[Kind, Manifest], object]:
-    """Return a function that passes the operator's writes to `Watching`, which is built later: it needs the client."""
+    """Return a function that passes writes to `Watching`, which can only be built after the client."""
     return lambda kind, manifest: keeper().written(kind, manifest)
 
 

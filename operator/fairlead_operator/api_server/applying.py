@@ -1,10 +1,10 @@
 """Comparison of a manifest with the live object before an apply, without I/O.
 
 An apply is skipped if two conditions are met. First, the manifest is the same as at the last apply: an annotation on
-the object has the hash of that manifest, which also detects a field that was removed from the manifest. Second, the
-live object still has every value of the manifest. The comparison allows for the server, which adds defaults, normalizes
-quantities and drops empty values, and for other writers, which may add their own fields and list elements. An apply of
-an equal object would store nothing, but it is a write that passes admission and fills audit logs.
+the object stores the hash of the last applied manifest, so that a field removed from the manifest is detected, too.
+Second, the live object still has every value of the manifest. The comparison ignores defaults that the API server adds,
+the format of quantities, empty values that the server drops, and fields and list elements of other writers. Applying an
+equal object would store nothing, but the request would still pass admission and fill audit logs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Final
 from fairlead_operator.naming import GROUP, Manifest
 
 APPLIED_HASH_ANNOTATION: Final = f"{GROUP}/applied-hash"
-"""Annotation on objects that the operator applies: fingerprint of the manifest that was applied last."""
+"""Annotation on objects that the operator applies: fingerprint of the last applied manifest."""
 
 _KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "containers.env": ("name",),
@@ -37,15 +37,15 @@ _KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "spec.topologySpreadConstraints": ("topologyKey", "whenUnsatisfiable"),
     "spec.volumes": ("name",),
 }
-"""Lists with several writers, as `parent.name`, and the keys of their elements. The operator owns all other lists as a
-whole."""
+"""Lists to which several writers may add elements, as `parent.name`, each with the keys that identify an element. The
+operator owns every other list as a whole."""
 _WHOLE: Final = frozenset(
     {"selector", "matchLabels", "nodeSelector", "podSelector", "namespaceSelector", "labelSelector"}
 )
-"""Maps that the operator owns as a whole: a further label in a selector selects other pods."""
+"""Maps that the operator owns as a whole, since an additional label in a selector would select other pods."""
 _DEFAULT_OF_KEY: Final = {"protocol": "TCP"}
 _QUANTITIES: Final = frozenset({"requests", "limits", "sizeLimit", "storage", "overhead", "hard"})
-"""Fields below which strings are quantities, which the server normalizes: `1000m` becomes `1`."""
+"""Fields whose nested strings are quantities, which the API server normalizes: `1000m` becomes `1`."""
 _QUANTITY: Final = re.compile(r"([+-]?[0-9.]+)(?:([eE][+-]?[0-9]+)|([KMGTPE]i|[numkMGTPE]))?")
 _SCALE: Final[Mapping[str, Decimal]] = {
     **{

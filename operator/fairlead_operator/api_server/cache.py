@@ -1,7 +1,8 @@
-"""Cache of the operator's objects, fed by watches, by the operator's writes and by lists.
+"""Cache of Kubernetes objects, fed by watches, by lists, and by the answers to the operator's writes.
 
-The answer to a write may arrive before the watch reports the write, and the watch may report older states later: the
-larger resourceVersion wins, since the server numbers the changes of one kind in order. Implements `ports.ObjectCache`.
+The answer to a write may arrive before the watch reports the write, and the watch may report older states after the
+answer. The state with the larger resourceVersion wins, since the API server numbers the changes of one kind in order.
+Implements `ports.ObjectCache`.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from typing import Final
 from fairlead_operator.naming import CLUSTER_LABEL, Kind, Manifest, ObjectRef
 
 GRAVES_MAX: Final = 4096
-"""Deleted objects whose last version is remembered, so that a late answer does not restore them."""
+"""Maximum number of deleted objects whose last version is remembered, so that a late answer to a write does not restore
+a deleted object."""
 
 
 class WatchedObjects:
-    """The cache. All access is on one event loop, so no locks are needed."""
+    """The cache of observed objects. Only one event loop accesses the cache, so no locks are needed."""
 
     def __init__(self) -> None:
         self._objects: dict[Kind, dict[ObjectRef, Manifest]] = {}
@@ -73,7 +75,8 @@ class WatchedObjects:
     def remove(self, ref: ObjectRef, *, uid: str | None = None, version: int = 0) -> Manifest | None:
         """Remove a deleted object; return its cached state, or None if it was not cached.
 
-        With `uid`, only the object with that uid is removed: a new object of the same name may already be cached.
+        If `uid` is given, only the object with that uid is removed: a new object of the same name may already be
+        cached.
         """
         known = self._objects.get(ref.kind, {}).get(ref)
         known_uid = known["metadata"].get("uid") if known is not None else None
@@ -84,11 +87,12 @@ class WatchedObjects:
         return known
 
     def serve(self, kinds: Iterable[Kind]) -> None:
-        """Set the kinds that the API server has; drop objects of other kinds."""
+        """Set the kinds that the API server has; drop the cached objects of all other kinds."""
         self._served = frozenset(kinds)
         for kind in list(self._objects):
             if kind not in self._served:
-                # These objects are not buried: a restored definition may bring back the same objects.
+                # These objects are not recorded as deleted: if the definition is installed again, the same objects may
+                # return.
                 for ref, known in list(self._objects[kind].items()):
                     self._drop(ref, known)
 

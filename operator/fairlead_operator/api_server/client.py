@@ -1,11 +1,11 @@
-"""Client of the API server: objects as dicts, applied under one field manager.
+"""Client of the API server, which handles objects as dicts and applies manifests under one field manager.
 
-`ApiClient` implements `ports.KubernetesApi`. All writes pass one gate, which is closed while this process is not the
-leader. The server's answer to a write is stored in the cache at once, so that the next reconcile sees it.
+`ApiClient` implements `ports.KubernetesApi`. While this process is not the leader, the client sends no writes. The API
+server's answer to a write is stored in the cache at once, so that the next reconcile sees the new state.
 
 `Requests` sends a request with its deadline and retries, and returns the answer as a dict or raises a typed error.
-After a 429 or 5xx answer or a lost connection, the request is retried within the deadline, after the pause of
-`Retry-After` or after a growing pause. A conflict is never retried: the caller reads and decides again.
+After a 429 or 5xx answer or a lost connection, the request is retried within the deadline, after the pause in
+`Retry-After` or with backoff. A conflict is never retried: the caller must read the object and decide again.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from fairlead_operator.ports import (
 from fairlead_operator.telemetry import Log, Telemetry
 
 CONNECTIONS_MAX: Final = 16
-"""Concurrent requests: enough for the workers of the queue and a few other tasks."""
+"""Maximum number of concurrent requests: enough for the workers of the queue and a few other tasks."""
 DEADLINE_SECONDS: Final = 10.0
 LIST_DEADLINE_SECONDS: Final = 60.0
-"""Deadline of one part of a list; each part may be large."""
+"""Deadline for one page of a list, since each page may be large."""
 PAUSE_SECONDS: Final = 0.2
 PAUSE_SECONDS_MAX: Final = 3.0
 _TRY_AGAIN: Final = frozenset({429, 500, 502, 503, 504})
 _NOT_PROCESSED: Final = 429
 _UNAUTHORIZED: Final = 401
 _NOT_TYPED: Final = "failed to create typed patch object"
-"""Message of the server for a manifest with an unknown field. The status of the answer is 500, although the request is
-invalid."""
+"""Message of the API server for a manifest with an unknown field. The API server answers with status 500, although the
+request is invalid."""
 _BY_STATUS: Final[Mapping[int, type[ApiError]]] = {
     400: Invalid,
     401: Forbidden,
@@ -63,7 +63,7 @@ _BY_STATUS: Final[Mapping[int, type[ApiError]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request to the API server. `repeatable` requests are idempotent."""
+    """A request to the API server. `repeatable` marks an idempotent request."""
 
     method: str
     path: str
@@ -90,10 +90,10 @@ class Requests:
         self._session: aiohttp.ClientSession | None = None
 
     async def send(self, request: Request, *, still_allowed: Callable[[], float] | None = None) -> Manifest:
-        """Send a request and return the object of the answer.
+        """Send a request and return the object in the answer.
 
-        `still_allowed` returns the seconds for which the caller may still write: after that time nothing is sent or
-        awaited. Raises the subclasses of `ApiError`.
+        `still_allowed` returns the seconds for which the caller may still write; after that time, no request is sent
+        and no answer is awaited. Raises a subclass of `ApiError`.
         """
         clock = asyncio.get_running_loop().time
         until = clock() + request.deadline_seconds
@@ -104,9 +104,13 @@ class Requests:
             if still_allowed is not None:
                 left = min(left, still_allowed())
             if left <= 0:
-                raise Unavailable(0, "Deadline", f"{request.method} {request.path}: no time left to ask")
-            # One attempt gets half of the deadline, so that a second attempt is possible if the server accepts and
-            # never answers.
+                raise Unavailable(
+                    0,
+                    "Deadline",
+                    f"{request.method} {request.path}: the deadline passed before the request could be sent",
+                )
+            # One attempt gets half of the deadline, so that a second attempt is possible if the server accepts the
+            # request but never answers.
             try:
                 return await self._attempt(request, min(left, request.deadline_seconds / 2))
             except _Refused as refused:
@@ -169,7 +173,7 @@ class Requests:
         return self._session
 
     async def _renew(self) -> None:
-        """Read credentials again; other requests keep the old connections until they are answered."""
+        """Read the credentials again; requests in flight keep the old connections until they are answered."""
         self._log.info("credentials read again")
         await self._connection.load()
         old, self._session = self._session, None
@@ -205,9 +209,9 @@ def _refused(request: Request, status: int, body: bytes, retry_after: str | None
 
 
 LIST_PART: Final = 500
-"""Objects in one part of a list."""
+"""Maximum number of objects in one page of a list."""
 SETTLED_MAX: Final = 20_000
-"""Objects whose last apply is remembered; a forgotten object costs one apply without a change."""
+"""Maximum number of objects whose last apply is remembered; a forgotten object costs one unnecessary apply."""
 WITHOUT_NAMESPACE: Final = frozenset({"nodes", "storageclasses", "customresourcedefinitions", "namespaces"})
 _Manifests = list[Manifest]
 _APPLY: Final = "application/apply-patch+yaml"
@@ -215,10 +219,10 @@ _METADATA: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;
 
 
 class ApiClient:
-    """`KubernetesApi` over `Requests`.
+    """Implementation of `KubernetesApi` on top of `Requests`.
 
-    `may_write` returns the seconds for which writing is still allowed; `seen` receives every object that a write
-    returned; `announce` writes Events.
+    `may_write` returns the seconds for which this process may still write. `seen` receives every object that the API
+    server returns for a write. `announce` writes Events.
     """
 
     def __init__(
@@ -254,11 +258,11 @@ class ApiClient:
         return await self._list(kind, namespace, selector, "application/json", fields)
 
     async def versions(self, kind: Kind, namespace: str | None, selector: str = "") -> _Manifests:
-        """Return only the metadata of the objects, for a periodic comparison with the cache."""
+        """Return only the metadata of the objects of the kind, for a periodic comparison with the cache."""
         return await self._list(kind, namespace, selector, _METADATA)
 
     async def kinds_of(self, api_version: str) -> frozenset[str]:
-        """Return the kinds that the server has in a group and version; empty if it does not have the group."""
+        """Return the kinds that the API server has in a group and version; empty if it does not have the group."""
         prefix = "/apis/" if "/" in api_version else "/api/"
         try:
             answer = await self._requests.send(Request("GET", prefix + api_version, {}))
@@ -273,7 +277,7 @@ class ApiClient:
     async def apply_if_changed(self, manifest: Manifest, live: Manifest | None) -> bool:
         """See `KubernetesApi.apply_if_changed`.
 
-        Raises `Conflict` if an object of that name belongs to another owner than the manifest's.
+        Raises `Conflict` if the existing object of that name has a different owner than the manifest.
         """
         ref = reference_to(manifest)
         wanted = marked(manifest)
@@ -361,7 +365,7 @@ class ApiClient:
         return await self._write(kind, request)
 
     async def replace(self, ref: ObjectRef, manifest: Manifest) -> Manifest:
-        """Replace the object. Raises `Conflict` if its `resourceVersion` is outdated."""
+        """Replace the object. Raises `Conflict` if the `resourceVersion` of the manifest is outdated."""
         request = Request(
             "PUT",
             path_of(ref),
@@ -409,7 +413,7 @@ class ApiClient:
                     deadline_seconds=LIST_DEADLINE_SECONDS,
                 )
             )
-            # Items of a list have no apiVersion and kind.
+            # The API server omits apiVersion and kind in the items of a list.
             named = {"apiVersion": kind.api_version, "kind": kind.kind}
             found.extend(trimmed({**item, **named}) for item in part.get("items") or [])
             more = part.get("metadata", {}).get("continue")
@@ -441,19 +445,19 @@ class ApiClient:
 
 
 def collection(kind: Kind, namespace: str | None) -> str:
-    """Return the path of all objects of the kind, in one namespace or in all namespaces."""
+    """Return the URL path of all objects of the kind, in one namespace or in all namespaces."""
     root = f"/apis/{kind.api_version}" if "/" in kind.api_version else f"/api/{kind.api_version}"
     inside = f"/namespaces/{namespace}" if namespace and kind.plural not in WITHOUT_NAMESPACE else ""
     return f"{root}{inside}/{kind.plural}"
 
 
 def path_of(ref: ObjectRef) -> str:
-    """Return the path of one object."""
+    """Return the URL path of one object."""
     return f"{collection(ref.kind, ref.namespace)}/{ref.name}"
 
 
 def trimmed(manifest: Manifest) -> Manifest:
-    """Return the object without managedFields, which are large and not used here."""
+    """Return the object without managedFields, which are large and which the operator does not use."""
     metadata = manifest.get("metadata")
     if metadata is not None:
         metadata.pop("managedFields", None)
@@ -461,7 +465,10 @@ def trimmed(manifest: Manifest) -> Manifest:
 
 
 def reference_to(manifest: Manifest) -> ObjectRef:
-    """Return the reference to a manifest's object. Raises `ValueError` for a kind that the operator does not know."""
+    """Return the reference to the object in a manifest.
+
+    Raises `ValueError` for a kind that the operator does not know.
+    """
     named = (manifest["apiVersion"], manifest["kind"])
     kind = _KINDS.get(named)
     if kind is None:
@@ -472,7 +479,7 @@ def reference_to(manifest: Manifest) -> ObjectRef:
 
 
 def _known_kinds() -> dict[tuple[str, str], Kind]:
-    from fairlead_operator import naming  # noqa: PLC0415 - the module is read as a table of kinds
+    from fairlead_operator import naming  # noqa: PLC0415 - the constants of the module serve as the table of kinds
 
     return {
         (value.api_version, value.kind): value for value in vars(naming).values() if isinstance(value, Kind)
@@ -487,9 +494,9 @@ def _version(manifest: Manifest) -> str:
 
 
 def _refuse_foreign(ref: ObjectRef, manifest: Manifest, live: Manifest) -> None:
-    """Raise `Conflict` if the live object has another owner; an object without an owner is adopted.
+    """Raise `Conflict` if the live object has another owner than the manifest; adopt an object without an owner.
 
-    A manifest without an owner accepts any object, since it may remove the current owner.
+    A manifest without an owner is never refused, since applying such a manifest may remove the current owner.
     """
     ours = {owner["uid"] for owner in manifest["metadata"].get("ownerReferences", [])}
     if not ours:

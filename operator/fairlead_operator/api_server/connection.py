@@ -1,7 +1,7 @@
-"""Address of the API server and credentials of the operator, from a kubeconfig or the pod's service account.
+"""Address of the API server and credentials of the operator, read from a kubeconfig or the pod's service account.
 
-`kubernetes.aio` reads both, runs credential plugins and renews tokens; this module converts the result for aiohttp.
-When the server no longer accepts the token, the caller loads everything again.
+`kubernetes.aio` reads the address and the credentials, runs credential plugins and renews tokens; this module converts
+the result for aiohttp. When the API server no longer accepts the token, the caller loads address and credentials again.
 """
 
 from __future__ import annotations
@@ -27,20 +27,24 @@ class Connection:
     """Address and credentials for the API server; `load` must be called first."""
 
     kubeconfig: Path | None
-    """Kubeconfig file to read; None for the service account of the pod, else `KUBECONFIG` or `~/.kube/config`."""
+    """Kubeconfig file to read. None means the service account of the pod or, outside of a pod, `KUBECONFIG` or
+    `~/.kube/config`."""
     context: str | None = None
     configuration: Configuration = field(init=False)
     tls: ssl.SSLContext = field(init=False)
 
     async def load(self) -> None:
-        """Read address and credentials; may be called again. Raises `NoConnection` with the sources that were tried."""
+        """Read address and credentials; may be called repeatedly.
+
+        Raises `NoConnection` with the sources that were tried.
+        """
         configuration = Configuration()
         if self.kubeconfig is None and self._in_cluster():
             load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
         else:
             await self._load_file(configuration)
         self.configuration = configuration
-        # The constructor of this client creates the TLS context from files and inline certificates, without a
+        # The constructor of `RESTClientObject` creates the TLS context from files and inline certificates and opens no
         # connection.
         self.tls = RESTClientObject(configuration).ssl_context
 
@@ -50,7 +54,7 @@ class Connection:
         return str(self.configuration.host).rstrip("/")
 
     async def authorization(self) -> dict[str, str]:
-        """Return the Authorization header; empty with a client certificate."""
+        """Return the Authorization header; empty if the operator authenticates with a client certificate."""
         token = await self.configuration.get_api_key_with_prefix("BearerToken")
         if token:
             scheme, _, value = token.rpartition(" ")

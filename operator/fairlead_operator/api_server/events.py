@@ -1,8 +1,9 @@
-"""Events on objects, as shown by `kubectl describe`. A repeated message is counted instead of written again.
+"""Events on objects, as shown by `kubectl describe`. A repeated message increases the count of the existing Event.
 
 The name of an Event is derived from its object and message, so that a restarted operator or another leader finds the
-existing Event. A repetition updates the count and the last time of the Event's series. Repetitions beyond a burst are
-counted in memory and written with a later repetition: a lasting state must not cause lasting writes.
+existing Event. A repetition updates the count and the last time in the series of the Event. Repetitions beyond a burst
+are counted in memory and written together with a later repetition, since a state that persists must not cause a steady
+stream of writes.
 """
 
 from __future__ import annotations
@@ -19,16 +20,18 @@ from fairlead_operator.ports import ApiError, Conflict, EventType, NotFound
 from fairlead_operator.telemetry import Log
 
 BURST: Final = 10
-"""Repetitions of one Event that are written immediately, so that repeated actions of a user are all visible."""
+"""Number of repetitions of one Event that are written immediately, so that a user who repeats an action sees each
+repetition."""
 REFILL_SECONDS: Final = 60.0
-"""Interval after which one more repetition may be written, up to the burst."""
+"""Interval after which one more repetition of an Event may be written, up to `BURST`."""
 REMEMBERED_MAX: Final = 4096
-"""Written Events that are remembered. A forgotten Event costs one request that fails with a conflict."""
+"""Maximum number of written Events that are remembered. A forgotten Event costs one request that fails with a
+conflict."""
 MESSAGE_CHARACTERS_MAX: Final = 1000
-"""Limit of a message: the server refuses notes above 1,024 bytes."""
+"""Maximum length of the message of an Event: the API server refuses notes above 1,024 bytes."""
 INSTANCE_CHARACTERS_MAX: Final = 128
 CLUSTERWIDE_NAMESPACE: Final = "default"
-"""Namespace of Events on objects without a namespace."""
+"""Namespace for Events on objects that have no namespace."""
 
 
 class EventCalls(Protocol):
@@ -50,13 +53,13 @@ class EventCalls(Protocol):
 @dataclass(slots=True)
 class _Told:
     count: int
-    """Occurrences of the Event, including unwritten ones."""
+    """Number of occurrences of the Event, including occurrences that are not written yet."""
     writes_left: float
-    """Repetitions that could be written at the time `at`."""
+    """Number of repetitions that could still be written at the time `at`."""
     at: float
 
     def may_write(self, now: float) -> bool:
-        """Consume one write of the allowance, which refills over time; return whether a write was allowed."""
+        """Return whether a repetition may be written now; deduct it from the allowance, which refills over time."""
         self.writes_left = min(float(BURST), self.writes_left + (now - self.at) / REFILL_SECONDS)
         self.at = now
         if self.writes_left < 1:
@@ -76,7 +79,7 @@ class Events:
         self._told: OrderedDict[ObjectRef, _Told] = OrderedDict()
 
     async def tell(self, about: Manifest, type_: EventType, reason: str, message: str) -> None:
-        """Write the Event, or count it."""
+        """Write the Event, or only count its repetition."""
         message = message[:MESSAGE_CHARACTERS_MAX]
         ref = _name_of(about, type_, reason, message)
         now = self._clock.monotonic()
@@ -117,7 +120,7 @@ class Events:
         try:
             await self._api.patch(ref, {"series": series})
         except NotFound:
-            # The server keeps Events for an hour.
+            # The API server has deleted the Event: Events are kept for an hour.
             await self._api.create(EVENT, self._event(ref, about, type_, reason, message, stamp))
             return 1
         return max(2, count)

@@ -1,8 +1,9 @@
-"""Leader election among several operators by a Lease.
+"""Leader election among several operators through a Lease.
 
-The holder renews the Lease every few seconds. The other operators read the Lease; when it has not changed for its
-duration, one of them takes it by compare-and-set. No clocks are compared: the holder counts from its request for a
-renewal, and the other operators from the moment they observed the renewal, so the holder always stops first:
+The holder renews the Lease every few seconds. The other operators read the Lease; when the Lease has not changed for
+its duration, one operator takes the Lease by compare-and-set. The clocks of different machines are never compared. The
+holder measures the time from its renewal request, and the other operators measure the time from the moment at which
+they observe the renewal, so the holder always stops first:
 
     holder:  asked ---- acts for ACT_SECONDS ----| stops     (requests in flight end by then, too)
     others:        saw ------------- LEASE_SECONDS -------------| take over
@@ -20,20 +21,19 @@ from fairlead_operator.ports import ApiError, Conflict
 from fairlead_operator.telemetry import Log
 
 LEASE_SECONDS: Final = 12.0
-"""Duration of the Lease: without a renewal for this time, another operator takes over."""
+"""Duration of the Lease: another operator takes over if the Lease is not renewed for this time."""
 ACT_SECONDS: Final = 9.0
-"""Time after its last requested renewal in which the leader may act. The difference to `LEASE_SECONDS` covers writes in
-flight."""
+"""Time for which the leader may act after it sent its last successful renewal request. The difference from
+`LEASE_SECONDS` covers writes in flight."""
 RENEW_SECONDS: Final = 3.0
 LEASE_CALL_SECONDS: Final = 3.0
-"""Deadline of one call on the Lease with its retries."""
+"""Deadline of one call on the Lease, including its retries."""
 LOOK_SECONDS: Final = 2.0
-"""Interval at which other operators read the Lease, and at which an operator without the Lease retries after an
-error."""
+"""Interval at which operators without the Lease read it, and at which they retry after an error."""
 
 
 class LeaseCalls(Protocol):
-    """API calls for a Lease, which the gate for other writes does not stop."""
+    """API calls for a Lease. Unlike other writes, these calls are sent even while this process is not the leader."""
 
     async def get(self, ref: ObjectRef) -> Manifest | None:
         """Return the Lease; None if it does not exist."""
@@ -49,7 +49,7 @@ class LeaseCalls(Protocol):
 
 
 class Leadership:
-    """Part of this process in the election: `run` takes part; the process may act while `seconds_left()` > 0."""
+    """Participation of this process in the leader election. The process may act while `seconds_left()` > 0."""
 
     def __init__(self, calls: LeaseCalls, ref: ObjectRef, identity: str, clock: Clock, log: Log) -> None:
         assert ref.kind == LEASE, "leadership is held by a Lease"
@@ -78,8 +78,8 @@ class Leadership:
 
     async def wait_until_lost(self) -> None:
         """Wait until this process may no longer act."""
-        while (left := self.seconds_left()) > 0:  # noqa: ASYNC110 - no event marks the end, and a renewal delays it
-            await asyncio.sleep(left)  # noqa: TID251 - the time until the lease may have ended
+        while (left := self.seconds_left()) > 0:  # noqa: ASYNC110 - no event reports the end, and a renewal delays it
+            await asyncio.sleep(left)  # noqa: TID251 - the time for which this process may still act
 
     async def run(self) -> None:
         """Take part in the election until cancelled; then release the Lease."""
@@ -92,12 +92,12 @@ class Leadership:
                     self._log.warning("lease not reached", error=str(error), leads=self.leads)
                 self._show()
                 pause = min(RENEW_SECONDS, self.seconds_left() / 2) if self.leads else LOOK_SECONDS
-                await asyncio.sleep(pause)  # noqa: TID251 - the interval of renewals
+                await asyncio.sleep(pause)  # noqa: TID251 - the interval between renewals
         finally:
             await self._give_back()
 
     async def _round(self, asked_at: float) -> None:
-        """Read the Lease and, if allowed, take or renew it. Raises `ApiError`."""
+        """Read the Lease, and take or renew the Lease if allowed. Raises `ApiError`."""
         if self._lease is None or not self.leads:
             self._lease = await self._calls.get(self._ref)
         if self._lease is None:
@@ -154,7 +154,7 @@ class Leadership:
             self._log.warning("operator no longer leads")
 
     async def _give_back(self) -> None:
-        """Release the Lease, so that the next leader need not wait; the process has stopped all its writes."""
+        """Release the Lease, so that the next leader need not wait; this process must have stopped all its writes."""
         held = self.leads and self._lease is not None
         self._acts_until = 0.0
         self._leading.clear()

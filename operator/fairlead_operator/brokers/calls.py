@@ -1,7 +1,8 @@
 """Admin clients of all Clusters, the errors of their calls, and the survey of a Cluster's brokers.
 
-Called by `reconcile/`. Broker addresses come from a template, so that an operator outside the cluster's network can use
-other addresses than the pods' names. `survey` reads everything that a plan needs from the brokers of a Cluster.
+Called by `reconcile/`. A template defines the broker addresses, so that an operator outside the Kubernetes network can
+use addresses other than the DNS names of the pods. `survey` reads all data that a plan needs from the brokers of a
+Cluster.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from fairlead_operator.naming import DATA_PORT, broker_pod_name
 from fairlead_operator.plan.observed import BrokersAnswer
 
 DEFAULT_BROKER_URL: Final = f"http://{{pod}}.{{cluster}}-brokers.{{namespace}}.svc:{DATA_PORT}"
-"""Address of a broker; `{pod}`, `{pool}`, `{id}`, `{cluster}` and `{namespace}` are filled in."""
+"""Template of a broker's address, in which `{pod}`, `{pool}`, `{id}`, `{cluster}` and `{namespace}` are replaced."""
 
 CALL_SECONDS: Final = 5.0
-"""Deadline of a whole call with its retries: longer than an election, and short for a user who waits."""
+"""Deadline of a call including its retries: longer than a leader election, but short enough for a user who waits."""
 RETRY: Final = "1s"
-"""Retry timeout of a client. It is short, since the reconcile is retried anyway."""
+"""Retry timeout of a client. The timeout is short, since a failed reconcile is retried anyway."""
 CONNECT: Final = "1s"
 UNUSED_SECONDS_MAX: Final = 60.0
-"""Idle time after which a client for unused addresses is closed. No call takes that long."""
+"""Idle time after which the client of outdated broker addresses is closed. No call takes that long."""
 
 
 class BrokersUnavailable(Exception):
@@ -48,7 +49,7 @@ def broker_errors() -> Iterator[None]:
 
 @contextlib.asynccontextmanager
 async def broker_deadline(what: str, seconds: float = CALL_SECONDS) -> AsyncIterator[None]:
-    """Limit the enclosed calls by a deadline, and convert their errors as `broker_errors` does."""
+    """Set a deadline for the enclosed calls, and convert their errors as `broker_errors` does."""
     try:
         with broker_errors():
             async with asyncio.timeout(seconds):
@@ -60,7 +61,7 @@ async def broker_deadline(what: str, seconds: float = CALL_SECONDS) -> AsyncIter
 
 @dataclass(slots=True)
 class _Open:
-    """An open client and the time of its last use."""
+    """An open admin client and the time of its last use."""
 
     admin: Admin = field(repr=False)
     used: float
@@ -75,15 +76,15 @@ class BrokerCalls:
         self._open: dict[tuple[str, str], dict[tuple[str, ...], _Open]] = {}
 
     async def admin(self, cluster: dict[str, Any]) -> Admin:
-        """Return the open client of a Cluster, given as its manifest, for its current broker addresses."""
+        """Return the open client for the current broker addresses of a Cluster, which is given as its manifest."""
         return await self.admin_of(
             cluster["metadata"]["namespace"], cluster["metadata"]["name"], brokers_of(cluster)
         )
 
     async def admin_of(self, namespace: str, cluster: str, brokers: Iterable[tuple[str, int]]) -> Admin:
-        """Return the open client of a cluster with these brokers, each given as pool name and broker id.
+        """Return the open client of a cluster with the given brokers, each a pair of pool name and broker id.
 
-        Raises `BrokersUnavailable` without brokers.
+        Raises `BrokersUnavailable` if `brokers` is empty.
         """
         addresses = tuple(self._address(namespace, cluster, pool, broker) for pool, broker in brokers)
         if not addresses:
@@ -96,8 +97,7 @@ class BrokerCalls:
             await admin.__aenter__()
             known = clients[addresses] = _Open(admin, now)
         known.used = now
-        # A client for other addresses may still be in use: another pass may not have seen the change of the Cluster
-        # yet.
+        # A client for other addresses may still be in use by a pass that has not seen the change of the Cluster yet.
         old = [each for each, client in clients.items() if now - client.used > UNUSED_SECONDS_MAX]
         for unused in [clients.pop(each) for each in old]:
             await unused.admin.__aexit__(None, None, None)
@@ -119,7 +119,7 @@ class BrokerCalls:
 
 
 def brokers_of(cluster: dict[str, Any]) -> list[tuple[str, int]]:
-    """Return the brokers that a Cluster asks for or still has, as pairs of pool name and broker id, ordered by id."""
+    """Return the brokers in the spec or the status of a Cluster, as pairs of pool name and broker id, ordered by id."""
     found = set[tuple[str, int]]()
     for pool in cluster.get("spec", {}).get("brokers") or []:
         first = pool.get("firstBrokerId", 0)
@@ -130,13 +130,13 @@ def brokers_of(cluster: dict[str, Any]) -> list[tuple[str, int]]:
 
 
 SURVEY_SECONDS: Final = 10.0
-"""Deadline of all calls of a survey together, including the metadata of thousands of topics."""
+"""Deadline for all calls of one survey together, including the metadata of thousands of topics."""
 
 
 async def survey(admin: Admin, *, with_metadata: bool) -> BrokersAnswer:
-    """Read brokers, configuration, release and, with `with_metadata`, topics. Raises `BrokersUnavailable`.
+    """Read brokers, configuration, release and, if `with_metadata` is set, topics. Raises `BrokersUnavailable`.
 
-    Brokers are read before replicas, so that a broker that was seen cordoned has no replica that was not seen.
+    Brokers are read before replicas, so that the survey has every replica of a broker that it reports as cordoned.
     """
     async with broker_deadline("survey of the brokers", SURVEY_SECONDS):
         cluster = await admin.cluster()

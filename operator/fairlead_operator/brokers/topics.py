@@ -1,8 +1,9 @@
-"""Topics of each cluster: one listing shared by concurrent passes, and changes of single topics.
+"""Topics of each cluster: one listing that concurrent passes share, and changes of single topics.
 
-Called by the reconcile of Topics. Hundreds of passes may read their topic in the same second, and one listing of
-brokers, topics and metadata serves them all. Changes made here update the listing. Failures are shared too, so that not
-every pass calls a cluster that does not answer. The module must not know the resources.
+Called by the reconciler of Topics. Hundreds of passes may read their topic in the same second, and one listing of
+brokers, topics and metadata serves all these passes. Changes that this module makes update the listing. Passes also
+share a failed listing, so that not every pass calls a cluster that does not answer. The module must not depend on the
+Kubernetes resources.
 """
 
 from __future__ import annotations
@@ -43,26 +44,28 @@ from fairlead_operator.plan.topic import (
 from fairlead_operator.plan.topic_observed import LiveBroker, LivePartition, LiveTopic, LiveTopics, placed
 
 LISTING_SECONDS: Final = 3.0
-"""Maximum age of a listing. A change by another client is corrected at the next resync, which is far less frequent."""
+"""Maximum age of a listing. A change by another client is corrected only at the next resync, and resyncs are far less
+frequent."""
 LIST_TIMEOUT_SECONDS: Final = 15.0
-"""Deadline of all calls of a listing together: thousands of topics come in pages."""
+"""Deadline for all calls of one listing together, since thousands of topics are returned in pages."""
 CHANGES_MAX: Final = 8
-"""Concurrent changes of one cluster; its controller makes them one after the other."""
+"""Maximum number of concurrent changes in one cluster; the controller of the cluster makes changes one after the
+other."""
 
 
 class TopicRefused(Exception):
-    """The cluster permanently refuses the change. The message is that of the brokers."""
+    """The cluster permanently refuses the change. The error has the message of the brokers."""
 
     def __init__(self, code: str, message: str, key: str) -> None:
         super().__init__(message)
         self.code = code
-        """Code of the problem."""
+        """Problem code of the refusal."""
         self.key = key
-        """Invalid key or field; empty when unknown."""
+        """Invalid configuration key or field; empty if unknown."""
 
 
 class TopicChanged(Exception):
-    """The topic differs from the listing: the caller must list and decide again."""
+    """The topic differs from the listing: the caller must list the topics again and make a new plan."""
 
 
 class Deletion(Enum):
@@ -70,9 +73,9 @@ class Deletion(Enum):
 
     DELETED = auto()
     ABSENT = auto()
-    """The topic did not exist any more."""
+    """The topic no longer existed."""
     ANOTHER = auto()
-    """Another topic has the name and is not deleted."""
+    """Another topic with the same name exists, which was not deleted."""
 
 
 @dataclass(slots=True)
@@ -85,11 +88,12 @@ class _Cluster:
     brokers: tuple[LiveBroker, ...] = ()
     topics: dict[str, LiveTopic] = field(default_factory=dict)
     changed_at: dict[str, float] = field(default_factory=dict)
-    """Time of the last change of each topic by this module. A listing requested earlier may not include the change."""
+    """Time of the last change of each topic by this module. A listing that was requested before this time may not
+    include the change."""
     failure: str | None = None
 
     def enter(self, topic: LiveTopic, now: float) -> None:
-        """Store the topic from the answer to a change; the answer has no placement, so the known placement is kept."""
+        """Store the topic from the answer to a change; keep the known placement, which such answers lack."""
         self.changed_at[topic.name] = now
         self.topics[topic.name] = topic.placed_as(self.topics.get(topic.name))
 
@@ -106,7 +110,7 @@ class _Cluster:
         self.topics.pop(name, None)
 
     def relist(self, brokers: tuple[LiveBroker, ...], topics: dict[str, LiveTopic], asked_at: float) -> None:
-        """Store a whole listing, except for topics that were changed after `asked_at`."""
+        """Store a listing of all topics, except for topics that were changed after `asked_at`."""
         self.changed_at = {name: at for name, at in self.changed_at.items() if at >= asked_at}
         for name in self.changed_at:
             topics.pop(name, None)
@@ -116,7 +120,7 @@ class _Cluster:
 
 
 class TopicCalls:
-    """Lists and changes topics. The whole operator shares one instance."""
+    """Lists and changes topics. All passes of the operator share one instance."""
 
     def __init__(self, calls: BrokerCalls, clock: Clock) -> None:
         self._calls = calls
@@ -137,7 +141,9 @@ class TopicCalls:
     async def run(
         self, cluster: dict[str, Any], name: str, topic_id: str | None, action: TopicAction
     ) -> None:
-        """Make one change of a topic. `topic_id` is the id of the topic in the plan; None before the topic is created.
+        """Make one change of a topic.
+
+        `topic_id` is the id of the topic in the plan; None if the topic does not exist yet.
 
         Raises `TopicRefused`, `TopicChanged`, `BrokersUnavailable`.
         """
@@ -150,7 +156,7 @@ class TopicCalls:
             altered = await _alter(admin, name, topic_id, action)
             known.enter(_live_topic(altered), self._clock.monotonic())
             if isinstance(action, GrowPartitions):
-                # The answer does not have the placement of the new partitions.
+                # The answer of the brokers does not include the placement of the new partitions.
                 known.listed_at = None
 
     async def delete(self, cluster: dict[str, Any], name: str, topic_id: str) -> Deletion:
@@ -174,7 +180,7 @@ class TopicCalls:
     def _is_usable(self, known: _Cluster, asked_at: float, *, fresh: bool) -> bool:
         if known.listed_at is None:
             return False
-        # A listing that another pass made during the wait is fresh too.
+        # A listing that another pass made while this pass waited also counts as fresh.
         return known.listed_at >= asked_at or (
             not fresh and self._clock.monotonic() - known.listed_at <= LISTING_SECONDS
         )
@@ -210,7 +216,7 @@ class TopicCalls:
                         PartitionNotFoundError,
                         ReassignmentInProgressError,
                     ) as error:
-                        # The change may succeed later, when brokers have returned or moves have ended.
+                        # The change may succeed later, after brokers have returned or moves of replicas have ended.
                         raise BrokersUnavailable(str(error)) from error
                     except FixError as error:
                         key = error.data.get("key", "")

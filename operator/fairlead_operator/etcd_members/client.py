@@ -1,8 +1,9 @@
 """Client of etcd's JSON gateway: lists members, reads their health, and changes one member at a time.
 
-A call goes to the URL of one member, has a deadline and is not retried: the next pass observes and decides again. The
-client checks answers and converts them to values of `plan.etcd_observed`. Calls use no TLS, since the operator itself
-started these members inside the Kubernetes cluster. The client must not know the consequences of an answer.
+A call is sent to the URL of one member, has a deadline and is not retried: the next pass observes the members and plans
+again. The client validates answers and converts them to values of `plan.etcd_observed`. Calls use no TLS, since the
+operator itself started these members inside the Kubernetes cluster. The client must not decide what follows from an
+answer.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from fairlead_operator.etcd_members.errors import EtcdUnavailable, error_of
 from fairlead_operator.plan.etcd_observed import NO_SPACE, EtcdMember, EtcdStatus
 
 DEADLINE_SECONDS: Final = 4.0
-"""Deadline of one call. A member without a leader answers only after its own timeout of up to 7 s, and the call
-fails."""
+"""Deadline of one call. A member without a leader answers only after its own timeout of up to 7 s, so the call to this
+member fails."""
 
 
 class EtcdMembersClient:
-    """Client for the members of all clusters. Opened once; closed with `close` or by `async with`."""
+    """Client for the etcd members of all clusters. Opened once; closed with `close` or by `async with`."""
 
     def __init__(self, *, deadline_seconds: float = DEADLINE_SECONDS) -> None:
         self._timeout = aiohttp.ClientTimeout(total=deadline_seconds)
@@ -38,15 +39,15 @@ class EtcdMembersClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close all connections. A second call does nothing."""
+        """Close all connections. Calling `close` again has no effect."""
         if self._session is not None:
             await self._session.close()
             self._session = None
 
     async def members(self, url: str) -> tuple[EtcdMember, ...]:
-        """Return the members that a majority confirms, ordered by id. Raises `EtcdUnavailable`.
+        """Return the member list as confirmed by a majority, ordered by id. Raises `EtcdUnavailable`.
 
-        A member that cannot reach a majority does not answer this call; a learner refuses it (`EtcdRefused`).
+        A member that cannot reach a majority does not answer this call; a learner refuses the call (`EtcdRefused`).
         """
         answer = await self._call(url, "cluster/member/list", {"linearizable": True})
         return _members(url, answer)
@@ -67,9 +68,11 @@ class EtcdMembersClient:
             raise _nonsense(url, answer) from error
 
     async def add_learner(self, url: str, peer_url: str) -> None:
-        """Add a member as a learner, which does not vote yet. Its pod must start with the resulting list of members.
+        """Add a member as a learner, which does not vote yet.
 
-        Raises `EtcdRefused` while another change is under way or members are missing, `EtcdUnavailable`.
+        The pod of the learner must start with the new member list.
+
+        Raises `EtcdRefused` while another change is in progress or members are missing, and `EtcdUnavailable`.
         """
         await self._call(url, "cluster/member/add", {"peerURLs": [peer_url], "isLearner": True})
 
@@ -80,7 +83,7 @@ class EtcdMembersClient:
     async def remove(self, url: str, member_id: int) -> None:
         """Remove a member permanently. Raises `MemberNotFound`, `EtcdRefused`, `EtcdUnavailable`.
 
-        Etcd refuses a removal that would leave less than a majority of started members.
+        etcd refuses a removal after which fewer than a majority of the members would be started.
         """
         await self._call(url, "cluster/member/remove", {"ID": str(member_id)})
 

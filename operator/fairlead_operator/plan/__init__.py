@@ -1,1 +1,1 @@
-"""Plans, without I/O: the next actions and the conditions, from the desired and the observed state."""
+"""Plans, computed without I/O: the next actions and the conditions, derived from the desired and the observed state."""

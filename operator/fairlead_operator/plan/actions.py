@@ -1,4 +1,4 @@
-"""Actions of a Cluster's plan, as values: `reconcile/` executes them and decides nothing.
+"""Actions in the plan of a Cluster, as plain values. `reconcile/` executes the actions and makes no decisions.
 
 Every action is idempotent. An action identifies its object by uid if a new object may have the same name.
 """
@@ -14,16 +14,16 @@ from fairlead_api.configuration import ConfigInput
 
 
 class RestartReason(StrEnum):
-    """Reason for the restart of a broker, as written in Events and status."""
+    """Reason for the restart of a broker, as shown in Events and in the status."""
 
     POD_SPEC_CHANGED = "PodSpecChanged"
-    """The pod differs from its template: image, resources, or the pool's template in the spec."""
+    """The pod differs from its template in the image, the resources, or the pool's template in the spec."""
     CONFIG_CHANGED = "ConfigChanged"
     """A configuration key changed that brokers read only at startup."""
     CLAIM_RESIZED = "ClaimResized"
-    """The file system of an enlarged volume grows when the pod starts again."""
+    """The volume was enlarged, and its file system grows only when the pod restarts."""
     ADDRESS_CHANGED = "AddressChanged"
-    """Clients must reach the broker by another address, which it reads at startup."""
+    """Clients must reach the broker by a new address, which the broker reads only at startup."""
     ASKED = "RestartAsked"
     """A user asked for a restart by annotation."""
     NEW_DISK_ASKED = "NewDiskAsked"
@@ -32,7 +32,10 @@ class RestartReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RestartBroker:
-    """Delete a pod, which is then recreated; with `permit`, only after the brokers have granted the restart."""
+    """Delete a pod, so that it is recreated.
+
+    If `permit` is set, the pod is deleted only after the brokers have granted the restart.
+    """
 
     broker: int
     pod: str
@@ -43,7 +46,7 @@ class RestartBroker:
     """Name and uid of the claim to delete with the pod."""
     told_address: tuple[str, str] | None = None
     """Name of the claim on which the address is recorded, and the address that the broker reads at this restart. An
-    empty address removes the record."""
+    empty address removes the annotation from the claim."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,7 @@ class ResizeClaim:
 
 @dataclass(frozen=True, slots=True)
 class ReplaceSet:
-    """Delete a StatefulSet without its pods; the next pass creates it with new values of immutable fields."""
+    """Delete a StatefulSet but keep its pods; the next pass recreates it with new values of immutable fields."""
 
     name: str
     uid: str
@@ -72,7 +75,7 @@ class DeleteSet:
 
 @dataclass(frozen=True, slots=True)
 class ShrinkSet:
-    """Lower the replicas of a StatefulSet whose pool was removed from the spec."""
+    """Lower the number of replicas of a StatefulSet whose pool was removed from the spec."""
 
     name: str
     replicas: int
@@ -108,7 +111,7 @@ class UndrainBroker:
 
 @dataclass(frozen=True, slots=True)
 class UnregisterBroker:
-    """Remove a broker from the cluster that is gone and has no replicas."""
+    """Remove a broker that is gone and has no replicas from the cluster."""
 
     broker: int
 
@@ -122,7 +125,7 @@ class AlterConfig:
 
 @dataclass(frozen=True, slots=True)
 class NoteAddress:
-    """Record on a claim the external address that its broker has read without a restart ordered for it."""
+    """Record on a claim the external address that its broker read at a startup for another reason."""
 
     claim: str
     address: str
@@ -138,7 +141,7 @@ class MarkPod:
 
 @dataclass(frozen=True, slots=True)
 class UnmarkCluster:
-    """Remove the restart annotation from the Cluster: every pod has it now."""
+    """Remove the restart annotation from the Cluster, since every pod now has the annotation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,25 +173,25 @@ Action: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class RestartRefusal:
-    """A refusal of the brokers to permit a restart."""
+    """Refusal by the brokers to permit a restart."""
 
     broker: int
     message: str
     partitions: tuple[str, ...] = ()
-    """Partitions that forbid the restart; empty if another restart has the permit."""
+    """Partitions that do not allow the restart; empty if the permit is granted to another restart."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Outcomes:
-    """Outcomes of the actions of one pass; a failure does not stop the following actions."""
+    """Outcomes of the actions of one pass; the failure of an action does not stop the following actions."""
 
     restarted: list[RestartBroker] = field(default_factory=list)
     refusals: list[RestartRefusal] = field(default_factory=list)
     refused_resizes: list[str] = field(default_factory=list)
-    """Messages of the API server about claims that it does not let grow."""
+    """Messages with which the API server refused to enlarge claims."""
     refused_objects: list[str] = field(default_factory=list)
-    """Messages of the API server about objects that it refuses."""
+    """Messages with which the API server refused objects."""
     refused_calls: list[str] = field(default_factory=list)
-    """Messages of the brokers about calls that they refuse."""
+    """Messages with which the brokers refused calls."""
     unavailable: str = ""
-    """Reason for which the brokers could not be called; empty while they answer."""
+    """Reason why the brokers could not be called; empty while the brokers answer."""

@@ -1,8 +1,8 @@
-"""Plan of a whole Cluster: the desired objects and the actions, from the observed state.
+"""Plan of a whole Cluster: the desired objects and the actions, computed from the observed state.
 
-Each part of the plan has its own module and does not block another part. A blocked roll blocks neither configuration
-nor disks, and brokers that do not answer block no change that needs only Kubernetes. Called by `reconcile/`, which
-executes the plan and passes the outcomes to `cluster_facts`.
+Each part of the plan has its own module and does not block the other parts. A blocked rolling restart delays neither
+configuration changes nor volume changes, and brokers that do not answer block no change that needs only Kubernetes.
+Called by `reconcile/`, which executes the plan and passes the outcomes to `cluster_facts`.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ from fairlead_operator.render.inputs import EtcdInputs, Images, RenderInputs
 
 
 def changes(wanted: Mapping[str, str], entries: Mapping[str, ConfigEntry]) -> dict[str, ConfigInput]:
-    """Return the changes after which the cluster has exactly these keys set; empty when it already has.
+    """Return the changes after which exactly these keys are set in the cluster; empty if no change is needed.
 
-    A key that the cluster does not list is omitted, since an older broker does not know it.
+    A key that the cluster does not list is omitted, since older brokers do not know the key.
     """
     differing = dict[str, ConfigInput]()
     for name, entry in entries.items():
@@ -68,15 +68,15 @@ def changes(wanted: Mapping[str, str], entries: Mapping[str, ConfigEntry]) -> di
 
 
 SOON_SECONDS: Final = 2.0
-"""Time until the next pass during a change that Kubernetes reports by no event."""
+"""Time until the next pass during a change for which Kubernetes sends no event."""
 SILENCE_SECONDS: Final = 10.0
-"""Time until the next pass while brokers do not answer or pods are missing: no event of a watched object reports a
-refused pod."""
+"""Time until the next pass while brokers do not answer or pods are missing: a refused pod changes no watched object, so
+no event starts a pass."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """Inputs of the plan other than the Cluster and its observed state."""
+    """Inputs of the plan in addition to the Cluster and its observed state."""
 
     images: Images
     """Images of the brokers and of etcd."""
@@ -98,12 +98,12 @@ class EtcdFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterPlan:
-    """Objects, actions, and facts for the status."""
+    """Plan of one pass: desired objects, actions, and facts for the status."""
 
     manifests: tuple[Manifest, ...]
-    """All wanted objects, in the order in which they are applied."""
+    """All desired objects, in the order in which they are applied."""
     actions: tuple[Action, ...]
-    """All other actions, in order. A failed action does not stop the following actions."""
+    """Actions in addition to applying the objects, in order. A failed action does not stop the following actions."""
     scale: ScalePlan
     roll: RollPlan
     storage: StoragePlan
@@ -115,7 +115,7 @@ class ClusterPlan:
 
 
 def asks_for_metadata(cluster: Cluster, observed: Observed) -> bool:
-    """Return whether the plan needs topics and replicas, which are read only on demand since there may be many."""
+    """Return whether the plan needs topics and replicas, which are read only on demand since there can be many."""
     disks_at_stake = any(pod.new_disk_asked for pod in observed.pods) or any(
         claim.terminating and claim.pool for claim in observed.claims
     )
@@ -125,7 +125,7 @@ def asks_for_metadata(cluster: Cluster, observed: Observed) -> bool:
 
 
 def plan_cluster(cluster: Cluster, observed: Observed, context: Context) -> ClusterPlan:
-    """Return the next step of all parts of the Cluster."""
+    """Return the plan with the next step of each part of the Cluster."""
     split = split_config(cluster.spec.config)
     scale = plan_scale(_scale_input(cluster, observed))
     storage = plan_storage(_storage_wanted(cluster), _all_sets(observed), observed.claims)
@@ -236,10 +236,10 @@ def _all_sets(observed: Observed) -> tuple[ObservedSet, ...]:
 
 
 def _told_before(cluster: Cluster, observed: Observed, replicas: Mapping[str, int]) -> dict[int, str]:
-    """Return the last advertised addresses of brokers with a Service of their own, for use while a Service has none.
+    """Return the last advertised address of each broker with its own Service, used while the Service has no address.
 
-    A new load balancer has no address yet, and a new NodePort Service no port. A missing address restarts no broker,
-    and a broker that restarts in the meantime keeps advertising the last address.
+    A new load balancer has no address yet, and a new NodePort Service has no node port yet. A missing address restarts
+    no broker, and a broker that restarts in the meantime keeps advertising the last address.
     """
     if not _reached_by_services(cluster):
         return {}
@@ -252,7 +252,7 @@ def _told_before(cluster: Cluster, observed: Observed, replicas: Mapping[str, in
 
 
 def _notes(cluster: Cluster, observed: Observed, advertised: Mapping[int, str]) -> tuple[Action, ...]:
-    """Return actions that record which addresses brokers read at startup, so that later passes find outdated ones."""
+    """Return actions that record the addresses read by brokers at startup, so that later passes find outdated ones."""
     answer = observed.brokers
     if answer is None or not _reached_by_services(cluster):
         return ()
@@ -298,9 +298,9 @@ def _settled(observed: Observed, wanted: Mapping[str, Wanted]) -> frozenset[str]
 
 
 def _marks(cluster: Cluster, observed: Observed, scale: ScalePlan) -> tuple[Action, ...]:
-    """Return actions that copy a restart annotation from the Cluster to each pod and remove it from the Cluster.
+    """Return actions that move the restart annotation from the Cluster to all pods.
 
-    The annotation of a pod disappears with the pod, so that each pod is restarted once, even if the leader changes.
+    The annotation of a pod disappears with the pod, so each pod is restarted once, even if another operator takes over.
     """
     asked = cluster.metadata.annotations.get(RESTART_ANNOTATION)
     if asked is None:
@@ -314,8 +314,8 @@ def _marks(cluster: Cluster, observed: Observed, scale: ScalePlan) -> tuple[Acti
 
 
 def _again(observed: Observed, scale: ScalePlan, roll: RollPlan, storage: StoragePlan) -> float | None:
-    """Return the seconds until the next pass without an event: brokers and admission send none."""
-    # The removal of the annotation from the Cluster is an event and starts a pass.
+    """Return the seconds until the next pass if no event starts a pass: brokers and admission send no events."""
+    # The watch reports the removal of the annotation that suspends restarts, so no timer is needed to continue.
     suspended = roll.hindrance is not None and roll.hindrance.reason == "RestartsSuspended"
     under_way = (roll.pending and not suspended) or scale.leaving is not None or scale.actions
     if roll.restarts or storage.replaced or (observed.brokers is not None and under_way):

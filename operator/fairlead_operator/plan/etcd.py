@@ -1,10 +1,11 @@
-"""Next step of a managed etcd, from the desired and the observed state. Only one member changes at a time.
+"""Next step of a managed etcd, computed from the desired and the observed state. Only one member changes at a time.
 
 A new member is added as a learner, gets its pod, catches up with the other members, and is promoted to a voter. A
-member is removed from etcd before its pod is deleted. The claim of a volume records which member's data it has. A claim
-without that record, under a member that voted, has an empty volume. The member is then replaced by a new one: under its
-old id it would have forgotten its votes. No irreversible change is ordered without a majority. The plan is computed
-from live objects only, so that a step that was interrupted by a crash of the operator continues.
+member is removed from etcd before its pod is deleted. The claim of a volume records which member's data the volume
+contains. If the claim of a member that has voted lacks this record, the volume is empty. The member is then replaced by
+a new member, since a member that restarts with its old id and an empty volume has forgotten its votes. No irreversible
+change is ordered without a majority. The plan is computed from live objects only, so a step that a crash of the
+operator interrupted is continued.
 """
 
 from __future__ import annotations
@@ -34,18 +35,18 @@ from fairlead_operator.render.etcd import etcd_pod_hash
 from fairlead_operator.render.inputs import NOBODY_JOINS, EtcdInputs, Images
 
 PLACES: Final = 5
-"""Maximum number of members, as allowed by the resource."""
+"""Maximum number of members that the resource allows."""
 STEP_SECONDS: Final = 2.0
-"""Time between two passes during a change: etcd sends no event when a learner has caught up."""
+"""Interval between passes during a change of members: etcd sends no event when a learner has caught up."""
 TROUBLE_SECONDS: Final = 10.0
-"""Time between two passes while members do not answer."""
+"""Interval between passes while members do not answer."""
 
 Step: TypeAlias = tuple[EtcdAction, ...]
-"""Actions of the next step. An empty step is a wait, and no later step may overtake it."""
+"""Actions of the next step. An empty step means that the plan waits, and no later step may be taken instead."""
 
 
 def etcd_wish(cluster: Cluster, images: Images) -> EtcdWish:
-    """Return the etcd that a Cluster asks for."""
+    """Return the desired etcd of a Cluster."""
     managed = cluster.spec.etcd.managed
     assert managed is not None, f"the etcd of {cluster.name} is external"
     return EtcdWish(
@@ -86,7 +87,7 @@ def _inputs(view: EtcdView) -> EtcdInputs:
         return EtcdInputs(replicas, first, "new")
     recorded = (ordinal for ordinal, claim in view.observed.claims.items() if claim.member_id)
     if not view.knows_members:
-        # The live members are unknown: every pod that may have a member's data is kept with its settings.
+        # The live members are unknown, so every pod that may have the data of a member is kept with its settings.
         replicas = max(live.replicas if live else 0, max(recorded, default=-1) + 1)
         told = live.initial_cluster if live is not None and live.state == "existing" else NOBODY_JOINS
         return EtcdInputs(replicas, told)
@@ -96,14 +97,14 @@ def _inputs(view: EtcdView) -> EtcdInputs:
 
 
 def _all_members(view: EtcdView) -> str:
-    """Return the initial cluster of a joining member: exactly the members of etcd's list."""
+    """Return the initial cluster for a joining member, which must be exactly the member list of etcd."""
     placed = [(view.wish.places[ordinal].name, member) for ordinal, member in view.members.items()]
     others = [(member.name or member.hex_id, member) for member in view.strangers]
     return ",".join(f"{name}={member.peer_urls[0]}" for name, member in [*placed, *others])
 
 
 def _records(view: EtcdView) -> Step:
-    """Record which member's data is in a volume when it is first seen, before a promotion or a loss depends on it."""
+    """Return actions that record on claims which member's data is in the volume, since later steps use the record."""
     return tuple(
         RecordMember(ordinal, claim.uid, member.hex_id)
         for ordinal, member in view.members.items()
@@ -132,7 +133,7 @@ def _change(view: EtcdView, inputs: EtcdInputs) -> Step:
 
 
 def _stuck(view: EtcdView) -> Step:
-    """Delete outdated pods that never became ready; no member is lost, even if other members are down."""
+    """Return actions that delete outdated pods that are not ready; no member is lost, even if others are down."""
     return tuple(
         DeleteEtcdPod(ordinal, pod.uid, "it is not ready and has an old template")
         for ordinal, pod in sorted(view.observed.pods.items())
@@ -145,7 +146,7 @@ def _stuck(view: EtcdView) -> Step:
 
 
 def _join(view: EtcdView, inputs: EtcdInputs) -> Step | None:
-    """Return the next step for the joining member."""
+    """Return the next step for the joining member; None if no member joins."""
     ordinal = view.joining
     if ordinal is None:
         return None
@@ -162,7 +163,7 @@ def _join(view: EtcdView, inputs: EtcdInputs) -> Step | None:
 
 
 def _tell_again(view: EtcdView, ordinal: int, inputs: EtcdInputs) -> Step:
-    """Delete a pod with an outdated initial cluster when the StatefulSet already has the right one."""
+    """Return the deletion of a pod with an outdated initial cluster, once the StatefulSet has the current value."""
     live, pod = view.live, view.observed.pods.get(ordinal)
     words = (inputs.initial_cluster, inputs.state)
     ready_to_tell = live is not None and live.settled and (live.initial_cluster, live.state) == words
@@ -172,7 +173,7 @@ def _tell_again(view: EtcdView, ordinal: int, inputs: EtcdInputs) -> Step:
 
 
 def _replace(view: EtcdView) -> Step | None:
-    """Remove a member whose volume is empty; a later step adds a new member in its place."""
+    """Return the removal of a member whose volume is empty; a later step adds a new member in its place."""
     if not view.lost:
         return None
     ordinal = view.lost[0]
@@ -182,7 +183,7 @@ def _replace(view: EtcdView) -> Step | None:
 
 
 def _add(view: EtcdView) -> Step | None:
-    """Add the next missing member when all other members are healthy."""
+    """Return the step that adds the next missing member when all other members are healthy."""
     ordinal = view.missing
     if ordinal is None:
         return None
@@ -190,7 +191,7 @@ def _add(view: EtcdView) -> Step | None:
         return ()
     claim = view.observed.claims.get(ordinal)
     if claim is not None and claim.deleting:
-        # The pod may still use the claim, if an earlier deletion was interrupted or a user deleted the claim.
+        # A pod may still use the deleted claim if an earlier deletion was interrupted or if a user deleted the claim.
         return _throw_away(view, ordinal, "its volume is being deleted") if view.may_go(ordinal) else ()
     if claim is not None and claim.member_id:
         return _clear(view, ordinal, claim)
@@ -198,7 +199,7 @@ def _add(view: EtcdView) -> Step | None:
 
 
 def _take_away(view: EtcdView) -> Step | None:
-    """Remove the highest surplus member, after a transfer of its leadership."""
+    """Return the step that removes the surplus member with the highest ordinal, after a transfer of its leadership."""
     ordinal = view.surplus
     if ordinal is None:
         return None
@@ -212,7 +213,7 @@ def _take_away(view: EtcdView) -> Step | None:
 
 
 def _forget(view: EtcdView, inputs: EtcdInputs) -> Step | None:
-    """Delete the claims of removed members, whose data would prevent new members from starting."""
+    """Return actions that delete the claims of removed members, whose data would prevent new members from starting."""
     claims = tuple(
         DeleteEtcdClaim(ordinal, claim.uid, "its member was removed from etcd")
         for ordinal, claim in sorted(view.observed.claims.items())
@@ -225,7 +226,7 @@ def _forget(view: EtcdView, inputs: EtcdInputs) -> Step | None:
 
 
 def _empty(view: EtcdView) -> Step | None:
-    """Delete a volume on a user's request when all other members are healthy and have a quorum without its member."""
+    """Return the deletion of a volume that a user requested, if all other members are healthy and have a quorum."""
     asked = [ordinal for ordinal, pod in sorted(view.observed.pods.items()) if pod.empty_volume]
     for ordinal in asked:
         others = [each for each in view.members if each != ordinal]
@@ -235,9 +236,9 @@ def _empty(view: EtcdView) -> Step | None:
 
 
 def _restart(view: EtcdView) -> Step | None:
-    """Restart one pod that is outdated or marked by a user, the leader last, when all members are healthy.
+    """Return the restart of one outdated or annotated pod, the leader last, when all members are healthy.
 
-    A restart for a larger volume is also ordered when stores are full, since it gives them room.
+    A restart for a larger volume is also ordered when stores are full, since the restart gives the stores more space.
     """
     pods = view.observed.pods
     calm = view.all_healthy_but_full and all(pod.ready and not pod.deleting for pod in pods.values())
@@ -255,7 +256,7 @@ def _restart(view: EtcdView) -> Step | None:
 
 
 def _why_restart(view: EtcdView, ordinal: int) -> str:
-    """Return the reason to restart a pod now; empty if there is no reason."""
+    """Return the reason for restarting a pod now; empty if there is no reason."""
     pod = view.observed.pods[ordinal]
     if view.all_healthy and (pod.restart or view.outdated(pod)):
         return pod.restart or TEMPLATE_CHANGED
@@ -263,14 +264,14 @@ def _why_restart(view: EtcdView, ordinal: int) -> str:
 
 
 def _disarm(view: EtcdView) -> Step | None:
-    """Disarm the alarm of full stores when all stores have room again, for example after their volumes have grown."""
+    """Return the action that disarms the `NOSPACE` alarm when all stores have space again, as in larger volumes."""
     if view.all_healthy or not view.all_healthy_but_full or not all(map(view.has_room, view.members)):
         return None
     return (DisarmNoSpace(min(view.members)),)
 
 
 def _clear(view: EtcdView, ordinal: int, claim: EtcdClaim) -> Step:
-    """Delete the volume of a removed member for a new member; never a volume with the data of a current member."""
+    """Return the deletion of a removed member's volume, which a new member needs; empty for a current member."""
     if view.is_counted(claim):
         return ()
     return _throw_away(view, ordinal, "its data belongs to a member that was removed from etcd")

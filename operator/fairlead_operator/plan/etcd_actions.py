@@ -1,4 +1,7 @@
-"""Actions and result of the plan of a managed etcd. Each action identifies the observed object by id or uid."""
+"""Actions and result of the plan of a managed etcd.
+
+Each action identifies the observed member by its id, or the observed object by its uid.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from fairlead_operator.render.inputs import EtcdInputs
 
 @dataclass(frozen=True, slots=True)
 class RecordMember:
-    """Record on a claim which member's data is in its volume, before a later step depends on it."""
+    """Record on a claim which member's data is in its volume, before a later step depends on this record."""
 
     ordinal: int
     claim_uid: str
@@ -32,7 +35,7 @@ class AddLearner:
 
 @dataclass(frozen=True, slots=True)
 class PromoteLearner:
-    """Promote a learner to a voter. Etcd refuses until the learner has caught up, which is not a failure."""
+    """Promote a learner to a voter. A refusal because the learner has not caught up is not a failure."""
 
     ordinal: int
     member_id: int
@@ -52,14 +55,14 @@ class TransferLeadership:
     """Transfer leadership to another member before the leader is removed."""
 
     ordinal: int
-    """Ordinal of the leader, which gets the call."""
+    """Ordinal of the leader, to which the call is sent."""
     target: int
     target_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteEtcdPod:
-    """Delete a pod, so that it is recreated from the newest template; its volume is kept."""
+    """Delete a pod, so that the pod is recreated from the newest template; the volume is kept."""
 
     ordinal: int
     uid: str
@@ -77,10 +80,10 @@ class DeleteEtcdClaim:
 
 @dataclass(frozen=True, slots=True)
 class DisarmNoSpace:
-    """Disarm the `NOSPACE` alarm, so that etcd accepts writes again: etcd does not disarm the alarm itself."""
+    """Disarm the `NOSPACE` alarm, which etcd never disarms by itself, so that etcd accepts writes again."""
 
     ordinal: int
-    """Ordinal of the member that gets the call; the change applies to all members."""
+    """Ordinal of the member to which the call is sent; the change applies to all members."""
 
 
 EtcdAction: TypeAlias = (
@@ -106,7 +109,7 @@ class EtcdVerdict:
 
 @dataclass(frozen=True, slots=True)
 class EtcdPlan:
-    """One step of etcd: inputs to render, actions after that, and facts for the status."""
+    """One step of a managed etcd: inputs for rendering, actions to execute after it, and facts for the status."""
 
     inputs: EtcdInputs | None
     """Inputs for rendering; None for an external etcd."""
@@ -115,7 +118,7 @@ class EtcdPlan:
     status: EtcdRows
     verdict: EtcdVerdict
     requeue_seconds: float | None
-    """Seconds until the next pass without a change of an object; None for the usual interval."""
+    """Seconds until the next pass if no object changes; None for the usual interval."""
     changes: str = ""
     """Description of the change in progress; empty if there is none."""
     restart: EtcdRestart | None = None

@@ -1,4 +1,4 @@
-"""The condition EtcdHealthy and the status rows of etcd members, from the observed state alone."""
+"""The condition EtcdHealthy and the status rows of etcd members, computed from the observed state alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fairlead_operator.plan.etcd_observed import EtcdStatus
 from fairlead_operator.plan.etcd_view import EtcdView
 
 EXTERNAL_SECONDS: Final = 30.0
-"""Time between two passes while an external etcd does not answer."""
+"""Interval between passes while an external etcd does not answer."""
 RUNBOOK: Final = (
     "Get the pods running again: look at their events and at the claims of their volumes. As soon as a majority of the "
     "members runs on its own data, etcd recovers without further action. Do not delete the volumes of pods: they hold "
@@ -68,7 +68,7 @@ def _verdict(view: EtcdView) -> EtcdVerdict:
 
 
 def etcd_changes(view: EtcdView) -> str:
-    """Return a description of the change in progress, from its first step to its last; empty if there is no change."""
+    """Return a description of the change in progress, from its first to its last step; empty without a change."""
     if not view.formed:
         return ""
     if view.knows_members and view.unfinished:
@@ -83,7 +83,7 @@ def etcd_changes(view: EtcdView) -> str:
 
 
 def etcd_rows(view: EtcdView, replicas: int) -> EtcdRows:
-    """Return the rows of a managed etcd: pods and members by ordinal."""
+    """Return the status rows of a managed etcd: pods and members by ordinal."""
     ordinals = sorted({*view.members, *(each for each in view.observed.pods if each < len(view.wish.places))})
     rows = tuple(_row(view, ordinal) for ordinal in ordinals)
     return EtcdRows(replicas=replicas, ready=sum(row.healthy for row in rows), members=rows)
@@ -94,7 +94,8 @@ def plan_external(
 ) -> EtcdPlan:
     """Return the status of an external etcd, which the operator never changes.
 
-    `asked` has the endpoints that were called: the operator may not read Secrets, so it skips endpoints that need one.
+    `asked` has the endpoints that were called: the operator may not read Secrets, so it skips endpoints that need a
+    Secret.
     """
     rows = tuple(_external_row(url, answers.get(url)) for url in endpoints)
     healthy = sum(row.healthy for row in rows)

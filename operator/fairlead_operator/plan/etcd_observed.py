@@ -1,7 +1,8 @@
 """Observed state of an etcd, the input of its plan: StatefulSet, pods, claims and members.
 
 `reconcile.etcd` fills these values from live objects, and `etcd_members` from the members' answers; `plan.etcd` reads
-them. Nothing is kept in memory between two passes: state that must last is stored in the Kubernetes objects.
+them. The operator keeps no state in memory between two passes; state that a later pass needs is stored in the
+Kubernetes objects.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 NO_SPACE: Final = "NOSPACE"
-"""The alarm of a store that has reached its quota: etcd then accepts only reads and deletes."""
+"""Alarm of a store that has reached its quota. While the alarm is set, etcd accepts only reads and deletes."""
 
 
 @dataclass(frozen=True, slots=True)
 class EtcdMember:
-    """One entry of etcd's list of members."""
+    """One entry in the member list of etcd."""
 
     member_id: int
     name: str
@@ -26,13 +27,13 @@ class EtcdMember:
 
     @property
     def hex_id(self) -> str:
-        """The id in the hexadecimal form of etcd's tools."""
+        """The member id in hexadecimal, as etcd's tools print it."""
         return f"{self.member_id:x}"
 
 
 @dataclass(frozen=True, slots=True)
 class EtcdStatus:
-    """Status that one member reports about itself, even without a leader."""
+    """Status that one member reports about itself, even if the member sees no leader."""
 
     member_id: int
     leader_id: int
@@ -65,7 +66,8 @@ class EtcdSet:
     state: str
     """Initial cluster state in the template: `new` or `existing`."""
     settled: bool = True
-    """Whether the StatefulSet controller has seen this template, so that a pod deleted now is recreated from it."""
+    """Whether the StatefulSet controller has seen this template, so that a pod deleted now is recreated from this
+    template."""
     pod_spec_hash: str = ""
     quota_bytes: int = 0
     """Store quota in the template, in bytes."""
@@ -73,7 +75,7 @@ class EtcdSet:
 
 @dataclass(frozen=True, slots=True)
 class EtcdPod:
-    """A pod of the StatefulSet."""
+    """A pod of the etcd StatefulSet."""
 
     uid: str
     ready: bool = False
@@ -87,7 +89,7 @@ class EtcdPod:
     empty_volume: bool = False
     """Whether an annotation asks to delete the pod's volume."""
     created: str = ""
-    """Creation time in Kubernetes' format, which sorts as text."""
+    """Creation time of the pod in Kubernetes' format, which sorts as text."""
     quota_bytes: int = 0
     """Store quota of this pod in bytes; 0 if there is none."""
 
@@ -98,14 +100,16 @@ class EtcdClaim:
 
     uid: str
     member_id: str = ""
-    """Hexadecimal id of the member whose data is in the volume; empty until a member has been seen running on it."""
+    """Hexadecimal id of the member whose data is in the volume; empty until a member has been seen running on the
+    volume."""
     deleting: bool = False
     size_bytes: int = 0
-    """Requested and granted size of the claim in bytes; 0 if unknown."""
+    """Size of the claim in bytes, as requested and granted; 0 if unknown."""
     growing: bool = False
-    """Whether the volume is still smaller than requested."""
+    """Whether the volume is still smaller than the requested size."""
     waits_for_restart_since: str = ""
-    """Time at which the volume was enlarged, while its file system waits for the next start of the pod to grow."""
+    """Time at which the volume was enlarged, if its file system grows only at the next start of the pod; empty
+    otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,16 +126,16 @@ class EtcdRestart:
 
 @dataclass(frozen=True, slots=True)
 class ObservedEtcd:
-    """Everything observed about one etcd. Mappings are keyed by the member's ordinal."""
+    """Observed state of one etcd. All mappings are keyed by the ordinal of the member."""
 
     live: EtcdSet | None = None
     pods: Mapping[int, EtcdPod] = field(default_factory=dict)
     claims: Mapping[int, EtcdClaim] = field(default_factory=dict)
     members: tuple[EtcdMember, ...] | None = None
-    """Members that a majority confirms; None if there is no majority."""
+    """Member list that a majority confirms; None if there is no majority."""
     answers: Mapping[int, EtcdStatus] = field(default_factory=dict)
     """Status of each member that answered."""
     restart: EtcdRestart | None = None
-    """Last restart that the operator ordered, kept until the member has been seen healthy again."""
+    """Last restart that the operator ordered, kept until the restarted member has been seen healthy again."""
     refused: str = ""
-    """Message with which the API server refuses a missing pod; empty if there is no refusal."""
+    """Message with which the API server refuses a missing pod; empty if no pod is refused."""

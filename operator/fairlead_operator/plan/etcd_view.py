@@ -1,4 +1,4 @@
-"""Desired and observed state of a managed etcd combined: facts for its plan and its health."""
+"""Facts about a managed etcd for its plan and its health, derived from the desired and the observed state."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from fairlead_operator.plan.etcd_observed import (
 from fairlead_operator.render.etcd import quota_of
 
 ROOM: Final = 0.9
-"""Share of the quota below which a store, with one more request, counts as having space."""
+"""Fraction of the quota that a store, including the next request, must not reach to count as having space."""
 REQUEST_BYTES_MAX: Final = 2 << 20
-"""Free space below which a store may have refused a request; etcd accepts requests of up to 1.5 MiB."""
+"""Free space in bytes below which a store may have refused a request; etcd accepts requests of up to 1.5 MiB."""
 
 TEMPLATE_CHANGED: Final = "its template changed"
 VOLUME_GROWN: Final = "its volume has grown"
@@ -38,37 +38,46 @@ class EtcdPlace:
 
 @dataclass(frozen=True, slots=True)
 class EtcdWish:
-    """The etcd that the Cluster asks for."""
+    """The desired etcd of a Cluster."""
 
     replicas: int
     pod_spec_hash: str
     """Fingerprint of the desired pods."""
     places: tuple[EtcdPlace, ...]
-    """Places by ordinal, at least one for each possible member."""
+    """Places by ordinal; every possible member has a place."""
     volume_bytes: int = 0
-    """Desired size of the volumes in bytes; 0 when irrelevant."""
+    """Desired size of the volumes in bytes; 0 if the size does not matter."""
 
 
 @dataclass(frozen=True)
 class EtcdView:
-    """Facts about a managed etcd. Ordinals are those of the StatefulSet's pods; a member is found by its peer URL."""
+    """Facts about a managed etcd.
+
+    Ordinals are the ordinals of the StatefulSet's pods; a member is assigned to an ordinal by its peer URL.
+    """
 
     wish: EtcdWish
     observed: ObservedEtcd
 
     @property
     def live(self) -> EtcdSet | None:
-        """The StatefulSet, if it exists."""
+        """The live StatefulSet; None if there is no StatefulSet."""
         return self.observed.live
 
     @property
     def knows_members(self) -> bool:
-        """Whether a majority confirmed the members. If not, the properties about members are meaningless."""
+        """Whether a majority confirmed the member list.
+
+        If no majority did, the properties about members are meaningless.
+        """
         return self.observed.members is not None
 
     @cached_property
     def formed(self) -> bool:
-        """Whether every initial member has been seen running once, so that a later empty volume is a loss."""
+        """Whether every initial member has been seen running once.
+
+        From then on, an empty volume means that data was lost.
+        """
         recorded = {ordinal for ordinal, claim in self.observed.claims.items() if claim.member_id}
         if self.live is None:
             return bool(recorded)
@@ -78,7 +87,7 @@ class EtcdView:
 
     @cached_property
     def members(self) -> Mapping[int, EtcdMember]:
-        """The members that have a place, by the ordinal of the place, in order."""
+        """The members that have a place, sorted and keyed by the ordinal of the place."""
         ordinals = {place.peer_url: ordinal for ordinal, place in enumerate(self.wish.places)}
         placed = {
             ordinals[url]: member
@@ -96,7 +105,7 @@ class EtcdView:
 
     @cached_property
     def joining(self) -> int | None:
-        """The ordinal of the member that is a learner, or that was added and has never started."""
+        """The ordinal of the member that is a learner or has never started; None if no member joins."""
         return next(
             (ordinal for ordinal, member in self.members.items() if member.learner or not member.name), None
         )
@@ -109,7 +118,7 @@ class EtcdView:
 
     @cached_property
     def lost(self) -> tuple[int, ...]:
-        """Ordinals of silent voters whose claim holds no data, or data of another member."""
+        """Ordinals of voters that do not answer and whose claim has no data or the data of another member."""
         return tuple(
             ordinal
             for ordinal, member in self.members.items()
@@ -118,17 +127,17 @@ class EtcdView:
 
     @cached_property
     def missing(self) -> int | None:
-        """The lowest ordinal that should have a member and has none."""
+        """The lowest ordinal that should have a member but has none; None if no member is missing."""
         return next((each for each in range(self.wish.replicas) if each not in self.members), None)
 
     @cached_property
     def surplus(self) -> int | None:
-        """The highest ordinal of a surplus member."""
+        """The highest ordinal of a surplus member; None if there is no surplus member."""
         return max((each for each in self.members if each >= self.wish.replicas), default=None)
 
     @property
     def all_healthy(self) -> bool:
-        """Whether the members are exactly the desired ones, and all of them are healthy voters."""
+        """Whether the members are exactly the desired members, and every member is a healthy voter."""
         return self.formed and self.knows_members and not self.unfinished and self.members_healthy
 
     @property
@@ -138,14 +147,14 @@ class EtcdView:
 
     @property
     def all_healthy_but_full(self) -> bool:
-        """Whether the members are exactly the desired ones and healthy except for full stores."""
+        """Whether the members are exactly the desired members, and are healthy except for full stores."""
         if not self.formed or not self.knows_members or self.unfinished:
             return False
         return all(self.runs(each) and self.observed.answers[each].healthy_but_full for each in self.members)
 
     @property
     def smallest_volume(self) -> int | None:
-        """The size in bytes that every volume has at least, counting pending growth; None while no size is known."""
+        """The size of the smallest volume in bytes, counting pending growth; None while no size is known."""
         return min(
             (
                 claim.size_bytes
@@ -157,14 +166,14 @@ class EtcdView:
 
     @property
     def quota_wanted(self) -> int:
-        """The store quota of all pods after the StatefulSet is applied and the volumes have grown."""
+        """The store quota that all pods should have after the StatefulSet is applied and the volumes have grown."""
         if not self.wish.volume_bytes:
             return 0 if self.live is None else self.live.quota_bytes
         return quota_of(Fraction(self.wish.volume_bytes), self.smallest_volume)
 
     @cached_property
     def restarts_due(self) -> Mapping[int, str]:
-        """The reason for every pending restart by ordinal, including restarts that must wait."""
+        """The reason for each pending restart by ordinal, including restarts that must wait."""
         due = dict[int, str]()
         for ordinal, pod in sorted(self.observed.pods.items()):
             if pod.deleting:
@@ -181,7 +190,7 @@ class EtcdView:
 
     @cached_property
     def restart(self) -> EtcdRestart | None:
-        """The restart in progress: it lasts until its member is ready and follows a leader."""
+        """The restart in progress, which lasts until the restarted member is ready and follows a leader; else None."""
         last = self.observed.restart
         if last is None:
             return None
@@ -195,7 +204,7 @@ class EtcdView:
 
     @property
     def unfinished(self) -> bool:
-        """Whether the members differ from the desired ones."""
+        """Whether the members differ from the desired members."""
         if not self.formed:
             return True
         changes = (self.joining, self.missing, self.surplus)
@@ -209,12 +218,12 @@ class EtcdView:
         return hashes == {self.wish.pod_spec_hash}
 
     def runs(self, ordinal: int) -> bool:
-        """Return whether the pod answered as the member of this place."""
+        """Return whether the pod with this ordinal answered as the member with this ordinal."""
         answer = self.observed.answers.get(ordinal)
         return answer is not None and answer.member_id == self.members[ordinal].member_id
 
     def healthy(self, ordinal: int) -> bool:
-        """Return whether the member runs, follows a leader and has no alarm."""
+        """Return whether the member answers, follows a leader and has no alarm."""
         return self.runs(ordinal) and self.observed.answers[ordinal].healthy
 
     def leads(self, ordinal: int) -> bool:
@@ -226,13 +235,13 @@ class EtcdView:
         return claim.member_id in {member.hex_id for member in self.observed.members or ()}
 
     def others_carry(self, ordinal: int) -> bool:
-        """Return whether the remaining voters have a healthy majority without this member."""
+        """Return whether a majority of the voters is healthy if this member is left out."""
         rest = [each for each, member in self.members.items() if each != ordinal and not member.learner]
         voters = len(rest) + sum(not member.learner for member in self.strangers)
         return sum(map(self.healthy, rest)) > voters // 2
 
     def may_go(self, ordinal: int) -> bool:
-        """Return whether the pod may be deleted without data loss: a deleted claim disappears with its pod."""
+        """Return whether the pod may be deleted without data loss; a claim in deletion disappears with its pod."""
         claim = self.observed.claims.get(ordinal)
         if claim is None or not claim.deleting:
             return True
@@ -241,15 +250,16 @@ class EtcdView:
         return self.knows_members and not self.is_counted(claim)
 
     def outdated(self, pod: EtcdPod) -> bool:
-        """Return whether a pod differs from the desired template and would get it if deleted now."""
+        """Return whether a pod differs from the desired template and, if deleted now, would be recreated from it."""
         live = self.live
         settled = live is not None and live.settled and live.pod_spec_hash == self.wish.pod_spec_hash
         return settled and pod.pod_spec_hash != self.wish.pod_spec_hash
 
     def outgrown(self, ordinal: int) -> bool:
-        """Return whether a pod must restart to use all of its volume, for the file system or for the store.
+        """Return whether a pod must restart so that the file system or the store can use the whole volume.
 
-        etcd reads its quota at startup, and a full store refuses every write until a start with a larger quota.
+        etcd reads its quota only at startup, and a full store refuses all writes until etcd is restarted with a larger
+        quota.
         """
         pod, claim = self.observed.pods[ordinal], self.observed.claims.get(ordinal)
         if claim is not None and pod.created < claim.waits_for_restart_since:
@@ -260,7 +270,7 @@ class EtcdView:
         return 0 < pod.quota_bytes < live.quota_bytes
 
     def has_room(self, ordinal: int) -> bool:
-        """Return whether the store of a member that answers has room to grow."""
+        """Return whether the store of a member that answers has space left in its quota."""
         pod = self.observed.pods.get(ordinal)
         if pod is None:
             return False

@@ -1,13 +1,13 @@
 """Observed state of a Cluster, the input of its plan: pods, StatefulSets, claims, images, and answers of its brokers.
 
 `reconcile/` lists the objects and calls the brokers; this module extracts the facts that the plan needs. All facts are
-live state: the operator stores nothing but the status of the Cluster. The module must not know where the objects came
-from.
+read from live objects: the operator stores no state except the status of the Cluster. The module must not depend on how
+the objects were read.
 
-`images_of` decides the image of each pod: the image in the Cluster's spec, else the running image, else the default
-image of the operator. A newer operator does not restart brokers just for its newer default images: users choose a
-release by `version` or `image`. An image that no pod has started does not count as running, so that its removal from
-the spec restores the previous image.
+`images_of` chooses the image of each pod: the image in the Cluster's spec, else the running image, else the default
+image of the operator. A newer operator does not restart brokers only because its default images are newer: users choose
+a release by `version` or `image`. An image that no pod has started does not count as running, so that removing the
+image from the spec restores the previous image.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ STUCK_REASONS: Final = frozenset(
         "RunContainerError",
     }
 )
-"""Waiting reasons of containers that will not start without a change."""
+"""Reasons in the `waiting` state of containers that will not start without a change."""
 CREATE_FAILED: Final = "FailedCreate"
-"""Reason of the Event on a StatefulSet whose pod or claim the API server refused."""
+"""Reason in the Event on a StatefulSet whose pod or claim the API server refused."""
 MESSAGE_CHARACTERS_MAX: Final = 500
 
 
@@ -66,7 +66,7 @@ class ObservedPod:
     pool: str
     broker: int
     created: str = ""
-    """Creation time in Kubernetes' format, which sorts as text."""
+    """Creation time of the pod in Kubernetes' format, which sorts as text."""
     ready: bool = False
     terminating: bool = False
     pod_spec_hash: str = ""
@@ -75,14 +75,14 @@ class ObservedPod:
     """Value of the restart annotation; None if there is none."""
     new_disk_asked: bool = False
     stuck: str | None = None
-    """Why the pod will not become ready without a change; None if it may."""
+    """Reason why the pod will not become ready without a change; None if the pod may become ready."""
     image: str = ""
-    """Image of the pod, known even while the StatefulSet does not exist."""
+    """Image in the spec of the pod, which is known even while the StatefulSet does not exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedSet:
-    """The StatefulSet of a pool, or of etcd, with an empty pool."""
+    """The StatefulSet of a pool or of etcd; `pool` is empty for etcd."""
 
     name: str
     uid: str
@@ -90,15 +90,15 @@ class ObservedSet:
     first_broker: int
     replicas: int
     settled: bool = True
-    """Whether the StatefulSet controller has seen the newest template, so that a pod deleted now is recreated from
-    it."""
+    """Whether the StatefulSet controller has seen the newest template, so that a pod deleted now is recreated from the
+    newest template."""
     terminating: bool = False
     storage_size: str = ""
     storage_class: str | None = None
     pod_spec_hash: str = ""
     config_hash: str = ""
     image: str = ""
-    """Image of the brokers or etcd members in the template."""
+    """Image of the brokers or etcd members in the pod template."""
 
     @property
     def brokers(self) -> range:
@@ -108,7 +108,7 @@ class ObservedSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedClaim:
-    """The claim of a broker's disk, or of an etcd member's."""
+    """The claim for the disk of a broker or of an etcd member."""
 
     name: str
     uid: str
@@ -117,10 +117,11 @@ class ObservedClaim:
     requested: str
     capacity: str
     waits_for_restart_since: str = ""
-    """Time at which the volume was enlarged, while its file system waits for the next start of the pod to grow."""
+    """Time at which the volume was enlarged, if its file system grows only at the next start of the pod; empty
+    otherwise."""
     terminating: bool = False
     told_address: str = ""
-    """External address that the broker was last restarted for or read at startup."""
+    """External address for which the broker was last restarted or that it read at startup."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +138,7 @@ class BrokersAnswer:
     """Topics and their replicas; read only if the plan depends on them."""
 
     def registered(self, broker: int) -> bool:
-        """Return whether the cluster considers the broker live."""
+        """Return whether the broker is registered in its cluster."""
         found = self.brokers.get(broker)
         return found is not None and found.state != "gone"
 
@@ -153,30 +154,30 @@ class Observed:
     """StatefulSets of pools."""
     etcd_set: ObservedSet | None = None
     etcd_image: str = ""
-    """Image of etcd's newest pod; empty if there are no pods."""
+    """Image of the newest etcd pod; empty if there are no etcd pods."""
     claims: tuple[ObservedClaim, ...] = ()
     """Claims of brokers and of etcd."""
     services: tuple[Manifest, ...] = ()
-    """Live Services, unparsed: external addresses of brokers are in several of their fields."""
+    """Live Services as unparsed manifests, since several fields of a Service contain external addresses of brokers."""
     brokers: BrokersAnswer | None = None
     """Answers of the brokers; None while no broker answers."""
     silence: str = ""
-    """Why no broker answers; empty while a broker answers."""
+    """Reason why no broker answers; empty while a broker answers."""
     refused: Mapping[int, str] = field(default_factory=dict)
-    """Brokers without a pod because the API server refuses it, each with the server's message."""
+    """Brokers whose pod the API server refuses, each with the message of the API server."""
 
     @property
     def lacks_pods(self) -> bool:
-        """Whether a StatefulSet has fewer pods than it should."""
+        """Whether a StatefulSet has fewer pods than replicas."""
         return len(self.pods) < sum(each.replicas for each in self.sets if not each.terminating)
 
     def set_of(self, pool: str) -> ObservedSet | None:
-        """Return the StatefulSet of a pool."""
+        """Return the StatefulSet of a pool; None if the pool has no StatefulSet."""
         return next((each for each in self.sets if each.pool == pool), None)
 
 
 def observe_pod(pod: Object) -> ObservedPod | None:
-    """Return the pod of a broker; None for another pod, for example a copy with the same labels."""
+    """Return the pod of a broker; None if the pod is not a broker's, for example a copy with the same labels."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     index = labels.get(POD_INDEX_LABEL) or metadata["name"].rpartition("-")[2]
@@ -200,7 +201,7 @@ def observe_pod(pod: Object) -> ObservedPod | None:
 
 
 def observe_set(stateful_set: Object) -> ObservedSet:
-    """Return a StatefulSet; the pool is empty for etcd's."""
+    """Return the facts about a StatefulSet; the pool is empty for the StatefulSet of etcd."""
     metadata, spec = stateful_set["metadata"], stateful_set["spec"]
     template = (spec.get("template") or {}).get("metadata") or {}
     annotations = template.get("annotations") or {}
@@ -223,7 +224,7 @@ def observe_set(stateful_set: Object) -> ObservedSet:
 
 
 def pods_expected(stateful_set: Object) -> dict[int, str]:
-    """Return the name of each pod that a StatefulSet should have, by its ordinal."""
+    """Return the names of the pods that a StatefulSet should have, keyed by ordinal."""
     metadata, spec = stateful_set["metadata"], stateful_set["spec"]
     start = (spec.get("ordinals") or {}).get("start", 0)
     return {
@@ -232,10 +233,11 @@ def pods_expected(stateful_set: Object) -> dict[int, str]:
 
 
 def observe_refusals(missing: Mapping[int, str], events: Iterable[Object]) -> dict[int, str]:
-    """Return the messages with which missing pods of a StatefulSet were refused, by ordinal.
+    """Return the messages with which missing pods of a StatefulSet were refused, keyed by ordinal.
 
-    `missing` has the names of the pods, and `events` the Events on the StatefulSet. The controller writes an Event for
-    each attempt. A newer success ends an older refusal, for example if the pod was created and then deleted.
+    `missing` has the names of the missing pods, and `events` has the Events on the StatefulSet. The controller writes
+    an Event for each attempt to create a pod. A later success cancels an earlier refusal, for example if the pod was
+    created and then deleted.
     """
     attempts = sorted(events, key=lambda event: (_last_time(event), event.get("reason") == CREATE_FAILED))
     refused = dict[int, str]()
@@ -252,14 +254,14 @@ def observe_refusals(missing: Mapping[int, str], events: Iterable[Object]) -> di
 
 
 def _last_time(event: Object) -> str:
-    """Return the last time of an Event to the second, the precision of Kubernetes' own controllers."""
+    """Return the time of the last occurrence of an Event in seconds, the precision of Kubernetes' own controllers."""
     series = event.get("series") or {}
     times = (series.get("lastObservedTime"), event.get("deprecatedLastTimestamp"), event.get("eventTime"))
     return str(next((time for time in times if time), event["metadata"].get("creationTimestamp", "")))[:19]
 
 
 def claim_template_storage(stateful_set: Object) -> tuple[str, str | None]:
-    """Return size and class of the disks of new pods of a StatefulSet."""
+    """Return size and storage class in the claim template of a StatefulSet."""
     for template in stateful_set["spec"].get("volumeClaimTemplates") or []:
         if template["metadata"]["name"] == DATA_VOLUME:
             return _requested(template), template["spec"].get("storageClassName")
@@ -267,7 +269,7 @@ def claim_template_storage(stateful_set: Object) -> tuple[str, str | None]:
 
 
 def observe_claim(claim: Object) -> ObservedClaim | None:
-    """Return a claim, with an empty pool for etcd's; None for a claim without an ordinal, for example a copy."""
+    """Return the facts about a claim, with an empty pool for etcd; None if the claim has no ordinal, as in a copy."""
     metadata, status = claim["metadata"], claim.get("status") or {}
     pool = (metadata.get("labels") or {}).get(POOL_LABEL, "")
     index = metadata["name"].rpartition("-")[2]
@@ -289,7 +291,7 @@ def observe_claim(claim: Object) -> ObservedClaim | None:
 
 
 def _is_numbered(name: str, pool: str, index: str) -> bool:
-    """Return whether a name ends with the pool, if there is one, and the ordinal of a pod."""
+    """Return whether a name ends with the pool name (if not empty) and the ordinal of a pod."""
     return index.isdigit() and name.endswith(f"-{pool}-{index}" if pool else f"-{index}")
 
 
@@ -365,10 +367,10 @@ def images_of(cluster: Cluster, observed: Observed, own: Images) -> Images:
 
 
 def _that_starts(image: str, cluster: Cluster, observed: Observed) -> str:
-    """Return the image, or the image of other pods if it fails on every pod that has it.
+    """Return the image, or the image of other pods if no pod with the given image starts.
 
-    Without another image, a cluster that has served before keeps the image: its registry may be unavailable, and the
-    default image of the operator might be an upgrade. A cluster that never served returns an empty image.
+    If no pod has another image, a cluster that has served before keeps the image: the registry may be unavailable, and
+    the default image of the operator might be an upgrade. For a cluster that has never served, the result is empty.
     """
     having = [pod for pod in observed.pods if pod.image == image]
     if not having or any(pod.stuck is None for pod in having):
@@ -378,13 +380,13 @@ def _that_starts(image: str, cluster: Cluster, observed: Observed) -> str:
 
 
 def _newest(pods: Iterable[ObservedPod]) -> str:
-    """Return the image of the newest pod, for use while the StatefulSet is being replaced."""
+    """Return the image of the newest pod, which is used while the StatefulSet is being replaced."""
     newest = max(pods, key=lambda pod: pod.created, default=None)
     return "" if newest is None else newest.image
 
 
 def with_tag(image: str, tag: str) -> str:
-    """Return the image with another tag. The port of a registry is not a tag, and a digest is dropped."""
+    """Return the image with another tag. A port of the registry is not taken for a tag, and a digest is dropped."""
     name = image.partition("@")[0]
     folder, slash, last = name.rpartition("/")
     return f"{folder}{slash}{last.partition(':')[0]}:{tag}"

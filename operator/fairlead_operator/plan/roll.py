@@ -1,9 +1,9 @@
-"""Rolling restart: which broker is restarted next and why, from the current state of the cluster.
+"""Rolling restart: chooses which broker is restarted next and why, from the current state of the cluster.
 
-The fingerprints of a pod show whether it is outdated, so that an interrupted roll continues, and no pod is restarted
-twice. The order is: pods that cannot start anyway, then pods that are not ready, then one ready pod at a time, the
-controller last. The brokers decide whether a broker may restart: an order with `permit` is executed only if they grant
-it. The module must not know how pods are rendered.
+The fingerprints of a pod show whether the pod is outdated, so an interrupted roll continues, and no pod is restarted
+twice. Pods that cannot start are restarted first, then pods that are not ready, then one ready pod at a time, and the
+controller last. The brokers decide whether a broker may restart: an order with `permit` is executed only if the brokers
+grant the permit. The module must not depend on how pods are rendered.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fairlead_operator.plan.observed import BrokersAnswer, ObservedClaim, Observ
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """The wanted fingerprints of a pool's pods."""
+    """The desired fingerprints of a pool's pods."""
 
     pod_spec_hash: str
     config_hash: str
@@ -27,33 +27,33 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollInput:
-    """Input of the plan of restarts."""
+    """Input of `plan_roll`."""
 
     brokers: frozenset[int]
-    """Ids of the brokers that should run and stay: all of them must be up before a ready broker is restarted."""
+    """Ids of the brokers that should run and stay. All these brokers must be up before a ready broker is restarted."""
     pods: tuple[ObservedPod, ...]
     claims: Mapping[int, ObservedClaim]
     wanted: Mapping[str, Wanted]
     """Desired fingerprints by pool."""
     settled: frozenset[str]
-    """Pools whose StatefulSet has the newest template and whose controller has seen it. A pod that is deleted earlier
-    is recreated from the old template and would be restarted twice."""
+    """Pools whose StatefulSet has the newest template, which the StatefulSet controller has seen. A pod of another pool
+    would be recreated from the old template, and would be restarted twice."""
     answer: BrokersAnswer | None
     advertised: Mapping[int, str] = field(default_factory=dict)
-    """`host:port` of each broker that clients reach by an address of its own."""
+    """`host:port` of each broker for which clients use a separate address."""
     restarts_allowed: bool = True
     asking_pods: bool = False
-    """Whether an order to restart all brokers is still being copied to the pods."""
+    """Whether the restart annotation of the Cluster is still being copied to the pods."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hindrance:
-    """Why no restart is tried: a reason of the condition RollBlocked, and a message that says what is awaited."""
+    """Hindrance to all restarts: a reason for the condition RollBlocked, and a message that states what is missing."""
 
     reason: str
     message: str
     brokers: frozenset[int] = frozenset()
-    """Brokers that the roll waits for."""
+    """Ids of the brokers for which the roll waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,15 +62,15 @@ class RollPlan:
 
     restarts: tuple[RestartBroker, ...] = ()
     pending: Mapping[int, tuple[RestartReason, ...]]
-    """Reasons of the pending restarts by broker."""
+    """Reasons for each pending restart by broker id."""
     hindrance: Hindrance | None = None
-    """Why no restart is ordered; None when nothing is pending or a restart is ordered."""
+    """Hindrance because of which no restart is ordered; None if no restart is pending or a restart is ordered."""
     stuck: Mapping[int, str]
-    """Brokers whose pod has the newest template and does not start, each with the reason."""
+    """Brokers whose pod has the newest template but does not start, each with the reason."""
 
 
 def plan_roll(given: RollInput) -> RollPlan:
-    """Return the restarts that may be tried now: one pod, or all pods that serve no client."""
+    """Return the restarts that may be tried now: the restart of one pod, or of all pods that serve no client."""
     pods = sorted((pod for pod in given.pods if pod.broker in given.brokers), key=lambda pod: pod.broker)
     pending = {pod.broker: reasons for pod in pods if (reasons := _reasons(pod, given))}
     stuck = {
@@ -83,8 +83,8 @@ def plan_roll(given: RollInput) -> RollPlan:
     if not given.restarts_allowed:
         suspended = Hindrance(
             "RestartsSuspended",
-            f"{_brokers(sorted(pending))} to be restarted, and the annotation "
-            f"{NO_RESTARTS_ANNOTATION} forbids it",
+            f"{_brokers(sorted(pending))} to be restarted, but the annotation "
+            f"{NO_RESTARTS_ANNOTATION} forbids restarts",
         )
         return RollPlan(pending=pending, stuck=stuck, hindrance=suspended)
     return _choose(given, pods, pending, stuck)
@@ -137,10 +137,11 @@ def _reasons(pod: ObservedPod, given: RollInput) -> tuple[RestartReason, ...]:
 
 
 def _new_address(pod: ObservedPod, given: RollInput) -> tuple[str, str] | None:
-    """Return claim and address if the broker advertises an address by which clients do not reach it.
+    """Return claim and new address if the broker advertises an address at which clients cannot reach the broker.
 
-    Each address causes one restart: a broker that still advertises another address has it from its pod's template. An
-    empty address means that the broker still advertises an external address that no Service serves any more.
+    Each address causes one restart: if the restarted broker still advertises another address, the template of the pod
+    sets that address. An empty address means that the broker still advertises an external address that no Service has
+    any more.
     """
     claim = given.claims.get(pod.broker)
     if claim is None or given.answer is None or not given.answer.registered(pod.broker):
@@ -153,12 +154,12 @@ def _new_address(pod: ObservedPod, given: RollInput) -> tuple[str, str] | None:
 
 
 def told_by(answer: BrokersAnswer, broker: int) -> str:
-    """Return the `host:port` that a broker advertises; empty when the broker is unknown."""
+    """Return the `host:port` that a broker advertises; empty if the broker is unknown."""
     return (answer.brokers[broker].address or "").rpartition("//")[2] if broker in answer.brokers else ""
 
 
 def _is_old(pod: ObservedPod, given: RollInput) -> bool:
-    """Return whether the pod would be recreated from another template, which may start even if this one does not."""
+    """Return whether the pod would be recreated from a new template, which may work if the current pod fails."""
     return bool({RestartReason.POD_SPEC_CHANGED, RestartReason.CONFIG_CHANGED} & set(_reasons(pod, given)))
 
 
@@ -170,7 +171,7 @@ def _may_go_at_once(pod: ObservedPod, pods: list[ObservedPod], given: RollInput)
 
 
 def _what_is_missing(given: RollInput, pods: list[ObservedPod], stuck: Mapping[int, str]) -> Hindrance | None:
-    """Return what hinders the restart of a ready broker; None if there is no hindrance."""
+    """Return the hindrance to the restart of a ready broker; None if there is no hindrance."""
     if given.answer is None:
         return Hindrance("BrokersUnreachable", "no broker answers, so no restart can be permitted")
     if stuck:
@@ -192,7 +193,7 @@ def _controller_last(given: RollInput) -> Callable[[ObservedPod], tuple[bool, in
 def _first(
     pods: list[ObservedPod], pending: Mapping[int, tuple[RestartReason, ...]], given: RollInput
 ) -> tuple[tuple[RestartBroker, ...], list[str]]:
-    """Return the first restart that can be ordered, and the partitions that forbid the restarts before it."""
+    """Return the first restart that can be ordered, and the partitions that do not allow the preceding restarts."""
     kept = list[str]()
     for pod in pods:
         permit = given.answer is not None and given.answer.registered(pod.broker)
@@ -210,7 +211,7 @@ def _orders(
     *,
     permit: bool,
 ) -> tuple[tuple[RestartBroker, ...], list[str]]:
-    """Return the restarts of pods, and the partitions whose last copies forbid the deletion of a disk."""
+    """Return the restarts of the pods, and the partitions whose last copies are on a disk that would be deleted."""
     orders, kept = list[RestartBroker](), list[str]()
     for pod in pods:
         claim, disk = None, given.claims.get(pod.broker)
@@ -241,7 +242,7 @@ def _orders(
 
 
 def last_copies(metadata: Metadata, broker: int) -> tuple[str, ...]:
-    """Return the partitions that would be lost with a broker's disk, since no other replica has all records."""
+    """Return the partitions that would be lost with the disk of a broker, since no other replica has all records."""
     return tuple(
         f"{topic.name}-{partition.partition}"
         for topic in metadata.topics

@@ -1,15 +1,15 @@
-"""Number of brokers and storage of each pool in the next step, and removal of surplus brokers.
+"""Plan for the number of brokers and the storage of each pool in the next step, and for the removal of surplus brokers.
 
 New brokers start at once. When a pool shrinks, the operator first cordons all leaving brokers, so that no replica moves
-from one of them to another. Then it drains the broker with the highest id, deletes its pod when the broker has no
-replica left, and removes the broker from the cluster. The status of the Cluster names the leaving brokers before the
-first call to a broker, so that they can be kept if the spec is raised again. No broker leaves while a topic would have
-more replicas than brokers.
+from one leaving broker to another. Then the operator drains the broker with the highest id, deletes its pod when the
+broker has no replica left, and removes the broker from the cluster. The status of the Cluster lists the leaving brokers
+before the first call to a broker, so that these brokers can be kept if the spec is raised again. No broker leaves if a
+topic would have more replicas than there are brokers.
 
 `plan_storage` decides which claims grow, and which StatefulSets are replaced because their claim templates are
-immutable. A claim requests the larger of its own size and the spec's size, so that a claim that a user enlarged stays
-enlarged. The module must not know how pods are restarted, or whether a storage class allows a claim to grow: Kubernetes
-refuses an expansion that is not possible.
+immutable. A claim requests the larger of its current size and the size in the spec, so that a claim that a user
+enlarged stays enlarged. The module must not depend on how pods are restarted, or on whether a storage class allows
+claims to grow: Kubernetes refuses an expansion that is not possible.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ NAMED_MAX: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
-    """A pool of the spec."""
+    """A broker pool in the spec of a Cluster."""
 
     name: str
     first_broker: int
@@ -49,18 +49,18 @@ class Pool:
 
     @property
     def brokers(self) -> range:
-        """The ids of the pool's brokers by the spec."""
+        """The broker ids that the spec gives to the pool."""
         return range(self.first_broker, self.first_broker + self.replicas)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leaving:
-    """Leaving brokers, as reported in the status field `scaleDown`."""
+    """Brokers that leave the cluster, as reported in the status field `scaleDown`."""
 
     brokers: tuple[int, ...]
     """Ids of all leaving brokers, in order."""
     partitions_left: int = 0
-    """Number of partitions left on the draining broker."""
+    """Number of partitions that still have a replica on the draining broker."""
 
     @property
     def broker(self) -> int:
@@ -70,7 +70,7 @@ class Leaving:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocked:
-    """Why no broker leaves: a reason of the condition ScaleDownBlocked, and a message with the remedy."""
+    """Hindrance to every scale-down: a reason for the condition ScaleDownBlocked, and a message with the remedy."""
 
     reason: str
     message: str
@@ -78,7 +78,7 @@ class Blocked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleInput:
-    """Input of the plan for the number of brokers."""
+    """Input of `plan_scale`."""
 
     pools: tuple[Pool, ...]
     sets: tuple[ObservedSet, ...]
@@ -86,28 +86,31 @@ class ScaleInput:
     pods: tuple[ObservedPod, ...]
     answer: BrokersAnswer | None
     meant: tuple[int, ...] = ()
-    """Brokers that were leaving according to the status."""
+    """Brokers that are leaving according to the status of the Cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalePlan:
-    """Replicas of each StatefulSet in this step, calls to the brokers, and facts for the status."""
+    """Result of `plan_scale`: replicas of each StatefulSet, calls to the brokers, and facts for the status."""
 
     replicas: Mapping[str, int]
-    """Replicas by pool of the spec."""
+    """Number of pods in this step for each pool in the spec."""
     actions: tuple[Action, ...] = ()
     leaving: Leaving | None = None
     blocked: Blocked | None = None
     staying: frozenset[int] = field(default_factory=frozenset)
-    """Ids of the brokers that stay, including surplus brokers that may not leave."""
+    """Ids of the brokers that stay, including surplus brokers that may not leave yet."""
 
 
 def running_sets(
     pools: tuple[Pool, ...], sets: tuple[ObservedSet, ...], pods: tuple[ObservedPod, ...]
 ) -> tuple[ObservedSet, ...]:
-    """Return the StatefulSets that run brokers; for a pool without a StatefulSet, one derived from its pods.
+    """Return the StatefulSets that run brokers.
 
-    While a StatefulSet is replaced, its pods run without one, and a smaller spec must not remove any of them.
+    For a pool without a StatefulSet, the StatefulSet is derived from its pods.
+
+    While a StatefulSet is being replaced, its pods run without a StatefulSet, and a lowered spec must not remove any of
+    these pods.
     """
     there = {each.pool for each in sets if not each.terminating}
     orphaned = [pool for pool in pools if pool.name not in there]
@@ -136,12 +139,12 @@ def surplus(pools: tuple[Pool, ...], sets: tuple[ObservedSet, ...]) -> tuple[int
 
 
 def needs_metadata(given: ScaleInput) -> bool:
-    """Return whether the plan depends on topics and replicas."""
+    """Return whether the scaling plan depends on topics and replicas."""
     return bool(surplus(given.pools, given.sets)) or bool(_forgotten(given))
 
 
 def plan_scale(given: ScaleInput) -> ScalePlan:
-    """Return the next step towards the brokers of the spec."""
+    """Return the next step towards the brokers in the spec."""
     going = surplus(given.pools, given.sets)
     wanted = frozenset(broker for pool in given.pools for broker in pool.brokers)
     replicas = _grown(given)
@@ -161,7 +164,7 @@ def plan_scale(given: ScaleInput) -> ScalePlan:
             actions=(*empty, *back, *_unregistered(given), *plan.actions),
             leaving=plan.leaving,
             blocked=plan.blocked,
-            # A broker that may not leave, perhaps for weeks, is maintained like the other brokers.
+            # A surplus broker that may not leave, perhaps for weeks, is maintained like the other brokers.
             staying=wanted | (frozenset(going) - on_their_way),
         )
     return ScalePlan(
@@ -173,7 +176,7 @@ def plan_scale(given: ScaleInput) -> ScalePlan:
 
 
 def _grown(given: ScaleInput) -> dict[str, int]:
-    """Return the replicas of every pool of the spec without the removal of a broker."""
+    """Return the replicas of every pool in the spec such that no broker is removed."""
     now = {each.pool: each.replicas for each in given.sets}
     return {pool.name: max(pool.replicas, now.get(pool.name, 0)) for pool in given.pools}
 
@@ -191,8 +194,8 @@ def _leave(
         )
         return ScalePlan(replicas=replicas, leaving=_known(meant), blocked=blocked)
     if too_few := _too_few(given.answer.metadata, len(wanted)):
-        # Leaving brokers stay cordoned, so that the drain continues when a topic is deleted; only `_taken_back`
-        # uncordons brokers, when the spec asks for them again.
+        # Leaving brokers stay cordoned, so that the drain continues after a topic is deleted. Only `_taken_back`
+        # uncordons brokers, when the spec includes these brokers again.
         return ScalePlan(replicas=replicas, leaving=_known(meant), blocked=too_few)
     if set(going) - set(meant):
         return ScalePlan(replicas=replicas, leaving=Leaving(brokers=tuple(sorted({*going, *meant}))))
@@ -232,7 +235,7 @@ def _next_leaver(
 
 
 def _seen_cordoned(metadata: Metadata, broker: int) -> bool:
-    """Return whether the answer with the replicas is newer than the cordon: an older answer may lack a replica."""
+    """Return whether the metadata is newer than the cordon of the broker: older metadata may lack a new replica."""
     return all(each.cordoned for each in metadata.brokers if each.id == broker)
 
 
@@ -254,10 +257,10 @@ def _shrunk(
 
 
 def _taken_back(given: ScaleInput, wanted: frozenset[int]) -> tuple[tuple[Action, ...], tuple[int, ...]]:
-    """Return the calls that keep leaving brokers of the spec, and the brokers that still leave.
+    """Return the calls that stop the removal of brokers in the spec, and the brokers that still leave.
 
-    Every leaving broker still counts as leaving while no broker answers, since it may be cordoned. A broker that is
-    gone does not count.
+    While no broker answers, every leaving broker still counts as leaving, since the broker may be cordoned. A broker
+    that is gone does not count as leaving.
     """
     running = {broker for each in given.sets for broker in each.brokers} | {pod.broker for pod in given.pods}
     if given.answer is None:
@@ -302,10 +305,10 @@ def _unregistered(given: ScaleInput) -> tuple[Action, ...]:
 
 
 def _too_few(metadata: Metadata, brokers: int) -> Blocked | None:
-    """Return why this number of brokers is too small for the topics; None if it is large enough.
+    """Return the reason why this number of brokers is too small for the topics; None if the number is large enough.
 
-    Every topic needs as many brokers as replicas, and one more than `min.insync.replicas`. A topic with one replica
-    needs just one broker.
+    Every topic needs as many brokers as it has replicas, and one broker more than `min.insync.replicas`. A topic with
+    one replica needs only one broker.
     """
     factors, minima = _needs(metadata)
     needy = sorted(name for name, count in factors.items() if count > brokers)
@@ -328,7 +331,7 @@ def _too_few(metadata: Metadata, brokers: int) -> Blocked | None:
 
 
 def _needs(metadata: Metadata) -> tuple[dict[str, int], dict[str, int]]:
-    """Return by topic the largest number of replicas and the highest min.insync.replicas of its partitions."""
+    """Return the largest number of replicas and the highest min.insync.replicas among the partitions of each topic."""
     factors, minima = dict[str, int](), dict[str, int]()
     for topic in metadata.topics:
         kept = [len(set(each.replicas) - set(each.removing)) for each in topic.partitions]
@@ -338,7 +341,7 @@ def _needs(metadata: Metadata) -> tuple[dict[str, int], dict[str, int]]:
 
 
 def partitions_on(metadata: Metadata, broker: int) -> int:
-    """Return how many partitions have a replica on a broker, including replicas that are being added."""
+    """Return the number of partitions with a replica on a broker, including replicas that are being added."""
     return sum(
         broker in partition.replicas or broker in partition.adding or broker in partition.removing
         for topic in metadata.topics
@@ -357,16 +360,16 @@ def _names(names: list[str]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoragePlan:
-    """Resizes and replacements to order, and the sizes to render."""
+    """Result of `plan_storage`: resizes and replacements to order, and the sizes to render."""
 
     resizes: tuple[ResizeClaim, ...] = ()
     replaced: tuple[ReplaceSet, ...] = ()
     sizes: Mapping[str, str]
-    """Size in the claim template by StatefulSet, if it differs from the spec's."""
+    """Size in the claim template of each StatefulSet for which this size differs from the size in the spec."""
     growing: tuple[str, ...] = ()
-    """Claims whose volume has not reached the requested size yet."""
+    """Names of the claims whose volume has not reached the requested size yet."""
     refused: tuple[str, ...] = ()
-    """Messages that say why a size or class of the spec is not applied."""
+    """Messages that state why a size or storage class in the spec is not applied."""
 
 
 def plan_storage(
@@ -374,7 +377,10 @@ def plan_storage(
     sets: Iterable[ObservedSet],
     claims: Iterable[ObservedClaim],
 ) -> StoragePlan:
-    """Return the storage plan. `wanted` has the size and class of the spec by the name of the StatefulSet."""
+    """Return the storage plan.
+
+    `wanted` has the size and storage class in the spec, keyed by the name of the StatefulSet.
+    """
     resizes, growing = list[ResizeClaim](), list[str]()
     replaced, refused, sizes = list[ReplaceSet](), list[str](), dict[str, str]()
     by_set = {each.name: each for each in sets}
@@ -418,7 +424,7 @@ def _is_larger(one: str, other: str) -> bool:
 
 
 def size_of(text: str) -> Fraction:
-    """Return a quantity as a number; 0 if it is malformed, so that it changes no claim."""
+    """Return a quantity as a number; 0 for a malformed quantity, so that a malformed quantity changes no claim."""
     try:
         return quantity(text)
     except ValueError:

@@ -1,7 +1,7 @@
-"""Status of a Cluster, from the observed state, the plan and its outcomes.
+"""Status of a Cluster, computed from the observed state, the plan and the outcomes of its actions.
 
-The same facts give exactly the same status: times are copied from the current status, so that an unchanged Cluster
-causes no write. The catalogue of conditions has their reasons and messages.
+Equal facts give an identical status: times are copied from the current status, so that an unchanged Cluster causes no
+write. The reasons and messages of conditions are defined in the catalogue of conditions.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from fairlead_operator.plan.roll import Hindrance, RollPlan, Wanted
 from fairlead_operator.plan.scale import ScalePlan, StoragePlan
 
 PATIENCE: Final = timedelta(seconds=10)
-"""Duration of a refusal after which the roll counts as blocked: replicas catch up shortly after their broker's
-start."""
+"""Duration of a refused permit after which the roll counts as blocked: replicas need some seconds to catch up after the
+start of their broker."""
 RESTART_PATIENCE: Final = timedelta(minutes=5)
-"""Duration of a refusal after which the roll counts as blocked by a broker that the roll itself has restarted: the
-broker must recover and catch up."""
+"""Duration of a hindrance after which the roll counts as blocked by a broker that the roll itself has restarted: the
+broker must first recover and catch up."""
 NAMED_MAX: Final = 10
 SERVING_WITHOUT_ONE: Final = 2
-"""Smallest number of brokers with which a cluster still serves while one of them is down."""
+"""Smallest number of brokers with which a cluster still serves while one broker is down."""
 MEMORABLE: Final = ("BrokersNotReady",)
-"""Reasons of Ready=False that are only set on a cluster that was ready before."""
+"""Reasons for Ready=False that are only set on a cluster that was ready before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Facts for the status."""
+    """Facts from which the status of a Cluster is computed."""
 
     cluster: Cluster
     observed: Observed
@@ -58,22 +58,22 @@ class Facts:
     outcomes: Outcomes
     bootstrap: str
     addresses: Mapping[int, str]
-    """Address of each broker for clients."""
+    """Client address of each broker."""
     etcd: EtcdStatus | None = None
     etcd_condition: Condition | None = None
     etcd_refused: str = ""
-    """Message with which the API server refuses a pod of etcd; empty if there is no refusal."""
+    """Message with which the API server refuses a pod of etcd; empty if no pod of etcd is refused."""
     etcd_changes: str = ""
-    """Description of the change of etcd in progress; empty if there is none."""
+    """Description of the change of etcd that is in progress; empty if no change is in progress."""
 
     @property
     def now(self) -> datetime:
-        """The time of the observation."""
+        """The time at which the state was observed."""
         return self.observed.now
 
     @property
     def missing(self) -> frozenset[int]:
-        """The brokers that should run and are not ready."""
+        """The ids of the brokers that should run but are not ready."""
         return self.scale.staying - frozenset(pod.broker for pod in self.observed.pods if is_up(pod))
 
     @property
@@ -84,12 +84,12 @@ class Facts:
 
 
 def is_up(pod: ObservedPod) -> bool:
-    """Return whether a pod is ready and not terminating."""
+    """Return whether the pod is ready and not terminating."""
     return pod.ready and not pod.terminating
 
 
 def cluster_status(facts: Facts) -> ClusterStatus:
-    """Return the whole status."""
+    """Return the whole status of a Cluster."""
     cluster, observed = facts.cluster, facts.observed
     answer, before = observed.brokers, cluster.status
     desired = len(facts.scale.staying)
@@ -121,7 +121,7 @@ def cluster_status(facts: Facts) -> ClusterStatus:
 
 
 def paused_status(cluster: Cluster, now: datetime) -> ClusterStatus:
-    """Return the status of a paused Cluster: unchanged except for one condition."""
+    """Return the status of a paused Cluster, in which only one condition is changed."""
     paused = condition(
         ConditionName.RECONCILIATION_PAUSED,
         "True",
@@ -135,7 +135,7 @@ def paused_status(cluster: Cluster, now: datetime) -> ClusterStatus:
 def unreadable_status(
     before: ClusterStatus, reason: str, why: str, *, now: datetime, generation: int
 ) -> ClusterStatus:
-    """Return the status of a Cluster that cannot be reconciled: unchanged except for two conditions."""
+    """Return the status of a Cluster that cannot be reconciled, in which only two conditions are changed."""
     conditions = before.conditions
     for type_, status, word in (
         (ConditionName.INVALID_SPEC, "True", reason),
@@ -194,13 +194,13 @@ def _why(facts: Facts, missing: Iterable[int]) -> str:
 
 
 def _refused(facts: Facts) -> tuple[str, ...]:
-    """Return what the API server refuses: objects of the operator, and pods that controllers create."""
+    """Return messages about refused objects: objects of the operator, and pods that controllers create."""
     etcd = (f"pods of etcd are refused: {facts.etcd_refused}",) if facts.etcd_refused else ()
     return (*facts.outcomes.refused_objects, *_pods_refused(facts.observed.refused), *etcd)
 
 
 def _pods_refused(refused: Mapping[int, str]) -> tuple[str, ...]:
-    """Return one sentence about the refused pods with the first message, since messages differ only in names."""
+    """Return one sentence about all refused pods with the first message, since the messages differ only in names."""
     if not refused:
         return ()
     what = "the pod of broker" if len(refused) == 1 else "the pods of brokers"
@@ -241,7 +241,7 @@ def _progressing(facts: Facts) -> tuple[str, str, str]:
 
 
 def _coming(facts: Facts) -> frozenset[int]:
-    """Return starting brokers: unknown to the cluster, or not ready since they were added."""
+    """Return the missing brokers that the cluster does not know yet; during ScalingUp, all missing brokers."""
     answer, before = facts.observed.brokers, facts.cluster.status
     progress = find_condition(before.conditions, ConditionName.PROGRESSING)
     if facts.missing and progress is not None and progress.reason == "ScalingUp":
@@ -252,7 +252,7 @@ def _coming(facts: Facts) -> frozenset[int]:
 
 
 def _sets_away(facts: Facts) -> tuple[str, ...]:
-    """Return the StatefulSets that are being replaced: deleted without their pods and not recreated yet."""
+    """Return the StatefulSets that are being replaced: deleted while their pods were kept, and not recreated yet."""
     name, there = facts.cluster.name, {each.name for each in facts.observed.sets if not each.terminating}
     etcd = facts.observed.etcd_set
     if etcd is not None and not etcd.terminating:
@@ -288,7 +288,7 @@ def _roll_blocked(facts: Facts) -> Iterable[tuple[str, str]]:
 
 
 def _behind(facts: Facts, brokers: frozenset[int]) -> str:
-    """Return the partitions in which the brokers are out of sync, as text; empty if topics were not read."""
+    """Return the partitions whose replicas on the brokers are out of sync, as text; empty if topics were not read."""
     answer = facts.observed.brokers
     if answer is None or answer.metadata is None:
         return ""
@@ -302,7 +302,7 @@ def _behind(facts: Facts, brokers: frozenset[int]) -> str:
 
 
 def _is_overdue(facts: Facts, hindrance: Hindrance) -> bool:
-    """Return whether a hindrance lasts longer than a restart can take."""
+    """Return whether a hindrance has lasted longer than a restart can take."""
     before = facts.cluster.status.roll
     own = (
         before is not None
@@ -321,7 +321,7 @@ def _since(facts: Facts) -> datetime:
 
 
 def _roll(facts: Facts) -> RollStatus | None:
-    """Return the broker that is being restarted, else the next broker to restart."""
+    """Return the restart in progress or, if no broker is being restarted, the next pending restart."""
     before, now = facts.cluster.status.roll, rfc3339(facts.now)
     if facts.outcomes.restarted:
         last = facts.outcomes.restarted[-1]

@@ -1,11 +1,12 @@
 """Plan of a Topic: the actions that make the topic match its resource.
 
-Called by `reconcile`, whose pass runs the actions in order. The plan is pure and level-triggered: it compares the
-resource with the answers of the brokers and orders a change for every difference. The same facts give the same plan
-after any crash.
+Called by `reconcile`, whose pass runs the actions in order. The plan is computed without I/O and is level-triggered:
+the resource is compared with the answers of the brokers, and every difference becomes a change. After a crash at any
+point, equal facts give an equal plan.
 
-A configuration key has three cases. A given value is set on the topic itself, even if the cluster's default is the
-same. An absent key is reset to the default. An unmanaged key is ignored.
+A configuration key is handled in one of three ways. A key with a value in the resource is set on the topic itself, even
+if the cluster's default has the same value. A key that the resource lacks is reset to the default. An unmanaged key is
+ignored.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from fairlead_operator.plan.topic_replicas import ReplicaChooser
 
 MIN_ISR = "min.insync.replicas"
 MOVES_MAX = 20
-"""Partitions of one topic that may move at the same time: their copies share disks and network with producers."""
+"""Maximum number of partitions of one topic that move at the same time, since copying replicas shares disks and network
+with producers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +56,11 @@ class GrowPartitions:
 
 @dataclass(frozen=True, slots=True)
 class SetReplicationFactor:
-    """Set the number of replicas for new partitions; no replica moves.
+    """Set the number of replicas for new partitions, without moving any replica.
 
-    Ordered before moves to fewer replicas, since the minimum of in-sync replicas that follows from the old number would
-    block their completion. Ordered after moves to more replicas, since the new minimum would be too strict until then.
+    This action is ordered before moves to fewer replicas, since the `min.insync.replicas` derived from the old number
+    would block the completion of these moves. The action is ordered after moves to more replicas, since the new minimum
+    would be too strict until these moves are complete.
     """
 
     replicas: int
@@ -65,7 +68,7 @@ class SetReplicationFactor:
 
 @dataclass(frozen=True, slots=True)
 class MovePartition:
-    """Start to move a partition to the given brokers, the preferred leader first."""
+    """Start the move of a partition to the given brokers, of which the first is the preferred leader."""
 
     partition: int
     replicas: tuple[int, ...]
@@ -73,7 +76,7 @@ class MovePartition:
 
 @dataclass(frozen=True, slots=True)
 class CancelMove:
-    """Cancel a move whose origin has the number of replicas that the resource asks for now."""
+    """Cancel the move of a partition whose previous brokers match the number of replicas in the resource again."""
 
     partition: int
 
@@ -83,7 +86,7 @@ TopicAction = CreateTopic | AlterConfig | GrowPartitions | SetReplicationFactor 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A fact that the status must report: a reason from the catalogue of conditions, and a message with the details."""
+    """A fact that the status of a Topic must report: a reason from the catalogue of conditions, and a message."""
 
     reason: str
     message: str
@@ -99,7 +102,7 @@ class MoveProgress:
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """The actions in order, and the reasons why the topic cannot match its spec."""
+    """The actions for a topic in order, and the reasons why the topic cannot match its spec."""
 
     actions: tuple[TopicAction, ...] = ()
     findings: tuple[Finding, ...] = ()
@@ -110,7 +113,7 @@ class TopicPlan:
 
 
 def plan_topic(wanted: WantedTopic, live: LiveTopics, desired_brokers: int) -> TopicPlan:
-    """Return the plan of a topic by its resource. `desired_brokers` is the number of brokers in the Cluster's spec."""
+    """Return the plan for a topic. `desired_brokers` is the number of brokers in the spec of the Cluster."""
     topic = live.topics.get(wanted.name)
     if topic is None or topic.state == "deleting":
         return _plan_creation(wanted, live, desired_brokers)
@@ -120,7 +123,7 @@ def plan_topic(wanted: WantedTopic, live: LiveTopics, desired_brokers: int) -> T
 
 
 def refused(code: str, key: str, message: str) -> Finding:
-    """Return the finding for a refusal of the brokers with a problem's code, key and message."""
+    """Return the finding for a refusal by the brokers, given the code, key and message of the problem."""
     if code == "invalid_config":
         return Finding(
             "ReplicationFactorTooLarge" if key == "replication_factor" else "InvalidConfig", message
@@ -129,7 +132,7 @@ def refused(code: str, key: str, message: str) -> Finding:
 
 
 def config_changes(wanted: WantedTopic, topic: LiveTopic) -> dict[str, str | None]:
-    """Return the keys that differ, each with the value to set, or None to restore the default."""
+    """Return the configuration keys that differ, each with the value to set, or None to restore the default."""
     given = wanted.managed_config
     own = {key: entry.value for key, entry in topic.config.items() if entry.source is ConfigSource.TOPIC}
     changes: dict[str, str | None] = {
@@ -191,10 +194,11 @@ def _plan_alteration(wanted: WantedTopic, topic: LiveTopic, live: LiveTopics) ->
 
 
 def _plan_replicas(replicas: int | None, topic: LiveTopic, live: LiveTopics) -> TopicPlan:
-    """Return the next actions towards another number of replicas, also in the middle of a change.
+    """Return the next actions towards the desired number of replicas, even if an earlier change is still in progress.
 
-    A reassignment does not change the replication factor in the topic's record, so an action of its own sets it: before
-    moves to fewer brokers and after moves to more, so that `min.insync.replicas` is never above a partition's replicas.
+    A reassignment does not change the replication factor of the topic, so a separate action sets the factor: before
+    moves to fewer brokers and after moves to more brokers, so that `min.insync.replicas` never exceeds the number of
+    replicas of a partition.
     """
     if replicas is None:
         return TopicPlan()
@@ -236,9 +240,9 @@ def _unplaceable(topic: LiveTopic, partition: LivePartition, replicas: int, live
 
 
 def _waits_for_replicas(changes: Mapping[str, str | None], wanted: WantedTopic, topic: LiveTopic) -> bool:
-    """Return whether a minimum of in-sync replicas is only possible after the move to more replicas.
+    """Return whether the new `min.insync.replicas` is only possible after the move to more replicas.
 
-    Brokers refuse a minimum above the replication factor.
+    Brokers refuse a `min.insync.replicas` above the replication factor.
     """
     asked = changes.get(MIN_ISR)
     if asked is None or not asked.isdecimal() or wanted.replicas is None:
@@ -270,7 +274,7 @@ def _min_isr_warnings(wanted: WantedTopic, topic: LiveTopic | None) -> tuple[Fin
 
 
 def _canonical(key: str, value: str) -> str:
-    """Return a value in the stored form of the brokers; a value that this release does not know is unchanged."""
+    """Return a configuration value as the brokers store it; values of unknown keys are unchanged."""
     try:
         return stored_value(key, value)
     except ProblemError:

@@ -1,7 +1,8 @@
 """Admission of a Topic: checks its Cluster, its namespace, and other Topics for the same topic.
 
-Called by `reconcile` before any call to brokers, with the last observed state of objects. Pure. The module reads single
-fields from the manifests of other objects instead of parsing them: hundreds of Topics may refer to the same Cluster.
+Called by `reconcile` before any call to brokers, with the last observed state of objects. The module does no I/O. It
+reads single fields from the manifests of other objects instead of parsing whole manifests, since hundreds of Topics may
+refer to the same Cluster.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ ANY_NAMESPACE = "*"
 
 
 class ClaimedTopic(NamedTuple):
-    """A topic of a cluster, for which there may be several Topics."""
+    """A topic of a cluster, which several Topics may name."""
 
     cluster_namespace: str
     cluster: str
@@ -26,7 +27,7 @@ class ClaimedTopic(NamedTuple):
 
 
 def claimed_by(manifest: Manifest) -> ClaimedTopic | None:
-    """Return the topic that a Topic asks for; None if its spec cannot be read."""
+    """Return the topic that a Topic names; None if the spec of the Topic cannot be read."""
     metadata, spec = manifest["metadata"], manifest.get("spec")
     reference = spec.get("clusterRef") if isinstance(spec, dict) else None
     if not isinstance(spec, dict) or not isinstance(reference, dict) or "name" not in reference:
@@ -38,7 +39,7 @@ def claimed_by(manifest: Manifest) -> ClaimedTopic | None:
 def claims_of(
     wanted: ClaimedTopic, topics: Iterable[Manifest], cluster: Manifest, *, but: str = ""
 ) -> list[Claim]:
-    """Return the admitted Topics for a topic; `but` is the uid of a Topic to leave out."""
+    """Return the admitted Topics that name a topic; `but` is the uid of a Topic to leave out."""
     return [
         _claim(each)
         for each in topics
@@ -62,12 +63,12 @@ def is_leaving(cluster: Manifest | None) -> bool:
 
 
 def desired_brokers(cluster: Manifest) -> int:
-    """Return how many brokers the Cluster asks for."""
+    """Return the number of brokers in the spec of the Cluster."""
     return sum(int(pool.get("replicas", 0)) for pool in cluster.get("spec", {}).get("brokers") or [])
 
 
 def refusal(topic: Topic, cluster: Manifest | None) -> Finding | None:
-    """Return why the Topic cannot have a topic in its Cluster; None if it can."""
+    """Return the reason why the Topic cannot have a topic in its Cluster; None if the Topic is admitted."""
     name = f"{topic.cluster_namespace}/{topic.spec.cluster_ref.name}"
     if cluster is None:
         return Finding("ClusterNotFound", f"there is no Cluster {name}")

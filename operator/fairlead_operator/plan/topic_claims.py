@@ -1,8 +1,8 @@
-"""Ownership of one topic of a cluster among several Topics.
+"""Choice of the Topic that owns a topic of a cluster if several Topics name this topic.
 
 Called by `reconcile` with the last observed state of all Topics. The owner is computed from the objects alone, so that
-a restart of the operator does not change it: first a Topic with the topic's id in its status, then the oldest Topic,
-then the Topic with the lowest uid. When the owner is deleted, the next Topic in this order takes the topic over.
+a restart of the operator does not change the owner. A Topic with a topic id in its status comes first, then the oldest
+Topic, then the Topic with the lowest uid. When the owner is deleted, the next Topic in this order takes over the topic.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A Topic that asks for a topic."""
+    """A Topic that claims a topic of a cluster."""
 
     namespace: str
     name: str
@@ -21,7 +21,8 @@ class Claim:
     created: str
     """`metadata.creationTimestamp`: RFC 3339 in UTC, which sorts as text."""
     held_id: str | None
-    """Topic id in the status of a Topic that owns, or owned, the topic; None if there is none."""
+    """Topic id in the status of the Topic, which shows that the Topic owns or owned the topic; None if the status has
+    no id."""
     deleting: bool = False
 
     def __str__(self) -> str:
@@ -32,7 +33,7 @@ class Claim:
 def winner(claims: Iterable[Claim]) -> Claim | None:
     """Return the Topic that owns the topic; None if there are no claims.
 
-    A Topic in deletion no longer owns the topic, and the next Topic takes it over.
+    A Topic in deletion no longer owns its topic, and the next Topic takes over the topic.
     """
     staying = [claim for claim in claims if not claim.deleting]
     return min(staying, key=lambda each: (each.held_id is None, each.created, each.uid), default=None)

@@ -1,7 +1,7 @@
-"""Topics as the brokers report them and as Topic resources ask for them: the two sides that `topic` compares.
+"""Topics as the brokers report them and as Topic resources define them, which `topic` compares.
 
-`brokers` makes the live values from one listing of a whole cluster, and `reconcile` the desired values from the
-resource. The module must not know how either was read.
+`brokers` creates the live values from one listing of a whole cluster, and `reconcile` creates the desired values from
+the resource. The module must not depend on how these values were read.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from fairlead_api.configuration import ConfigEntry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedTopic:
-    """The topic that a resource asks for, with defaults filled in."""
+    """The desired topic of a Topic resource, with defaults filled in."""
 
     name: str
     partitions: int | None
-    """Number of partitions; None leaves it to the cluster."""
+    """Desired number of partitions; with None, the cluster chooses the number."""
     replicas: int | None
-    """Number of replicas; None does not manage the replication factor."""
+    """Desired number of replicas; with None, the operator does not manage the replication factor."""
     config: Mapping[str, str] = field(default_factory=dict)
     unmanaged: frozenset[str] = frozenset()
-    """Keys that are never read or written, even at the creation of the topic."""
+    """Configuration keys that the operator never reads or writes, even when it creates the topic."""
 
     @property
     def managed_config(self) -> dict[str, str]:
-        """The values to set on the topic."""
+        """The configuration values to set on the topic."""
         return {key: value for key, value in self.config.items() if key not in self.unmanaged}
 
 
 @dataclass(frozen=True, slots=True)
 class LiveBroker:
-    """A broker as the metadata describes it."""
+    """A broker as described by the metadata of its cluster."""
 
     id: int
     rack: str | None = None
@@ -61,22 +61,22 @@ class LivePartition:
 
     @property
     def moving(self) -> bool:
-        """Whether a move is under way."""
+        """Whether the partition is being moved."""
         return bool(self.adding or self.removing)
 
     @property
     def target(self) -> tuple[int, ...]:
-        """The brokers with a replica after the move."""
+        """The brokers that have a replica after the move completes."""
         return tuple(broker for broker in self.replicas if broker not in self.removing)
 
     @property
     def origin(self) -> tuple[int, ...]:
-        """The brokers with a replica if the move is cancelled."""
+        """The brokers that have a replica if the move is cancelled."""
         return tuple(broker for broker in self.replicas if broker not in self.adding)
 
 
 def placed(partitions: Iterable[LivePartition]) -> tuple[LivePartition, ...]:
-    """Return the partitions that have replicas; a partition in creation has none to move."""
+    """Return the partitions that have replicas; a partition in creation has no replicas that could move."""
     return tuple(each for each in partitions if each.replicas)
 
 
@@ -89,19 +89,19 @@ class LiveTopic:
     state: TopicState = "ready"
     partitions: int
     replication_factor: int
-    """Number of replicas of new partitions; `placement` has the replicas of each existing partition."""
+    """Number of replicas for new partitions; `placement` has the replicas of each existing partition."""
     config: Mapping[str, ConfigEntry] = field(default_factory=dict)
     placement: tuple[LivePartition, ...] = ()
     """Partitions with their replicas, without partitions in creation; empty for a new topic."""
 
     @property
     def replicas(self) -> int:
-        """The number of replicas that every partition has at least, also while some of them move."""
+        """The smallest number of replicas of any partition, even while replicas move."""
         present = [min(len(each.origin), len(each.target)) for each in self.placement]
         return min(present, default=self.replication_factor)
 
     def placed_as(self, before: LiveTopic | None) -> LiveTopic:
-        """Return this topic with the placement of an earlier answer about the same topic."""
+        """Return this topic with the placement from an earlier answer about the same topic."""
         if before is None or before.topic_id != self.topic_id:
             return self
         return replace(self, placement=before.placement)
@@ -121,7 +121,7 @@ class LiveTopics:
 
     @cached_property
     def load(self) -> Mapping[int, int]:
-        """The number of replicas that each broker has or will have, over all topics."""
+        """The number of replicas of all topics that each broker has or will have."""
         return Counter(
             broker
             for topic in self.topics.values()
@@ -131,10 +131,10 @@ class LiveTopics:
 
 
 def fewest_brokers(replicas: int | None, desired_brokers: int) -> int:
-    """Return how many brokers must accept replicas before a topic is created.
+    """Return the number of brokers that must accept replicas before a topic is created.
 
-    Without a replication factor, the brokers choose it by their own number, up to three. A topic that is created while
-    only the first of three brokers runs would keep one replica permanently.
+    If no replication factor is given, the cluster uses the number of brokers, up to three. A topic that is created
+    while only the first of three brokers runs would therefore permanently have one replica.
     """
     return min(3, desired_brokers) if replicas is None else replicas
 

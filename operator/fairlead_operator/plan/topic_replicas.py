@@ -1,8 +1,8 @@
 """Choice of a partition's brokers after a change of its number of replicas.
 
-The call `:reassign` requires explicit replicas, so this module chooses them. Called by `topic` for one topic at a time.
-Present replicas are kept as far as the number allows, and the preferred leader stays first, so that the balance of
-leaders does not change. Pure: the load of each broker is an argument.
+The call `:reassign` requires explicit replicas, which this module chooses. Called by `topic` for one topic at a time.
+Current replicas are kept as far as the desired number allows, and the preferred leader stays first, so that the balance
+of leaders does not change. The module does no I/O: the load of each broker is an argument.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from fairlead_operator.plan.topic_observed import LiveBroker, LivePartition, rac
 
 
 class ReplicaChooser:
-    """Chooses replicas for the partitions of one topic; each choice adds to the load that the next choice sees."""
+    """Chooses replicas for the partitions of one topic; each chosen replica counts as load in the next choice."""
 
     def __init__(self, brokers: Collection[LiveBroker], load: Mapping[int, int]) -> None:
-        """Create a chooser; `load` is the number of replicas of all topics on each broker."""
+        """Create a chooser; `load` has the number of replicas of all topics on each broker."""
         self._brokers = {broker.id: broker for broker in brokers}
         self._racks = racks_of(brokers)
         self._load = Counter(load)
@@ -39,15 +39,16 @@ class ReplicaChooser:
         return tuple(chosen)
 
     def _cost(self, broker: int, chosen: list[int]) -> tuple[bool, int, int]:
-        """Return the sort key of a candidate: a rack without a replica first, then the least load, then the id."""
+        """Return the sort key of a candidate: brokers in unused racks first, then by least load, then by id."""
         used = {self._racks.get(each) for each in chosen}
         return self._racks.get(broker) in used, self._load[broker], broker
 
     def _dispensable(self, chosen: list[int], partition: LivePartition) -> int:
-        """Return the replica to remove: not running, then out of sync, then sharing a rack, then with the most load.
+        """Return the replica to remove.
 
-        The preferred leader is kept, unless it does not run or lags while other replicas do not: the remaining replicas
-        must be able to acknowledge.
+        A replica that is down is removed first, then a replica that is out of sync, then a replica in a shared rack,
+        then the replica on the broker with the most load. The preferred leader is kept unless it is down or out of sync
+        while other replicas are in sync: the remaining replicas must be able to acknowledge writes.
         """
         racks = Counter(self._racks.get(each) for each in chosen)
 

@@ -1,6 +1,6 @@
 """Status of a Topic after a pass.
 
-Called by `reconcile`. Pure: the time is an argument, and only a changed condition gets the new time.
+Called by `reconcile`. The module does no I/O: the time is an argument, and only a changed condition gets the new time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fairlead_operator.plan.topic import Finding, MoveProgress
 from fairlead_operator.plan.topic_observed import LiveTopic
 
 _UNKNOWN: Final = frozenset({"ClusterNotFound", "ClusterNotReady", "ClusterPaused"})
-"""Reasons with which the state of the topic is unknown."""
+"""Reasons that imply that the state of the topic is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,17 +24,17 @@ class Outcome:
     """Result of a pass over a Topic."""
 
     findings: tuple[Finding, ...] = ()
-    """Reasons why the topic differs from its spec, the most severe first; empty when it matches."""
+    """Reasons why the topic differs from its spec, the most severe first; empty if the topic matches its spec."""
     warnings: tuple[Finding, ...] = ()
     progress: MoveProgress | None = None
     live: LiveTopic | None = None
-    """The topic in its current state; None when unknown."""
+    """Current state of the topic; None if unknown."""
     has_topic: bool = True
-    """Whether this Topic owns the topic; False when another Topic owns it."""
+    """Whether this Topic owns the topic; False if another Topic is the owner."""
 
 
 def topic_status(topic: Topic, outcome: Outcome, now: datetime) -> TopicStatus:
-    """Return the status after a pass over the whole spec."""
+    """Return the status of a Topic after a pass over its whole spec."""
     before, live, generation = topic.status, outcome.live, topic.metadata.generation
     conditions = set_condition(
         before.conditions, _ready(topic.topic_name, outcome, now=now, generation=generation)
@@ -59,7 +59,7 @@ def topic_status(topic: Topic, outcome: Outcome, now: datetime) -> TopicStatus:
 
 
 def interrupted_status(topic: Topic, name: ConditionName, finding: Finding, now: datetime) -> TopicStatus:
-    """Return the status with one changed condition, for a pass that did not read the spec."""
+    """Return the status of a Topic with one changed condition, for a pass that did not read the spec."""
     truth: Truth = "True" if name is not ConditionName.READY else _truth(finding)
     new = condition(name, truth, finding.reason, finding.message, now=now)
     return topic.status.model_copy(update={"conditions": set_condition(topic.status.conditions, new)})

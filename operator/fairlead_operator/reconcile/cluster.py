@@ -1,7 +1,7 @@
-"""Reconciles a Cluster with its resource: observe, plan, apply, act, report.
+"""Reconciles a Cluster with its resource. A pass observes, plans, applies objects, executes actions and reports.
 
-Each pass reads the whole state again from Kubernetes and the brokers, and no other state is kept between two passes.
-Called by the work loop, for a Cluster by one worker at a time. The plan decides.
+Each pass reads the whole state again from Kubernetes and the brokers; no state is kept between passes. Called by the
+work loop, in which only one worker at a time handles a Cluster. All decisions are made by `plan`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ from fairlead_operator.render import Images, TemplateRefused
 from fairlead_operator.telemetry import Log
 
 REFUSED_SECONDS: Final = 30.0
-"""Pause before an object that the API server refused is applied again: a raised quota sends no event."""
+"""Pause before an object that the API server refused is applied again: the operator gets no event when a quota is
+raised."""
 BLOCKED: Final = frozenset(
     {ConditionName.ROLL_BLOCKED, ConditionName.SCALE_DOWN_BLOCKED, ConditionName.STORAGE_BLOCKED}
 )
@@ -114,10 +115,10 @@ class ClusterReconciler:
             await self._brokers.forget(key.namespace, key.name)
             return None
         if "deletionTimestamp" in manifest["metadata"]:
-            # Kubernetes deletes the objects that the Cluster owns; nothing else needs a cleanup.
+            # Kubernetes deletes the objects that the Cluster owns, and nothing else needs to be cleaned up.
             return None
         if self._loses_pods(key) and await self._end.let_go(key.namespace):
-            # In a namespace in deletion, new objects are refused and existing objects are deleted.
+            # The API server refuses new objects in a namespace in deletion and deletes the existing objects.
             return None
         try:
             cluster = Cluster.parse(manifest)
@@ -177,7 +178,7 @@ class ClusterReconciler:
     # -- observation
 
     def _loses_pods(self, key: Key) -> bool:
-        """Return whether pods are terminating or missing; a pod that never ran disappears at once when deleted."""
+        """Return whether pods are terminating or missing; a deleted pod that never ran is missing at once."""
         pods = self._cache.owned_by(key.namespace, key.name, POD)
         if any("deletionTimestamp" in pod["metadata"] for pod in pods):
             return True
@@ -196,7 +197,7 @@ class ClusterReconciler:
         return Objects(pods, sets, claims, services)
 
     async def _refused_pods(self, cluster: Cluster, objects: Objects) -> dict[str, dict[int, str]]:
-        """Return the messages with which pods were refused, by StatefulSet and ordinal.
+        """Return the messages with which the API server refused pods, keyed by StatefulSet and ordinal.
 
         The StatefulSet controller reports a refusal only in its Events, which are read while pods are missing.
         """
@@ -212,7 +213,7 @@ class ClusterReconciler:
         return refused
 
     def _seen(self, objects: Objects, refusals: Mapping[str, Mapping[int, str]]) -> Observed:
-        """Return the observed state from the Kubernetes objects."""
+        """Return the part of the observed state that comes from Kubernetes objects."""
         sets = [observe_set(each) for each in objects.sets]
         brokers = [each for each in objects.pods if _component(each) == BROKER_COMPONENT]
         members = [each for each in objects.pods if _component(each) == ETCD_COMPONENT]
@@ -233,14 +234,17 @@ class ClusterReconciler:
         )
 
     async def _asked(self, cluster: Cluster, manifest: Manifest, seen: Observed) -> Observed:
-        """Add the answers of the brokers. Brokers that do not answer are a normal state, not an error."""
+        """Add the answers of the brokers to the observed state.
+
+        Brokers that do not answer are not treated as an error.
+        """
         if not seen.pods:
             return replace(seen, silence="no broker pod exists yet")
         try:
             admin = await self._brokers.admin(manifest)
             answered = replace(seen, brokers=await survey(admin, with_metadata=False))
         except (BrokersUnavailable, ClusterError) as error:
-            # The status always has the same message; the log has the details, which differ from call to call.
+            # The message in the status is always the same; the log has the details, which differ from call to call.
             self._log.debug("brokers do not answer", cluster=str(_key(manifest)), why=str(error))
             return replace(seen, silence="no broker answers the operator")
         if not asks_for_metadata(cluster, answered):
@@ -248,14 +252,18 @@ class ClusterReconciler:
         try:
             return replace(seen, brokers=await survey(admin, with_metadata=True))
         except (BrokersUnavailable, ClusterError) as error:
-            # There may be too many topics for the deadline. Parts of the plan that need no topics continue.
+            # The cluster may have too many topics to list within the deadline. Parts of the plan that need no topics
+            # continue.
             self._log.info("topics not listed", cluster=str(_key(manifest)), why=str(error))
             return answered
 
     # -- apply
 
     async def _apply(self, cluster: Cluster, plan: ClusterPlan, objects: Objects, outcomes: Outcomes) -> None:
-        """Apply all rendered objects, and delete other owned objects. A refusal does not affect the other objects."""
+        """Apply all rendered objects, and delete other owned objects.
+
+        The refusal of one object does not affect the other objects.
+        """
         replaced = {action.name for action in plan.actions if isinstance(action, ReplaceSet)}
         replaced |= {
             each["metadata"]["name"] for each in objects.sets if "deletionTimestamp" in each["metadata"]
@@ -297,7 +305,7 @@ class ClusterReconciler:
         try:
             await self._api.delete(_ref(live), uid=live["metadata"]["uid"])
         except Conflict:
-            # Another object has the name now.
+            # Another object with the same name exists now.
             return
 
     # -- status and Events
@@ -308,7 +316,7 @@ class ClusterReconciler:
         await self._api.apply_status_if_changed(wanted, manifest)
 
     async def _tell_unreadable(self, manifest: Manifest, error: InvalidResource) -> None:
-        """Report an unreadable Cluster in its status, without other changes of the status."""
+        """Report an unreadable Cluster in its status, and change nothing else in the status."""
         try:
             before = ClusterStatus.model_validate(manifest.get("status") or {})
         except ValueError:
@@ -345,7 +353,8 @@ def _ref(manifest: Manifest) -> ObjectRef:
 def _is_ours(live: Manifest, cluster: Cluster) -> bool:
     """Return whether the operator created the object for this Cluster or may adopt it.
 
-    An object with the operator's labels and without an owner was retained from a deleted Cluster of the same name.
+    An object with the operator's labels but without an owner was retained when an earlier Cluster of the same name was
+    deleted.
     """
     metadata = live["metadata"]
     if (metadata.get("labels") or {}).get(CLUSTER_LABEL) != cluster.name:

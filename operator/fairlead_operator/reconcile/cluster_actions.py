@@ -1,7 +1,7 @@
-"""Executes the actions of a Cluster's plan: claims, StatefulSets and pods by Kubernetes, other actions by the brokers.
+"""Executes the actions of a Cluster's plan, through the Kubernetes API or through the API of the brokers.
 
-A failed action does not stop the following actions, except that brokers that did not answer get no further call in this
-pass. The outcomes are collected for the status. This module decides nothing.
+A failed action does not stop the following actions. If the brokers do not answer a call, however, they are not called
+again in this pass. The outcomes are collected for the status. This module makes no decisions.
 """
 
 from __future__ import annotations
@@ -49,18 +49,19 @@ from fairlead_operator.ports import Conflict, Forbidden, Invalid, KubernetesApi,
 from fairlead_operator.telemetry import Log
 
 REFUSED_SECONDS: Final = 60.0
-"""Pause before a refused resize of a claim is requested again: a changed storage class sends no event."""
+"""Pause before a refused resize of a claim is requested again: the operator gets no event when a storage class
+changes."""
 
 
 class Refusals:
-    """Recently refused resizes, so that not every pass of a long roll requests them again."""
+    """Recently refused resizes, so that not every pass of a long roll requests a refused resize again."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._known: dict[tuple[str, ResizeClaim], tuple[float, str]] = {}
 
     def of(self, namespace: str, order: ResizeClaim) -> str | None:
-        """Return why an order was refused; None if it may be tried."""
+        """Return why a resize was refused recently; None if the resize may be tried."""
         at, why = self._known.get((namespace, order), (-REFUSED_SECONDS, ""))
         if self._clock.monotonic() - at >= REFUSED_SECONDS or not why:
             self._known.pop((namespace, order), None)
@@ -68,7 +69,7 @@ class Refusals:
         return why
 
     def add(self, namespace: str, order: ResizeClaim, why: str) -> None:
-        """Remember a refusal."""
+        """Remember a refused resize."""
         self._known[(namespace, order)] = (self._clock.monotonic(), why)
 
 
@@ -125,12 +126,12 @@ class ClusterActions:
     # -- Kubernetes
 
     async def _restart(self, order: RestartBroker) -> None:
-        """Delete a pod, after the brokers' permit if the order requires one."""
+        """Delete a pod; if the order requires a permit, request the permit from the brokers first."""
         if order.permit and not await self._is_permitted(order.broker):
             return
         reasons = ", ".join(order.reasons)
         if order.claim is not None:
-            # The claim disappears when no pod uses it any more, and the new pod gets a new claim.
+            # Kubernetes removes the claim when no pod uses it any more, and the new pod gets a new claim.
             await self._delete(CLAIM, *order.claim)
         if not await self._delete(POD, order.pod, order.uid):
             return
@@ -157,10 +158,11 @@ class ClusterActions:
             partitions = tuple(map(str, named)) if isinstance(named, list) else ()
             self.outcomes.refusals.append(RestartRefusal(broker, refusal.detail, partitions))
         except BrokerNotFoundError:
-            # The broker has stopped since the observation; the next pass sees this and needs no permit.
+            # The broker stopped after the state was observed; the next pass observes the stopped broker and needs no
+            # permit.
             self._log.info("broker is no longer registered", broker=broker)
         except ClusterError as refusal:
-            # Other errors are reported as a refusal, so that they do not abort the pass.
+            # Other errors count as a refused permit, so that such an error does not abort the pass.
             self.outcomes.refusals.append(RestartRefusal(broker, refusal.detail))
         else:
             return True
@@ -188,7 +190,7 @@ class ClusterActions:
                 self._ref(kind, name), uid=uid, propagation="Orphan" if orphan else "Background"
             )
         except Conflict:
-            # Another object has that name now.
+            # Another object with the same name exists now.
             return False
 
     async def _patch(self, kind: Kind, name: str, patch: Manifest) -> None:
@@ -214,7 +216,7 @@ class ClusterActions:
         except BrokersUnavailable as error:
             self.outcomes.unavailable = str(error)
         except (BrokerNotFoundError, NotPossibleNowError) as refusal:
-            # The state has changed since the observation; the next pass decides again.
+            # The state has changed since it was observed; the next pass makes a new plan.
             self._log.info("request refused by the brokers", action=str(action), why=refusal.detail)
         except ClusterError as refusal:
             self.outcomes.refused_calls.append(refusal.detail)

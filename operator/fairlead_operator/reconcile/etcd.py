@@ -1,8 +1,8 @@
-"""One step of a Cluster's etcd: observe pods, claims and members, plan, and execute the actions.
+"""One step of a Cluster's etcd: observes pods, claims and members, makes a plan, and executes the actions.
 
-Called by the reconcile of the Cluster: `look` before the objects are rendered, and `act` after they were applied. This
-module makes no decision from the members' answers. A failed call only stops the step, and the next pass observes the
-result.
+The reconciler of Clusters calls `look` before the objects are rendered, and `act` after the objects were applied.
+Decisions that depend on the answers of members are made by `plan.etcd`. A failed call only stops the step, and the next
+pass observes the result.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ from fairlead_operator.render.inputs import Images
 from fairlead_operator.telemetry import Log
 
 RESTART_PATIENCE: Final = timedelta(minutes=5)
-"""Time after a restart in which an unhealthy member counts as restarting."""
+"""Time after the start of a restart during which an unhealthy member counts as restarting."""
 
 
 @dataclass(frozen=True, slots=True)
 class EtcdLook:
-    """The observed state of one pass and the plan for it."""
+    """The observed state of etcd in one pass, and the plan for this state."""
 
     observed: ObservedEtcd
     plan: EtcdPlan
@@ -83,7 +83,7 @@ class EtcdLook:
     def facts(
         self, cluster: Cluster, now: datetime, done: Sequence[EtcdAction], generation: int
     ) -> EtcdFacts:
-        """Return the facts for the status of the Cluster; `done` has the executed actions."""
+        """Return the facts about etcd for the status of the Cluster; `done` has the executed actions."""
         verdict = self.plan.verdict
         restart = self.plan.restart
         for action in done:
@@ -111,7 +111,7 @@ class EtcdStep:
     """Steps of etcd for all Clusters; no state is kept between two passes."""
 
     def __init__(self, api: KubernetesApi, members: EtcdMembersClient, *, url: str, log: Log) -> None:
-        """Create the step; `url` is the template of a member's address, with {pod}, {cluster}, {namespace} and {id}."""
+        """Create the step; `url` is the template of a member's URL, with {pod}, {cluster}, {namespace} and {id}."""
         self._api = api
         self._members = members
         self._url = url
@@ -128,10 +128,10 @@ class EtcdStep:
         refusals: Mapping[str, Mapping[int, str]],
         now: datetime,
     ) -> EtcdLook:
-        """Return the next step of a Cluster's etcd, from live objects and the answers of the members.
+        """Return the next step of a Cluster's etcd, computed from live objects and the answers of the members.
 
-        `refusals` has the messages with which pods were refused, by StatefulSet and ordinal. Objects of other
-        components are ignored. A member that does not answer is not an error.
+        `refusals` has the messages with which the API server refused pods, keyed by StatefulSet and ordinal. Objects of
+        other components are ignored. A member that does not answer is not treated as an error.
         """
         if cluster.spec.etcd.external is not None:
             return await self._look_at_external(cluster.spec.etcd.external)
@@ -192,7 +192,7 @@ class EtcdStep:
         )
 
     async def _ask(self, urls: Mapping[int, str]) -> dict[int, EtcdStatus]:
-        """Read the status of all members concurrently, so that unresponsive members cost one deadline together."""
+        """Read the status of all members concurrently, so that several unresponsive members cost only one deadline."""
         statuses = await asyncio.gather(*(self._status(url) for url in urls.values()))
         return {ordinal: status for ordinal, status in zip(urls, statuses, strict=True) if status is not None}
 
@@ -225,7 +225,7 @@ class EtcdStep:
         match action:
             case RecordMember(ordinal, uid, member_id):
                 annotations = {ETCD_MEMBER_ANNOTATION: member_id}
-                # The uid restricts the patch to the observed claim, not a new one of the same name.
+                # With the uid, the patch applies only to the observed claim, not to a new claim of the same name.
                 patch = {"metadata": {"uid": uid, "annotations": annotations}}
                 await self._api.patch(_ref(CLAIM, cluster, etcd_claim_name(cluster.name, ordinal)), patch)
             case DeleteEtcdClaim(ordinal, uid):
@@ -254,7 +254,7 @@ class EtcdStep:
 
 
 def _restart_before(cluster: Cluster, now: datetime) -> EtcdRestart | None:
-    """Return the restart recorded in the status."""
+    """Return the restart of an etcd member that is recorded in the status; None if no restart is recorded."""
     etcd = cluster.status.etcd
     if etcd is None or etcd.restart is None:
         return None
@@ -266,7 +266,7 @@ def _restart_before(cluster: Cluster, now: datetime) -> EtcdRestart | None:
 
 
 def _speaker(observed: ObservedEtcd, action: AddLearner | PromoteLearner | RemoveMember) -> int:
-    """Return the ordinal of a healthy voter for the call, preferably the leader, and not the member to change."""
+    """Return the ordinal of a healthy voter to call, preferably the leader, but not the member that is changed."""
     able = {
         ordinal: answer
         for ordinal, answer in observed.answers.items()
@@ -274,12 +274,12 @@ def _speaker(observed: ObservedEtcd, action: AddLearner | PromoteLearner | Remov
     }
     leads = [ordinal for ordinal, answer in able.items() if answer.leader_id == answer.member_id]
     candidates = leads or sorted(able)
-    # The member itself gets the call only if no other voter is healthy.
+    # The call is sent to the member that is changed only if no other voter is healthy.
     return candidates[0] if candidates else action.ordinal
 
 
 def _told(cluster: Cluster, action: EtcdAction) -> tuple[str, str] | None:
-    """Return reason and message of the Event about an action; None for an action without an Event."""
+    """Return reason and message of the Event for an action; None for an action without an Event."""
     match action:
         case RecordMember():
             return None
@@ -314,7 +314,7 @@ def _is_etcd(manifest: Manifest) -> bool:
 
 
 def _by_ordinal(manifests: Iterable[Manifest], name_of: Callable[[int], str]) -> dict[int, Manifest]:
-    """Return the members' objects by the ordinal in their names; leave out copies with other names."""
+    """Return the members' objects keyed by the ordinal in their names; leave out copies with other names."""
     found = dict[int, Manifest]()
     for manifest in filter(_is_etcd, manifests):
         name = str(manifest["metadata"]["name"])
@@ -325,7 +325,7 @@ def _by_ordinal(manifests: Iterable[Manifest], name_of: Callable[[int], str]) ->
 
 
 def _may_answer(pod: Manifest) -> bool:
-    """Return whether the pod can answer a call: a pod that has not started has no DNS name yet."""
+    """Return whether the pod can answer a call: a pod that was not started has no DNS name yet."""
     return (pod.get("status") or {}).get("phase") == "Running"
 
 
@@ -379,7 +379,7 @@ def _annotations(manifest: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _told_at_start(spec: Mapping[str, Any]) -> dict[str, str]:
-    """Return the variables of the container with their plain values."""
+    """Return the environment variables of the container that have plain values."""
     return {each["name"]: str(each.get("value", "")) for each in _container(spec).get("env") or ()}
 
 

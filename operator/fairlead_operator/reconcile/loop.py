@@ -1,10 +1,10 @@
-"""Work queue, and the workers that reconcile its keys while this process is the leader.
+"""Work queue, and workers that reconcile the queued keys while this process is the leader.
 
 `WorkQueue` contains each key at most once, with its due time. Only one worker at a time reconciles a key, and a key
-that changes during its pass is due again after the pass. When leadership begins, every known key is due once. After
-that, each key is due every `resync_seconds` with jitter, so that a missed event is noticed. When leadership ends,
-running passes are cancelled: passes are idempotent, and the next leader starts from the observed state. A failed pass
-is retried after a growing pause.
+that is added during its pass is due again after the pass. When leadership begins, every known key is due once. After
+the first pass, each key is due every `resync_seconds` with jitter, so that a missed event has no lasting effect. When
+leadership ends, running passes are cancelled: passes are idempotent, and the next leader starts from the observed
+state. A failed pass is retried with backoff.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fairlead_operator.telemetry import Telemetry
 BACKOFF_SECONDS: Final = 1.0
 BACKOFF_SECONDS_MAX: Final = 300.0
 URGED_BACKOFF_SECONDS: Final = 15.0
-"""Maximum backoff of a failing key that is added again, since the change may be the repair."""
+"""Maximum backoff of a failing key that is added again because of a change, since the change may fix the failure."""
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class _Entry:
     failures: int = 0
     failed_at: float = 0.0
     ticket: int = 0
-    """Number of the key's current entry in the heap; entries with other numbers are outdated."""
+    """Number of the key's current entry in the heap; heap entries of the key with other numbers are outdated."""
 
 
 class WorkQueue:
@@ -46,7 +46,7 @@ class WorkQueue:
         self._tickets = 0
 
     def add(self, key: Key, now: float, *, delay_seconds: float = 0.0) -> None:
-        """Queue the key for that time; the earliest requested time counts."""
+        """Queue the key for the requested time; if the key is queued already, the earlier time applies."""
         entry = self._entries.setdefault(key, _Entry())
         due = now + delay_seconds
         if entry.failures:
@@ -55,12 +55,12 @@ class WorkQueue:
             self._schedule(key, entry, due)
 
     def take(self, now: float) -> Key | None:
-        """Return a due key, which counts as running until `done`; None if no key is due."""
+        """Return a due key, which counts as running until its pass has ended; None if no key is due."""
         while self._heap:
             due, ticket, key = self._heap[0]
             entry = self._entries.get(key)
             if entry is None or entry.ticket != ticket or entry.due is None or entry.running:
-                # The entry is outdated, or the key is scheduled again after its running pass.
+                # The entry is outdated, or the key is running and is scheduled again after its pass.
                 heapq.heappop(self._heap)
                 continue
             if due > now:
@@ -72,7 +72,7 @@ class WorkQueue:
         return None
 
     def done(self, key: Key, now: float, *, again_seconds: float | None) -> None:
-        """Record a successful pass; the key is due again after `again_seconds`, or with None only when it is added."""
+        """Record a successful pass; the key is due again after `again_seconds` or, with None, when it is added."""
         entry = self._entries[key]
         entry.running = False
         entry.failures = 0
@@ -84,7 +84,7 @@ class WorkQueue:
             self._schedule(key, entry, entry.due)
 
     def failed(self, key: Key, now: float) -> float:
-        """Record a failed pass; return the seconds until it is retried."""
+        """Record a failed pass; return the seconds until the pass is retried."""
         entry = self._entries[key]
         entry.running = False
         entry.failures += 1
@@ -97,13 +97,13 @@ class WorkQueue:
         return pause
 
     def abandoned(self, key: Key, now: float) -> None:
-        """Record a cancelled pass, since this process no longer leads: the key stays due, without a failure."""
+        """Record a pass that was cancelled because leadership ended: the key stays due, and no failure is counted."""
         entry = self._entries[key]
         entry.running = False
         self._schedule(key, entry, now)
 
     def next_due(self) -> float | None:
-        """Return the time of the next due key by the current queue; None if no key is scheduled."""
+        """Return the earliest due time in the queue; None if no key is scheduled."""
         while self._heap:
             due, ticket, key = self._heap[0]
             entry = self._entries.get(key)
@@ -137,7 +137,7 @@ def _backoff(failures: int) -> float:
 
 
 WORKERS: Final = 8
-"""Number of workers; a pass mostly waits for answers."""
+"""Number of workers, which mostly wait for answers."""
 PASS_SECONDS_MAX: Final = 300.0
 """Timeout of a pass; a pass that takes longer is cancelled and counts as failed."""
 JITTER: Final = 0.2
@@ -145,7 +145,7 @@ JITTER: Final = 0.2
 
 
 class Term(Protocol):
-    """Leadership of this process."""
+    """Leadership of this process, as seen by the work loop."""
 
     async def wait_until_leading(self) -> None:
         """Wait until this process may act."""
@@ -157,7 +157,7 @@ class Term(Protocol):
 
 
 class WorkLoop:
-    """Runs the reconcilers. Implements `ports.WorkSink`, to which sources of changes add keys."""
+    """Runs the reconcilers. Implements `ports.WorkSink`, to which the sources of changes add keys."""
 
     def __init__(
         self,
@@ -211,11 +211,11 @@ class WorkLoop:
                 self._working = False
 
     def _depth(self) -> int:
-        """Return the number of due keys; 0 if another operator leads, since the leader reconciles them."""
+        """Return the number of due keys; 0 if another operator leads, since only the leader reconciles keys."""
         return self._queue.depth(self._clock.monotonic()) if self._working else 0
 
     def _failing(self, kind: str) -> int:
-        """Return the number of failing keys of the kind; failures of an earlier term do not count."""
+        """Return the number of failing keys of the kind; failures in an earlier term of leadership do not count."""
         return self._queue.failing(kind) if self._working else 0
 
     async def _end_with_term(self) -> None:
@@ -230,7 +230,7 @@ class WorkLoop:
             except asyncio.CancelledError:
                 self._queue.abandoned(key, self._clock.monotonic())
                 raise
-            # Other workers may wait for a key that was running here.
+            # Other workers may wait for the key that this worker was running.
             self._changed.set()
 
     async def _next(self) -> Key:
@@ -255,7 +255,8 @@ class WorkLoop:
             async with asyncio.timeout(PASS_SECONDS_MAX):
                 again = await self._reconcilers[key.kind].reconcile(key)
         except Conflict as conflict:
-            # Another writer was faster. The retry reads and decides again, and the conflict counts as no failure.
+            # Another writer was faster. The retry reads the state and plans again, and the conflict is not logged as a
+            # warning.
             self._failed(key, started, self._log.info, "conflict", str(conflict))
         except ApiError as error:
             self._failed(key, started, self._log.warning, "failed", str(error))
@@ -286,4 +287,4 @@ class WorkLoop:
 
 
 class _TermEnded(Exception):
-    """Leadership ended."""
+    """The leadership of this process ended."""

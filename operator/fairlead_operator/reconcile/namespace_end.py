@@ -1,10 +1,10 @@
-"""Deletion of a namespace: Topics are released while the operator may still write in the namespace.
+"""Deletion of a namespace: releases Topics while the operator still has permissions in the namespace.
 
-The deletion of a namespace deletes the operator's roles in it, and perhaps the operator. Kubernetes deletes the pods of
-a namespace before its other objects. Terminating pods are therefore the signal to check the namespace, and the operator
-must act before they are gone: afterwards, a finalizer of the operator would block the deletion permanently. Called by
-`cluster` when pods terminate, by `topic` before it adds a finalizer and when a Topic is deleted, and by `wiring` when
-the operator itself stops.
+The deletion of a namespace also deletes the operator's roles in the namespace, and perhaps the operator itself.
+Kubernetes deletes the pods of a namespace before its other objects. Terminating pods are therefore the signal to check
+the namespace, and the operator must remove its finalizers before the pods are gone: later, a finalizer of the operator
+would block the deletion permanently. Called by `cluster` when pods terminate, by `topic` before it adds a finalizer and
+when a Topic is deleted, and by `wiring` when the operator itself stops.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from fairlead_operator.reconcile.topic_finalizer import take_off
 from fairlead_operator.telemetry import Log
 
 ATTEMPTS_MAX: Final = 5
-"""Attempts to write a resource that another writer changes concurrently."""
+"""Maximum number of attempts to write a resource that other writers change concurrently."""
 LAST_SECONDS: Final = 10.0
-"""Deadline of the last calls of a stopping operator, well within the grace period of its pod."""
+"""Deadline for the last calls of a stopping operator, well within the grace period of its pod."""
 
 
 class NamespaceEnd:
-    """Detects namespaces in deletion, and removes the operator's finalizer from their Topics."""
+    """Detects namespaces in deletion, and removes the operator's finalizer from the Topics in these namespaces."""
 
     def __init__(self, api: KubernetesApi, cache: ObjectCache) -> None:
         self._api = api
@@ -39,19 +39,19 @@ class NamespaceEnd:
         )
 
     async def has_begun(self, namespace: str) -> bool:
-        """Return whether the namespace is being deleted, which cannot be cancelled, or is gone."""
+        """Return whether the namespace is gone or is being deleted; a deletion cannot be cancelled."""
         try:
             found = await self._api.get(ObjectRef(NAMESPACE, "", namespace))
         except Forbidden:
-            # Without the right to read it, the namespace counts as not being deleted.
+            # If the operator may not read the namespace, the namespace counts as not being deleted.
             return False
         return found is None or found["metadata"].get("deletionTimestamp") is not None
 
     async def let_go(self, namespace: str, *, all_topics: bool = False) -> bool:
-        """Release the Topics of a namespace in deletion whose Cluster is in it; return whether it is in deletion.
+        """Release the Topics of a namespace in deletion; return whether the namespace is in deletion.
 
-        A Topic of a Cluster in another namespace is not released here, since its topic is deleted first, unless
-        `all_topics` is set because the operator itself stops.
+        A Topic whose Cluster is in another namespace is not released, since its topic must be deleted first. With
+        `all_topics`, which is set when the operator itself stops, these Topics are released, too.
         """
         if not await self.has_begun(namespace):
             return False
@@ -62,7 +62,7 @@ class NamespaceEnd:
         return True
 
     async def _release(self, manifest: Manifest) -> None:
-        """Remove the finalizer, with a few retries on conflicts. Raises `ApiError`."""
+        """Remove the operator's finalizer, with a few retries on conflicts. Raises `ApiError`."""
         metadata = manifest["metadata"]
         ref, live = ObjectRef(TOPIC, metadata["namespace"], metadata["name"]), manifest
         for _ in range(ATTEMPTS_MAX):
@@ -80,7 +80,7 @@ class NamespaceEnd:
 async def let_go_at_the_end(end: NamespaceEnd, own_namespace: str, log: Log) -> None:
     """Release the Topics of the operator's own namespace if that namespace is being deleted. Never raises."""
     if not end.holds_topics(own_namespace):
-        # The check also avoids a call for a namespace that is not watched, in which the operator may have no
+        # This check also avoids calls in a namespace that is not watched, in which the operator may have no
         # permissions.
         return
     try:

@@ -1,8 +1,9 @@
-"""Reconciles a Topic: changes the topic to match its resource, and reports the differences in the status.
+"""Reconciles a Topic: changes the topic to match its resource, and reports remaining differences in the status.
 
 Called by the work queue with the key of a Topic. The resource is the source of truth, and topics without a resource are
-not changed. `plan` decides, and this module executes in an order that is safe after a crash at any step: the finalizer
-is added before the topic is created, and a topic whose id was not stored in the status is found by its name.
+not changed. `plan` makes the decisions, and this module executes the actions in an order that is safe if the operator
+crashes at any step: the finalizer is added before the topic is created, and a topic whose id was not stored in the
+status is found by its name.
 """
 
 from __future__ import annotations
@@ -48,25 +49,28 @@ from fairlead_operator.reconcile.topic_deletion import News, TopicDeletion, stat
 from fairlead_operator.reconcile.topic_finalizer import take_off
 
 ROUNDS_MAX: Final = 4
-"""Maximum rounds of a pass; after a change or a conflicting change, the pass lists the topics and plans again."""
+"""Maximum number of rounds in a pass; after its own change or a conflicting change, the pass lists the topics and plans
+again."""
 MOVING_SECONDS: Final = 3.0
-"""Interval at which the progress of moving replicas is checked."""
+"""Interval at which the progress of moves is checked."""
 WAIT_SECONDS_MIN: Final = 2.0
 WAIT_SECONDS_MAX: Final = 60.0
-"""Limits of the pause before brokers that did not answer are called again. The pause equals the time without an answer
-so far."""
+"""Limits of the pause before brokers that did not answer are called again. The pause equals the time for which the
+brokers have not answered so far."""
 BROKERS_SECONDS: Final = 15.0
 """Interval between passes while a Topic waits for more brokers."""
 NO_ANSWER: Final = "the cluster did not carry out the request: "
 QUIET: Final = frozenset({"ClusterNotFound", "ClusterNotReady"})
-"""Reasons without an Event: the Cluster has its own Events, and a namespace in deletion accepts no new Events."""
+"""Reasons for which no Event is written: the Cluster has its own Events, and a namespace in deletion accepts no new
+Events."""
 CONFLICT_SECONDS: Final = 0.5
-"""Pause after a conflict with another writer of the resource, in which the watch reports that writer's change."""
+"""Pause after a conflict with another writer of the resource, during which the watch reports the change of the other
+writer."""
 
 
 @dataclass(slots=True)
 class _Pass:
-    """Changes that one pass made to a topic."""
+    """Changes that one pass made to a topic, and the refusals of the brokers."""
 
     done: list[TopicAction] = field(default_factory=list)
     refusals: list[Finding] = field(default_factory=list)
@@ -75,7 +79,7 @@ class _Pass:
 
 
 class TopicReconciler:
-    """Reconciles Topics (`ports.Reconciler`)."""
+    """Implements `ports.Reconciler` for Topics."""
 
     def __init__(self, api: KubernetesApi, cache: ObjectCache, topics: TopicCalls, clock: Clock) -> None:
         self._api = api
@@ -152,7 +156,7 @@ class TopicReconciler:
         return MOVING_SECONDS if made.plan.progress is not None else None
 
     async def _work(self, topic: Topic, cluster: Manifest, made: _Pass) -> None:
-        """Change the topic until the plan has no more actions, or an action was refused."""
+        """Change the topic until the plan has no more actions or an action is refused."""
         wanted, fresh = _wanted(topic), False
         for _ in range(ROUNDS_MAX):
             live = await self._topics_as_known(topic, cluster, fresh=fresh)
@@ -167,12 +171,13 @@ class TopicReconciler:
     async def _topics_as_known(self, topic: Topic, cluster: Manifest, *, fresh: bool) -> LiveTopics:
         live = await self._topics.topics(cluster, fresh=fresh)
         if topic.status.topic_id is not None and topic.topic_name not in live.topics and not fresh:
-            # A topic that existed and is missing now is listed again before it is recreated empty.
+            # A topic that existed but is missing in the listing is listed again before an empty topic is created in its
+            # place.
             return await self._topics.topics(cluster, fresh=True)
         return live
 
     async def _run(self, topic: Topic, cluster: Manifest, made: _Pass) -> bool:
-        """Run the plan's actions, also after a refused action. Return False if the topic must be listed again."""
+        """Run the plan's actions, even after a refused action. Return False if the topic must be listed again."""
         topic_id = made.live.topic_id if made.live is not None else None
         for action in made.plan.actions:
             try:
@@ -194,7 +199,7 @@ class TopicReconciler:
             return await take_off(self._api, manifest)
         seen_before = topic.status.topic_name is not None
         if seen_before and await self._end.has_begun(topic.namespace):
-            # The Topic was just released, and the operator will soon lose its permissions in the namespace.
+            # The Topic was released just now, and the operator will soon lose its permissions in the namespace.
             return False
         patch: Manifest = {"metadata": {"finalizers": [*topic.metadata.finalizers, TOPIC_FINALIZER]}}
         version = manifest["metadata"]["resourceVersion"]
@@ -225,7 +230,7 @@ class TopicReconciler:
             await self._api.apply_status_if_changed(status_manifest(topic, status), manifest)
 
     async def _tell_unreadable(self, manifest: Manifest, error: InvalidResource) -> None:
-        """Report an invalid resource in its status, and remove its finalizer if it is being deleted."""
+        """Report an invalid resource in its status; remove the finalizer if the resource is being deleted."""
         metadata = manifest["metadata"]
         ref = ObjectRef(TOPIC, metadata["namespace"], metadata["name"])
         if metadata.get("deletionTimestamp") is not None:
@@ -260,7 +265,7 @@ def _wanted(topic: Topic) -> WantedTopic:
 
 
 def _unavailable(topic: Topic, why: str) -> Finding:
-    """Return the finding of the first of consecutive failures, so that a new message alone causes no write."""
+    """Return the finding from the first of consecutive failures, so that a new message does not change the status."""
     told = find_condition(topic.status.conditions, ConditionName.READY)
     if told is not None and told.reason == "ClusterNotReady" and told.message.startswith(NO_ANSWER):
         return Finding(told.reason, told.message)
@@ -268,7 +273,7 @@ def _unavailable(topic: Topic, why: str) -> Finding:
 
 
 def _patience(topic: Topic, now: datetime) -> float:
-    """Return a pause as long as the brokers have not answered: short at first, long for a lasting failure."""
+    """Return a pause that equals the time without an answer: short at first, long if the failure persists."""
     ready = find_condition(topic.status.conditions, ConditionName.READY)
     if ready is None or ready.reason != "ClusterNotReady":
         return WAIT_SECONDS_MIN
@@ -277,13 +282,13 @@ def _patience(topic: Topic, now: datetime) -> float:
 
 
 def _news(topic: Topic, made: _Pass, outcome: Outcome) -> Sequence[News]:
-    """Return the Events of a pass."""
+    """Return the Events about the changes of a pass."""
     name, held, live = topic.topic_name, topic.status.topic_id, outcome.live
     news: list[News] = []
     created = any(isinstance(each, CreateTopic) for each in made.done)
     if live is not None and held is None:
         verb = (
-            ("TopicCreated", "is created") if created else ("TopicAdopted", "existed already and is adopted")
+            ("TopicCreated", "is created") if created else ("TopicAdopted", "already existed and was adopted")
         )
         news.append(("Normal", verb[0], f"topic {name} {verb[1]}; its id is {live.topic_id}"))
     elif live is not None and live.topic_id != held:

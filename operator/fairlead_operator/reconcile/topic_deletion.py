@@ -1,8 +1,8 @@
-"""Deletion of a Topic: the topic is deleted or kept, and the resource is always released.
+"""Deletion of a Topic: deletes or keeps the topic, and always releases the resource.
 
-Called by `topic` for resources in deletion that still have the operator's finalizer. A topic is deleted only if this
-resource owned it under its current id and no other Topic claims it. A Cluster or a namespace in deletion never delays
-the release of a resource.
+Called by `topic` for resources in deletion that still have the operator's finalizer. A topic is deleted only if the
+resource owns the topic under its current id and no other Topic claims the topic. If the Cluster or the namespace is
+being deleted, the resource is released without delay.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ REFUSED_RETRY_SECONDS: Final = 60.0
 
 
 class TopicDeletion:
-    """Deletes topics if allowed, and releases their resources."""
+    """Deletes topics if the deletion is allowed, and releases their resources."""
 
     def __init__(self, api: KubernetesApi, cache: ObjectCache, topics: TopicCalls, clock: Clock) -> None:
         self._api = api
@@ -48,7 +48,7 @@ class TopicDeletion:
         """Make one pass over a Topic in deletion; return the seconds until the next pass, or None."""
         if TOPIC_FINALIZER not in topic.metadata.finalizers:
             return None
-        # The cached resource may be outdated: a user may just have changed the deletion policy to keep the topic.
+        # The cached resource may be outdated: a user may have just changed the deletion policy to keep the topic.
         live = await self._api.get(ObjectRef(TOPIC, topic.namespace, topic.name))
         if live is None or live["metadata"]["uid"] != topic.metadata.uid:
             return None
@@ -70,18 +70,18 @@ class TopicDeletion:
         except TopicRefused as error:
             return await self._wait(topic, manifest, str(error), REFUSED_RETRY_SECONDS)
         if not ending:
-            # No object can be created in a namespace in deletion.
+            # The API server accepts no new Events in a namespace in deletion.
             await self._api.event(manifest, *told)
         await self.release(topic)
         return None
 
     async def _cluster(self, ref: ObjectRef) -> Manifest | None:
-        """Return the live Cluster; None if it was deleted, or deleted with its namespace and the permissions there."""
+        """Return the live Cluster; None if the Cluster, or its whole namespace, was deleted."""
         try:
             return await self._api.get(ref)
         except Forbidden:
-            # Without the right to read the Cluster, the cache decides: watching drops objects that it may no longer
-            # read.
+            # If the operator may not read the Cluster, the cache decides: unreadable objects are dropped from the
+            # cache.
             if self._cache.get(ref) is not None:
                 raise
             return None
@@ -95,7 +95,7 @@ class TopicDeletion:
         await take_off(self._api, live)
 
     async def _delete(self, topic: Topic, cluster: Manifest) -> News:
-        """Delete the topic if allowed; return the Event about the result."""
+        """Delete the topic if the deletion is allowed; return the Event about the result."""
         name, held = topic.topic_name, topic.status.topic_id
         if topic.spec.deletion_policy != "Delete" or held is None or not may_use(cluster, topic.namespace):
             return "Normal", "TopicKept", f"topic {name} is kept: this resource may not delete it"
@@ -126,7 +126,7 @@ class TopicDeletion:
 
 
 def status_manifest(topic: Topic, status: TopicStatus) -> Manifest:
-    """Return the status of a Topic as a manifest to apply."""
+    """Return the status of a Topic as a manifest that can be applied."""
     return {
         "apiVersion": TOPIC.api_version,
         "kind": TOPIC.kind,

@@ -7,9 +7,9 @@ from fairlead_operator.ports import KubernetesApi, NotFound
 
 
 async def take_off(api: KubernetesApi, manifest: Manifest) -> bool:
-    """Remove the operator's finalizer from the resource in `manifest`, if it has it; return False if it is gone.
+    """Remove the operator's finalizer, if present, from the resource in `manifest`; return False if it is gone.
 
-    Raises `Conflict` if another writer has changed it since, and the other kinds of `ApiError`.
+    Raises `Conflict` if another writer has changed the resource in the meantime, and other kinds of `ApiError`.
     """
     metadata = manifest["metadata"]
     finalizers = metadata.get("finalizers") or []

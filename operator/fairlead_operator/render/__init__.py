@@ -1,4 +1,4 @@
-"""Rendering, without I/O: the wanted Kubernetes objects as dicts, from a Cluster and the decisions of its plan."""
+"""Rendering of the desired Kubernetes objects as dicts, without I/O, from a Cluster and the decisions of its plan."""
 
 from fairlead_operator.render.addresses import (
     advertised_addresses,

@@ -1,7 +1,7 @@
-"""Client addresses of the brokers, from the listener of the Cluster and the addresses of its Services.
+"""Client addresses of the brokers, derived from the listener of the Cluster and the addresses of its Services.
 
-`plan` writes the addresses into the status and compares them with the advertised addresses; brokers read theirs from
-the configuration file.
+`plan` writes these addresses into the status and compares them with the addresses that the brokers advertise. Brokers
+read their advertised addresses from the configuration file.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ POD_PLACE = "{pod}"
 
 
 def internal_host(cluster: Cluster, pod: str = POD_PLACE) -> str:
-    """Return the DNS name of a broker's pod inside the Kubernetes cluster."""
+    """Return the DNS name of a broker pod inside the Kubernetes cluster."""
     return f"{pod}.{brokers_service_name(cluster.name)}.{cluster.namespace}.svc"
 
 
 def advertise_template(cluster: Cluster) -> str:
-    """Return the advertised address of brokers without a Service of their own, with `{id}`, `{pod}`, `{namespace}`."""
+    """Return the address template of brokers without their own Service, with `{id}`, `{pod}` and `{namespace}`."""
     listener = cluster.spec.listeners.data
     if listener.advertised_host is None or (listener.type == "nodeport" and listener.per_broker):
         return f"{internal_host(cluster)}:{DATA_PORT}"
@@ -36,7 +36,7 @@ def advertise_template(cluster: Cluster) -> str:
 
 
 def broker_ids(cluster: Cluster, pool_replicas: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Return pool and id of every broker in this step, ordered by id."""
+    """Return pool and id of every broker that runs in this step, ordered by id."""
     return sorted(
         (
             (pool.name, broker)
@@ -52,9 +52,9 @@ def broker_ids(cluster: Cluster, pool_replicas: Mapping[str, int]) -> list[tuple
 def advertised_addresses(
     cluster: Cluster, pool_replicas: Mapping[str, int], services: Iterable[Manifest]
 ) -> dict[int, str]:
-    """Return the `host:port` of each broker with a Service of its own and a known external address.
+    """Return the `host:port` of each broker that has its own Service with a known external address.
 
-    `services` are live objects: only they have the address of a load balancer and the node ports.
+    `services` must be live objects, since only live Services have load balancer addresses and node ports.
     """
     listener = cluster.spec.listeners.data
     if not listener.per_broker:
@@ -73,7 +73,7 @@ def advertised_addresses(
 def broker_addresses(
     cluster: Cluster, pool_replicas: Mapping[str, int], advertised: Mapping[int, str]
 ) -> dict[int, str]:
-    """Return the `host:port` that each broker should advertise, with all fields filled in."""
+    """Return the `host:port` that each broker should advertise, with all placeholders filled in."""
     template = advertise_template(cluster)
     return {
         broker: advertised.get(broker) or _fill(template, cluster, pool, broker)
@@ -82,7 +82,7 @@ def broker_addresses(
 
 
 def bootstrap_address(cluster: Cluster, services: Iterable[Manifest]) -> str:
-    """Return the bootstrap URL: that of the load balancer if there is one, else that of the Service."""
+    """Return the bootstrap URL: the URL of the load balancer if there is one, else the URL of the Service."""
     name = bootstrap_service_name(cluster.name)
     service = next((each for each in services if each["metadata"]["name"] == name), {})
     host = _load_balancer(service) if cluster.spec.listeners.data.type == "loadbalancer" else ""

@@ -53,23 +53,25 @@ from fairlead_operator.render.pods import (
 )
 
 GRACE_SECONDS: Final = 120
-"""Termination grace period: the broker moves its leaderships away and answers open calls before it stops."""
+"""Termination grace period, in which the broker moves its leaderships away and answers open calls."""
 HANDOVER_SECONDS: Final = 60
-"""Seconds of the grace period for the restart permit and the move of leaderships."""
+"""Part of the grace period, in seconds, for the restart permit and the move of leaderships."""
 EVERY_ADDRESS: Final = "[::]"
-"""Listen address of brokers for IPv4 and IPv6. The address `0.0.0.0` would exclude IPv6 clusters."""
+"""Listen address of brokers for both IPv4 and IPv6. The address `0.0.0.0` would not work in IPv6 clusters."""
 ETCD_SECRET_FOLDER: Final = f"{CONFIG_FOLDER}-etcd"
 ETCD_SECRET_VOLUME: Final = "etcd-credentials"  # noqa: S105 - the name of a volume
 
 
 def config_map(cluster: Cluster, inputs: RenderInputs) -> Manifest:
-    """Return the ConfigMap with the configuration file."""
+    """Return the ConfigMap with the configuration file of the brokers."""
     manifest = framed(cluster, CONFIG_MAP, config_map_name(cluster.name), component=BROKER_COMPONENT)
     return {**manifest, "data": {CONFIG_FILE: broker_file(cluster, inputs)}}
 
 
 def broker_set(cluster: Cluster, pool: BrokerPool, inputs: RenderInputs) -> Manifest:
-    """Return the StatefulSet of a pool. Its brokers start in parallel, and only the operator restarts them.
+    """Return the StatefulSet of a pool.
+
+    The brokers of a pool start in parallel, and only the operator restarts brokers.
 
     Raises `TemplateRefused`.
     """
@@ -101,7 +103,7 @@ def broker_set(cluster: Cluster, pool: BrokerPool, inputs: RenderInputs) -> Mani
 
 
 def claim_template(labels: dict[str, str], storage: Storage, size: str | None) -> Manifest:
-    """Return the template of a claim; `size` overrides the spec while the live StatefulSet has another size."""
+    """Return the claim template; `size` overrides the spec while the live StatefulSet has another size."""
     spec: Manifest = {
         "accessModes": ["ReadWriteOnce"],
         "resources": {"requests": {"storage": size or storage.size}},
@@ -117,7 +119,7 @@ def claim_template(labels: dict[str, str], storage: Storage, size: str | None) -
 
 
 def broker_pod_hash(cluster: Cluster, pool: BrokerPool, inputs: RenderInputs) -> str:
-    """Return the fingerprint of the Cluster's fields for the pods of a pool."""
+    """Return the fingerprint of the fields of a Cluster that affect the pods of a pool."""
     return pod_spec_hash(
         {
             "image": inputs.images.broker,
@@ -141,8 +143,8 @@ def _parts(cluster: Cluster, pool: BrokerPool, inputs: RenderInputs) -> PodParts
         spec={
             "serviceAccountName": service_account_name(cluster.name),
             "automountServiceAccountToken": False,
-            # The variables of Services of a Cluster named `fairlead` would begin with FAIRLEAD_, and brokers would read
-            # them as settings.
+            # For a Cluster named `fairlead`, the environment variables of its Services would begin with FAIRLEAD_, and
+            # brokers would read these variables as settings.
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": GRACE_SECONDS,
             "securityContext": pod_security(),
@@ -171,8 +173,8 @@ def _container(
             )
         ],
         **container_resources(pool.resources),
-        # A broker is ready when it has caught up with the leaders. It is alive while the process answers, even during a
-        # long recovery.
+        # A broker is ready when it has caught up with the leaders. A broker is alive while its process answers, even
+        # during a long recovery.
         "readinessProbe": http_probe("/readyz", OPS_PORT_NAME, period_seconds=5, failures=2),
         "livenessProbe": http_probe("/healthz", OPS_PORT_NAME, period_seconds=10, failures=6),
         "lifecycle": {"preStop": {"exec": {"command": _before_stop()}}},
@@ -204,8 +206,8 @@ def _identity(cluster: Cluster) -> list[Manifest]:
 def _etcd(cluster: Cluster) -> list[Manifest]:
     managed, external = cluster.spec.etcd.managed, cluster.spec.etcd.external
     if managed is not None:
-        # The list has the members by name, so that the broker can leave an unresponsive member for another one. The
-        # Service at the end also reaches members that were added after the start of the broker.
+        # The list contains each member by name, so that the broker can switch from an unresponsive member to another
+        # member. The Service at the end of the list also reaches members that are added after the start of the broker.
         urls = [
             etcd_client_url(cluster.namespace, cluster.name, member) for member in range(managed.replicas)
         ]

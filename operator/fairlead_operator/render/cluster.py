@@ -1,4 +1,4 @@
-"""All objects of a Cluster, in the order in which they are applied."""
+"""All rendered objects of a Cluster, in the order in which they are applied."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from fairlead_operator.render.services import broker_services
 
 
 def render_cluster(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
-    """Return every desired object, with the dependencies of pods before the pods; deterministic.
+    """Return all desired objects in a fixed order, in which every object precedes the objects that depend on it.
 
-    Other objects that the Cluster owns should not exist. Raises `TemplateRefused` with the field of a pod template that
-    cannot be merged over a pod.
+    All other objects that the Cluster owns should be deleted. Raises `TemplateRefused` if a pod template has a field
+    that cannot be merged over a pod.
     """
     account = framed(cluster, SERVICE_ACCOUNT, service_account_name(cluster.name))
     return [

@@ -1,7 +1,7 @@
-"""Configuration file of the brokers, and the destination of each key of a Cluster's `config`.
+"""Configuration file of the brokers, and the way in which each key in a Cluster's `config` is applied.
 
-The catalogue in `fairlead_api` decides. The plan sets dynamic keys through the API of the brokers. Keys that are read
-only at startup are written to the file. All other keys are refused and omitted.
+The catalogue in `fairlead_api` determines how a key is applied. The plan sets dynamic keys through the API of the
+brokers. Keys that brokers read only at startup are written to the file. All other keys are refused and omitted.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ class ConfigSplit:
     """The keys of a Cluster's `config`, each in exactly one part, with values in the stored form."""
 
     dynamic: Mapping[str, str] = field(default_factory=dict)
-    """Keys that are set on the running cluster."""
+    """Dynamic keys, which are set on the running cluster."""
     restart: Mapping[str, str] = field(default_factory=dict)
-    """Keys that brokers read at startup."""
+    """Keys that brokers read only at startup."""
     forbidden: Mapping[str, str] = field(default_factory=dict)
     """Refused keys, each with the reason as a sentence."""
 
 
 def split_config(config: Mapping[str, str]) -> ConfigSplit:
-    """Return the parts of `config`, ordered by key. An unknown or invalid key does not affect the other keys."""
+    """Split `config` into its parts, ordered by key. An unknown or invalid key does not affect the other keys."""
     dynamic: dict[str, str] = {}
     restart: dict[str, str] = {}
     forbidden: dict[str, str] = {}

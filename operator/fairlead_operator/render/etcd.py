@@ -1,4 +1,4 @@
-"""Objects of a managed etcd: the StatefulSet, a headless Service for the members' names, and a client Service.
+"""Objects of a managed etcd: the StatefulSet, a headless Service for the DNS names of members, and a client Service.
 
 `plan.etcd` adds and removes members through etcd itself; this module renders the pods of the current plan.
 """
@@ -52,25 +52,25 @@ from fairlead_operator.render.services import service_port
 
 INITIAL_CLUSTER: Final = "ETCD_INITIAL_CLUSTER"
 INITIAL_STATE: Final = "ETCD_INITIAL_CLUSTER_STATE"
-"""Variables that tell a pod with an empty volume which etcd to join. They are not part of the fingerprint, since they
-change with the members and have no effect on a running pod."""
+"""Environment variables with which a pod that has an empty volume joins etcd. These variables are not part of the
+fingerprint, since their values change with the members and have no effect on a running pod."""
 GRACE_SECONDS: Final = 30
-"""Termination grace period, for the transfer of leadership and the close of the store."""
+"""Termination grace period, in which a member transfers its leadership and closes its store."""
 COMPACTION: Final = ("--auto-compaction-mode=periodic", "--auto-compaction-retention=10m")
-"""Retention of old revisions. Brokers follow changes within seconds; a broker that was down for longer lists all keys
-again."""
+"""Retention of old revisions. Brokers follow changes within seconds; a broker that was down for longer than the
+retention lists all keys again."""
 QUOTA_BYTES_MAX: Final = 8 << 30
 """Largest store quota that etcd recommends."""
 QUOTA_PARTS: Final = 2.5
-"""Size of a volume in relation to the quota: the volume contains the store, a snapshot for another member, and the
+"""Ratio of the volume size to the store quota: the volume contains the store, a snapshot for another member, and the
 log."""
 QUOTA_ARGUMENT: Final = "--quota-backend-bytes="
-"""Argument with the store quota. It is not part of the fingerprint: the plan restarts members only for a larger quota,
-not for a smaller one."""
+"""Command line argument with the store quota. This argument is not part of the fingerprint: the plan restarts members
+only if the quota grows, not if it shrinks."""
 
 
 def etcd_objects(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
-    """Return StatefulSet and Services; empty for an external etcd. Raises `TemplateRefused`."""
+    """Return StatefulSet and Services of etcd; empty for an external etcd. Raises `TemplateRefused`."""
     managed = cluster.spec.etcd.managed
     if managed is None or inputs.etcd is None:
         return []
@@ -78,7 +78,7 @@ def etcd_objects(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
 
 
 def etcd_pod_hash(managed: ManagedEtcd, images: Images) -> str:
-    """Return the fingerprint of the Cluster's fields for the pods of its etcd."""
+    """Return the fingerprint of the fields of a Cluster that affect the pods of its etcd."""
     return pod_spec_hash(
         {
             "image": images.etcd,
@@ -89,7 +89,7 @@ def etcd_pod_hash(managed: ManagedEtcd, images: Images) -> str:
 
 
 def _peers(cluster: Cluster) -> Manifest:
-    """Return the headless Service. It includes members that are not ready, which need the others to become ready."""
+    """Return the headless Service. It includes unready members, which need their peers to become ready."""
     manifest = framed(cluster, SERVICE, etcd_peers_service_name(cluster.name), component=ETCD_COMPONENT)
     manifest["spec"] = {
         "type": "ClusterIP",
@@ -125,7 +125,7 @@ def _members(cluster: Cluster, managed: ManagedEtcd, etcd: EtcdInputs, inputs: R
         "updateStrategy": {"type": "OnDelete"},
         "persistentVolumeClaimRetentionPolicy": {
             "whenDeleted": cluster.spec.claim_policy.when_deleted,
-            # Only the plan deletes claims, and only those of members that were removed from etcd.
+            # Only the plan deletes claims, and only claims of members that were removed from etcd.
             "whenScaled": "Retain",
         },
         "selector": {"matchLabels": pod_selector(cluster.name, ETCD_COMPONENT)},
@@ -150,8 +150,8 @@ def _parts(cluster: Cluster, managed: ManagedEtcd, etcd: EtcdInputs, images: Ima
         spec={
             "serviceAccountName": service_account_name(cluster.name),
             "automountServiceAccountToken": False,
-            # The variables of Services of a Cluster named `etcd` would begin with ETCD_, and etcd would read them as
-            # settings.
+            # For a Cluster named `etcd`, the environment variables of its Services would begin with ETCD_, and etcd
+            # would read these variables as settings.
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": GRACE_SECONDS,
             "securityContext": pod_security(),
@@ -189,7 +189,7 @@ def _container(
 
 
 def quota_told(arguments: Sequence[str]) -> int:
-    """Return the store quota of a container in bytes; 0 if there is none."""
+    """Return the store quota in a container's arguments in bytes; 0 if no quota is set."""
     told = next((each for each in arguments if each.startswith(QUOTA_ARGUMENT)), "")
     number = told.removeprefix(QUOTA_ARGUMENT)
     return int(number) if number.isdigit() else 0
@@ -199,14 +199,14 @@ def _arguments(cluster: Cluster, quota_bytes: int) -> list[str]:
     host = f"$(POD_NAME).{etcd_peers_service_name(cluster.name)}.{cluster.namespace}.svc"
     return [
         "--name=$(POD_NAME)",
-        # The data has its own folder, since the volume's root may contain the file system's lost+found.
+        # The data is stored in a subfolder, since the root of the volume may contain a lost+found folder.
         f"--data-dir={ETCD_DATA_PATH}/data",
         f"--listen-client-urls=http://0.0.0.0:{ETCD_CLIENT_PORT}",
         f"--advertise-client-urls=http://{host}:{ETCD_CLIENT_PORT}",
         f"--listen-peer-urls=http://0.0.0.0:{ETCD_PEER_PORT}",
         f"--initial-advertise-peer-urls=http://{host}:{ETCD_PEER_PORT}",
         f"--listen-metrics-urls=http://0.0.0.0:{ETCD_METRICS_PORT}",
-        # The token separates these members from those of an earlier Cluster with the same name.
+        # The token prevents these members from joining members of an earlier Cluster with the same name.
         f"--initial-cluster-token={cluster.metadata.uid or cluster.name}",
         f"{QUOTA_ARGUMENT}{quota_bytes}",
         *COMPACTION,
@@ -214,7 +214,7 @@ def _arguments(cluster: Cluster, quota_bytes: int) -> list[str]:
 
 
 def _quota_bytes(managed: ManagedEtcd, etcd: EtcdInputs) -> int:
-    """Return the store quota by the smallest volume, since not every volume may have been enlarged."""
+    """Return the store quota for the smallest volume, since some volumes may not have been enlarged yet."""
     return quota_of(quantity(managed.storage.size), etcd.volume_bytes)
 
 

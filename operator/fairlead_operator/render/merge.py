@@ -1,9 +1,9 @@
 """Strategic merge of a user's template over a rendered object, as in `kubectl patch`.
 
-Maps are merged key by key at every level. Lists of named entries are merged by name: an entry is merged over the entry
-of the same name, or replaces it in lists with alternative forms; new entries are appended. Every other list is
-replaced. A null removes a value. The user's value wins; the caller restores values that may not change. The module
-knows nothing of brokers or etcd.
+Maps are merged key by key at every level. Lists of named entries are merged by name. An entry is merged over the entry
+of the same name, but replaces this entry if the entries have alternative forms; new entries are appended. Every other
+list is replaced. A null removes a value. The user's value wins; the caller restores values that may not change. The
+module does not depend on brokers or etcd.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ MERGE_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "topologySpreadConstraints": ("topologyKey", "whenUnsatisfiable"),
     "resourceClaims": ("name",),
 }
-"""Lists that are merged, by their field, and the keys of their entries, as Kubernetes declares them."""
+"""Fields with lists that are merged, each with the merge keys of the entries, as declared by Kubernetes."""
 ONE_OF_A_KIND: Final = frozenset({"env", "volumes"})
-"""Lists whose entries have one of several forms: a merged entry could have two forms at once, so entries are
-replaced."""
+"""Lists whose entries have one of several alternative forms. Entries in these lists are replaced, since a merged entry
+could have two forms at once."""
 _DEFAULTS: Final[Mapping[str, str]] = {"protocol": "TCP"}
 
 
 def strategic_merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `base` with `over` merged over it. Both arguments stay unchanged, and the order of `base` is kept.
+    """Return `base` with `over` merged over it. Both arguments are left unchanged, and the order of `base` is kept.
 
-    Entries of merged lists must be maps.
+    The entries of merged lists must be maps.
     """
     merged = dict(base)
     for key, value in over.items():

@@ -17,11 +17,11 @@ def framed(
     pool: str | None = None,
     annotations: Mapping[str, str] | None = None,
 ) -> Manifest:
-    """Return an object of the Cluster with its metadata only.
+    """Return an object of the Cluster that has only its metadata.
 
-    The Cluster owns the object, so Kubernetes deletes both together. With `deletionPolicy: Retain`, the object has no
-    owner and is kept. A finalizer that removes the owner would block the deletion of the namespace while no operator
-    runs.
+    The Cluster owns the object, so Kubernetes deletes the object together with the Cluster. With `deletionPolicy:
+    Retain`, the object has no owner and is kept. The alternative, a finalizer that removes the owner at deletion, would
+    block the deletion of the namespace while no operator runs.
     """
     metadata: Manifest = {
         "name": name,
@@ -36,7 +36,7 @@ def framed(
 
 
 def owner_reference(cluster: Cluster) -> Manifest:
-    """Return the owner reference to the Cluster; a foreground deletion of the Cluster waits for the object."""
+    """Return the owner reference to the Cluster; a foreground deletion of the Cluster waits for objects with it."""
     return {
         "apiVersion": CLUSTER.api_version,
         "kind": CLUSTER.kind,

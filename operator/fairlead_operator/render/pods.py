@@ -1,7 +1,7 @@
-"""Common parts of broker and etcd pods: restricted security, topology spread, and the user's template.
+"""Common parts of broker and etcd pods: security contexts, topology spread constraints, and the user's template.
 
 The user's template is merged last and wins, except for the identity of a pod: the operator's labels and annotations,
-the identity variables of the container, its data, and its command.
+and the identity variables, the data volume and the command of the container.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from fairlead_operator.render.fingerprints import said
 from fairlead_operator.render.merge import MERGE_KEYS, strategic_merge
 
 TEMPORARY_SIZE: Final = "64Mi"
-"""Size of /tmp, which contains no data of Fairlead. The root file system of the container is read-only."""
+"""Size limit of /tmp, which contains no data of Fairlead. The root file system of the container is read-only."""
 NEVER_NULL: Final = frozenset({"containers", "env", "ports", "volumeMounts", "volumes"})
-"""Lists in which the operator owns an entry."""
+"""Lists in which the operator owns an entry, so that a template must not set these lists to null."""
 OWN_LABELS: Final = (f"{GROUP}/", "app.kubernetes.io/")
 
 
 class TemplateRefused(Exception):
-    """A user's pod template cannot be merged over a pod; the message names the field."""
+    """The user's pod template cannot be merged over a pod; the message names the field."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodParts:
-    """A pod as rendered by the operator, before the merge of the user's template."""
+    """A pod as rendered by the operator, before the user's template is merged over it."""
 
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
@@ -47,7 +47,7 @@ class PodParts:
 
 
 def pod_template(parts: PodParts, template: PodTemplate | None) -> Manifest:
-    """Return the template of a StatefulSet. Raises `TemplateRefused`."""
+    """Return the pod template of a StatefulSet. Raises `TemplateRefused`."""
     laid = template or PodTemplate()
     _check_lists("spec", laid.spec)
     metadata = laid.metadata
@@ -63,7 +63,7 @@ def pod_template(parts: PodParts, template: PodTemplate | None) -> Manifest:
 
 
 def pod_security() -> Manifest:
-    """Return the security context of a pod that the restricted standard admits."""
+    """Return a security context for a pod that meets the restricted Pod Security Standard."""
     return {
         "runAsNonRoot": True,
         "runAsUser": USER_ID,
@@ -75,7 +75,7 @@ def pod_security() -> Manifest:
 
 
 def container_security() -> Manifest:
-    """Return the security context of a container that the restricted standard admits."""
+    """Return a security context for a container that meets the restricted Pod Security Standard."""
     return {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
@@ -98,12 +98,12 @@ def spread(selector: Mapping[str, str]) -> list[Manifest]:
 
 
 def temporary_volume() -> Manifest:
-    """Return the volume of /tmp."""
+    """Return the volume for /tmp."""
     return {"name": TEMPORARY_VOLUME, "emptyDir": {"sizeLimit": TEMPORARY_SIZE}}
 
 
 def temporary_mount() -> Manifest:
-    """Return the mount of /tmp."""
+    """Return the volume mount for /tmp."""
     return {"name": TEMPORARY_VOLUME, "mountPath": "/tmp"}  # noqa: S108 - the container's own empty volume
 
 
@@ -118,13 +118,13 @@ def http_probe(path: str, port: str, *, period_seconds: int, failures: int) -> M
 
 
 def container_resources(resources: Resources | None) -> Manifest:
-    """Return the `resources` field of a container; empty if the user sets none."""
+    """Return the `resources` field of a container; empty if the user sets no resources."""
     amounts = said(resources)
     return {"resources": dict(amounts)} if amounts else {}
 
 
 def _under(theirs: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str]:
-    """Return a user's labels or annotations with the operator's over them, without keys in the operator's domains."""
+    """Merge the operator's labels or annotations over the user's, which lose all keys in the operator's domains."""
     kept = {key: value for key, value in theirs.items() if not key.startswith(OWN_LABELS)}
     return dict(sorted({**kept, **ours}.items()))
 
@@ -149,7 +149,7 @@ def _put_back(spec: Manifest, parts: PodParts) -> None:
 
 
 def _ports(drawn: Manifest, merged: Manifest) -> list[Manifest]:
-    """Return the operator's ports, then the user's ports with other numbers and names."""
+    """Return the operator's ports, followed by the user's ports that have other numbers and names."""
     numbers = {port["containerPort"] for port in drawn["ports"]}
     names = {port["name"] for port in drawn["ports"]}
     others = [

@@ -1,4 +1,4 @@
-"""Disruption budgets, network policies and pod monitors of a Cluster."""
+"""PodDisruptionBudgets, NetworkPolicies and PodMonitors of a Cluster."""
 
 from __future__ import annotations
 
@@ -36,24 +36,24 @@ from fairlead_operator.render.inputs import RenderInputs
 from fairlead_operator.render.metadata import framed
 
 PROMETHEUS: Final = {NAME_LABEL: "prometheus"}
-"""Label of pods that scrape metrics, in any namespace."""
+"""Label of pods in any namespace that scrape metrics."""
 NAMESPACE_LABEL: Final = "kubernetes.io/metadata.name"
 SCRAPE_INTERVAL: Final = "30s"
 COMPONENT_META_LABEL: Final = "__meta_kubernetes_pod_label_app_kubernetes_io_component"
-"""Name in Prometheus of the pod label with the component."""
+"""Prometheus meta label with the value of the pod's component label."""
 BROKER_NAMED: Final[Manifest] = {
     "action": "replace",
     "sourceLabels": ["__meta_kubernetes_pod_name"],
     "targetLabel": "broker",
 }
-"""Relabeling that adds the name of the broker's pod to every series."""
+"""Relabeling that adds the name of the broker pod to every series."""
 
 
 def disruption_budgets(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
-    """Return budgets that allow the eviction of one broker and one etcd member at a time.
+    """Return PodDisruptionBudgets that allow the eviction of one broker and one etcd member at a time.
 
-    A single pod gets no budget, since its node could never be drained. A pod that is not ready may be evicted only
-    while the other pods are ready (`IfHealthyBudget`), since it may have the newest records.
+    A single pod gets no budget, since with a budget its node could never be drained. A pod that is not ready may be
+    evicted only while the other pods are ready (`IfHealthyBudget`), since the pod may have the newest records.
     """
     budgets = []
     if len(broker_ids(cluster, inputs.pool_replicas)) > 1:
@@ -64,7 +64,10 @@ def disruption_budgets(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]
 
 
 def network_policies(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
-    """Return policies for ingress; egress is open, and policies never block the kubelet's probes."""
+    """Return NetworkPolicies for ingress.
+
+    Egress is not restricted, and NetworkPolicies never block probes of the kubelet.
+    """
     if not cluster.spec.network_policy.enabled:
         return []
     policies = [_broker_policy(cluster, inputs)]
@@ -89,15 +92,15 @@ def pod_monitors(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
 
 
 def _endpoint(cluster: Cluster, port: str, component: str, also: Sequence[Manifest] = ()) -> Manifest:
-    """Return the scrape endpoint of a port, with the labels that dashboards and alerts select by."""
+    """Return the scrape endpoint for a port, with the labels by which dashboards and alerts select series."""
     return {
         "port": port,
         "path": "/metrics",
         "interval": SCRAPE_INTERVAL,
         "relabelings": [
-            # A user's template may add a container with the same port name to another component.
+            # The user's template for another component may add a container with the same port name.
             {"action": "keep", "sourceLabels": [COMPONENT_META_LABEL], "regex": component},
-            # The label is not named `cluster`, since many setups use that name for the Kubernetes cluster.
+            # The label is not named `cluster`, since many installations use this name for the Kubernetes cluster.
             {"action": "replace", "targetLabel": "fairlead_cluster", "replacement": cluster.name},
             {"action": "replace", "targetLabel": "fairlead_component", "replacement": component},
             *map(dict, also),
@@ -159,7 +162,7 @@ def _policy(cluster: Cluster, name: str, component: str, ingress: list[Manifest]
 
 
 def _rule(ports: Sequence[int], peers: list[Manifest] | None) -> Manifest:
-    """Return an ingress rule for ports; without peers, the rule allows every source."""
+    """Return an ingress rule for the given ports; if `peers` is None, the rule allows every source."""
     rule: Manifest = {"ports": [{"protocol": "TCP", "port": port} for port in ports]}
     if peers is not None:
         rule["from"] = peers

@@ -1,4 +1,4 @@
-"""Services of the brokers: headless, bootstrap, and one for each broker if the listener asks for them."""
+"""Services of the brokers: the headless Service, the bootstrap Service, and optionally one Service for each broker."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def broker_services(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
 
 
 def _headless(cluster: Cluster) -> Manifest:
-    """Return the headless Service. It includes brokers that are not ready, which need their peers to catch up."""
+    """Return the headless Service. It includes unready brokers, which need their peers to catch up."""
     manifest = framed(cluster, SERVICE, brokers_service_name(cluster.name), component=BROKER_COMPONENT)
     manifest["spec"] = {
         "type": "ClusterIP",
@@ -75,7 +75,7 @@ def _bootstrap(cluster: Cluster) -> Manifest:
 
 
 def _of_one(cluster: Cluster, pool: str, broker: int) -> Manifest:
-    """Return the Service of one broker. It includes a broker that is not ready, since no other broker can answer."""
+    """Return the Service of one broker, which is reachable even while not ready, since no other broker can answer."""
     pod = {POD_NAME_LABEL: broker_pod_name(cluster.name, pool, broker)}
     port = service_port(DATA_PORT_NAME, DATA_PORT)
     manifest = _reached(cluster, broker_service_name(cluster.name, broker), pod, port)

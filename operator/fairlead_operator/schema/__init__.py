@@ -1,6 +1,6 @@
-"""Custom resource definitions, made from the models of the resources at build time.
+"""Custom resource definitions, generated from the models of the resources at build time.
 
 `docs/generate` writes the definitions into `manifests/crds/` and generates the reference pages from them. A running
-operator never loads this room. The room must not depend on any particular field: the models declare the checks of the
-API server.
+operator never loads this room. The room must not depend on any particular field: the models declare which checks the
+API server makes.
 """

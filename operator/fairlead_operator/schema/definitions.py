@@ -1,7 +1,7 @@
-"""Custom resource definitions of Fairlead as manifests and as text.
+"""Custom resource definitions of Fairlead, as manifests and as YAML text.
 
-A definition consists of the structural schema of its model, the names, the printer columns and the status subresource.
-There is no scale subresource, since its paths cannot point into the list of pools.
+A definition consists of the names of the kind, the structural schema of its model, the printer columns and the status
+subresource. There is no scale subresource, since the paths of a scale subresource cannot point into the list of pools.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ HEADER: Final = (
     "# Made from the models in api/fairlead_api/resources by docs/generate/definitions.py; change those.\n"
 )
 EPOCH: Final = "1970-01-01T00:00:00Z"
-"""Time of a condition that the operator has not set yet."""
+"""Transition time of a condition that the operator has not set yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of `kubectl get`."""
+    """One printer column in the output of `kubectl get`."""
 
     name: str
     path: str
@@ -36,10 +36,11 @@ class Column:
     type: str = "string"
     description: str = ""
     priority: int = 0
-    """Priority of the column: 0 is always shown, 1 only with `--output wide`."""
+    """Priority of the column. Columns with priority 0 are always shown, columns with priority 1 only with `--output
+    wide`."""
 
     def manifest(self) -> Schema:
-        """Return the column as part of a definition."""
+        """Return the manifest of the column, which is part of a definition."""
         words: Schema = {"name": self.name, "type": self.type, "jsonPath": self.path}
         if self.description:
             words["description"] = self.description
@@ -50,7 +51,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """The definition of one kind: its names, its model and its printer columns."""
+    """Custom resource definition of one kind: its names, its model and its printer columns."""
 
     kind: ResourceKind
     plural: str
@@ -64,7 +65,7 @@ class Definition:
         return f"{self.plural}.{GROUP}"
 
     def schema(self) -> Schema:
-        """Return the schema of the kind as the API server expects it."""
+        """Return the schema of the kind in the format that the API server expects."""
         whole = structural_schema(self.model)
         fields = cast("dict[str, Schema]", whole["properties"])
         # The operator sets all conditions; the API server only adds the default condition before the first pass.
@@ -76,7 +77,7 @@ class Definition:
             "properties": {
                 "apiVersion": {"type": "string"},
                 "kind": {"type": "string"},
-                # Validation rules on the name need the name in the schema.
+                # Validation rules can refer to the name only if the schema declares the name.
                 "metadata": {"type": "object", "properties": {"name": {"type": "string"}}},
                 "spec": fields["spec"],
                 "status": status,
@@ -84,7 +85,7 @@ class Definition:
         }
 
     def manifest(self) -> Schema:
-        """Return the whole definition as a manifest."""
+        """Return the manifest of the definition."""
         return {
             "apiVersion": "apiextensions.k8s.io/v1",
             "kind": "CustomResourceDefinition",
@@ -114,13 +115,13 @@ class Definition:
         }
 
     def text(self) -> str:
-        """Return the definition as a file of YAML."""
+        """Return the content of the definition's YAML file."""
         body = yaml.dump(self.manifest(), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
         return f"{HEADER}{body}"
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes repeated parts in full, since a definition without anchors is easier to read."""
+    """YAML dumper that writes repeated parts in full, since a definition without anchors is easier to read."""
 
     def ignore_aliases(self, data: object) -> bool:
         """Return True, so that no value is written as an alias."""

@@ -1,9 +1,10 @@
 """Conversion of Pydantic's JSON schema to the structural schema that the API server requires.
 
-Each difference between the two is one step here. References are replaced by their definitions. The alternative `null`
-is removed, since an absent field has the same meaning. `int | str` becomes int-or-string, and `const` becomes an
-enumeration. Titles and keywords that the API server does not know are removed. The default of an object contains only
-the given values: the API server adds the defaults of the object's fields. An unknown keyword is an error.
+Each difference between the two schema formats is handled by one step. References are replaced by the referenced
+definitions. The alternative `null` is removed, since an absent field has the same meaning. `int | str` becomes
+int-or-string, and `const` becomes an enumeration. Titles and keywords that the API server does not support are removed.
+The default of an object contains only values that differ from the defaults of the object's fields, since the API server
+adds the defaults of the fields. An unknown keyword is an error.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"
 INT_OR_STRING: Final = "x-kubernetes-int-or-string"
 RULES: Final = "x-kubernetes-validations"
 
-# Keywords in the order in which they are written.
+# Supported keywords, in the order in which they are written.
 _KEPT: Final = (
     "type",
     INT_OR_STRING,
@@ -53,7 +54,10 @@ class NotStructural(Exception):
 
 
 def structural_schema(model: type[BaseModel]) -> Schema:
-    """Return the structural schema of a model. Raises `NotStructural` for a part without a counterpart."""
+    """Return the structural schema of a model.
+
+    Raises `NotStructural` for a part that a structural schema cannot express.
+    """
     schema: Schema = model.model_json_schema(by_alias=True)
     definitions = cast("dict[str, Schema]", schema.get("$defs", {}))
     return _Inliner(definitions).structural(schema, model.__name__)
@@ -66,17 +70,18 @@ class _Inliner:
         self.definitions = definitions
 
     def structural(self, schema: Schema, path: str) -> Schema:
-        """Return the structural schema of one node and everything below it."""
+        """Return the structural schema of one node and all nodes below it."""
         node = self._without_null(self._in_place(schema), path)
         if INT_OR_STRING in node:
-            # Both keywords are written: the first belongs to Kubernetes, and the second lets other tools read the
-            # schema.
+            # Both `x-kubernetes-int-or-string` and `anyOf` are written: Kubernetes reads the first keyword, other tools
+            # read the second.
             return _in_order({**node, "anyOf": [{"type": "integer"}, {"type": "string"}]}, path)
         if "const" in node:
             node["enum"] = [node.pop("const")]
         for word in ("items", "additionalProperties"):
             inner = node.pop(word, None)
-            # The API server decides whether unknown fields are refused (field validation) or dropped (pruning).
+            # The schema does not forbid additional properties: the API server refuses unknown fields (field validation)
+            # or drops them (pruning).
             if isinstance(inner, dict):
                 node[word] = self.structural(inner, f"{path}[]")
         if "properties" in node:
@@ -136,8 +141,8 @@ def _with_sound_default(node: Schema, path: str) -> Schema:
         return node
     default = _pruned(node["default"])
     if default in ({}, [], "") and not _has_inner_defaults(node):
-        # An empty string, list or map means the same as an absent one, and the API server would write it into every
-        # object.
+        # An empty string, list or map means the same as an absent field, and the API server would write an empty
+        # default into every object.
         return {word: value for word, value in node.items() if word != "default"}
     if node.get("type") == "object" and "properties" not in node:
         problem = f"{path}: a map with a default"

@@ -1,5 +1,5 @@
-"""Input of the operator: changes of Kubernetes objects through kopf, and requests of probes and scrapers.
+"""Input of the operator: changes of Kubernetes objects, which kopf reports, and HTTP requests of probes and scrapers.
 
-Changes are stored in the cache, and their keys are added to the work queue. `wiring` runs this room, which must not
-know how a resource is reconciled.
+Changed objects are stored in the cache, and the affected keys are added to the work queue. `wiring` runs this room,
+which must not depend on how a resource is reconciled.
 """

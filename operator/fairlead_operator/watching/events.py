@@ -1,8 +1,9 @@
 """Watches of Kubernetes objects by kopf, in a separate thread with its own event loop.
 
-Only kopf's event handlers are used: kopf stores no finalizer, annotation, Event or peering record in objects. kopf has
-its own thread because it cancels every task of its loop when it stops, and because a list of thousands of objects must
-not delay the renewal of the Lease. Every change is delivered as kopf received it.
+The operator uses only the event handlers of kopf, with which kopf stores no finalizer, annotation, Event or peering
+record in the API server. kopf has its own thread because kopf cancels every task of its event loop when it stops, and
+because a list of thousands of objects must not delay the renewal of the Lease. Every change is passed on as kopf
+received it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from fairlead_operator.telemetry import Log
 from fairlead_operator.watching.routing import OWN_SELECTOR, RESOURCES
 
 SERVER_SECONDS: Final = 300
-"""Time after which the server closes a watch, and kopf continues with a new one."""
+"""Time after which the API server closes a watch, and kopf continues with a new watch."""
 CLIENT_SECONDS: Final = 310
 INACTIVE_SECONDS: Final = 75.0
 """Time without an event, including the bookmark of each minute, after which a watch is reopened."""
@@ -37,7 +38,7 @@ or None for a listed object), and the object."""
 
 
 class EventThread:
-    """One run of kopf for a fixed set of kinds; after a change of the kinds, a new run must be started."""
+    """One run of kopf for a fixed set of kinds; when the kinds change, a new run must be started."""
 
     def __init__(
         self,
@@ -64,15 +65,15 @@ class EventThread:
 
     @property
     def alive(self) -> bool:
-        """Whether the thread still runs; it ends when the API server stays unreachable or removes a kind."""
+        """Whether the thread still runs; it ends if the API server stays unreachable or removes a watched kind."""
         return self._thread.is_alive()
 
     def silent_seconds(self) -> float:
-        """Return the seconds since the last heartbeat of the thread's loop."""
+        """Return the seconds since the last heartbeat of the event loop in the thread."""
         return time.monotonic() - self._beat  # noqa: TID251 - the time since another thread's heartbeat
 
     async def stop(self, seconds: float) -> None:
-        """Ask the thread to stop, and wait for at most this time; a thread that still runs ends with the process."""
+        """Signal the thread to stop, and wait for at most `seconds`; a thread that still runs ends with the process."""
         self._stop.set()
         await asyncio.to_thread(self._thread.join, seconds)
 
@@ -83,17 +84,18 @@ class EventThread:
             self._log.warning("watching failed", error=repr(error))
 
     async def _watch(self) -> None:
-        # Callbacks of kopf's streams fail on tasks that kopf has cancelled at its end; these failures are irrelevant.
+        # When kopf stops, callbacks of its streams fail for tasks that kopf has cancelled; these failures are
+        # irrelevant.
         asyncio.get_running_loop().set_exception_handler(self._unheard)
-        # kopf cancels only tasks that were started after it, so the heartbeat is cancelled here.
+        # kopf cancels only tasks that were started after kopf itself, so the heartbeat must be cancelled separately.
         async with asyncio.TaskGroup() as group:
             beat = group.create_task(self._live())
             await kopf.operator(
                 registry=self._registry(),
                 settings=_settings(),
                 standalone=True,
-                # Without an identity, kopf would look up the user's name, which often does not exist for a container's
-                # uid.
+                # Without an identity, kopf would look up a user name, which often does not exist for the uid of a
+                # container.
                 identity=cast("Any", self._identity),
                 clusterwide=self._scope.everything,
                 namespaces=self._scope.namespaces,
@@ -107,7 +109,7 @@ class EventThread:
     async def _live(self) -> None:
         while True:
             self._beat = time.monotonic()  # noqa: TID251 - a heartbeat for another thread
-            await asyncio.sleep(BEAT_SECONDS)  # noqa: TID251 - the interval of heartbeats
+            await asyncio.sleep(BEAT_SECONDS)  # noqa: TID251 - the interval between heartbeats
 
     def _registry(self) -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()
@@ -131,7 +133,7 @@ class EventThread:
         return seen
 
     async def _login(self, **_: object) -> kopf.ConnectionInfo:
-        # kopf calls this again when the server no longer accepts the token, so the credentials are read again.
+        # kopf logs in again when the API server no longer accepts the token, so each login reads the credentials again.
         await self._connection.load()
         configuration = self._connection.configuration
         scheme, _space, token = (
@@ -154,7 +156,7 @@ def _settings() -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     settings.process.ultimate_exiting_timeout = None
     settings.posting.enabled = False
-    # Scanning is not needed: `supervision` discovers the existing kinds by calls that every account may make.
+    # kopf need not scan for kinds: `supervision` discovers the existing kinds with calls that every account may make.
     settings.scanning.disabled = True
     settings.watching.server_timeout = SERVER_SECONDS
     settings.watching.client_timeout = CLIENT_SECONDS
@@ -167,7 +169,7 @@ def _settings() -> kopf.OperatorSettings:
     settings.networking.error_backoffs = (1, 2, 4, 8, 8, 8)
     settings.queueing.idle_timeout = 1.0
     settings.queueing.exit_timeout = 1.0
-    # Event handlers use none of these settings; the names only ensure that stored data would be recognizable.
+    # Event handlers store no data, so these names are unused; they only make data recognizable that kopf might store.
     settings.persistence.finalizer = f"{GROUP}/kopf"
     settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=GROUP)
     settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=GROUP)
@@ -182,6 +184,6 @@ def _is_child(resource: kopf.Resource) -> bool:
 
 
 def quieten() -> None:
-    """Suppress kopf's logs of each event and its message about signals; other warnings remain."""
+    """Suppress kopf's log line for each event and its message about signals; other warnings remain."""
     logging.getLogger("kopf").setLevel(logging.WARNING)
     logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)

@@ -22,8 +22,8 @@ async def serve(
 ) -> AsyncIterator[int]:
     """Serve /metrics, /healthz and /readyz; yield the port.
 
-    `unhealthy` and `unready` return a description of the problem, or an empty string. An answer of /healthz also shows
-    that the event loop runs.
+    `unhealthy` and `unready` return a description of the problem, or an empty string. Any answer from /healthz also
+    shows that the event loop runs.
     """
 
     async def metrics(_: web.Request) -> web.Response:
@@ -60,7 +60,7 @@ async def serve(
 def _site(runner: web.AppRunner, listen: Listen) -> web.BaseSite:
     if listen.host != EVERY_ADDRESS:
         return web.TCPSite(runner, listen.host, listen.port)
-    # asyncio would bind this address for IPv6 only, and a kernel may have no IPv6.
+    # asyncio would bind the address `::` for IPv6 only, and the kernel may not support IPv6.
     if not socket.has_dualstack_ipv6():
         return web.TCPSite(runner, "0.0.0.0", listen.port)  # noqa: S104 - replaces `::` on a machine without IPv6
     return web.SockSite(

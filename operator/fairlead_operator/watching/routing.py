@@ -1,4 +1,4 @@
-"""Routing of changes, without I/O: from a changed object to the keys to reconcile."""
+"""Routing of changes, without I/O: maps a changed object to the keys to reconcile."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ from fairlead_operator.naming import (
 from fairlead_operator.ports import Key
 
 RESOURCES: Final = (CLUSTER, TOPIC)
-"""Kinds that are reconciled; all their objects are watched."""
+"""Kinds that are reconciled; all objects of these kinds are watched."""
 CHILDREN: Final = (
     SERVICE_ACCOUNT, CONFIG_MAP, SERVICE, STATEFUL_SET, POD, CLAIM, DISRUPTION_BUDGET, NETWORK_POLICY, POD_MONITOR,
 )  # fmt: skip
-"""Kinds of which only the operator's own objects are watched, selected by label."""
+"""Kinds of which only objects with the operator's label are watched."""
 OPTIONAL_GROUPS: Final = (API_VERSION, POD_MONITOR.api_version)
-"""Groups whose definitions may be missing, or be installed and removed while the operator runs."""
+"""API groups whose definitions may be missing, or may be installed or removed while the operator runs."""
 OWN_SELECTOR: Final = f"{MANAGED_BY_LABEL}={FIELD_MANAGER}"
 
 
 def selector_of(kind: Kind) -> str:
-    """Return the label selector for the operator's objects of the kind."""
+    """Return the label selector for the watched objects of the kind."""
     return "" if kind in RESOURCES else OWN_SELECTOR
 
 
 def concerns(kind: Kind, manifest: Manifest) -> bool:
-    """Return whether an object is watched."""
+    """Return whether the operator watches the object."""
     if kind in RESOURCES:
         return True
     return (
@@ -54,9 +54,9 @@ def concerns(kind: Kind, manifest: Manifest) -> bool:
 def keys_of_change(
     kind: Kind, before: Manifest | None, after: Manifest | None, topics: Iterable[Manifest]
 ) -> Iterator[Key]:
-    """Yield the keys that a change concerns; `before` is None for a new object, `after` for a deleted one.
+    """Yield the keys that a change affects; `before` is None for a new object, `after` for a deleted object.
 
-    `topics` has all known Topics.
+    `topics` must contain all known Topics.
     """
     manifest = after if after is not None else before
     assert manifest is not None, "a change has an object before or after it"
@@ -70,7 +70,7 @@ def keys_of_change(
         if _asked(before) != _asked(after):
             yield Key(TOPIC.kind, namespace, name)
         if before is not None and (after is None or "deletionTimestamp" in after["metadata"]):
-            # Another Topic may have waited for the topic's name.
+            # Another Topic may have waited for the name of the topic.
             wanted = _topic_named(before)
             yield from (_topic_key(topic) for topic in topics if _topic_named(topic) == wanted)
     else:
@@ -81,7 +81,7 @@ def keys_of_change(
 
 
 def cluster_of(topic: Manifest) -> tuple[str, str]:
-    """Return namespace and name of a Topic's Cluster."""
+    """Return namespace and name of the Cluster of a Topic."""
     reference = topic.get("spec", {}).get("clusterRef") or {}
     return reference.get("namespace") or topic["metadata"]["namespace"], reference.get("name", "")
 
@@ -99,7 +99,7 @@ def _named(manifest: Manifest) -> tuple[str, str]:
 
 
 def _asked(manifest: Manifest | None) -> Any:
-    """Return a resource without its status, since the operator's own status writes must not cause a pass."""
+    """Return the parts of a resource whose change causes a pass, without the status, which the operator writes."""
     if manifest is None:
         return None
     ignored = {"resourceVersion", "managedFields"}

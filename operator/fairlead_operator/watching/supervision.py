@@ -1,9 +1,9 @@
-"""Supervision of the cache: discovery of kinds, lists of objects, and watches.
+"""Supervision of the cache: discovers kinds, lists objects, and runs watches.
 
 At startup, all objects are listed once, so that the first pass sees the whole state. After that, kopf reports changes.
-Definitions may be installed later: discovery is repeated every few seconds, and watching restarts with the existing
-kinds. Periodically, versions are listed and compared with the cache: a watch that lost an event is reopened, and an
-object whose deletion was not reported is dropped.
+Since definitions may be installed later, discovery is repeated every few seconds, and watching restarts when the
+existing kinds change. Periodically, the versions of all objects are listed and compared with the cache: watching
+restarts if an event was lost, and an object whose deletion was not reported is dropped.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from fairlead_operator.watching.routing import (
 
 DISCOVER_SECONDS: Final = 5.0
 PRUNE_SECONDS: Final = (5.0, 20.0, 60.0)
-"""Times after the start of watching at which deleted objects are dropped: a deletion between the operator's list and
-kopf's first list sends no event."""
+"""Times after the start of watching at which deleted objects are dropped from the cache, since no event reports a
+deletion between the operator's list and kopf's first list."""
 COMPARE_SECONDS: Final = 120.0
 GRACE_SECONDS: Final = 10.0
-"""Time within which the watch must report a listed version."""
+"""Time within which the watch must report a version that was listed."""
 RESTART_SECONDS: Final = 3.0
 STOP_SECONDS: Final = 4.0
 SILENT_SECONDS_MAX: Final = 60.0
@@ -46,7 +46,7 @@ _Manifests = list[Manifest]
 
 
 class Lists(Protocol):
-    """API calls of the supervision."""
+    """API calls that the supervision makes."""
 
     async def get(self, ref: ObjectRef) -> Manifest | None:
         """Return the object; None if it does not exist."""
@@ -66,7 +66,7 @@ class Lists(Protocol):
 
 
 class Watching:
-    """Keeps the cache current while `run` is active."""
+    """Keeps the cache up to date while `run` is active."""
 
     def __init__(
         self,
@@ -91,16 +91,16 @@ class Watching:
         self._thread: EventThread | None = None
         self._misses = 0
         self.filled = asyncio.Event()
-        """Set when all objects have been listed once."""
+        """Event that is set when all objects have been listed once."""
 
     def tell(self, sink: WorkSink) -> None:
-        """Set the sink for the keys of changes."""
+        """Set the sink to which the keys of changed objects are added."""
         self._sink = sink
 
     def written(self, kind: Kind, manifest: Manifest) -> None:
-        """Store the answer to a write of this operator, so that the watch's report of it is not a change.
+        """Store the answer to a write of this operator, so that the later watch event about this write is no change.
 
-        Only the Topics of a changed Cluster are queued here, since the pass that made the write knows the rest.
+        Only the Topics of a written Cluster are queued, since the pass that made the write already knows the new state.
         """
         before = self._cache.get(_ref(kind, manifest))
         if not concerns(kind, manifest) or not self._cache.observe(kind, manifest) or self._sink is None:
@@ -114,9 +114,9 @@ class Watching:
         return self._thread.silent_seconds() if self._thread is not None else 0.0
 
     def unhealthy(self) -> str:
-        """Return why this process must be restarted; empty while it is healthy.
+        """Return the reason why this process must be restarted; empty while the process is healthy.
 
-        An unreachable API server is not a reason.
+        An unreachable API server is not a reason for a restart.
         """
         if self.silent_seconds() > SILENT_SECONDS_MAX:
             return f"watching gave no sign of life for {self.silent_seconds():.0f} s"
@@ -135,14 +135,14 @@ class Watching:
                 except ApiError as error:
                     self._log.warning("API server not reached", error=str(error))
                     await _pause(RESTART_SECONDS)
-                except Exception:  # noqa: BLE001 - an unexpected answer must not end the operator
+                except Exception:  # noqa: BLE001 - an unexpected answer must not stop the operator
                     self._log.exception("watching failed")
                     await _pause(RESTART_SECONDS)
         finally:
             await self._stop()
 
     async def _watch(self, kinds: frozenset[Kind]) -> None:
-        """Watch these kinds until they change, or until watching must restart."""
+        """Watch the given kinds until the existing kinds change or watching must restart."""
         loop = asyncio.get_running_loop()
 
         def deliver(kind: Kind, type_: str | None, manifest: Manifest) -> None:
@@ -191,7 +191,7 @@ class Watching:
         )
 
     async def _changed(self, kinds: frozenset[Kind]) -> bool:
-        """Return whether the API server has other kinds now; the absence of a kind is checked twice."""
+        """Return whether the kinds of the API server have changed; the absence of a kind is checked twice."""
         now = await self._discover()
         if now == kinds:
             return False
@@ -224,10 +224,10 @@ class Watching:
         self.filled.set()
 
     async def _readable(self) -> Scope:
-        """Return the scope without unreadable namespaces of a list, which are deleted or do not exist yet.
+        """Return the scope without listed namespaces that are unreadable because they are deleted or do not exist yet.
 
-        The operator's role in a namespace is deleted with it, which must not affect the other namespaces. Raises
-        `Forbidden` if no namespace is readable.
+        When a namespace is deleted, the operator's role in this namespace is deleted, too, which must not affect the
+        other namespaces. Raises `Forbidden` if no namespace is readable.
         """
         if len(self._asked_scope.namespaces) <= 1:
             return self._asked_scope
@@ -244,7 +244,7 @@ class Watching:
         return Scope(tuple(readable))
 
     async def _narrow(self) -> None:
-        """Exclude unreadable namespaces and drop their objects from the cache. Raises `ApiError`."""
+        """Exclude unreadable namespaces from the scope, and drop their objects from the cache. Raises `ApiError`."""
         self._scope = await self._readable()
         left_out = set(self._asked_scope.namespaces) - set(self._scope.namespaces)
         if left_out:
@@ -271,7 +271,10 @@ class Watching:
             self._gone(ref, None, 0)
 
     async def _prune(self, kinds: frozenset[Kind]) -> dict[ObjectRef, int]:
-        """Drop objects that the server no longer has; return the versions of all others. Raises `ApiError`."""
+        """Drop objects that the API server no longer has; return the versions of all other objects.
+
+        Raises `ApiError`.
+        """
         listed: dict[ObjectRef, int] = {}
         for kind in kinds:
             for namespace in self._namespaces():
@@ -281,12 +284,12 @@ class Watching:
                     known.discard(ref)
                     listed[ref] = int(manifest["metadata"]["resourceVersion"])
                 for ref in known:
-                    # The deletion was not reported, since no watch was open at that time.
+                    # The deletion was not reported, since no watch was open when the object was deleted.
                     self._gone(ref, None, 0)
         return listed
 
     async def _compare(self, kinds: frozenset[Kind]) -> bool:
-        """Compare the cache with the server's objects; return whether watching must restart. Raises `ApiError`."""
+        """Compare the cache with the API server's objects; return whether watching must restart. Raises `ApiError`."""
         listed = await self._prune(kinds)
         await _pause(GRACE_SECONDS)
         missed = 0
@@ -334,4 +337,4 @@ def _ref(kind: Kind, manifest: Manifest) -> ObjectRef:
 
 
 async def _pause(seconds: float) -> None:
-    await asyncio.sleep(seconds)  # noqa: TID251 - no event reports these changes, so they are polled
+    await asyncio.sleep(seconds)  # noqa: TID251 - no event reports the awaited changes, so they are polled
