@@ -41,10 +41,10 @@ def broker_epoch(registered: Versioned[BrokerRegistration]) -> BrokerEpoch:
 def elect(
     key: PartitionKey, record: PartitionRecord, brokers: Brokers, avoiding: Collection[BrokerId] = ()
 ) -> PartitionRecord | None:
-    """Return the record under its next leader, or None while no replica can lead without loss of records.
+    """Return the record with its next leader, or None while no replica can lead without loss of records.
 
-    The first candidate of the isr in assignment order leads, else the first of the elr. A broker of `avoiding` leads
-    only without another candidate.
+    The first candidate of the isr in assignment order becomes the leader; without a candidate in the isr, the
+    first candidate of the elr. A broker in `avoiding` becomes the leader only if there is no other candidate.
     """
     found = list(candidates(key, record, brokers))
     wanted = [entry for entry in found if entry.broker not in avoiding] or found
@@ -54,9 +54,10 @@ def elect(
 def move_leader(
     key: PartitionKey, record: PartitionRecord, brokers: Brokers, avoiding: Collection[BrokerId]
 ) -> PartitionRecord | None:
-    """Return the record under another leader while the current leader lives, or None if no replica can take over.
+    """Return the record with another leader in place of a live leader, or None if no replica can take over.
 
-    Only a live member of the isr can take over, since it has every record that the current leader has acknowledged.
+    Only a live member of the isr can take over, since an isr member has every record that the current leader has
+    acknowledged.
     """
     isr = {entry.broker: entry for entry in record.isr}
     for replica in record.replicas:
@@ -73,7 +74,7 @@ def move_leader(
 
 
 def led_by(key: PartitionKey, record: PartitionRecord, broker: BrokerId, brokers: Brokers) -> PartitionRecord:
-    """Return the record under this leader, with the leader and the members of the old isr that can stay as isr."""
+    """Return the record with this leader. The isr consists of the leader and the old members that can stay."""
     leader = InSync(broker=broker, broker_epoch=broker_epoch(brokers[broker]))
     old = next((entry for entry in (*record.isr, *record.elr) if entry.broker == broker), leader)
     leader = msgspec.structs.replace(old, broker_epoch=leader.broker_epoch)
@@ -91,9 +92,9 @@ def led_by(key: PartitionKey, record: PartitionRecord, broker: BrokerId, brokers
 
 
 def can_stay(key: PartitionKey, entry: InSync, brokers: Brokers) -> bool:
-    """Return whether a replica can stay in the isr: its broker lives, is not stopping, and its disk is trusted.
+    """Return whether a replica can stay in the isr: its broker is live and not stopping, and its disk is trusted.
 
-    A broker that joined and has no registered directory has a failed disk, so its replica no longer copies records.
+    A registered broker without a registered directory has a failed disk, so its replica no longer copies records.
     """
     if not is_live(entry, brokers):
         return False
@@ -127,7 +128,7 @@ def candidates(key: PartitionKey, record: PartitionRecord, brokers: Brokers) -> 
 
 
 def registered_directory(registration: BrokerRegistration, directory_id: str) -> Directory | None:
-    """Return a healthy directory of the broker by its id."""
+    """Return the broker's healthy directory with this id, or None."""
     return next((each for each in registration.directories if each.id == directory_id), None)
 
 
@@ -150,11 +151,11 @@ def _kept_everything(
     directory: Directory,
     alone: bool,
 ) -> bool:
-    """Return whether a restarted broker still has the records of the incarnation that the entry names.
+    """Return whether a restarted broker still has all records of the incarnation that the entry names.
 
-    An older epoch in the directory means that the disk is an old copy. Unsynced records survive a clean restart and a
-    restart that kept the page cache, but no other. A replica that is `alone` never promised to keep unsynced records.
-    Among several replicas another replica may still have these records.
+    An older epoch in the directory means that the disk is an old copy. Unsynced records survive only a clean
+    restart and a restart that kept the page cache. A replica that is `alone` never promised to keep unsynced
+    records. Among several replicas, another replica may still have the unsynced records.
     """
     if directory.last_broker_epoch < entry.broker_epoch:
         return False

@@ -1,7 +1,7 @@
 """The fields of partition records that follow from a topic's configuration.
 
-`topics` uses this module. All functions are pure. Only the controller writes these fields, except that the leader
-changes `syncing` to `synced` (protocol section 4, rule 6).
+`topics` uses this module. All functions are pure. Only the controller writes the configured fields, except that
+the leader changes `syncing` to `synced` (protocol section 4, rule 6).
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ class PartitionSettings:
     unclean: bool
 
     def of_new_partition(self) -> DurabilityState:
-        """Return the durability of a partition without records, in which no record has to be synced first."""
+        """Return the durability state of a new partition, which has no records to be synced first."""
         return DurabilityState.SYNCED if self.synced else DurabilityState.REPLICATED
 
     def applied_to(self, record: PartitionRecord) -> PartitionRecord:
-        """Return the record under these settings, or the same record if it has these settings already."""
+        """Return the record with these settings, or the same object if the record already has these settings."""
         durability = record.durability
         if not self.synced:
             durability = DurabilityState.REPLICATED
         elif durability is DurabilityState.REPLICATED:
             durability = DurabilityState.SYNCING
         # A partition that was moved to fewer brokers than the other partitions of its topic cannot have more in-sync
-        # replicas than brokers. In a move to more brokers the added replicas do not count before the move ends.
+        # replicas than brokers. During a move to more brokers, the added replicas do not count before the move ends.
         min_isr = min(self.min_isr, len(record.replicas) - max(len(record.adding), len(record.removing)))
         if (record.min_isr, record.durability, record.unclean) == (min_isr, durability, self.unclean):
             return record
@@ -47,7 +47,7 @@ class PartitionSettings:
 def partition_settings(topic: TopicRecord, cluster: ConfigRecord | None) -> PartitionSettings:
     """Return the settings from the configuration of the topic, then of the cluster, then the defaults.
 
-    The configuration of a single broker does not count, since all brokers must agree about a record.
+    The configuration of a single broker is not used, since all brokers must agree about a record.
     """
     config, _ = configuration.effective_topic_config(
         topic.config,

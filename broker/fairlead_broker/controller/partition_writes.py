@@ -1,4 +1,4 @@
-"""Transactions in which the controller writes many partition records, each under a guard.
+"""Transactions in which the controller writes many partition records, each record guarded by compares.
 
 `controlling` runs these transactions. All functions are pure (protocol section 3, rule 3).
 """
@@ -17,7 +17,7 @@ from fairlead_broker.registry.transactions import Put, Transaction, created_at, 
 
 @dataclass(frozen=True, slots=True)
 class PartitionWrite:
-    """A new partition record, and the mod revision of the version that it replaces."""
+    """A new partition record, and the mod revision of the record that it replaces."""
 
     key: PartitionKey
     revision: Revision
@@ -27,7 +27,7 @@ class PartitionWrite:
 
 
 def write_partitions(term: ControllerTerm, writes: Sequence[PartitionWrite]) -> Transaction:
-    """Return the transaction that writes all records, at most 60.
+    """Return the transaction that writes all of at most 60 records.
 
     The transaction compares the term, the mod revision of every partition, and the registration of every installed
     leader.

@@ -1,7 +1,7 @@
-"""Moves of leadership to the preferred leader, the first replica of a partition, as placement intended.
+"""Moves of leadership back to the preferred leader of a partition, which is its first replica.
 
-The controllership's balancing and the operators' calls use this module. All functions are pure (after KIP-460 and
-Kafka's `auto.leader.rebalance.enable`).
+The balancing of the controllership and the calls of operators use this module. All functions are pure (after
+KIP-460 and Kafka's `auto.leader.rebalance.enable`).
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ def preferred_leader(record: PartitionRecord) -> BrokerId:
 
 
 def prefer(key: PartitionKey, record: PartitionRecord, view: ClusterView) -> PartitionRecord | None:
-    """Return the record led by its preferred leader, or None if it leads already or cannot take over at once.
+    """Return the record led by its preferred leader, or None if that replica already leads or cannot take over now.
 
-    The preferred leader can take over if it is a live member of the isr and its broker is not draining. It never takes
-    over a restored record, because a member of that isr may lack records that other replicas have.
+    The preferred leader can take over if it is a live member of the isr and its broker is not draining. The
+    preferred leader never takes over a restored record, because a member of the restored isr may lack records
+    that other replicas have.
     """
     if record.restored:
         return None
@@ -49,7 +50,8 @@ def imbalanced(
 ) -> dict[PartitionKey, PartitionRecord]:
     """Return the partitions to be moved to their preferred leaders, with their new records.
 
-    A broker's partitions are moved if it does not lead more than this percentage of the partitions that it should lead.
+    Partitions are moved to a broker if the share of its preferred partitions that it does not lead exceeds this
+    percentage.
     """
     preferred: Counter[BrokerId] = Counter()
     astray: dict[BrokerId, dict[PartitionKey, PartitionRecord]] = {}

@@ -1,8 +1,9 @@
-"""Moves of a partition to other brokers: add replicas, let them catch up, remove the leaving replicas.
+"""Moves of a partition to other brokers: replicas are added and catch up, then the leaving replicas are removed.
 
-`partition_changes` finishes moves, and the operations of users and drains start and cancel moves. All functions are
-pure (protocol section 4, rule 11, after KIP-455). During a move `replicas` lists the target replicas in their order
-and then the leaving ones. `finish` and `cancel` never bring the isr below its minimum and never remove the leader.
+`partition_changes` finishes moves, and the operations of users and drains start and cancel moves. All functions
+are pure (protocol section 4, rule 11, after KIP-455). During a move `replicas` lists the target replicas in their
+order, followed by the leaving replicas. `finish` and `cancel` never bring the isr below its minimum and never
+remove the leader.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from fairlead_broker.registry.records import PartitionRecord, Replica
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Place of a target replica."""
+    """Broker and directory of a target replica."""
 
     broker: BrokerId
     directory: str
@@ -39,11 +40,11 @@ def target(record: PartitionRecord) -> tuple[BrokerId, ...]:
 
 
 def start(record: PartitionRecord, places: Sequence[Target], revision: Revision) -> PartitionRecord:
-    """Return the record in a move to these places, in this order, from its mod revision `revision`.
+    """Return the record with a move to these places, in this order. `revision` is the record's mod revision.
 
-    An added replica begins with a generation that its broker has never had for this partition, so that no report from
-    an earlier stay can count. The mod revision is such a generation: every earlier generation took a put of this
-    record, and the mod revision is above all of them.
+    An added replica begins with a generation that its broker has never had for this partition, so that no report
+    of an earlier replica on that broker can count. The mod revision is an unused generation: every earlier
+    generation took a put of this record, and the mod revision is above all earlier generations.
     """
     assert not is_under_way(record), "one change at a time"
     current = {replica.broker: replica for replica in record.replicas}
@@ -65,7 +66,8 @@ def start(record: PartitionRecord, places: Sequence[Target], revision: Revision)
 def finish(key: PartitionKey, record: PartitionRecord, brokers: Brokers) -> PartitionRecord | None:
     """Return the next step of the record when all added replicas are in sync, or None while the move must wait.
 
-    The first step makes a remaining replica the leader, and the second removes the leaving replicas in one put.
+    The first step makes a remaining replica the leader, and the second step removes the leaving replicas in one
+    put.
     """
     if not {entry.broker for entry in record.isr}.issuperset(record.adding):
         return None
@@ -73,12 +75,12 @@ def finish(key: PartitionKey, record: PartitionRecord, brokers: Brokers) -> Part
 
 
 def cancel(key: PartitionKey, record: PartitionRecord, brokers: Brokers) -> PartitionRecord | None:
-    """Return the next step back to the replicas before the move, or None while the cancellation must wait."""
+    """Return the next step that cancels a move, or None while the cancellation must wait."""
     return _without(key, record, record.adding, brokers)
 
 
 def isr_without(record: PartitionRecord, leaving: Collection[BrokerId]) -> int:
-    """Return the number of in-sync replicas that are not on these brokers."""
+    """Return the number of in-sync replicas that are not on the leaving brokers."""
     return sum(entry.broker not in leaving for entry in record.isr)
 
 
@@ -88,7 +90,8 @@ def _without(
     if isr_without(record, leaving) < record.min_isr:
         return None
     if record.leader is None or record.leader.broker in leaving:
-        # A leader must stay, so another replica leads first, and the next step removes the replicas.
+        # The leader cannot be removed, so another replica becomes the leader first, and the next step removes the
+        # replicas.
         return None if record.leader is None else move_leader(key, record, brokers, leaving)
     shrunk = with_isr(
         record,

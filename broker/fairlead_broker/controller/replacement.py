@@ -1,4 +1,4 @@
-"""The brokers that take over the replicas of a draining broker.
+"""Choice of the brokers that take over the replicas of a draining broker.
 
 The controller's drain calls `replace_replicas`. The function is pure: the load of each broker is an argument, so the
 same arguments give the same answer.
@@ -21,9 +21,9 @@ def replace_replicas(
 ) -> tuple[BrokerId, ...]:
     """Return the replicas with other brokers in place of the leaving ones.
 
-    `brokers` can take replicas, `racks` has the racks of all known brokers, and `load` the number of replicas of each
-    broker. A broker in a rack without a replica is preferred, then the broker with the least load, then the lowest id.
-    A replica stays if no broker can take it over.
+    `brokers` has the brokers that can take replicas, `racks` the racks of all known brokers, and `load` the
+    number of replicas on each broker. A broker in a rack without a replica is preferred, then the broker with the
+    least load, then the lowest id. A replica stays if no broker can take it over.
     """
     placed = list(replicas)
     for place, broker in enumerate(replicas):

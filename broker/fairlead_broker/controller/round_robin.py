@@ -1,9 +1,10 @@
-"""Placement of partitions on brokers, evenly and over racks.
+"""Placement of partitions on brokers, evenly over brokers and racks.
 
-The controller calls `assign_replicas` when it creates partitions. The function is pure: the start of the round is an
-argument, so the same arguments give the same placement. The rule is Kafka's (`AdminUtils.assignReplicasToBrokers`). The
-first replicas go round the brokers, and the other replicas follow at a distance that grows with each round. With racks,
-brokers are taken from each rack in turn, and a rack gets a second replica only when every rack has one.
+The controller calls `assign_replicas` when it creates partitions. The function is pure: the start of the round is
+an argument, so the same arguments give the same placement. The rule is Kafka's
+(`AdminUtils.assignReplicasToBrokers`). The first replicas are placed round-robin on the brokers. The other
+replicas are placed on the following brokers at a distance that grows with each round. With racks, brokers are
+taken from each rack in turn, and a rack gets a second replica only when every rack has one.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from fairlead_api.identifiers import BrokerId, PartitionIndex
 
 @dataclass(frozen=True, slots=True)
 class PlaceableBroker:
-    """A broker that can get new replicas."""
+    """A broker on which new replicas can be placed."""
 
     broker: BrokerId
     rack: str | None = None
@@ -34,9 +35,9 @@ def assign_replicas(
 ) -> dict[PartitionIndex, tuple[BrokerId, ...]]:
     """Place the partitions from `first_partition` on, each with its preferred leader first.
 
-    `start_index` is the index of the first broker of the round. `shift` is the distance of the second replica from the
-    broker after the leader. Both wrap around. Racks count only if every broker has one. Raises `ValueError` if there
-    are fewer brokers than replicas.
+    `start_index` is the index of the broker at which the round-robin starts. `shift` is the distance of the
+    second replica from the broker after the leader. Both numbers wrap around. Racks are used only if every broker
+    has a rack. Raises `ValueError` if there are fewer brokers than replicas.
     """
     if not 1 <= replication_factor <= len(brokers):
         message = f"{replication_factor} replicas cannot be placed on {len(brokers)} brokers"
@@ -65,7 +66,7 @@ def alternate_racks(racks: Mapping[BrokerId, str]) -> list[BrokerId]:
 
 
 def _followers(order: Sequence[BrokerId], leader_index: int, shift: int) -> Iterator[BrokerId]:
-    """Yield the brokers other than the leader without end, beginning at a distance from the leader."""
+    """Yield the brokers other than the leader in an endless cycle, beginning at a distance from the leader."""
     others = len(order) - 1
     return (order[(leader_index + 1 + (shift + step) % others) % len(order)] for step in count())
 

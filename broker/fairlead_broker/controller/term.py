@@ -1,8 +1,8 @@
-"""The controller's right to write, and the division of its writes into transactions.
+"""The controller's right to write, and the division of the controller's writes into transactions.
 
-The planners of this room use this module. All functions are pure. Every transaction of a controller compares the create
-revision of its controller key, so that a controller that has lost the term changes nothing (protocol section 3, rule
-3).
+The planners of this room use this module. All functions are pure. Every transaction of a controller compares the
+create revision of its controller key, so that a controller that has lost its term cannot change anything
+(protocol section 3, rule 3).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fairlead_broker.registry.keys import Keys
 from fairlead_broker.registry.transactions import Compare, created_at
 
 PARTITIONS_MAX: Final = 60
-"""Partitions in one transaction. Each partition takes up to two of the 128 compares that a store allows."""
+"""Maximum number of partitions in one transaction. Each partition takes up to two of the 128 allowed compares."""
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ class ControllerTerm:
 
     @property
     def guard(self) -> Compare:
-        """Compare that holds while the term lasts."""
+        """Compare that succeeds while the term lasts."""
         return created_at(self.keys.controller, self.revision)
 
 

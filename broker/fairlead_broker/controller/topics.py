@@ -6,8 +6,8 @@ then the partitions, then the final state:
     (absent) ──creating──▶ ready ──deleting──▶ (absent, tombstone)
                            ready ──growing_to──▶ ready
 
-Every transaction leaves a valid state. After a crash at any point, `plan_completion` of the stored records leads to the
-same end.
+Every transaction leaves a valid state. After a crash at any point, `plan_completion` leads from the stored
+records to the same final state.
 """
 
 from __future__ import annotations
@@ -63,9 +63,11 @@ class Planning:
     cluster_config: ConfigRecord | None
     now_us: TimestampUs
     start_index: int = 0
-    """Index at which the placement of new partitions begins, which may be any number."""
+    """Index at which the placement of new partitions begins. Any number is valid."""
     partitions_max: int = PARTITIONS_MAX
-    """Partitions in one transaction. The driver halves the number when the store refuses a transaction as too large."""
+    """Maximum number of partitions in one transaction. The driver halves this number when the store refuses a
+    transaction as too large.
+    """
     cordoned: frozenset[BrokerId] = frozenset()
     """Brokers that get no new replicas."""
 
@@ -76,11 +78,11 @@ class Planning:
 
 
 def plan_creation(planning: Planning, name: str, record: TopicRecord) -> tuple[Transaction, ...]:
-    """Return the steps that create a topic. `record` is in state creating."""
+    """Return the steps that create a topic. The state of `record` must be `creating`."""
     assert record.state is TopicState.CREATING, f"a new topic is {record.state}"
     keys = planning.term.keys
     announcement = Transaction(
-        # A topic id is used only once, since brokers delete every folder of an id with a tombstone.
+        # A topic id is used only once, since brokers delete every folder of a topic id that has a tombstone.
         (planning.term.guard, absent(keys.topic(name)), absent(keys.deleted_topic(record.topic_id))),
         (Put(keys.topic(name), encode(record)),),
     )
@@ -97,7 +99,7 @@ def plan_alteration(
     config: Mapping[str, ConfigScalar],
     replication_factor: int | None = None,
 ) -> tuple[Transaction, ...]:
-    """Return the steps that give a ready topic more partitions and another configuration.
+    """Return the steps that add partitions to a ready topic and change its configuration.
 
     `replication_factor` applies only to new partitions.
     """
@@ -115,7 +117,7 @@ def plan_alteration(
 def plan_growth(
     planning: Planning, name: str, topic: Versioned[TopicRecord], partitions: Partitions, partition_count: int
 ) -> tuple[Transaction, ...]:
-    """Return the steps that give a ready topic more partitions."""
+    """Return the steps that add partitions to a ready topic."""
     return plan_alteration(
         planning, name, topic, partitions, partition_count=partition_count, config=topic.value.config
     )
@@ -124,7 +126,7 @@ def plan_growth(
 def plan_deletion(
     planning: Planning, name: str, topic: Versioned[TopicRecord], partitions: Partitions
 ) -> tuple[Transaction, ...]:
-    """Return the steps that delete a topic in any state and leave its tombstone. The first step cannot be undone."""
+    """Return the steps that delete a topic in any state and write its tombstone. The first step cannot be undone."""
     record = msgspec.structs.replace(topic.value, state=TopicState.DELETING, growing_to=None)
     return _announce(planning, name, topic, partitions, record)
 
@@ -132,9 +134,9 @@ def plan_deletion(
 def plan_completion(
     planning: Planning, name: str, topic: Versioned[TopicRecord], partitions: Partitions
 ) -> tuple[Transaction, ...]:
-    """Return the remaining steps of the operation in the topic's key, or none if the operation is complete.
+    """Return the remaining steps of the operation that the topic's key names, or no steps if it is complete.
 
-    New partitions are not planned while there are fewer brokers than replicas.
+    New partitions are not planned while fewer brokers than replicas can get new replicas.
     """
     guard = unchanged_since(planning.term.keys.topic(name), topic.mod_revision)
     return _completion(planning, _Subject(name, topic.value, guard), partitions)
@@ -167,7 +169,7 @@ def placeable(brokers: Brokers, cordoned: Collection[BrokerId] = ()) -> list[Pla
 
 @dataclass(frozen=True, slots=True)
 class _Subject:
-    """A topic with a running operation, and the compare that holds while the topic's key names the operation."""
+    """A topic with a running operation, and the compare that succeeds while the topic's key names the operation."""
 
     name: str
     record: TopicRecord
@@ -189,7 +191,7 @@ def _announce(
 
 
 def _announced(planning: Planning, name: str, record: TopicRecord) -> _Subject:
-    """Return a subject guarded by the value of its key, since the revision of a key is unknown before its write."""
+    """Return a subject guarded by the value of its key, since the revision of the key is unknown before the write."""
     return _Subject(name, record, has_value(planning.term.keys.topic(name), encode(record)))
 
 
@@ -203,7 +205,7 @@ def _completion(planning: Planning, subject: _Subject, partitions: Partitions) -
         return steps
     missing = _missing(record, partitions)
     if missing and record.replication_factor > len(planning.placeable):
-        # New partitions cannot be placed, so the controller finishes the topic when brokers have joined.
+        # New partitions cannot be placed now. The controller finishes the topic when brokers have joined.
         return steps
     steps += _partitions_written(planning, subject, missing, settings)
     done = msgspec.structs.replace(
@@ -246,7 +248,7 @@ def _removal(planning: Planning, subject: _Subject, partitions: Partitions) -> t
 
 
 def _missing(record: TopicRecord, partitions: Partitions) -> list[PartitionIndex]:
-    """Return the partitions without a record, up to the planned count of the topic."""
+    """Return the partitions without a record, up to the topic's planned partition count."""
     count = record.growing_to or record.partitions
     return [PartitionIndex(n) for n in range(count) if PartitionIndex(n) not in partitions]
 
@@ -319,8 +321,9 @@ def _settings_written(
 ) -> tuple[Transaction, ...]:
     """Return the transactions that apply the configuration to the records of existing partitions.
 
-    A partition whose leader is not live is updated after its election. The durability of a partition without a leader
-    does not become `replicated`, because a replica that is complete under `synced` would no longer be a candidate.
+    A partition whose leader is not live is updated after its election. The durability of a partition without a
+    leader is not changed to `replicated`, because a replica that is complete under `synced` would no longer be a
+    candidate.
     """
     term = planning.term
     changed = [
@@ -350,6 +353,6 @@ def _may_be_set(record: PartitionRecord, settings: PartitionSettings, brokers: B
 
 
 def _leaders_live(planning: Planning, records: Sequence[PartitionRecord]) -> list[Compare]:
-    """Return compares of the registration of every leader that the records install."""
+    """Return compares for the registration of every leader that the records install."""
     leaders = {record.leader.broker: record.leader.broker_epoch for record in records if record.leader}
     return [created_at(planning.term.keys.broker(broker), epoch) for broker, epoch in sorted(leaders.items())]

@@ -144,7 +144,7 @@ class Group:
         return answered(record, interval, full=self._known.needs_assignment(event, record))
 
     def founding(self, now: float, now_us: int) -> Turn:
-        """Create a group without members, unless the group exists, for offset commits by clients that are not members."""
+        """Create a group without members, unless it exists, for offset commits by clients that are not members."""
         tentative = self._roster.copy()
         if tentative.group is None:
             time = TimestampUs(now_us)

@@ -1,6 +1,6 @@
-"""The records of the cluster in coordination: keys, values, and transactions on them.
+"""The records of the cluster in coordination: keys, values, and transactions on the keys.
 
-Every room of the broker reads these plain values. Their form is permanent, since the values are stored. The
-lowest room of the broker: it knows neither stores nor decisions, and must have no clock, loop, disk, network
-or randomness.
+Every room of the broker reads these plain values. The format of the values is permanent, since the values are
+stored. The registry is the lowest room of the broker: it depends neither on stores nor on decisions, and must
+have no clock, event loop, disk access, network access or randomness.
 """

@@ -1,8 +1,8 @@
-"""The values of `groups/<group>/...`: a group's coordinator, members, target and offsets.
+"""The values of the keys under `groups/<group>/`: a group's coordinator, members, target and offsets.
 
-Only the coordinator, which holds the `CoordinatorRecord`, reads and writes these records; other brokers read
-only the `CoordinatorRecord`. Group records are not mirrored. A member owns the partitions in `assigned` and
-`revoking` of its record (protocol section 5). The module is pure.
+Only the coordinator, which the `CoordinatorRecord` names, reads and writes these records. Other brokers read only
+the `CoordinatorRecord`. Group records are not mirrored. A member owns the partitions in `assigned` and `revoking`
+of its record (protocol section 5). The module is pure.
 """
 
 from __future__ import annotations
@@ -16,18 +16,21 @@ from fairlead_api.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, Offset,
 from fairlead_broker.registry.records import Count, Entry, Positive, Record
 
 OFFSETS_PER_KEY: Final = 64
-"""Partitions of a topic whose offsets share one `OffsetsRecord`."""
+"""Number of partitions of a topic whose offsets share one `OffsetsRecord`."""
 
 
 class CoordinatorRecord(Record, frozen=True, kw_only=True):
-    """`groups/<group>/coordinator`: not under a lease; valid while the broker runs in the named incarnation."""
+    """Value of `groups/<group>/coordinator`, without a lease.
+
+    It is valid while the broker runs in the named incarnation.
+    """
 
     broker: BrokerId
     broker_epoch: BrokerEpoch
 
 
 class GroupRecord(Record, frozen=True, kw_only=True):
-    """`groups/<group>/state`."""
+    """Value of `groups/<group>/state`."""
 
     epoch: Count
     """Group epoch; it grows when members, subscriptions or topics change."""
@@ -35,12 +38,12 @@ class GroupRecord(Record, frozen=True, kw_only=True):
     """Group epoch for which the target was computed."""
     assignor: str
     emptied_us: TimestampUs | None = None
-    """Time at which the last member left, or None while there are members."""
+    """Time at which the last member left, or None while the group has members."""
     created_us: TimestampUs
 
 
 class TargetRecord(Record, frozen=True, kw_only=True):
-    """`groups/<group>/targets/<topic id>`: target owner of each partition of one topic."""
+    """Value of `groups/<group>/targets/<topic id>`: target owner of each partition of one topic."""
 
     epoch: Count
     """Group epoch for which the target was computed."""
@@ -49,10 +52,10 @@ class TargetRecord(Record, frozen=True, kw_only=True):
 
 
 class MemberRecord(Record, frozen=True, kw_only=True):
-    """`groups/<group>/members/<member id>`."""
+    """Value of `groups/<group>/members/<member id>`."""
 
     instance_id: str | None = None
-    """Instance id of a static member, whose assignment outlives a restart."""
+    """Instance id of a static member, which keeps its assignment across a restart, or None."""
     rack: str | None = None
     topics: tuple[str, ...] = ()
     """Subscribed topic names, in ascending order."""
@@ -68,7 +71,7 @@ class MemberRecord(Record, frozen=True, kw_only=True):
     assigned: dict[TopicId, tuple[int, ...]] = msgspec.field(default_factory=dict)
     """Partitions that the member may consume and commit, in ascending order."""
     revoking: dict[TopicId, tuple[int, ...]] = msgspec.field(default_factory=dict)
-    """Partitions that the member must release, and owns until it confirms the release."""
+    """Partitions that the member must release. The member owns them until it confirms the release."""
 
 
 class OffsetEntry(Entry, frozen=True, kw_only=True):
@@ -84,9 +87,9 @@ class OffsetEntry(Entry, frozen=True, kw_only=True):
 
 
 class OffsetsRecord(Record, frozen=True, kw_only=True):
-    """`groups/<group>/offsets/<topic id>/<partition div 64>`."""
+    """Value of `groups/<group>/offsets/<topic id>/<partition div 64>`."""
 
     nested: ClassVar[Mapping[str, type[Entry]]] = {"entries": OffsetEntry}
 
     entries: tuple[OffsetEntry, ...]
-    """Entries by ascending partition."""
+    """Entries in ascending order of partitions."""

@@ -1,4 +1,4 @@
-"""The rule that derives the eligible leader replicas from the in-sync replicas.
+"""The rule that derives the eligible leader replicas (elr) from the in-sync replicas (isr).
 
 Leader and controller make every successor of a partition record that changes `isr` or `min_isr` with this
 module (protocol section 4, rule 6; after KIP-966). The module is pure.
@@ -22,10 +22,10 @@ def with_isr(
     leaving: Collection[BrokerId] = (),
     quarantined: Collection[BrokerId] = (),
 ) -> PartitionRecord:
-    """Return the record with another isr or min_isr, and with the elr that follows from them.
+    """Return the record with a changed isr or min_isr, and with the elr that follows from the change.
 
-    `leaving`: brokers that are removed from `replicas` (a broker that only stops is not leaving: it joins the
-    elr). `quarantined`: brokers that distrust their bytes.
+    `leaving` has the brokers that are removed from `replicas`, not brokers that only stop, which join the elr.
+    `quarantined` has the brokers that distrust the bytes of their replica.
     """
     elr: tuple[InSync, ...] = ()
     if len(isr) < min_isr:
@@ -38,12 +38,12 @@ def with_isr(
 def taken_out(
     record: PartitionRecord, broker: BrokerId, directory: str | None = None
 ) -> PartitionRecord | None:
-    """Return the record in which a broker removes itself before it drops or distrusts bytes.
+    """Return the record without a broker that is about to drop or distrust the bytes of its replica.
 
-    The broker leaves isr, elr and leadership (protocol section 2), and its replica begins another generation,
-    so that no earlier report of the replica counts again. `directory`: the replica's current directory,
-    written in the same record, since the generation of a directory that the record does not name would not
-    change. Returns None if isr and elr would be empty; the broker must then keep every byte.
+    The broker is removed from isr, elr and leadership (protocol section 2), and its replica begins another
+    generation, so that no earlier report of the replica counts. `directory` is the replica's current directory.
+    The record names this directory, since the generation applies only to the directory in the record. Returns
+    None if isr and elr would be empty; the broker must then keep every byte.
     """
     isr = tuple(entry for entry in record.isr if entry.broker != broker)
     elr = tuple(entry for entry in record.elr if entry.broker != broker)
@@ -70,5 +70,5 @@ def _next_generation(replica: Replica, directory: str) -> Replica:
 
 
 def generation_in(replica: Replica, directory: str) -> int:
-    """Return the generation that a broker holds with a directory: a directory new to the record starts at 0."""
+    """Return the generation of a replica in a directory, which is 0 unless the record names the directory."""
     return replica.generation if replica.directory == directory else 0

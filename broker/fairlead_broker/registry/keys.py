@@ -1,7 +1,7 @@
-"""The keys of one cluster: how keys are built, and how a key found in the store is parsed.
+"""The keys of one cluster: functions that build keys, and functions that parse keys found in the store.
 
-Every reader and writer of coordination uses these keys. Keys are permanent (protocol section 3). The module
-is pure; it knows names and numbers, not values.
+Every reader and writer of coordination uses these keys. Keys are permanent (protocol section 3). The module is
+pure and depends only on names and numbers, not on values.
 """
 
 from __future__ import annotations
@@ -20,36 +20,36 @@ NAME_BYTES_MAX: Final = 255
 
 @dataclass(frozen=True, slots=True)
 class ClusterKey:
-    """`meta/cluster`: the key is created once."""
+    """Key `meta/cluster`, which is created once."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerKey:
-    """`meta/brokers/<id>`, under the broker's lease; the create revision of the key is the broker epoch."""
+    """Key `meta/brokers/<id>`, under the broker's lease. The create revision of the key is the broker epoch."""
 
     broker: BrokerId
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerKey:
-    """`meta/controller`, under the controller's lease."""
+    """Key `meta/controller`, under the controller's lease."""
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerEpochKey:
-    """`meta/controller-epoch`: the epoch grows with each controller; the key outlives each controller."""
+    """Key `meta/controller-epoch`, which is kept when a controller ends. Each new controller increases the epoch."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicKey:
-    """`meta/topics/<name>`."""
+    """Key `meta/topics/<name>`."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionKey:
-    """`meta/partitions/<topic id>/<n>`."""
+    """Key `meta/partitions/<topic id>/<n>`."""
 
     topic_id: TopicId
     partition: PartitionIndex
@@ -57,19 +57,19 @@ class PartitionKey:
 
 @dataclass(frozen=True, slots=True)
 class ClusterConfigKey:
-    """`meta/config/cluster`."""
+    """Key `meta/config/cluster`."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerConfigKey:
-    """`meta/config/brokers/<id>`."""
+    """Key `meta/config/brokers/<id>`."""
 
     broker: BrokerId
 
 
 @dataclass(frozen=True, slots=True)
 class DeletedTopicKey:
-    """`meta/deleted/<topic id>`: the only permission to delete the topic's folders."""
+    """Key `meta/deleted/<topic id>`. Brokers delete the topic's folders only if this key exists."""
 
     topic_id: TopicId
 
@@ -89,9 +89,9 @@ MetaKey: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Builds and parses the keys of the cluster with this name.
+    """Builder and parser of the keys of the cluster with this name.
 
-    Building a key raises `ValueError` when a name is empty or takes more than 255 bytes percent-encoded.
+    Building a key raises `ValueError` if a name is empty or takes more than 255 bytes when percent-encoded.
     """
 
     cluster_name: str
@@ -116,7 +116,7 @@ class Keys:
 
     @property
     def brokers(self) -> str:
-        """Prefix of all registrations."""
+        """Prefix of all broker registrations."""
         return f"{self.meta}brokers/"
 
     @property
@@ -156,7 +156,7 @@ class Keys:
 
     @property
     def producer_names(self) -> str:
-        """Prefix of all names of producers."""
+        """Prefix of all producer names."""
         return f"{self.prefix}producers/names/"
 
     def producer_name(self, name: str) -> str:
@@ -172,7 +172,7 @@ class Keys:
         return f"{self.topics}{encode_name(name)}"
 
     def partitions(self, topic_id: TopicId) -> str:
-        """Return the prefix of the partitions of one topic."""
+        """Return the prefix of the keys of one topic's partitions."""
         return f"{self.meta}partitions/{topic_id}/"
 
     def partition(self, topic_id: TopicId, partition: PartitionIndex) -> str:
@@ -188,16 +188,16 @@ class Keys:
         return f"{self.deleted_topics}{topic_id}"
 
     def parse(self, key: str) -> MetaKey | None:
-        """Return the parsed key, or None for a key outside `meta/` or of a later release."""
+        """Return the parsed key, or None for a key that is outside `meta/` or was written by a later release."""
         if not key.startswith(self.meta):
             return None
         return _parse_meta(key[len(self.meta) :].split("/"))
 
 
 def encode_name(name: str) -> str:
-    """Return a name percent-encoded for a key: UTF-8, every character but ASCII letters, digits and `-._~`.
+    """Return a name percent-encoded in UTF-8, except ASCII letters, digits and `-._~`.
 
-    Raises `ValueError` when the name is empty or takes more than 255 bytes.
+    Raises `ValueError` if the name is empty or takes more than 255 bytes when encoded.
     """
     encoded = quote(name, safe="")
     if not 1 <= len(encoded) <= NAME_BYTES_MAX:
@@ -231,41 +231,41 @@ def _parse_meta(parts: list[str]) -> MetaKey | None:
 
 
 def _is_number(text: str) -> bool:
-    """Return whether the text is `str(int)` of a number >= 0, so that each number has a single key."""
+    """Return whether the text is `str(n)` for a number n >= 0, so that each number has exactly one key."""
     return text.isascii() and text.isdigit() and (text == "0" or text[0] != "0")
 
 
 LAST = "\x7f"
-"""Character that sorts after every character of a written key."""
+"""Character that sorts after every character that keys contain."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundCoordinator:
-    """`coordinator`."""
+    """Key `coordinator` of a group."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundState:
-    """`state`."""
+    """Key `state` of a group."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundTarget:
-    """`targets/<topic id>`."""
+    """Key `targets/<topic id>` of a group."""
 
     topic_id: TopicId
 
 
 @dataclass(frozen=True, slots=True)
 class FoundMember:
-    """`members/<member id>`."""
+    """Key `members/<member id>` of a group."""
 
     member_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class FoundOffsets:
-    """`offsets/<topic id>/<partition div 64>`."""
+    """Key `offsets/<topic id>/<partition div 64>` of a group."""
 
     topic_id: TopicId
     block: int
@@ -276,9 +276,9 @@ FoundGroupKey: TypeAlias = FoundCoordinator | FoundState | FoundTarget | FoundMe
 
 @dataclass(frozen=True, slots=True)
 class GroupKeys:
-    """Builds and parses the keys of the group with this name.
+    """Builder and parser of the keys of the group with this name.
 
-    Building a key raises `ValueError` for a name that is empty or takes more than 255 bytes percent-encoded.
+    Building a key raises `ValueError` if a name is empty or takes more than 255 bytes when percent-encoded.
     """
 
     keys: Keys
@@ -301,17 +301,17 @@ class GroupKeys:
 
     @property
     def targets(self) -> str:
-        """Prefix of all targets."""
+        """Prefix of all targets of the group."""
         return f"{self.prefix}targets/"
 
     @property
     def members(self) -> str:
-        """Prefix of all members."""
+        """Prefix of all members of the group."""
         return f"{self.prefix}members/"
 
     @property
     def offsets(self) -> str:
-        """Prefix of all committed offsets."""
+        """Prefix of all committed offsets of the group."""
         return f"{self.prefix}offsets/"
 
     def target(self, topic_id: TopicId) -> str:
@@ -323,7 +323,7 @@ class GroupKeys:
         return f"{self.members}{encode_name(member_id)}"
 
     def offsets_of(self, topic_id: TopicId, partition: int) -> str:
-        """Return the key of the `OffsetsRecord` that holds this partition."""
+        """Return the key of the `OffsetsRecord` that contains this partition."""
         return self.offsets_block(topic_id, partition // OFFSETS_PER_KEY)
 
     def offsets_block(self, topic_id: TopicId, block: int) -> str:
@@ -331,7 +331,7 @@ class GroupKeys:
         return f"{self.offsets}{topic_id}/{block}"
 
     def parse(self, key: str) -> FoundGroupKey | None:
-        """Return the parsed key of this group, or None for a key of a later release or of another group."""
+        """Return the parsed key, or None for a key of another group or a key written by a later release."""
         if not key.startswith(self.prefix):
             return None
         match key[len(self.prefix) :].split("/"):
@@ -364,5 +364,5 @@ def group_of(keys: Keys, key: str) -> str | None:
 
 
 def after_group(keys: Keys, group: str) -> str:
-    """Return a key between the last key of a group and the first key of the next group, for lists that skip."""
+    """Return a key between the last key of a group and the first key of the next group, to continue a list from."""
     return GroupKeys(keys, group).prefix + LAST

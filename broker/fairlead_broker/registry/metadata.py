@@ -1,7 +1,7 @@
-"""Typed records of everything under `meta/` as of one revision.
+"""Typed records of all keys under `meta/` as of one revision.
 
-The mirror in `coordination` keeps the metadata up to date; planners and the runtime read it. `apply` is the
-only method that changes the metadata. The module knows written records, not planned ones.
+The mirror in `coordination` keeps the metadata up to date; planners and the runtime read the metadata. `apply` is
+the only method that changes the metadata. The metadata contains only written records, not planned records.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _NO_PARTITIONS: Final[Mapping[PartitionIndex, Versioned[PartitionRecord]]] = Map
 
 @dataclass(frozen=True, slots=True)
 class Versioned(Generic[R_co]):
-    """A record with the revisions on which a write can be conditional."""
+    """A record with its create revision and mod revision, on which writes can be conditional."""
 
     value: R_co
     create_revision: Revision
@@ -55,7 +55,7 @@ class Versioned(Generic[R_co]):
 
 @dataclass(frozen=True, slots=True)
 class ClusterChange:
-    """The cluster's record was created or changed."""
+    """The cluster record was created or changed."""
 
     before: Versioned[ClusterRecord] | None
     after: Versioned[ClusterRecord] | None
@@ -63,7 +63,7 @@ class ClusterChange:
 
 @dataclass(frozen=True, slots=True)
 class BrokerChange:
-    """A broker registered, changed or lost its registration; another create revision is another incarnation."""
+    """A broker registered, changed its registration or lost it. A new create revision means a new incarnation."""
 
     broker: BrokerId
     before: Versioned[BrokerRegistration] | None
@@ -80,7 +80,7 @@ class ControllerChange:
 
 @dataclass(frozen=True, slots=True)
 class TopicChange:
-    """A topic was created, changed or deleted; a name may move from one topic id to another."""
+    """A topic was created, changed or deleted. The topic id of a name may change."""
 
     name: str
     before: Versioned[TopicRecord] | None
@@ -99,7 +99,7 @@ class PartitionChange:
 
 @dataclass(frozen=True, slots=True)
 class ConfigChange:
-    """The configuration of one broker changed, or that of the cluster (`broker` None)."""
+    """The configuration of one broker changed, or the cluster's configuration if `broker` is None."""
 
     broker: BrokerId | None
     before: Versioned[ConfigRecord] | None
@@ -127,16 +127,16 @@ Change: TypeAlias = (
 
 
 class ClusterMetadata:
-    """Records by topic, broker or partition. The mappings are live views: read them without an await in between."""
+    """Records by topic, broker or partition. The mappings are live views, so read several of them without an await."""
 
     def __init__(self, keys: Keys) -> None:
-        """Start empty, at revision 0."""
+        """Start without records, at revision 0."""
         self.keys = keys
         self.revision = Revision(0)
-        """Revision up to which every change is applied."""
+        """Revision up to which all changes have been applied."""
         self.metadata_revision = Revision(0)
-        """Number that grows only when a record here changes; the number identifies one state, as an ETag
-        must.
+        """Number that grows only when a record of the metadata changes. The number identifies one state, as an
+        ETag must.
         """
         self.cluster: Versioned[ClusterRecord] | None = None
         self.controller: Versioned[ControllerRecord] | None = None
@@ -156,17 +156,17 @@ class ClusterMetadata:
 
     @property
     def broker_configs(self) -> Mapping[BrokerId, Versioned[ConfigRecord]]:
-        """Configuration set on single brokers, registered or not."""
+        """Configurations that were set for individual brokers, registered or not."""
         return MappingProxyType(self._broker_configs)
 
     @property
     def topics(self) -> Mapping[str, Versioned[TopicRecord]]:
-        """Topics in every state, by name."""
+        """Topics by name, in every state."""
         return MappingProxyType(self._topics)
 
     @property
     def deleted_topics(self) -> Mapping[TopicId, Versioned[DeletedTopicRecord]]:
-        """Tombstones by topic id."""
+        """Tombstones of deleted topics, by topic id."""
         return MappingProxyType(self._deleted_topics)
 
     def topic_name(self, topic_id: TopicId) -> str | None:
@@ -183,13 +183,13 @@ class ClusterMetadata:
         return MappingProxyType(self._partitions.get(topic_id, _NO_PARTITIONS))
 
     def broker_config(self, broker: BrokerId) -> Versioned[ConfigRecord] | None:
-        """Return the configuration set on one broker."""
+        """Return the configuration that was set for one broker."""
         return self._broker_configs.get(broker)
 
     def apply(self, revision: Revision, changed: Mapping[str, KeyValue | None]) -> tuple[Change, ...]:
-        """Apply all changes up to a revision: keys with their current items, None for a deleted key.
+        """Apply all changes up to a revision. `changed` maps keys to their current items, or to None for a deleted key.
 
-        Raises `RecordUnreadable`; after this error the metadata is unusable.
+        Raises `RecordUnreadable`, after which the metadata must not be used.
         """
         assert revision >= self.revision, f"revision {revision} is below {self.revision}"
         changes = [self._change(key, item) for key, item in changed.items()]
@@ -260,7 +260,7 @@ def _read(item: KeyValue | None, record_type: type[R]) -> Versioned[R] | None:
 def _set(
     table: dict[K, Versioned[R]], key: K, after: Versioned[R] | None
 ) -> tuple[Versioned[R] | None, Versioned[R] | None]:
-    """Put or remove a row; return the previous row and the new one."""
+    """Put or remove a row; return the previous row and the new row."""
     before = table.pop(key, None)
     if after is not None:
         table[key] = after

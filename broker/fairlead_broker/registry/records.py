@@ -1,9 +1,9 @@
-"""The values of the cluster's keys: JSON with a version `v` (protocol sections 3 and 4).
+"""The values of the cluster's keys: JSON objects with a version `v` (protocol sections 3 and 4).
 
-The controller, replication and the runtime read these values and write successors of them. A release keeps
-fields that it does not know: `decode` puts such fields into `unknown`, in nested objects too, and `encode`
-writes them back. Make successors with `msgspec.structs.replace`: a new object would lose unknown fields. The
-module is pure.
+The controller, replication and the runtime read these values and write successors of them. A release keeps fields
+that it does not know: `decode` puts unknown fields, also of nested objects, into `unknown`, and `encode` writes
+unknown fields back. Create successors with `msgspec.structs.replace`, because a new object would lose the unknown
+fields. The module is pure.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fairlead_api.identifiers import (
 )
 
 VERSION: Final = 1
-"""Version of the records that this release writes, and the highest version that it reads."""
+"""Version of the records that this release writes, and the highest version that this release reads."""
 
 ConfigScalar: TypeAlias = bool | int | float | str
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
@@ -45,14 +45,14 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     """An object inside a record."""
 
     nested: ClassVar[Mapping[str, type[Entry]]] = {}
-    """Fields that hold an entry or a list of entries, in which unknown fields are kept too."""
+    """Fields that contain an entry or a list of entries, in which unknown fields are kept too."""
 
     unknown: dict[str, object] = {}
-    """Fields of a later release, kept unchanged."""
+    """Fields that a later release wrote, kept unchanged."""
 
 
 class Record(Entry, frozen=True, kw_only=True):
-    """The whole value of a key."""
+    """Complete value of a key."""
 
     v: Positive = VERSION
 
@@ -72,19 +72,18 @@ class TopicState(StrEnum):
 
 
 class DurabilityState(StrEnum):
-    """Kind of offsets of a replica that count (protocol section 4, rules 2 and 6)."""
+    """State that decides which offsets of a replica count (protocol section 4, rules 2 and 6)."""
 
     REPLICATED = "replicated"
     """Written offsets count."""
     SYNCING = "syncing"
-    """Synced offsets count; earlier records may be unsynced, so candidates are judged as with `replicated`.
-    """
+    """Synced offsets count. Earlier records may be unsynced, so candidates are chosen as with `replicated`."""
     SYNCED = "synced"
     """Synced offsets count."""
 
 
 class BrokerState(StrEnum):
-    """State of a broker, which decides the tasks that the broker takes part in."""
+    """State of a broker, which decides in which tasks the broker takes part."""
 
     RUNNING = "running"
     DRAINING = "draining"
@@ -92,13 +91,11 @@ class BrokerState(StrEnum):
 
 
 class ClusterRecord(Record, frozen=True, kw_only=True):
-    """`meta/cluster`."""
+    """Value of `meta/cluster`."""
 
     cluster_id: str
     feature_level: Positive
-    """Level of features that every broker of the cluster understands; newer fields and formats require a
-    higher level.
-    """
+    """Feature level that every broker of the cluster supports. Newer fields and formats require a higher level."""
     created_us: TimestampUs
 
 
@@ -115,20 +112,20 @@ class Directory(Entry, frozen=True, kw_only=True):
 
     id: str
     last_broker_epoch: BrokerEpoch
-    """Last incarnation of the broker that led or fetched with this directory, from the identity file, or 0
+    """Last incarnation of the broker that led or fetched with this directory, as stored in the identity file, or 0
     for a new directory.
     """
 
 
 class QuarantinedReplica(Entry, frozen=True, kw_only=True):
-    """A replica that distrusts its bytes and serves no record."""
+    """A replica whose bytes are not trusted and which serves no record."""
 
     topic_id: TopicId
     partition: PartitionIndex
 
 
 class BrokerRegistration(Record, frozen=True, kw_only=True):
-    """`meta/brokers/<id>`."""
+    """Value of `meta/brokers/<id>`."""
 
     nested: ClassVar[Mapping[str, type[Entry]]] = {
         "addresses": Addresses,
@@ -141,70 +138,70 @@ class BrokerRegistration(Record, frozen=True, kw_only=True):
     rack: str | None
     release: str
     peer_secret_hash: str
-    """Lower-case hexadecimal SHA-256 of the secret by which the broker proves itself to peers."""
+    """SHA-256, in lower-case hexadecimal digits, of the secret with which the broker authenticates to peers."""
     directories: tuple[Directory, ...]
     quarantined: tuple[QuarantinedReplica, ...] = ()
     intact_since: BrokerEpoch | None = None
     """Oldest broker epoch since which every restart kept all written bytes (clean marker, or same boot id and
-    volume), or None if that holds only since this registration.
+    volume), or None if written bytes may have been lost before this registration.
     """
     lease_seconds: Positive | None = None
-    """Time to live of the broker's lease, for which the broker may trust its registration, or None from an older
-    release.
+    """Time to live of the broker's lease in seconds, or None if an older release wrote the registration. The broker
+    trusts its registration for this time.
     """
 
 
 class ControllerRecord(Record, frozen=True, kw_only=True):
-    """`meta/controller`."""
+    """Value of `meta/controller`."""
 
     broker: BrokerId
     broker_epoch: BrokerEpoch
 
 
 class ControllerEpochRecord(Record, frozen=True, kw_only=True):
-    """`meta/controller-epoch`."""
+    """Value of `meta/controller-epoch`."""
 
     epoch: Positive
 
 
 class RestartPermitRecord(Record, frozen=True, kw_only=True):
-    """`meta/restart-permit`, under its own lease."""
+    """Value of `meta/restart-permit`, under its own lease."""
 
     broker: BrokerId
     broker_epoch: BrokerEpoch
-    """Incarnation that is to end; the permit is over when another incarnation has begun."""
+    """Incarnation that may be stopped. The permit ends when another incarnation of the broker begins."""
 
 
 class TopicRecord(Record, frozen=True, kw_only=True):
-    """`meta/topics/<name>`."""
+    """Value of `meta/topics/<name>`."""
 
     topic_id: TopicId
     state: TopicState
     partitions: Positive
     """Number of partitions in use."""
     growing_to: Positive | None = None
-    """Number of partitions after the partitions above `partitions` are written."""
+    """Number of partitions after the growth that is under way, or None if the topic is not growing."""
     replication_factor: Positive
     config: dict[str, ConfigScalar] = {}
-    """Configuration set on the topic itself, with Kafka's keys."""
+    """Configuration that was set for the topic itself, with Kafka's keys."""
     created_us: TimestampUs
 
 
 class DeletedTopicRecord(Record, frozen=True, kw_only=True):
-    """`meta/deleted/<topic id>`."""
+    """Value of `meta/deleted/<topic id>`."""
 
     name: str
     deleted_us: TimestampUs
 
 
 class ConfigRecord(Record, frozen=True, kw_only=True):
-    """`meta/config/cluster` and `meta/config/brokers/<id>`."""
+    """Value of `meta/config/cluster` and `meta/config/brokers/<id>`."""
 
     values: dict[str, ConfigScalar]
 
 
 class InSync(Entry, frozen=True, kw_only=True):
-    """An incarnation of a broker: the leader, a member of the ISR, or an eligible leader replica."""
+    """An incarnation of a broker that is the leader, a member of the isr, or an eligible leader replica."""
 
     broker: BrokerId
     broker_epoch: BrokerEpoch
@@ -216,13 +213,13 @@ class Replica(Entry, frozen=True, kw_only=True):
     broker: BrokerId
     directory: str
     generation: Count = 0
-    """Number that grows by one in the put that adds the broker and in the put by which the broker removes
-    itself for damage.
+    """Number that distinguishes the replica from earlier replicas on the broker. A move assigns the record's mod
+    revision. A broker that removes itself because of damage increases the number by one.
     """
 
 
 class PartitionRecord(Record, frozen=True, kw_only=True):
-    """`meta/partitions/<topic id>/<n>` (protocol section 4)."""
+    """Value of `meta/partitions/<topic id>/<n>` (protocol section 4)."""
 
     nested: ClassVar[Mapping[str, type[Entry]]] = {
         "leader": InSync,
@@ -244,25 +241,25 @@ class PartitionRecord(Record, frozen=True, kw_only=True):
     unclean: bool = False
     """Whether a replica outside isr and elr may be elected (`unclean.leader.election.enable` of the topic)."""
     restored: bool = False
-    """Whether the record comes from a backup of the store. The isr of such a record may be older and larger
-    than the last one, so only the longest log of all replicas is elected.
+    """Whether the record comes from a backup of the store. The isr in a restored record may be outdated and contain
+    replicas that were removed later, so only the replica with the longest log of all replicas is elected.
     """
 
 
 def config_texts(values: Mapping[str, ConfigScalar]) -> dict[str, str]:
-    """Return configuration in this release's format, from a record of any release."""
+    """Return the configuration values as texts, from a record written by any release."""
     return {
         key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in values.items()
     }
 
 
 def encode(record: Record) -> bytes:
-    """Return a record as JSON with its unknown fields; equal records give equal bytes."""
+    """Return a record as JSON, including its unknown fields. Equal records give equal bytes."""
     return msgspec.json.encode(_spread(cast("dict[str, object]", msgspec.to_builtins(record)), type(record)))
 
 
 def decode(key: str, value: bytes, record_type: type[R]) -> R:
-    """Return the record in the value of a key. Raises `RecordUnreadable` naming the key."""
+    """Decode the value of a key to a record. Raises `RecordUnreadable`, which names the key."""
     try:
         document = msgspec.json.decode(value)
         if not isinstance(document, dict):
@@ -305,7 +302,7 @@ def _spread(document: dict[str, object], entry_type: type[Entry]) -> dict[str, o
 
 
 def _each(value: object, entry_type: type[Entry], change: _Change) -> object:
-    """Apply a change to an entry or to every entry of a list; leave other values to the type check."""
+    """Apply a change to an entry or to every entry of a list. Other values are left to the type check."""
     if isinstance(value, dict):
         return change(value, entry_type)
     if isinstance(value, list | tuple):
@@ -314,19 +311,19 @@ def _each(value: object, entry_type: type[Entry], change: _Change) -> object:
 
 
 class ProducerIdsRecord(Record, frozen=True, kw_only=True):
-    """`producers/next-id`."""
+    """Value of `producers/next-id`."""
 
     next_id: Count
-    """Lowest id that is not assigned yet; brokers get the ids below it in blocks."""
+    """Lowest producer id that is not assigned yet. Brokers reserve ids in blocks."""
 
 
 class ProducerNameRecord(Record, frozen=True, kw_only=True):
-    """`producers/names/<name>`."""
+    """Value of `producers/names/<name>`."""
 
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
-    """Newest epoch that was assigned; a batch with a lower epoch is fenced in partitions with a batch of a
-    higher one.
+    """Newest epoch that was assigned to the producer. A batch with a lower epoch is fenced in every partition that
+    has a batch with a higher epoch.
     """
     used_us: TimestampUs
     """Time of the last request for the name, or of the last batch seen from its producer."""

@@ -1,7 +1,7 @@
-"""Keys as read from the store, and the changes that planners request.
+"""Keys as read from the store, and the transactions that planners request.
 
 Planners make transactions from records that they have read, and `coordination` runs these transactions. All
-values are pure and know no store. Compares have the same meaning as in etcd.
+values are pure and independent of the store. Compares have the same meaning as in etcd.
 """
 
 from __future__ import annotations
@@ -17,22 +17,20 @@ LeaseId = NewType("LeaseId", int)
 
 @dataclass(frozen=True, slots=True)
 class KeyValue:
-    """One key as of one revision."""
+    """A key with its value as of one revision."""
 
     key: str
     value: bytes
     create_revision: Revision
-    """Revision of the put that created the key; a key that is deleted and created again gets a new create
-    revision.
-    """
+    """Revision of the put that created the key. A key that is deleted and created again gets a new create revision."""
     mod_revision: Revision
-    """Revision of the last put."""
+    """Revision of the last put of the key."""
     lease_id: LeaseId | None = None
-    """Lease with which the key ends."""
+    """Lease at whose end the key is removed, or None."""
 
 
 class Relation(Enum):
-    """Relation of the value that a compare finds (left) to the value given to the compare (right)."""
+    """Relation between the value that a compare finds (left) and the value given to the compare (right)."""
 
     EQUAL = "="
     NOT_EQUAL = "!="
@@ -71,22 +69,22 @@ Compare: TypeAlias = CreateRevision | ModRevision | Value
 
 
 def absent(key: str) -> Compare:
-    """Return a compare that holds if the key does not exist."""
+    """Return a compare that succeeds if the key does not exist."""
     return CreateRevision(key, Relation.EQUAL, 0)
 
 
 def created_at(key: str, revision: int) -> Compare:
-    """Return a compare that holds if the key was created at this revision, with any value."""
+    """Return a compare that succeeds if the key was created at this revision, whatever its value."""
     return CreateRevision(key, Relation.EQUAL, revision)
 
 
 def unchanged_since(key: str, revision: int) -> Compare:
-    """Return a compare that holds if the last change of the key was at this revision."""
+    """Return a compare that succeeds if the key was last changed at this revision."""
     return ModRevision(key, Relation.EQUAL, revision)
 
 
 def has_value(key: str, value: bytes) -> Compare:
-    """Return a compare that holds if the key exists with exactly this value."""
+    """Return a compare that succeeds if the key exists with exactly this value."""
     return Value(key, Relation.EQUAL, value)
 
 
@@ -101,7 +99,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Remove a key. Removing a missing key changes no state and takes no revision."""
+    """Remove a key. Removing a missing key changes nothing and takes no revision."""
 
     key: str
 
@@ -118,7 +116,7 @@ Operation: TypeAlias = Put | Delete | Get
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """Compares and the operations that depend on them, as one value that planners make and drivers run."""
+    """Compares and the operations that depend on the compares, as one value that planners create and drivers run."""
 
     compares: tuple[Compare, ...]
     success: tuple[Operation, ...]
@@ -130,12 +128,12 @@ class TransactionResult:
     """Definite result of a transaction."""
 
     succeeded: bool
-    """Whether every compare held."""
+    """Whether every compare succeeded."""
     revision: Revision
-    """Revision of the store after the transaction: the revision of the transaction's changes, if there are
-    any.
+    """Revision of the store after the transaction, which is the revision of the transaction's changes if it
+    made any.
     """
     reads: tuple[KeyValue | None, ...] = ()
-    """Results of the `Get`s of the branch that ran, in their order."""
+    """Results of the `Get`s in the branch that ran, in the order of the `Get`s."""
     deleted: int = 0
-    """Number of keys that the branch removed."""
+    """Number of keys that the branch that ran removed."""
