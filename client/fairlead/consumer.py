@@ -293,7 +293,7 @@ class Consumer:
         running = self._check_open()
         if self._group is not None:
             raise SettingError(
-                "group", self._group.group, "none with assign: a group's partitions are assigned by it"
+                "group", self._group.group, "no group with assign: a group assigns its partitions itself"
             )
         names = set() if topic is None else {topic} if isinstance(topic, str) else set(topic)
         places = places_of(partitions)
@@ -535,7 +535,7 @@ class Consumer:
 
 def _taken_twice() -> SettingError:
     allowed = (
-        'one take at a time. Let one task take batches and hand them on, in a group with commit="manual", or give '
+        'only one take at a time. Let one task take batches and pass them on, in a group with commit="manual", or give '
         "each task a consumer of its own"
     )
-    return SettingError("take", "begun while another one waits for a batch", allowed)
+    return SettingError("take", "called while another take waits for a batch", allowed)

@@ -402,7 +402,7 @@ class Producer:
     def _queue_for(self, route: TopicRoute, key: bytes | None, partition: int | None) -> PartitionQueue:
         """Return the queue of a record with a key or an explicit partition."""
         if partition is None:
-            assert key is not None, "records without key and partition go to the sticky one"
+            assert key is not None, "records without key and partition go to the sticky partition"
             return route.queues[partition_for_key(key, len(route.queues))]
         if not route.holds(partition):
             raise partition_not_found(TopicPartition(route.topic, partition), len(route.queues))

@@ -101,7 +101,7 @@ def bootstrap_of(value: str | Iterable[str]) -> tuple[str, ...]:
         if not _is_address(address):
             meant = _meant(address)
             asked = "" if meant is None else f"; did you mean {meant}?"
-            allowed = f"http://HOST:PORT or https://HOST:PORT, several by comma{asked}"
+            allowed = f"http://HOST:PORT or https://HOST:PORT, several separated by commas{asked}"
             raise SettingError("bootstrap", address, allowed)
     if not cleaned:
         raise SettingError("bootstrap", value, "at least one address such as http://127.0.0.1:9520")
@@ -147,7 +147,7 @@ def idempotence_of(value: bool | None, acks: Acks) -> bool:
         return acks is Acks.ALL
     if isinstance(value, bool):
         return value
-    raise SettingError("idempotence", value, "True, False, or None: on where acks allows it")
+    raise SettingError("idempotence", value, "True, False, or None, which means True if acks allows it")
 
 
 def codec_of(value: Codec | str) -> Codec:
@@ -287,7 +287,7 @@ class ProducerSettings:
             self.acks is Acks.ALL or not self.idempotence,
             "acks",
             self.acks.value,
-            '"all" with idempotence=True; leave idempotence away and it is off with acks 0 and 1',
+            '"all" with idempotence=True; without the argument idempotence, it is off with acks 0 and 1',
         )
         _require(
             self.name is None or self.idempotence,

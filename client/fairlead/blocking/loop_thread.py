@@ -53,7 +53,7 @@ class LoopThread:
         if self._loop is None:
             raise _not_open(self._name)
         if not self.running:
-            raise ClosedError(self._name, "in the process that opened it, and not in a fork of that")
+            raise ClosedError(self._name, "in the process that opened it, not in a fork of that process")
 
     def run(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
         """Run a coroutine on the loop and return its result; cancel the coroutine if the caller is interrupted.
@@ -61,7 +61,7 @@ class LoopThread:
         Raises TimeoutError after `timeout` seconds. Raises `ClosedError` before `start` and after `stop`, if `stop`
         interrupts the coroutine, and in a fork of the process that started the thread.
         """
-        assert not self.is_current, "a blocking call on the loop would wait for itself"
+        assert not self.is_current, "a blocking call on the event loop would deadlock"
         try:
             # The check precedes the lock, because in a fork a thread that was not copied may hold the lock.
             self.check_open()

@@ -64,7 +64,7 @@ class Delivery:
         if self.error is not None:
             self.is_seen = True
             raise self.error.with_traceback(None)
-        assert self._inner is not None, "a wait ends when the record is in its batch, or failed"
+        assert self._inner is not None, "a wait ends when the record is in its batch or has failed"
         return await self._inner
 
 
@@ -215,7 +215,7 @@ class Producer(Facade[AsyncProducer]):
     async def _handed_over(self) -> None:
         """Wait until every queued record has been added to its batch."""
         self._fill_batches()
-        assert self._filling is not None, "one was just begun"
+        assert self._filling is not None, "a list was just begun"
         await asyncio.shield(self._filling)
 
     async def _send_now(self, delivery: Delivery, record: tuple[Any, ...]) -> None:

@@ -123,7 +123,7 @@ def imported(name: str) -> Command:
     else:
         holder.command(name)(getattr(module, name))
     group = typer.main.get_command(holder)
-    assert isinstance(group, TyperGroup), "a callback makes it a group"
+    assert isinstance(group, TyperGroup), "an app with a callback is a group"
     return _with_help(group.commands[name])
 
 
@@ -193,7 +193,7 @@ def _loaded(group: str, verb: str, extra: str) -> Callable[..., None]:
     hint = f"which comes with: pip install 'fairlead[{extra}]'"
     point = next(iter(entry_points(group=ENTRY_POINT_GROUP, name=f"{group}.{verb}")), None)
     if point is None:
-        message = f"{group} {verb} is not part of this install; it needs the {extra}, {hint}"
+        message = f"{group} {verb} is not installed; it needs the {extra}, {hint}"
         raise MissingExtraError(message)
     try:
         loaded: Callable[..., None] = point.load()
@@ -268,7 +268,7 @@ class NoPandas(MetaPathFinder):
         """Raise ModuleNotFoundError for pandas; leave all other modules to other import finders."""
         del path, target
         if fullname == "pandas":
-            message = "pandas is left out of this process"
+            message = "pandas is disabled in this process"
             raise ModuleNotFoundError(message, name=fullname)
         return None
 

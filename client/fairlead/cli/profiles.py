@@ -85,7 +85,7 @@ def profiles_file() -> Path:
     try:
         return (Path(folder) if folder else Path.home() / ".config") / "fairlead" / "profiles.toml"
     except RuntimeError as error:
-        message = "there is no place for profiles: neither HOME nor XDG_CONFIG_HOME is set"
+        message = "profiles cannot be saved: neither HOME nor XDG_CONFIG_HOME is set"
         raise HomeUnknown(message) from error
 
 

@@ -66,7 +66,7 @@ def run(work: Coroutine[Any, Any, Answer], *, is_endless: bool = False) -> Answe
     except* (KeyboardInterrupt, _StoppedError):
         code = ExitCode.OK if is_endless else ExitCode.FAILED
         if not is_endless:
-            typer.echo("error: interrupted before it was done", err=True)
+            typer.echo("error: interrupted before the command finished", err=True)
     raise typer.Exit(code)
 
 
@@ -76,7 +76,7 @@ async def _until_stopped(work: Coroutine[Any, Any, Answer]) -> Answer:
     Only the first SIGTERM is handled; a second SIGTERM ends the process.
     """
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    assert task is not None, "run makes a task"
+    assert task is not None, "a coroutine always runs in a task"
     stopped = False
 
     def stop() -> None:

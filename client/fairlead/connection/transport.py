@@ -59,8 +59,8 @@ SILENT_SECONDS: Final = 10.0
 SECOND_OPINION_SECONDS: Final = 1.0
 """Timeout of the request to a second broker, which may delay the first broker's answer by this time."""
 
-NO_BROKER: Final = f"Something else than a broker answers there, or a proxy before one: {WANTED}."
-PEER_LISTENER: Final = f"That is the listener on which brokers call each other: {WANTED}."
+NO_BROKER: Final = f"The address belongs to another service or to a proxy before a broker: {WANTED}."
+PEER_LISTENER: Final = f"The address is that of the listener on which brokers call each other: {WANTED}."
 
 Query: TypeAlias = Mapping[str, str | int]
 
@@ -119,7 +119,7 @@ class Transport:
             # The HTTP client's threads are not copied to a forked process.
             if "fork" not in str(error):
                 raise
-            allowed = "in a process that was spawned, or in a fork of one that has opened no client before"
+            allowed = "in a spawned process, or in a fork of a process that has not opened a client"
             raise SettingError("start", "called in a fork", allowed) from error
         return self
 

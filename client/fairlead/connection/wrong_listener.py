@@ -21,7 +21,7 @@ GREETING: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\x04\0\0\0\0\0"
 SETTINGS_FRAME: Final = 4
 FRAME_TYPE_AT: Final = 3
 
-WANTED: Final = "wanted is the data listener of a broker, port 9520 unless it was set"
+WANTED: Final = "use the data listener of a broker, by default port 9520"
 PORTS: Final = {"http": 80, "https": 443}
 
 
@@ -38,16 +38,16 @@ async def _told(address: str) -> str | None:
     first_bytes, has_tls = await asyncio.gather(_first_bytes(host, port), _speaks_tls(host, port))
     wants_tls = parts.scheme == "https"
     if has_tls:
-        return None if wants_tls else f"TLS is spoken there: did you mean https://{parts.netloc}?"
+        return None if wants_tls else f"the listener uses TLS: did you mean https://{parts.netloc}?"
     if first_bytes is None:
         return None
     if not first_bytes:
-        return f"it takes connections and does not answer to HTTP/2; {WANTED}"
+        return f"the listener accepts connections but does not answer HTTP/2; {WANTED}"
     if first_bytes.startswith(b"HTTP/1."):
-        return f"HTTP/1.1 is spoken there, as by the ops listener of a broker; {WANTED}"
+        return f"the listener speaks HTTP/1.1, like the ops listener of a broker; {WANTED}"
     if first_bytes[FRAME_TYPE_AT : FRAME_TYPE_AT + 1] == bytes([SETTINGS_FRAME]):
-        return f"no TLS is spoken there: did you mean http://{parts.netloc}?" if wants_tls else None
-    return f"another protocol is spoken there, which begins with {first_bytes[:20]!r}; {WANTED}"
+        return f"the listener does not use TLS: did you mean http://{parts.netloc}?" if wants_tls else None
+    return f"the listener speaks another protocol, which begins with {first_bytes[:20]!r}; {WANTED}"
 
 
 async def _first_bytes(host: str, port: int) -> bytes | None:

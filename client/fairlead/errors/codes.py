@@ -236,7 +236,7 @@ class LogTruncatedError(DataLossError, code="log_truncated"):
     def safe_offset(self) -> int:
         """Offset at which to continue: the records before this offset are unchanged."""
         offset = self.data.get("end_offset")
-        assert isinstance(offset, int), "the problem tells where the logs part"
+        assert isinstance(offset, int), "the problem names the offset at which the logs diverge"
         return offset
 
 

@@ -185,7 +185,7 @@ class DeliveryTimeoutError(FairleadError):
     def __str__(self) -> str:
         stored = "may be stored" if self.side_effect is SideEffect.MAYBE else "are not stored"
         return (
-            f"{self.subject}: {self.record_count} records not acknowledged after {self.waited_seconds:.3f} s "
+            f"{self.subject}: {self.record_count} records were not acknowledged after {self.waited_seconds:.3f} s "
             f"and {self.attempts} attempts; they {stored}. Last refusal: {self.__cause__ or 'none'}"
         )
 
@@ -224,9 +224,9 @@ class ProcessingTimeoutError(FairleadError):
         )
         return (
             f"group {self.group}: {what} after processing_timeout={self.limit_seconds:g}s, so the member left the "
-            f"group and others have its partitions; what was not committed is read again. Set processing_timeout "
-            f"above the longest time that a batch takes, make batches smaller (partition_fetch_bytes_max), or pause "
-            f"the partitions and go on taking batches while the work is done elsewhere. To join again, iterate again."
+            f"group and others have its partitions; uncommitted records are read again. Set processing_timeout "
+            f"above the longest processing time of a batch, make batches smaller (partition_fetch_bytes_max), or pause "
+            f"the partitions and keep taking batches while another task does the work. To join again, iterate again."
         )
 
 
@@ -240,7 +240,7 @@ class NoCommittedOffsetError(FairleadError):
 
     def __str__(self) -> str:
         return (
-            f"group {self.group} has no committed offset of {self.partition}, and start is none. Seek to an offset, "
+            f"group {self.group} has no committed offset for {self.partition}, and start is none. Seek to an offset, "
             f'reset the group\'s offsets, or choose start="earliest", "latest" or a duration.'
         )
 

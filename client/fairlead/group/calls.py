@@ -93,7 +93,7 @@ class GroupCalls:
                 # Another broker may know the new coordinator of the group.
                 self._forget()
                 raise
-        raise AssertionError("the last hop returns or raises")
+        raise AssertionError("the last attempt returns or raises")
 
     def _address(self) -> str:
         """Return the coordinator or, if unknown, the next broker to ask for the coordinator."""

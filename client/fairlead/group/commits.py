@@ -261,5 +261,5 @@ def _entry(cursor: Cursor, offset: int, epoch: int | None) -> OffsetCommit:
 
 
 def _no_member(place: TopicPartition, member_id: str) -> MemberFencedError:
-    detail = f"member {member_id} has no place in the group now, so {place} is not its to commit"
+    detail = f"member {member_id} is not in the group at present and cannot commit {place}"
     return MemberFencedError(ProblemError("member_fenced", detail), subject=f"commit of {place}")

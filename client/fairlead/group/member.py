@@ -197,7 +197,7 @@ class GroupMember:
 
     def _moved(self, event: Released | Taken, now: float, actions: list[Action]) -> None:
         if isinstance(event, Released):
-            assert self._revoking is not None, "only what was ordered to go is released"
+            assert self._revoking is not None, "only partitions of a revocation order are released"
             for place in self._revoking:
                 del self.held[place]
             self._revoking = None

@@ -275,7 +275,7 @@ class GroupPartitions:
             if task is None or task.cancelling():
                 raise
             # The callback awaited something that was cancelled; this task was not cancelled.
-            message = f"{self._name_of(callback)} ended with CancelledError: what it waited for was cancelled"
+            message = f"{self._name_of(callback)} ended with CancelledError: the awaited object was cancelled"
             failure = RuntimeError(message)
             failure.__cause__ = error
             self._failed(failure)
@@ -340,6 +340,6 @@ class GroupTopics:
         if missing:
             self._told |= missing
             _LOG.warning(
-                "group %s: topics that do not exist, and are read once they do: %s",
+                "group %s: these topics do not exist yet and will be read when they are created: %s",
                 self._settings.group, ", ".join(sorted(missing)),
             )  # fmt: skip

@@ -344,7 +344,7 @@ class GroupSession:
             await self._calls.leave(static=self._settings.instance_id is not None)
         except (FairleadError, TimeoutError) as error:
             _LOG.info(
-                "group %s: the leave got no answer, and the member is removed when the session ends: %s",
+                "group %s: the leave request got no answer; the coordinator removes the member when the session ends: %s",
                 self._settings.group,
                 error,
             )
@@ -380,7 +380,7 @@ class GroupSession:
         session = self._settings.session_timeout_seconds
         if seconds >= session / 3:
             _LOG.warning(
-                "group %s: the event loop stood still for %.1f s and the heartbeats with it; the session ends after "
+                "group %s: the event loop was blocked for %.1f s and sent no heartbeats; the session ends after "
                 "%g s. Let long computations run in a thread: await asyncio.to_thread(...)",
                 self._settings.group, seconds, session,
             )  # fmt: skip
@@ -396,7 +396,7 @@ class GroupSession:
             )  # fmt: skip
         else:
             _LOG.error(
-                "group %s: no heartbeat succeeded for %.1f s, longer than the session of %g s: other members may own "
+                "group %s: no heartbeat succeeded for %.1f s, longer than the session timeout of %g s: other members may own "
                 "the partitions: %s", group, seconds, session, error,
             )  # fmt: skip
 
@@ -413,4 +413,4 @@ class GroupSession:
 
 def closed_by_callback() -> SettingError:
     """Return the error for closing a consumer in a callback, since closing would wait for that callback."""
-    return SettingError("close", "called by a callback", "outside of on_assigned and on_revoked")
+    return SettingError("close", "called by a callback", "outside on_assigned and on_revoked")

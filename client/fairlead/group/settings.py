@@ -195,8 +195,8 @@ def _check_unsaid(**given: object) -> None:
     """Refuse group arguments of a consumer without a group, since they would have no effect."""
     for name, value in given.items():
         if value != _UNSAID.get(name):
-            hint = "; assign takes a start of its own" if name == "start" else ""
-            raise SettingError(name, value, f"left away without a group, where it means nothing{hint}")
+            hint = "; assign has its own argument start" if name == "start" else ""
+            raise SettingError(name, value, f"omitted without a group, since it has no effect{hint}")
 
 
 def _check_callback(value: object, name: str) -> None:

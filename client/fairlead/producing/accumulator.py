@@ -174,7 +174,9 @@ class Accumulator:
             if _may_resume(queue):
                 queue.sequences.resume()
             else:
-                assert self.identity is not None, "a queue renews when there is an identity"
+                assert self.identity is not None, (
+                    "a queue renews its identity only when a new identity is allocated"
+                )
                 queue.sequences.begin(self.identity)
             for waiting in queue.closed:
                 waiting.unstamp()

@@ -120,7 +120,9 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
         """Return the batch that contains the record, and the index in it; a cut moves records to another batch."""
         batch, index = self._batch, self._index
         while index >= (count := batch.record_count):
-            assert isinstance(batch.rest, RecordsBatch), "a record stands in its batch or in what was cut off"
+            assert isinstance(batch.rest, RecordsBatch), (
+                "a record is in its batch or in a piece cut off from it"
+            )
             batch, index = batch.rest, index - count
         return batch, index
 
@@ -178,7 +180,7 @@ class BatchDelivery:
         for part in failed:
             part.failures_seen.add(0)
         error = failed[0].error
-        assert error is not None, "these have failed"
+        assert error is not None, "failed batches have an error"
         if self._batch.rest is not None:
             error = partly(error, failed, self._record_count)
         raise error.with_traceback(None)
@@ -201,7 +203,7 @@ def partly(error: FairleadError, failed: Sequence[PendingBatch], count: int) -> 
         return error
     told = f"{lost} of the {count} records of this piece failed"
     if doubtful:
-        told += f", {doubtful} of them may be stored all the same"
+        told += f", {doubtful} of them may be stored nevertheless"
     if lost < count:
         told += ", the others are stored"
     if isinstance(error, DeliveryTimeoutError):
@@ -224,7 +226,7 @@ def _late(error: DeliveryTimeoutError, count: int, told: str) -> DeliveryTimeout
 
 def doubted(error: FairleadError, subject: str) -> FairleadError:
     """Return the failure of a batch that an earlier attempt may have stored; see `in_doubt`."""
-    return in_doubt(error, subject, "an attempt before had no definite answer: the records may be stored")
+    return in_doubt(error, subject, "an earlier attempt got no definite answer: the records may be stored")
 
 
 def in_doubt(error: FairleadError, subject: str, told: str) -> FairleadError:

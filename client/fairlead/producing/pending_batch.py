@@ -377,7 +377,7 @@ class ColumnsBatch(PendingBatch):
 
     def columns(self) -> pa.RecordBatch:
         """Return the piece of the table."""
-        assert self._columns is not None, "a finished batch is not encoded again"
+        assert self._columns is not None, "a batch with an outcome is not encoded again"
         return self._columns
 
     def _cut_off(self, bytes_max: int) -> Sequence[Self]:
@@ -451,14 +451,14 @@ class PartitionSequences:
 
     def resume(self) -> None:
         """Continue under the old identity at the failed batch's first sequence, since later batches were refused."""
-        assert self.renewal is not None, "there is no break"
-        assert self.renewal.resume_at is not None, "a batch may be on its way"
+        assert self.renewal is not None, "the sequence has no break"
+        assert self.renewal.resume_at is not None, "a later batch may still be in flight"
         self._next = self.renewal.resume_at
         self.renewal = None
 
     def stamp(self, record_count: int) -> ProducerStamp:
         """Return the stamp of the next batch and advance the sequence."""
-        assert self.identity is not None, "batches are stamped once there is an identity"
+        assert self.identity is not None, "batches are stamped only with an identity"
         stamp = ProducerStamp(self.identity.producer_id, self.identity.epoch, self._next)
         self._next = advanced(self._next, record_count)
         return stamp

@@ -418,7 +418,7 @@ class Sender:
     def _settle_too_large(self, batch: PendingBatch, outcome: BatchTooLargeError | BodyTooLargeError) -> None:
         """Retry the records in smaller batches; a batch of a single record that is too large fails."""
         if batch.record_count == 1:
-            advice = f"One record alone is that large: make it smaller, or raise {ONE_RECORD[type(outcome)]}."
+            advice = f"A single record is too large: make the record smaller, or raise {ONE_RECORD[type(outcome)]}."
             error = error_of(outcome.problem, subject=batch.subject, broker=outcome.broker, advice=advice)
             self._drop(batch, error)
         elif not self._accumulator.cut(batch, _limit_of(outcome)):
@@ -445,7 +445,7 @@ class Sender:
     def _drop_doubtful(self, queue: PartitionQueue) -> None:
         for batch in self._accumulator.doubtful(queue):
             renewal = queue.sequences.renewal
-            assert renewal is not None, "batches are doubtful because of a renewal"
+            assert renewal is not None, "only a renewal makes batches doubtful"
             self._drop(batch, doubted(renewal.cause, batch.subject))
 
     def _may_retry(self, batch: PendingBatch, error: FairleadError) -> bool:
@@ -522,7 +522,7 @@ class Sender:
 
     def _wait_for_leader(self, queue: PartitionQueue) -> None:
         batch = queue.closed[0]
-        problem = ProblemError("no_leader", f"{queue.topic}-{queue.partition} has no leader that is known")
+        problem = ProblemError("no_leader", f"{queue.topic}-{queue.partition} has no known leader")
         batch.last_error = NoLeaderError(problem, subject=batch.subject)
         queue.retry_at = clock.monotonic() + self._backoff.seconds(1, clock.chance())
 

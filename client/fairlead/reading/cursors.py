@@ -182,7 +182,7 @@ class Prefetch:
     def add(self, cursors: Iterable[Cursor]) -> None:
         """Add partitions to the assignment."""
         for cursor in cursors:
-            assert cursor.topic_partition not in self.cursors, f"{cursor} has another reader here"
+            assert cursor.topic_partition not in self.cursors, f"{cursor} is already assigned"
             self.cursors[cursor.topic_partition] = cursor
 
     def remove(self, places: Iterable[TopicPartition]) -> None:

@@ -141,7 +141,7 @@ class Fetcher:
                 self._prefetch.delayed(cursor, cursor.life, now + self._pause(cursor))
                 refresh = True
             else:
-                assert topic is not None, "a leader is known of known topics only"
+                assert topic is not None, "only topics in the metadata have a known leader"
                 cursor.saw_leader_epoch(topic.partitions[cursor.partition].leader_epoch)
                 by_leader[leader].append(cursor)
         for leader, cursors in by_leader.items():
@@ -335,7 +335,7 @@ class Fetcher:
 def _recreated(cursor: Cursor, topic_id: str) -> TopicRecreatedError:
     problem = ProblemError(
         "topic_recreated",
-        f"topic {cursor.topic} is another one now: its id was {cursor.topic_id} and is {topic_id}",
+        f"topic {cursor.topic} was deleted and recreated: its id was {cursor.topic_id} and is now {topic_id}",
         data={"expected": cursor.topic_id, "actual": topic_id},
     )
     return TopicRecreatedError(problem, subject=f"fetch {cursor} from offset {cursor.fetch_offset}")

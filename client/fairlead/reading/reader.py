@@ -16,9 +16,9 @@ from fairlead_api.batch.header import check_checksums, iterate_headers
 from fairlead_api.problems import ProblemError
 
 READ_AGAIN: Final = (
-    "Nothing of the batch was handed out. Seek to the same offset and read again: the bytes may have changed on the "
-    "way. If it happens again, they have changed on the broker's disk: a read of that offset as JSON has the broker "
-    "verify them, and `log_damaged` then tells the range; `fairlead partition digest` tells which replica it is."
+    "No record of the batch was handed out. Seek to the same offset and read again: the bytes may have changed "
+    "in transit. If the error repeats, the bytes have changed on the broker's disk: to make the broker verify them, "
+    "read that offset as JSON; `log_damaged` then names the range, and `fairlead partition digest` the replica."
 )
 """Advice for the reader of a damaged batch, since the catalogue's advice for a wrong checksum addresses the
 producer."""

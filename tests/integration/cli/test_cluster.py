@@ -143,7 +143,7 @@ def test_a_drained_broker_leads_nothing_until_it_is_undrained(cluster: CommandLi
         )
         cluster("produce", topic, typed=b"meanwhile\n")
     finally:
-        assert cluster("broker", "undrain", str(leader)) == f"broker {leader} is not draining any more\n"
+        assert cluster("broker", "undrain", str(leader)) == f"broker {leader} is no longer draining\n"
     until(
         lambda: {each["id"]: each["state"] for each in rows(cluster, "broker", "list")},
         lambda states: states[leader] == "running",

@@ -40,7 +40,7 @@ def test_topics_are_created_listed_described_and_deleted(fairlead: CommandLine) 
     table = fairlead("topic", "describe", "life")
 
     assert json.loads(created)["partitions"] == 3
-    assert again == "topic life exists already, with 3 partitions\n"
+    assert again == "topic life already exists with 3 partitions\n"
     assert "life" in [topic["name"] for topic in listed]
     assert [row["partition"] for row in described["partitions"]] == [0, 1, 2]
     assert described["topic"]["config"]["segment.bytes"] == {"value": "1048576", "source": "topic"}

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 COMMANDS = [
     ("version", "fairlead 0."),
-    ("profile create here --bootstrap {data}", "profile here stands in "),
+    ("profile create here --bootstrap {data}", "profile here is saved in "),
     ("profile list", "*   here      {data}"),
     ("profile use here", "commands go to {data}"),
     (
         "fairlead profile create off --bootstrap {data}; fairlead profile delete off",
-        "profile off is forgotten",
+        "profile off is deleted",
     ),
     ("completion bash", "complete -o default -F _fairlead_completion fairlead"),
     ("topic create orders -p 3 -r 3", "created topic orders with 3 partitions"),
@@ -46,7 +46,7 @@ COMMANDS = [
     ("broker cordon 1", "broker 1 gets no new replicas"),
     ("broker uncordon 1", "broker 1 may get new replicas"),
     ("broker drain 1", "warning: the drain of broker 1 cannot end"),
-    ("broker undrain 1", "broker 1 is not draining any more"),
+    ("broker undrain 1", "broker 1 is no longer draining"),
     ("broker request-restart 1", "broker 1 may be restarted within 300 s"),
     ("broker unregister 1", "broker 1 is registered; stop it"),
     ("broker prepare-stop --listen {data_address} --seconds 1", "ended with 0"),

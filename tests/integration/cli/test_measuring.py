@@ -117,7 +117,7 @@ def test_offsets_at_a_time(fairlead: CommandLine) -> None:
 
     assert table.splitlines() == ["PARTITION\tSTART\tEND\tRECORDS\tAT", "0\t0\t2\t2\t0"]
     assert late == [{"partition": 0, "start": 0, "end": 2, "records": 2, "at": None}]
-    assert "--at 'noon' is no time" in fairlead.errors
+    assert "--at 'noon' is not a time" in fairlead.errors
     fairlead("topic", "offsets", "nothing-there", code=3)
 
 

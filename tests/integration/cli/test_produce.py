@@ -73,8 +73,8 @@ def test_an_interrupted_input_is_not_done(
         told = process.stderr.read().decode().splitlines()
 
     assert told == [
-        "2 records are stored; for what was read beyond there is no acknowledgement",
-        "error: interrupted before it was done",
+        "2 records are stored; records read after them are not acknowledged",
+        "error: interrupted before the command finished",
     ]
     assert stored(fairlead, topic) == 2
 
@@ -95,7 +95,7 @@ def test_programs_get_the_offsets_of_records(fairlead: CommandLine) -> None:
         {**batch, "base_offset": None, "last_offset": None},
     ]
     fairlead("produce", "told", "--output", "yaml", code=2)
-    assert fairlead.errors == "error: --output 'yaml' is not known here; allowed: json\n"
+    assert fairlead.errors == "error: --output 'yaml' is not supported by this command; allowed: json\n"
 
 
 @pytest.mark.parametrize(
@@ -168,9 +168,7 @@ def test_a_refusal_in_the_middle_reports_the_stored_lines(
 
     assert first == b"short-lived-0 offsets 0 to 0\n"
     assert producer.returncode == 4
-    assert errors.startswith(
-        b"1 record is stored; for what was read beyond there is no acknowledgement\nerror: "
-    )
+    assert errors.startswith(b"1 record is stored; records read after them are not acknowledged\nerror: ")
 
 
 def test_a_line_larger_than_a_batch_is_named(fairlead: CommandLine) -> None:
@@ -180,7 +178,7 @@ def test_a_line_larger_than_a_batch_is_named(fairlead: CommandLine) -> None:
     fairlead("produce", "long", typed=b"short\n" + b"x" * (3 * MIB) + b"\nshort\n", code=2)
 
     assert fairlead.errors == (
-        f"error: line 2: longer than the {MIB} bytes that a batch may hold; 1 record is stored\n"
+        f"error: line 2: longer than the limit of {MIB} bytes for a batch; 1 record is stored\n"
     )
     assert stored(fairlead, "long") == 1
 

@@ -50,9 +50,10 @@ def test_a_profile_is_forgotten(elsewhere: dict[str, str]) -> None:
     assert "fairlead profile use 'a far one'" in created
     fairlead("profile", "use", "a far one")
 
-    assert fairlead("profile", "delete", "near") == "profile near is forgotten\n"
+    assert fairlead("profile", "delete", "near") == "profile near is deleted\n"
     assert (
-        fairlead("profile", "delete", "a far one") == "profile a far one is forgotten; none is in use now\n"
+        fairlead("profile", "delete", "a far one")
+        == "profile a far one is deleted; no profile is in use now\n"
     )
     assert fairlead("profile", "list") == "\tPROFILE\tBOOTSTRAP\n"
     fairlead("profile", "delete", "near", code=3)
@@ -86,9 +87,9 @@ def test_profiles_that_are_not_there_or_cannot_be_read(elsewhere: dict[str, str]
     fairlead("profile", "use", "none", code=3)
     assert 'there are: qu"ote' in fairlead.errors
     fairlead("profile", "create", " x", "--bootstrap", "http://127.0.0.1:1", code=2)
-    assert "without spaces" in fairlead.errors
+    assert "without surrounding spaces" in fairlead.errors
     fairlead("profile", "create", "torn\udcff", "--bootstrap", "http://127.0.0.1:1", code=2)
-    assert "of characters to be read" in fairlead.errors
+    assert "of printable characters" in fairlead.errors
     fairlead("profile", "create", "bare", "--bootstrap", "here:9520", code=2)
     assert "did you mean http://here:9520?" in fairlead.errors
     unknown = CommandLine({**elsewhere, "FAIRLEAD_PROFILE": "none"})
@@ -155,5 +156,5 @@ def test_a_home_is_optional(elsewhere: dict[str, str]) -> None:
     assert (alone.returncode, "no answer" in alone.stderr) == (5, True), alone.stderr
     assert (named.returncode, named.stderr) == (
         2,
-        "error: there is no place for profiles: neither HOME nor XDG_CONFIG_HOME is set\n",
+        "error: profiles cannot be saved: neither HOME nor XDG_CONFIG_HOME is set\n",
     )

@@ -9,7 +9,7 @@ from asyncio.subprocess import PIPE
 
 import pytest
 
-NOT_DONE = b"error: interrupted before it was done\n"
+NOT_DONE = b"error: interrupted before the command finished\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])

@@ -33,4 +33,4 @@ def test_who_only_asks_waits_nine_seconds_for_silence(
         code = run_command([*command, "--bootstrap", address])
 
     assert code == ExitCode.UNREACHABLE
-    assert f"{address}: no answer within 1 s; it takes connections" in capsys.readouterr().err
+    assert f"{address}: no answer within 1 s; the listener accepts connections" in capsys.readouterr().err

@@ -107,5 +107,5 @@ def test_a_delivery_timeout_tells_what_is_known() -> None:
     )
     error.__cause__ = error_of(ProblemError("ack_timeout", "waited 30 s"), subject="produce")
 
-    assert "7 records not acknowledged after 120.000 s and 3 attempts; they may be stored" in str(error)
+    assert "7 records were not acknowledged after 120.000 s and 3 attempts; they may be stored" in str(error)
     assert "waited 30 s" in str(error)

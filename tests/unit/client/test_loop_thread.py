@@ -93,10 +93,8 @@ def test_a_fork_is_told_that_it_has_no_client() -> None:
     run = subprocess.run(
         [sys.executable, "-c", FORKING], capture_output=True, text=True, timeout=60, check=False
     )
-    elsewhere = "ClosedError use it in the process that opened it, and not in a fork of that"
-    spawned = (
-        "SettingError in a process that was spawned, or in a fork of one that has opened no client before"
-    )
+    elsewhere = "ClosedError use it in the process that opened it, not in a fork of that process"
+    spawned = "SettingError in a spawned process, or in a fork of a process that has not opened a client"
 
     assert run.stdout.splitlines() == [elsewhere] * 3 + [spawned, "0"], run.stderr
     assert run.returncode == 0

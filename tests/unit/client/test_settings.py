@@ -88,7 +88,7 @@ def test_an_address_as_kafka_has_it_is_told_with_its_scheme(value: str, meant: s
     with pytest.raises(SettingError) as refused:
         bootstrap_of(value)
 
-    assert str(refused.value).endswith(f"several by comma{meant}")
+    assert str(refused.value).endswith(f"several separated by commas{meant}")
 
 
 def test_acks_are_read_as_kafka_writes_them() -> None:

@@ -276,7 +276,7 @@ def _ndjson_key(file: TableFile, line_number: int, line: bytes, key_column: str 
         members = _OBJECT.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         number = number_beyond(line)
-        reason = error if number is None else f"{number} is no number that JSON can have"
+        reason = error if number is None else f"{number} is not a number that JSON allows"
         msg = f"{file.path.name}, line {line_number}: not a JSON object ({reason})"
         raise FileError(msg) from error
     if key_column is None:

@@ -34,7 +34,9 @@ def rows_as_json(rows: pa.RecordBatch) -> pa.Array:
     names = rows.schema.names
     if len(set(names)) < len(names):
         repeated = next(name for name in names if names.count(name) > 1)
-        message = f"two columns are called {repeated!r}; a reader of a JSON object sees one of them"
+        message = (
+            f"two columns have the name {repeated!r}; readers of a JSON object would see only one of them"
+        )
         raise RowsError(message)
     if rows.num_columns == 0:
         return pa.array([b"{}"] * rows.num_rows, pa.binary())
@@ -61,7 +63,7 @@ def _column_as_json(name: str, column: pa.Array) -> pa.Array:
             text = _quoted(column.cast(pa.string()))
         except pa.ArrowInvalid as error:
             message = (
-                f"column {name} holds bytes that are no UTF-8 text, which JSON cannot have; "
+                f"column {name} has bytes that are not UTF-8, which JSON cannot represent; "
                 "cast it, or call the column `value` to write its bytes as they are"
             )
             raise RowsError(message) from error

@@ -61,7 +61,7 @@ def line_parser(key: str | None, line_format: str | None, key_separator: str | N
     """
     given = [option for option in (key, line_format, key_separator) if option is not None]
     if len(given) > 1:
-        msg = "only one of -k, -f and --key-separator can say where the key comes from"
+        msg = "only one of -k, -f and --key-separator can define the key"
         raise FormatError(msg)
     if line_format is not None:
         return parser(line_format)
@@ -101,7 +101,7 @@ def _checked_json(text: bytes) -> bytes:
         number = number_beyond(text)
         msg = f"'{shown(text)}' is not JSON ({error})"
         if number is not None:
-            msg = f"{number} is no number that JSON can have, in '{shown(text)}'"
+            msg = f"{number} is not a number that JSON allows, in '{shown(text)}'"
         raise FormatError(msg) from error
     return text
 
@@ -153,7 +153,7 @@ def _parsed(
 
 
 def _too_long(line_bytes_max: int) -> FormatError:
-    return FormatError(f"longer than the {line_bytes_max} bytes that a batch may hold")
+    return FormatError(f"longer than the limit of {line_bytes_max} bytes for a batch")
 
 
 def _numbered(problem: FormatError, line_number: int) -> FormatError:

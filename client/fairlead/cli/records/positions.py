@@ -55,7 +55,7 @@ def read_range(text: str) -> ReadRange:
         return _time_range(text)
     digits = text.removeprefix("-")
     if not digits.isascii() or not digits.isdigit() or len(digits) > DIGITS_MAX:
-        msg = f"-o {text!r} is no position; allowed: {ALLOWED}"
+        msg = f"-o {text!r} is not a position; allowed: {ALLOWED}"
         raise PositionError(msg)
     return ReadRange(Position("last" if text.startswith("-") else "offset", int(digits)))
 
@@ -70,13 +70,13 @@ def _time_range(text: str) -> ReadRange:
             first, second = _time(text[1:at]), _time(text[at + 1 :])
             if first is not None and second is not None:
                 return _forward(text, first, second)
-    msg = f"-o {text!r} names no time; a time is RFC 3339 (2013-01-01T00:00:00Z) or milliseconds"
+    msg = f"-o {text!r} is not a time; a time is RFC 3339 (2013-01-01T00:00:00Z) or milliseconds"
     raise PositionError(msg)
 
 
 def _forward(text: str, first: Position, second: Position) -> ReadRange:
     if second.number < first.number:
-        msg = f"-o {text!r} ends before it begins; the earlier time comes first"
+        msg = f"-o {text!r} ends before it begins; write the earlier time first"
         raise PositionError(msg)
     return ReadRange(first, second)
 
@@ -89,7 +89,7 @@ def moment(text: str) -> datetime:
     """
     found = _time(text)
     if found is None:
-        msg = f"{text!r} is no time; a time is RFC 3339 (2013-01-01T00:00:00Z) or milliseconds"
+        msg = f"{text!r} is not a time; a time is RFC 3339 (2013-01-01T00:00:00Z) or milliseconds"
         raise PositionError(msg)
     return datetime_of(found.number)
 

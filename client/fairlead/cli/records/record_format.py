@@ -103,10 +103,10 @@ def parser(template: str) -> Callable[[bytes], tuple[bytes | None, bytes | None]
     for is_verb, text in _pieces(template.removesuffix("\\n"), "kv"):
         if is_verb:
             if text in seen:
-                msg = f"%{text} stands twice in {template!r}"
+                msg = f"%{text} is repeated in {template!r}"
                 raise FormatError(msg)
             if after_verb:
-                msg = f"nothing stands between two verbs in {template!r}, so a line cannot be split"
+                msg = f"two verbs are adjacent in {template!r}, so lines cannot be split"
                 raise FormatError(msg)
             seen += text
             pattern += b"(?P<%s>.*?)" % text.encode()

@@ -181,7 +181,7 @@ async def _receive(
 ) -> None:
     while figures.records < records:
         batch = await consumer.next_batch()
-        assert batch is not None, "without a timeout a batch comes at last"
+        assert batch is not None, "without a timeout, a batch is returned"
         now = clock.monotonic()
         for offset in batch.offsets:
             # Records of other producers shift the offsets and are not included in the measurement.

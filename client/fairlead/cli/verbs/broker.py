@@ -140,7 +140,7 @@ def undrain(
     Example: fairlead broker undrain 2
     """
     broker = _change(bootstrap, lambda admin: admin.undrain_broker(number))
-    print_done(f"broker {number} is not draining any more", broker, output)
+    print_done(f"broker {number} is no longer draining", broker, output)
 
 
 @app.command("request-restart")
@@ -174,7 +174,7 @@ def unregister(
             await admin.unregister_broker(number)
 
     run(work())
-    print_done(f"broker {number} is forgotten", {"broker": number}, output)
+    print_done(f"broker {number} is unregistered", {"broker": number}, output)
 
 
 async def _config(admin: Admin, described: BrokerDescription) -> dict[str, ConfigEntry]:

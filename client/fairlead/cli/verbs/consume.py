@@ -40,7 +40,7 @@ def consume(
         int | None, typer.Option("-n", "--count", min=1, help="Stop after this many records.")
     ] = None,
     exit_at_end: Annotated[
-        bool, typer.Option("-e", "--exit", help="Stop at the end that was seen at the start.")
+        bool, typer.Option("-e", "--exit", help="Stop at the end offsets seen at the start.")
     ] = False,
     line_format: Annotated[
         str | None,
@@ -80,7 +80,7 @@ def consume(
     elif partition is not None:
         fail_usage("--partition reads without a group; in a group the members share out the partitions")
     elif whole.stop is not None or whole.start.kind not in ("earliest", "latest"):
-        fail_usage("in a group -o is start or end; `fairlead group reset` moves a group to another place")
+        fail_usage("in a group -o is start or end; `fairlead group reset` moves the offsets of a group")
     else:
         reading = _print_as_member(bootstrap, group, topic, whole.start.kind, exit_at_end, count, line)
     run(reading, is_endless=True)
@@ -88,18 +88,18 @@ def consume(
 
 def _range(offset: str | None, *, from_beginning: bool) -> ReadRange:
     if from_beginning and offset is not None:
-        msg = "--from-beginning and -o both say where to begin; give one of them"
+        msg = "--from-beginning and -o both set the start; give only one of them"
         raise PositionError(msg)
     return read_range("start" if from_beginning else offset or "end")
 
 
 def _line(line_format: str | None, output: str | None, encoding: Encoding) -> Line:
     if output not in (None, "json"):
-        msg = f"--output {output!r} is not known here; allowed: json"
+        msg = f"--output {output!r} is not supported by this command; allowed: json"
         raise FormatError(msg)
     if output == "json":
         if line_format is not None:
-            msg = "-f and --output json both say how to print; give one of them"
+            msg = "-f and --output json both set the format; give only one of them"
             raise FormatError(msg)
         return lambda record: _as_json(record, encoding)
     text = printer(line_format if line_format is not None else "%v\\n")

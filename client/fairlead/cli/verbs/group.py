@@ -269,7 +269,7 @@ def reset_target(text: str) -> Target:
         return ResetTarget(shift=int(text))
     if _OFFSET.fullmatch(text):
         return ResetTarget(offset=int(text))
-    msg = f"--to {text!r} is no position; allowed: {ALLOWED}"
+    msg = f"--to {text!r} is not a position; allowed: {ALLOWED}"
     raise ResetTargetError(msg)
 
 
@@ -278,7 +278,7 @@ def _timestamp(time: str, text: str) -> int | str:
     try:
         parse_timestamp_us(value, "to")
     except ProblemError as problem:
-        msg = f"--to {text!r} names no time; a time is RFC 3339 (2013-01-01T00:00:00Z) or milliseconds"
+        msg = f"--to {text!r} is not a time; a time is RFC 3339 (2013-01-01T00:00:00Z) or milliseconds"
         raise ResetTargetError(msg) from problem
     return value
 

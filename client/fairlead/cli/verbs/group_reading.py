@@ -128,7 +128,7 @@ class GroupReading:
             # The member joins again; the new owner of the partitions prints the records since the last commit again.
             typer.echo(f"not committed: {error}", err=True)
         if lost:
-            message = f"the group gave away {', '.join(lost)} before what was printed was committed"
+            message = f"the group reassigned {', '.join(lost)} before the printed records were committed"
             typer.echo(message, err=True)
         for place, offset in list(offsets.items()):
             if self._printed.get(place) == offset:

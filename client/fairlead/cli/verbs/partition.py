@@ -54,7 +54,7 @@ def reassign(
     Example: fairlead partition reassign orders 0 --to 2,3,4
     """
     if bool(to) is cancel:
-        fail_usage("name the brokers with --to, or take a move back with --cancel")
+        fail_usage("give the brokers with --to, or cancel a move with --cancel")
     replicas = [_number(text) for text in to.split(",")] if to else []
 
     async def work() -> PartitionState:
@@ -156,7 +156,7 @@ def accept_damage(
             await admin.accept_damage(name, number, first_offset, next_good_offset)
 
     run(work())
-    sentence = f"readers of {name}-{number} pass {first_offset} and go on at {next_good_offset}"
+    sentence = f"readers of {name}-{number} skip from {first_offset} to {next_good_offset}"
     lost = {"first_offset": first_offset, "next_good_offset": next_good_offset}
     print_done(sentence, {"topic": name, "partition": number, **lost}, output)
 
@@ -198,7 +198,7 @@ def digest(
         rows = [_compared(part, replica) for part in parts for replica in part.replicas]
         print_rows(["FROM", "TO", "BROKER", "STATE", "DIGEST", "HELD", "DETAIL"], rows)
     if not all(part.identical for part in parts):
-        typer.echo(f"error: the replicas of {name}-{number} are not all the same", err=True)
+        typer.echo(f"error: the replicas of {name}-{number} differ, or not every replica answered", err=True)
         raise typer.Exit(ExitCode.FAILED)
 
 
@@ -211,7 +211,7 @@ def _compared(part: PartitionDigest, replica: ReplicaDigest) -> tuple[object, ..
     if replica.state == "compared" and replica.broker == part.leader:
         state = "leader"
     elif replica.first_difference is not None:
-        state, detail = "differs", f"first in the piece from {replica.first_difference}"
+        state, detail = "differs", f"first in the piece that begins at {replica.first_difference}"
     if replica.damaged_offset is not None:
         detail = f"damaged at {replica.damaged_offset}"
     shown = None if replica.digest is None else replica.digest[:16]
@@ -241,5 +241,5 @@ def _show(state: PartitionState, output: OutputFormat) -> None:
 
 def _number(text: str) -> int:
     if not text.strip().isdecimal():
-        fail_usage(f"--to names {text!r}, which is no broker id; give ids with commas between: --to 1,2,3")
+        fail_usage(f"--to names {text!r}, which is not a broker id; separate ids by commas: --to 1,2,3")
     return int(text)

@@ -112,11 +112,11 @@ def produce(
     headers = _headers(header or [])
     if file is not None:
         if key is not None or line_format is not None or key_separator is not None:
-            fail_usage("--file takes its keys from --key-column; -k, -f and --key-separator are for lines")
+            fail_usage("--file gets its keys from --key-column; -k, -f and --key-separator are for lines")
         run(_load(target, file, key_column, headers))
         return
     if key_column is not None:
-        fail_usage("--key-column goes with --file")
+        fail_usage("--key-column requires --file")
     try:
         parse = decoding(line_parser(key, line_format, key_separator), encoding)
     except FormatError as error:
@@ -128,7 +128,7 @@ def _told(*, verbose: bool, output: str | None) -> Literal["words", "json"] | No
     if output == "json":
         return "json"
     if output is not None:
-        fail_usage(f"--output {output!r} is not known here; allowed: json")
+        fail_usage(f"--output {output!r} is not supported by this command; allowed: json")
     return "words" if verbose else None
 
 
@@ -155,7 +155,7 @@ def _with_headers(records: pa.RecordBatch, headers: list[tuple[str, bytes]]) -> 
     if not headers:
         return records
     if "headers" in records.schema.names:
-        msg = "the file has headers of its own; leave out -H"
+        msg = "the file has its own headers; omit -H"
         raise FileError(msg)
     entries = [{"key": name, "value": value} for name, value in headers]
     return records.append_column("headers", pa.array([entries] * records.num_rows, HEADERS))
@@ -262,7 +262,7 @@ async def _send(target: Target, source: Source, headers: list[tuple[str, bytes]]
 async def _settle_rest(acknowledgements: Acknowledgements) -> None:
     with suppress(FairleadError):
         await acknowledgements.settle()
-    typer.echo(f"{acknowledgements.told}; for what was read beyond there is no acknowledgement", err=True)
+    typer.echo(f"{acknowledgements.told}; records read after them are not acknowledged", err=True)
 
 
 async def _open(producer: Producer, target: Target) -> int:

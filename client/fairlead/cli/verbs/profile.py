@@ -49,7 +49,9 @@ def create(
     """
     profiles = _loaded()
     if not name or name.strip() != name or not name.isprintable():
-        fail_usage(f"a profile needs a name of characters to be read, without spaces around it, not {name!r}")
+        fail_usage(
+            f"a profile name consists of printable characters without surrounding spaces, not {name!r}"
+        )
     try:
         bootstrap_of(bootstrap)
     except SettingError as error:
@@ -59,7 +61,7 @@ def create(
     used = (
         " and is used" if profiles.current == name else f"; use it with: fairlead profile use {quote(name)}"
     )
-    print_done(f"profile {name} stands in {profiles_file()}{used}", _document(profiles, name), output)
+    print_done(f"profile {name} is saved in {profiles_file()}{used}", _document(profiles, name), output)
 
 
 @app.command("use")
@@ -81,8 +83,8 @@ def delete(name: ProfileName, output: Output = OutputFormat.TABLE) -> None:
     """
     profiles = _loaded_with(name).without(name)
     profiles.save(profiles_file())
-    unused = "" if profiles.current else "; none is in use now"
-    print_done(f"profile {name} is forgotten{unused}", {"name": name, "current": profiles.current}, output)
+    unused = "" if profiles.current else "; no profile is in use now"
+    print_done(f"profile {name} is deleted{unused}", {"name": name, "current": profiles.current}, output)
 
 
 @app.command("list")

@@ -51,7 +51,7 @@ def create(
     if output is OutputFormat.TABLE:
         count = f"{topic.partitions} partition{'s' * (topic.partitions != 1)}"
         typer.echo(
-            f"topic {topic.name} exists already, with {count}"
+            f"topic {topic.name} already exists with {count}"
             if was_there
             else f"created topic {topic.name} with {count}"
         )
@@ -138,7 +138,7 @@ def alter(
     """
     patch = changes(config, unset)
     if partitions is None and not patch:
-        fail_usage("nothing to change: name -p, -c or --unset")
+        fail_usage("nothing to change: give -p, -c or --unset")
 
     async def work() -> TopicDescription:
         async with Admin(bootstrap, retry_timeout=RETRY_TIMEOUT) as admin:

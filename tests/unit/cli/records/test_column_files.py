@@ -122,7 +122,7 @@ def test_a_large_batch_is_taken_in_pieces_whose_sizes_make_up_the_file(tmp_path:
     ("table", "key_column", "said"),
     [
         (pa.table({"a": [1]}), "b", "has no column 'b'; it has a"),
-        (pa.table({"a": [b"\xff"]}), None, "column a holds bytes that are no UTF-8 text"),
+        (pa.table({"a": [b"\xff"]}), None, "column a has bytes that are not UTF-8"),
         (pa.table({"value": [b"x"], "key": [[1]]}), None, "column key is list<"),
     ],
 )

@@ -57,7 +57,7 @@ def test_two_columns_of_one_name_are_refused() -> None:
     """Two columns of one name are refused, because a reader of the object would lose one of them."""
     rows = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
 
-    with pytest.raises(RowsError, match="two columns are called 'a'"):
+    with pytest.raises(RowsError, match="two columns have the name 'a'"):
         rows_as_json(rows)
 
 

@@ -88,9 +88,12 @@ async def refusal(address: str) -> FairleadError:
 @pytest.mark.parametrize(
     ("serve", "told"),
     [
-        (http1, f"; HTTP/1.1 is spoken there, as by the ops listener of a broker; {WANTED})."),
-        (close_at_once, f"; it takes connections and does not answer to HTTP/2; {WANTED})."),
-        (greet, f"; another protocol is spoken there, which begins with b'220 mail.example ESM'; {WANTED})."),
+        (http1, f"; the listener speaks HTTP/1.1, like the ops listener of a broker; {WANTED})."),
+        (close_at_once, f"; the listener accepts connections but does not answer HTTP/2; {WANTED})."),
+        (
+            greet,
+            f"; the listener speaks another protocol, which begins with b'220 mail.example ESM'; {WANTED}).",
+        ),
     ],
 )
 @pytest.mark.parametrize("scheme", ["http", "https"])
@@ -111,8 +114,10 @@ async def test_silence_is_told(broker: ScriptedBroker, monkeypatch: pytest.Monke
         error = await refusal(f"http://{place}")
         told = await told_of([f"http://{place}", "http://127.0.0.1:1", broker.url])
 
-    assert "no answer within 0.2 s; it takes connections" in str(error)
-    assert told == {f"http://{place}": f"it takes connections and does not answer to HTTP/2; {WANTED}"}
+    assert "no answer within 0.2 s; the listener accepts connections" in str(error)
+    assert told == {
+        f"http://{place}": f"the listener accepts connections but does not answer HTTP/2; {WANTED}"
+    }
 
 
 async def test_the_other_scheme_is_told(broker: ScriptedBroker, tls: ssl.SSLContext) -> None:
@@ -122,9 +127,9 @@ async def test_the_other_scheme_is_told(broker: ScriptedBroker, tls: ssl.SSLCont
         untrusted = await refusal(f"https://{place}")
     too_much = await refusal(broker.url.replace("http:", "https:"))
 
-    assert f"; TLS is spoken there: did you mean https://{place}?)." in str(too_little)
+    assert f"; the listener uses TLS: did you mean https://{place}?)." in str(too_little)
     assert "invalid peer certificate" in str(untrusted)
-    assert f"; no TLS is spoken there: did you mean {broker.url}?)." in str(too_much)
+    assert f"; the listener does not use TLS: did you mean {broker.url}?)." in str(too_much)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +157,7 @@ async def test_other_servers_of_http2_are_told(broker: ScriptedBroker, answer: R
 
     for each in (error, refused.value):
         assert str(each).endswith(
-            f"Something else than a broker answers there, or a proxy before one: {WANTED}."
+            f"The address belongs to another service or to a proxy before a broker: {WANTED}."
         )
         assert isinstance(each, BugError) == (answer[0] == 200)
 
@@ -162,5 +167,5 @@ async def test_the_listener_of_the_brokers_is_told(broker: ScriptedBroker) -> No
     broker.refuse("/v1/topics", "peer_refused")
 
     assert str(await refusal(broker.url)).endswith(
-        f"That is the listener on which brokers call each other: {WANTED}."
+        f"The address is that of the listener on which brokers call each other: {WANTED}."
     )

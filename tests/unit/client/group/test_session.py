@@ -186,7 +186,7 @@ async def test_a_program_that_blocks_the_loop_is_told(
         end = monotonic() + 0.5
         while monotonic() < end:
             pass
-        return any("the event loop stood still" in record.message for record in caplog.records)
+        return any("the event loop was blocked" in record.message for record in caplog.records)
 
     await until(told)
 
@@ -219,7 +219,7 @@ async def test_a_commit_is_not_made_again_for_a_partition_that_was_away(
     await until(lambda: len(coordinator.commits) == 1)
     coordinator.refusals.append("member_fenced")
     await until(lambda: consumer.membership.member_epoch > epoch and consumer.assignment == {PLACE})
-    with pytest.raises(MemberFencedError, match="flights-0 is not its to commit"):
+    with pytest.raises(MemberFencedError, match="cannot commit flights-0"):
         await committing
 
     assert {commit["member_epoch"] for commit in coordinator.commits} == {epoch}

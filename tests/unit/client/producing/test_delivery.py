@@ -193,9 +193,9 @@ UNREACHABLE = UnreachableError("produce to flights-4", {"http://b:1": "refused"}
         (
             1,
             1,
-            "2 of the 3 records of this piece failed, 1 of them may be stored all the same, the others are stored",
+            "2 of the 3 records of this piece failed, 1 of them may be stored nevertheless, the others are stored",
         ),
-        (0, 1, "3 of the 3 records of this piece failed, 1 of them may be stored all the same"),
+        (0, 1, "3 of the 3 records of this piece failed, 1 of them may be stored nevertheless"),
     ],
 )
 async def test_a_piece_of_a_table_any_part_of_which_may_be_stored_fails_as_that(
