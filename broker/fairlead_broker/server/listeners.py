@@ -1,8 +1,8 @@
 """The three listeners of a broker, and the order in which they open and close.
 
 `wiring` calls `bind`, `start_ops` before recovery, `start_data` and `start_peer` after recovery, `end_bodies` before
-the broker answers its waiting calls, and `stop` after the broker has answered them. Must not depend on any particular
-call.
+the broker answers its waiting calls, and `stop` after the broker has answered the waiting calls. The module must not
+depend on any particular call.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from fairlead_broker.telemetry import Telemetry
 
 PEER_STREAMS_MAX: Final = 10_000
 """Maximum number of streams on a peer's connection. A peer forwards the calls of all its clients over one connection;
-other limits bound the calls that are served."""
+other limits apply to the number of calls that are served."""
 OPS_ROUTES: Final = {route.name: route for route in ROUTES if route.listener is Listener.OPS}
-# The broker has already answered every call; only answers to slow clients remain.
+# When the listeners stop, the broker has already answered every call; only slow clients are still receiving answers.
 STOP_SECONDS_MAX: Final = 4.0
 
 
@@ -89,9 +89,9 @@ class Listeners:
         return Addresses(**{name: str(bound) for name, bound in self._bound.items()})
 
     def bind(self) -> None:
-        """Bind all three addresses so that they can be registered; no call is served yet.
+        """Bind all three addresses so that the broker can register them; no call is served yet.
 
-        Raises ListenError, with no address left bound.
+        Raises ListenError; no address remains bound after the error.
         """
         settings = self._settings
         wanted = {
@@ -125,11 +125,11 @@ class Listeners:
         await self._peer.start()
 
     def end_bodies(self) -> None:
-        """Refuse produce calls with incomplete bodies, now and later, with `shutting_down`."""
+        """Refuse all current and later produce calls with incomplete bodies, with `shutting_down`."""
         self._bodies.stop()
 
     async def stop(self, seconds_max: float = STOP_SECONDS_MAX) -> None:
-        """Stop accepting connections, wait for answers under way, and close: data and peer first, ops last."""
+        """Stop accepting connections, wait for answers under way, and close the listeners, the ops listener last."""
         serving = [listener for listener in (self._data, self._peer) if listener is not None]
         await asyncio.gather(*(listener.stop(seconds_max) for listener in serving))
         if self._loop_lag is not None:

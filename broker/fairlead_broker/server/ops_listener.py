@@ -1,6 +1,6 @@
-"""Ops listener: HTTP/1.1 by uvicorn, for probes and scrapers, open from before recovery until the process exits.
+"""Ops listener for probes and scrapers: HTTP/1.1 by uvicorn, open from before recovery until the process exits.
 
-Callers: ``listeners``. This module knows nothing of the application that it serves. The ops listener is separate from
+Callers: ``listeners``. This module does not depend on the application that it serves. The ops listener is separate from
 the data listener so that probes still work while a broker recovers for minutes or its data listener is saturated.
 """
 
@@ -16,12 +16,15 @@ from fairlead_broker.server.http.asgi import AsgiApplication
 from fairlead_broker.server.http.bound_socket import BoundSocket
 
 KEEP_ALIVE_SECONDS = 75
-# Enough for probes and a few scrapers; more concurrent requests are a mistake or an attack.
+# The limit is enough for probes and a few scrapers; more concurrent requests indicate a mistake or an attack.
 REQUESTS_AT_ONCE_MAX = 64
 
 
 class OpsListener:
-    """HTTP/1.1 listener of an ASGI application on a bound address; ``start`` and then ``stop`` are called once each."""
+    """HTTP/1.1 listener of an ASGI application on a bound address.
+
+    The owner calls ``start`` once and then ``stop`` once.
+    """
 
     def __init__(self, application: AsgiApplication, bound: BoundSocket) -> None:
         self._application = application
@@ -54,7 +57,7 @@ class OpsListener:
             await asyncio.sleep(0)  # noqa: TID251 - uvicorn reports its start only through a flag
 
     async def stop(self) -> None:
-        """Stop accepting connections and close; running requests have one second to finish."""
+        """Stop accepting connections and close the listener; running requests have one second to finish."""
         if self._server is None or self._serving is None:
             return
         self._server.should_exit = True

@@ -137,10 +137,10 @@ def _partition_metadata(
     record: PartitionRecord | None,
     registrations: Mapping[BrokerId, Versioned[BrokerRegistration]],
 ) -> PartitionMetadata:
-    """Return the leader and replicas of a partition, which are empty while its topic is being created.
+    """Return the leader and replicas of a partition; there are none while the topic is being created.
 
-    A partition without replicas is listed too: a producer that knew only some of a topic's partitions would assign keys
-    to different partitions than later, when it knows all partitions.
+    A partition without replicas is listed, too. A producer that knew only some partitions of a topic would assign keys
+    to other partitions than after it knows all of them.
     """
     if record is None:
         return PartitionMetadata(
@@ -172,7 +172,7 @@ def _is_offline(replica: Replica, registrations: Mapping[BrokerId, Versioned[Bro
 
 
 def _matches(if_none_match: str, tag: str) -> bool:
-    """Return whether the header contains this tag (RFC 9110, 13.1.2; weak comparison)."""
+    """Return whether an If-None-Match header contains this tag (RFC 9110, 13.1.2; weak comparison)."""
     if if_none_match.strip() == "*":
         return True
     return tag in (candidate.strip().removeprefix("W/") for candidate in if_none_match.split(","))

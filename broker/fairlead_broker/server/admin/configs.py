@@ -1,7 +1,7 @@
 """Calls that describe and alter the configuration of the cluster and of brokers.
 
-Callers: ``application`` for the routes named in ``endpoints``. The runtime defines what a key means and where it is
-stored.
+Callers: ``application`` for the routes named in ``endpoints``. The runtime defines the meaning of each key and where
+its value is stored.
 """
 
 from __future__ import annotations
@@ -59,7 +59,10 @@ class ConfigCalls:
 
 
 def broker_in_path(call: Call) -> BrokerId:
-    """Return the broker in the path. Raises route_not_found for an empty segment, malformed_request if invalid."""
+    """Return the broker in the path.
+
+    Raises route_not_found for an empty segment, and malformed_request for an invalid broker id.
+    """
     text = call.parameters["broker"]
     if not text:
         raise not_found(call.raw_path)

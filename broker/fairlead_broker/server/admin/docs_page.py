@@ -1,4 +1,4 @@
-"""The page `/docs`, which describes every call of a broker and is generated from the route table.
+"""The page `/docs`, which describes every call of a broker; it is generated from the route table.
 
 Used by `pages`. The calls are taken from the routes, and the fields of JSON bodies from the schemas of the OpenAPI
 document. The page is plain HTML without scripts. This module must not depend on any particular call.
@@ -101,7 +101,7 @@ def _call(route: Route, operation: Schema) -> str:
 
 
 def _link(route: Route) -> str:
-    """Return a link that sends the call; empty if a browser cannot send it from a link."""
+    """Return a link that sends the call; an empty string if a browser cannot send the call from a link."""
     if route.method != "GET" or route.path_parameters:
         return ""
     return f' Try it: <a href="{route.path}"><code>{route.path}</code></a>.'
@@ -125,7 +125,7 @@ def _answer(form: AnswerForm, response: Schema) -> tuple[str, ...]:
 
 
 def _contents(content: Schema) -> list[tuple[str, str]]:
-    """Return media type and content of each form of a body."""
+    """Return the media type and the content of each alternative of a body."""
     return [(_code(media_type), _type(described["schema"])) for media_type, described in content.items()]
 
 

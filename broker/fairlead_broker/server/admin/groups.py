@@ -23,11 +23,11 @@ from fairlead_broker.server.routing.forwarding import Forwarding
 from fairlead_broker.server.routing.group_forwarding import Answered, AtCoordinator
 
 COMMIT_BYTES_MAX: Final = 8 << 20
-"""Largest body of a commit: enough for 10,000 partitions with metadata of the maximum length."""
+"""Maximum number of bytes of a commit's body: enough for 10,000 partitions with metadata of the maximum length."""
 
 
 class _Entry(Protocol):
-    """Entry of one partition in an answer; the partition may have been refused."""
+    """Entry of one partition in an answer; the entry may contain a problem."""
 
     @property
     def problem(self) -> dict[str, object] | UnsetType: ...
@@ -57,7 +57,7 @@ class GroupCalls:
         }
 
     async def list_groups(self, call: Call) -> None:
-        """``GET /v1/groups``, in the order of the store; answered by any broker."""
+        """``GET /v1/groups``, in the order of the store; any broker can answer."""
         after = call.query.text_or_none("after")
         listing = await self._broker.groups.listing(
             None if after is None else name_behind(after), call.query.integer("limit")
@@ -83,7 +83,8 @@ class GroupCalls:
 
     async def heartbeat(self, call: Call, body: bytes) -> Answered:
         """``PUT /v1/groups/{group}/members/{member}``."""
-        # If a JSON key is repeated, the last value is used, as on every hot path; a check would parse the body again.
+        # If a JSON key is repeated, the last value is used, as on every hot path. A check for repeated keys would parse
+        # the body again.
         request = decode_request(HeartbeatRequest, body, unique_keys=False)
         return Answered(await self._broker.groups.heartbeat(_group(call), _member(call), request))
 
@@ -100,7 +101,7 @@ class GroupCalls:
 
     async def commit_offsets(self, call: Call, body: bytes) -> Answered:
         """``PUT /v1/groups/{group}/offsets``."""
-        # Repeated keys are not checked, as in `heartbeat`.
+        # As in `heartbeat`, the body is not checked for repeated keys.
         request = decode_request(CommitRequest, body, unique_keys=False)
         answer = await self._broker.groups.commit(_group(call), request)
         return Answered(answer, _status(answer.offsets))

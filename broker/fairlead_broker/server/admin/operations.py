@@ -1,7 +1,7 @@
 """Operations on brokers and partitions: cordon, drain, restart, move, elect.
 
 Callers: ``application`` for the routes named in ``endpoints``. `ClusterOperations` decides whether an operation is
-possible; calls that change the cluster run on the controller, to which they are forwarded.
+possible; calls that change the cluster are forwarded to the controller, which executes them.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class OperationCalls:
         ]
         chosen, following = page(
             moves,
-            # A space sorts before every character that a topic name may contain.
+            # A space precedes, in sort order, every character that a topic name may contain.
             lambda move: f"{move.topic} {move.partition:010d}",
             limit=call.query.integer("limit"),
             after=call.query.text_or_none("after"),
@@ -133,7 +133,7 @@ class OperationCalls:
         await call.answer_json(self._description(broker))
 
     def _description(self, broker: BrokerId) -> BrokerDescription:
-        """Return the description of a registered broker; a broker that is not registered gets the state `gone`."""
+        """Return the description of a broker; a broker that is not registered gets the state `gone`."""
         for found in with_urls(self._broker.known_brokers()):
             if found.id == broker:
                 return found
@@ -156,7 +156,10 @@ class OperationCalls:
 
 
 def partition_in_path(call: Call) -> PartitionIndex:
-    """Return the partition in the path. Raises route_not_found for an empty segment, malformed_request if invalid."""
+    """Return the partition in the path.
+
+    Raises route_not_found for an empty segment, and malformed_request for an invalid partition.
+    """
     if not call.parameters["partition"]:
         raise not_found(call.raw_path)
     return call.partition

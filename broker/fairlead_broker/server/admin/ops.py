@@ -1,6 +1,6 @@
 """Application of the ops listener: liveness, readiness and metrics.
 
-Callers: ``listeners``. The application must work before the runtime has recovered and after the data listener has
+Callers: ``listeners``. The application must work before the broker has recovered and after the data listener has
 closed.
 """
 
@@ -69,7 +69,7 @@ class OpsApplication:
         return _text(200, "alive")
 
     async def readyz(self, scope: Scope) -> Answer:
-        """``GET /readyz``: 200 while the broker serves, 503 before that and while the broker stops."""
+        """``GET /readyz``: 200 while the broker serves, 503 while it starts or stops."""
         del scope
         if self._state.ready:
             return _text(200, "ready")
@@ -81,7 +81,7 @@ class OpsApplication:
         try:
             encoder, content_type = choose_encoder(accept)
         except TypeError:
-            # choose_encoder compares the requested version with numbers and fails for a version that is not a number.
+            # choose_encoder compares the requested version numerically and fails if the version is not a number.
             encoder, content_type = choose_encoder("")
         return 200, [(b"content-type", content_type.encode())], encoder(self._registry)
 

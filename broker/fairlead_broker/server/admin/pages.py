@@ -1,4 +1,4 @@
-"""Pages of a broker: its calls (`GET /docs`), its OpenAPI document, and one page for each problem.
+"""Pages of a broker: the page of calls (`GET /docs`), the OpenAPI document, and one page for each problem.
 
 Used by `application` for the routes named in `endpoints`. The page of calls loads only its style sheet, and its content
 security policy forbids everything else.
@@ -47,7 +47,7 @@ class DocsPageCalls:
         await call.answer(HTTPStatus.OK, [_content_type(HTML), policy, *_CACHED], self._page)
 
     async def docs_asset(self, call: Call) -> None:
-        """``GET /docs/{asset}``. Raises ProblemError route_not_found for any other name."""
+        """``GET /docs/{asset}``. Raises ProblemError route_not_found for the name of an unknown file."""
         name = call.parameters["asset"]
         if name != STYLES_NAME:
             raise ProblemError("route_not_found", f"the page /docs has no part {shown(name)}")

@@ -1,4 +1,4 @@
 """HTTP layer: listeners, heads, bodies, admission, negotiation, dispatch, answers, problems.
 
-Used by the other rooms of `server`. Must not depend on any particular call.
+Used by the other rooms of `server`. The room must not depend on any particular call.
 """

@@ -1,7 +1,8 @@
-"""ASGI application of the data and peer listeners, which processes every request.
+"""ASGI application of the data and peer listeners; it processes every request.
 
-Used by `listeners`. The application checks the head, finds the route, authorizes, checks the query, runs the endpoint,
-and answers every failure. An endpoint reads parameters and body from its `Call` and sends one answer through the call.
+Used by `listeners`. The application checks the head, finds the route, authorizes the caller, checks the query, runs the
+endpoint, and converts every failure to an answer. An endpoint reads parameters and body from its `Call` and sends one
+answer through the call.
 """
 
 from __future__ import annotations
@@ -52,16 +53,16 @@ def authorize(principal: Principal, operation: str, resource: str) -> None:
 
 
 FIELD_BYTES: Final = 32
-"""Bytes counted for each header in addition to its name and value, as in HTTP/2 (RFC 9113, 6.5.2), so that one limit
-applies to both versions."""
+"""Number of bytes counted for each header in addition to its name and value. HTTP/2 counts in the same way (RFC 9113,
+6.5.2), so that one limit applies to both HTTP versions."""
 _CODINGS: Final = b"transfer-encoding"
 
 
 def check_head(scope: Scope, header_bytes_max: int) -> None:
     """Raise ProblemError headers_too_large, or malformed_request for a head that HTTP/1.1 does not allow.
 
-    granian limits the size of heads over HTTP/2 only, passes a body in `gzip, chunked` on without unpacking it, and
-    accepts any number of Host headers and any Expect header.
+    granian limits the size of request heads only over HTTP/2. It passes on a `gzip, chunked` body without decompressing
+    it, and accepts any number of Host headers and any Expect header.
     """
     codings: list[bytes] = []
     hosts = 0
@@ -88,7 +89,10 @@ def check_head(scope: Scope, header_bytes_max: int) -> None:
 
 
 def _check_codings(given: bytes) -> None:
-    """Raise malformed_request unless the only coding is `chunked`, once; other codings would be stored undecoded."""
+    """Raise malformed_request unless the only transfer coding is one `chunked`.
+
+    A body with another transfer coding would be stored undecoded.
+    """
     codings = [coding for each in given.split(b",") if (coding := each.strip().lower())]
     if codings != [b"chunked"]:
         raise _malformed("Transfer-Encoding", given, "chunked")
@@ -105,20 +109,23 @@ def _malformed(header: str, given: bytes, allowed: str) -> ProblemError:
 
 LOCALHOST: Final = "localhost"
 AUTHORITIES_MAX: Final = 1000
-"""Maximum number of cached authorities; clients on one machine use few."""
+"""Maximum number of cached authorities; clients on one machine use only a few authorities."""
 _OWN_SITE: Final = frozenset({b"same-origin", b"none"})
 
 
 class HostCheck:
-    """Check of the authority, and for changes also of the origin, of requests to a loopback listener (rule T13).
+    """Checks the authority of requests to a loopback listener and, for changes, also the origin (rule T13).
 
-    A browser sends requests to 127.0.0.1 on behalf of any page. Without this check a page could write with `fetch`,
-    whose simple requests need no preflight. A page could also read by DNS rebinding, where the host name of its own
-    site resolves to 127.0.0.1.
+    A browser sends requests to 127.0.0.1 on behalf of any web page. Without this check, a web page could write records
+    with `fetch`, because simple requests need no preflight. A web page could also read records by DNS rebinding, in
+    which the page's own host name resolves to 127.0.0.1.
     """
 
     def __init__(self, hosts: Iterable[str], origins: Iterable[str]) -> None:
-        """`hosts`: names of the broker besides IP addresses and localhost; `origins`: allowed origins, `*` for all."""
+        """`hosts`: names of the broker in addition to IP addresses and localhost.
+
+        `origins`: allowed origins, `*` for all.
+        """
         self._hosts = frozenset(host.lower() for host in (*hosts, LOCALHOST))
         self._origins = frozenset(origin.encode() for origin in origins)
         self._allowed: set[bytes] = set()
@@ -199,7 +206,7 @@ HEADER_BYTES_MAX: Final = 32 << 10
 
 
 class Application:
-    """An ASGI application that serves ``routes``, each by the endpoint of its name."""
+    """ASGI application that serves ``routes``; each route is served by the endpoint with its name."""
 
     def __init__(
         self,
@@ -214,10 +221,11 @@ class Application:
         header_bytes_max: int = HEADER_BYTES_MAX,
         host_check: HostCheck | None = None,
     ) -> None:
-        """`budget` is shared by all listeners; `stall_seconds_max` limits how long a client may read nothing.
+        """`budget` is shared by all listeners.
 
-        `gate` checks each call on the peer listener, where only brokers may call. `header_bytes_max` limits the head of
-        an HTTP/1.1 request. `host_check` refuses requests from web pages of other sites.
+        `stall_seconds_max`: maximum number of seconds in which a client reads nothing. `gate` checks each call on the
+        peer listener, which only brokers may call. `header_bytes_max` limits the head of an HTTP/1.1 request.
+        `host_check` refuses requests from web pages of other sites.
         """
         self._header_bytes_max = header_bytes_max
         self._gate = gate
@@ -274,8 +282,9 @@ class Application:
     async def _shed(self, scope: Scope, send: Send) -> None:
         """Refuse a produce call with as little work as possible, to leave the event loop to admitted calls.
 
-        Measured: a third of the cost of an ordinary refusal. No `Call` is made and no body is read. Over HTTP/2 a
-        client that is still sending may take the reset of its stream for the answer; the meaning is the same.
+        Measured: this refusal takes a third of the time of an ordinary refusal. No `Call` is created and no body is
+        read. Over HTTP/2, a client that is still sending may see only the reset of its stream instead of the answer; it
+        treats the reset as a refusal, too.
         """
         headers = SHED_HEADERS if self._gate is None else [*SHED_HEADERS, *self._gate.stamp()]
         self._metrics.count_shed("produce" if scope["raw_path"].endswith(b"produce") else "produce_partition")
@@ -284,9 +293,9 @@ class Application:
 
     @staticmethod
     async def _tell_cut_off(call: Call, send: Send) -> None:
-        """Send a refusal for an incomplete body, since a body can end too early while the connection is still open.
+        """Send a refusal for an incomplete body, because the connection may still be open.
 
-        The request is counted as one whose client disconnected, which is the usual cause.
+        The metrics count the request as a request whose client disconnected, because a disconnect is the usual cause.
         """
         if call.status or call.body_reader.complete:
             return
@@ -303,21 +312,22 @@ class Application:
         call.problem_code = problem.code
         call.body_reader.release()
         if problem.code == OVERLOADED and not call.http1:
-            # Answer immediately, without draining the rest of the body.
+            # The answer is sent immediately, without draining the rest of the body.
             await call.answer(answer.status, answer.headers, answer.body)
             return
         await self._drain(call)
         if not call.body_reader.complete and call.http1:
-            # The rest of the body would be parsed as the next request.
+            # Without `connection: close`, the rest of the body would be parsed as the next request.
             answer.headers.append((b"connection", b"close"))
         await call.answer(answer.status, answer.headers, answer.body)
 
     @staticmethod
     async def _drain(call: Call) -> None:
-        """Discard the rest of a body that will be refused, within bounds, so that the client can finish sending."""
+        """Read and discard the rest of a refused body, within limits, so that the client can finish sending."""
         reader = call.body_reader
         if b"expect" in call.headers and not reader.received_bytes:
-            # The client waits for 100 Continue and has sent no body; reading would make the server send 100 Continue.
+            # The client waits for 100 Continue and has not sent a body. Reading the body would make the server send 100
+            # Continue.
             return
         await reader.drain(HTTP1_DRAIN_BYTES_MAX if call.http1 else DRAIN_BYTES_MAX)
 
@@ -334,7 +344,10 @@ class Application:
 
 
 def _resource(route: Route, parameters: Mapping[str, str]) -> str:
-    """Return the resource of a call after checking names. Raises invalid_topic_name or invalid_group_name."""
+    """Return the resource that a call accesses, after a check of the names in the path.
+
+    Raises invalid_topic_name or invalid_group_name.
+    """
     topic = parameters.get("topic")
     if topic is not None:
         return f"{route.resource}:{check_topic_name(topic)}"
@@ -347,7 +360,10 @@ def _resource(route: Route, parameters: Mapping[str, str]) -> str:
 
 
 def is_shed(scope: Scope) -> bool:
-    """Return whether a request is a produce call over HTTP/2; over HTTP/1.1 a refusal must drain the body."""
+    """Return whether a request may be shed, which means that it is a produce call over HTTP/2.
+
+    Over HTTP/1.1, a refusal must drain the body.
+    """
     return (
         scope["method"] == "POST"
         and scope["raw_path"].endswith(SHED_PATHS)

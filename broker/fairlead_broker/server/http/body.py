@@ -1,14 +1,14 @@
 """Request bodies, read chunk by chunk and never beyond their limits.
 
-Callers: ``call``. A body is stored once: a single chunk is used as received, several chunks are joined once. The bytes
-of all requests together are bounded too (``BodyBudget``), since many large concurrent uploads would exhaust the memory
-of the process.
+Callers: ``call``. A body is stored once: a single chunk is used as received, several chunks are joined once.
+``BodyBudget`` limits the bytes of all request bodies together, because many large concurrent uploads would exhaust the
+memory of the process.
 
-``CallLimit`` bounds the number of produce calls under way. This number determines how long each call waits, and the
+``CallLimit`` limits the number of produce calls under way. This number determines how long each call waits, and the
 best number depends on the machine, the batches and the disk. The limit is adjusted to the lag of the event loop's
-timers, since every step of a request, including its refusal, waits in the loop's queue. The adjustment is additive
-increase and multiplicative decrease, like TCP's congestion window (Jacobson 1988). A slow disk alone does not delay the
-loop; in that case the largest limit applies.
+timers, because every step of a request, including a refusal, waits in the loop's queue. The limit is increased
+additively and decreased multiplicatively, like TCP's congestion window (Jacobson 1988). A slow disk alone does not
+delay the loop, so the largest limit then applies.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from fairlead_broker.runtime import refusals
 from fairlead_broker.server.http.asgi import Receive
 
 INTERVAL_SECONDS: Final = 0.05
-"""Interval between two measurements of the loop lag: longer than many requests, and much shorter than the time within
-which a refusal must be sent."""
+"""Number of seconds between two measurements of the loop lag: longer than many requests take, and much shorter than the
+time within which a refusal must be sent."""
 LATE_SECONDS: Final = 0.014
-"""Lag above which the event loop counts as late. A refusal takes three or four loop iterations and must take less than
-0.1 s. A lower value reduces goodput: at twice the peak load, 12 ms gave 0.82 to 0.99 of the peak, and 20 ms gave 0.95
-to 1.0 with later refusals."""
+"""Number of seconds of lag above which the event loop counts as late. A refusal takes three or four loop iterations and
+must take less than 0.1 s. A lower value reduces goodput: at twice the peak load, 12 ms gave 0.82 to 0.99 of the peak,
+and 20 ms gave 0.95 to 1.0 with later refusals."""
 CALLS_MIN: Final = 64
-"""Smallest limit, which is enough to keep loop, disk and network busy."""
+"""Minimum of the limit, which is enough to keep event loop, disk and network busy."""
 _DECREASE: Final = 0.7
 _INCREASE: Final = 16
-"""Growth of the limit per measurement; the limit grows from the smallest to 1,000 in three seconds."""
+"""Number by which the limit grows at each measurement; the limit grows from its minimum to 1,000 in three seconds."""
 
 
 class CallLimit:
@@ -44,14 +44,15 @@ class CallLimit:
     def __init__(self, calls_max: int) -> None:
         self._calls_max = calls_max
         self.limit = calls_max
-        """Number of calls that are currently admitted at the same time."""
+        """Maximum number of calls that are currently admitted at the same time."""
         self.calls = 0
         """Number of calls under way."""
 
     def observe_lag(self, seconds: float) -> None:
         """Adjust the limit to the measured lag of the event loop."""
         if seconds > LATE_SECONDS:
-            # The calls under way caused the lag, not the limit, which may be much larger.
+            # The new limit is derived from the number of calls under way, which caused the lag; the old limit may be
+            # much larger.
             lowered = round(min(self.limit, max(self.calls, CALLS_MIN)) * _DECREASE)
             self.limit = min(self._calls_max, max(CALLS_MIN, lowered))
         else:
@@ -70,7 +71,7 @@ class CallLimit:
         return True
 
     def go_on(self) -> None:
-        """Count a call that was already admitted earlier, even above the limit."""
+        """Count a call that was admitted earlier, even if the limit is reached."""
         self.calls += 1
 
     def end(self) -> None:
@@ -80,28 +81,32 @@ class CallLimit:
 
 JSON_TYPES = frozenset({JSON, CLOUD_EVENT, CLOUD_EVENTS})
 # Number of bytes of a refused body that are read and discarded so that the client receives the answer. A client that is
-# still sending may take the reset of its HTTP/2 stream for the answer (curl does). On HTTP/1.1 the only way to stop the
-# client is to close the connection, and most clients then report a broken pipe instead of the answer.
+# still sending may report the reset of its HTTP/2 stream instead of the answer (curl does). Over HTTP/1.1, a client can
+# only be stopped by closing its connection, and most clients then report a broken pipe instead of the answer.
 DRAIN_BYTES_MAX = 256 << 10
 HTTP1_DRAIN_BYTES_MAX = 64 << 20
 DRAIN_SECONDS_MAX = 5.0
 DRAIN_IDLE_SECONDS_MAX = 0.5
-# Seconds after which a call whose body has not begun to arrive is no longer counted; the call is counted again once the
-# body is complete.
+# Number of seconds after which a call whose body has not begun to arrive is no longer counted. Such a call is counted
+# again once its body is complete.
 SLOW_BODY_SECONDS = 0.05
-# Retry delay advised after a refusal: long enough for the queue to drain, short enough not to leave the broker idle.
+# Number of seconds after which a refusal advises a retry: long enough for the queue to drain, short enough not to leave
+# the broker idle.
 RETRY_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class ProduceBodyLimits:
-    """Largest bodies of produce calls in bytes; JSON has its own limit because parsed JSON takes ten times its size."""
+    """Maximum body sizes of produce calls in bytes.
+
+    JSON has a separate limit because parsed JSON takes ten times its size.
+    """
 
     bytes_max: int
     json_bytes_max: int
 
     def of(self, media_type: str) -> int:
-        """Return the limit for a media type."""
+        """Return the maximum body size for a media type."""
         return self.json_bytes_max if media_type in JSON_TYPES else self.bytes_max
 
 
@@ -111,7 +116,7 @@ class ClientGone(Exception):
 
 @dataclass(frozen=True, slots=True)
 class BodyLimits:
-    """Limits of request bodies; the settings of the same names give the reasons."""
+    """Limits of request bodies; the settings of the same names document the reasons."""
 
     bodies_bytes_max: int = 256 << 20
     produce_calls_max: int = 1000
@@ -120,10 +125,10 @@ class BodyLimits:
 
 
 class BodyBudget:
-    """Total bytes of request bodies in memory in the whole broker, and the number of produce calls.
+    """Budget of the whole broker for bytes of request bodies in memory, with the number of produce calls.
 
-    When three quarters of the budget are used, new bodies are refused so that bodies under way can be completed:
-    refusing a partly received body costs the same and helps no client.
+    When three quarters of the budget are used, new bodies are refused so that bodies under way can be completed.
+    Refusing a partly received body instead would cost as much and help no client.
     """
 
     __slots__ = ("calls", "coming", "held_bytes", "limits", "stopping")
@@ -143,7 +148,10 @@ class BodyBudget:
         """Whether the broker is stopping and no longer waits for bodies of produce calls."""
 
     def stop(self) -> None:
-        """Refuse every incomplete body of a produce call; bodies of other calls may still be needed."""
+        """Refuse every incomplete body of a produce call, because the broker is stopping.
+
+        Other bodies may still be needed.
+        """
         self.stopping = True
         now = asyncio.get_running_loop().time()
         for wait in self.coming:
@@ -151,7 +159,7 @@ class BodyBudget:
                 wait.reschedule(now)
 
     def admit(self, announced_bytes: int) -> None:
-        """Admit a body of the announced size, or raise ProblemError overloaded before the body is read."""
+        """Admit a body of the announced size. Raises ProblemError overloaded, before the body is read."""
         bytes_max = self.limits.bodies_bytes_max
         if self.held_bytes and self.held_bytes + announced_bytes > bytes_max - bytes_max // 4:
             raise self._overloaded()
@@ -170,13 +178,13 @@ class BodyBudget:
         self.calls.end()
 
     def take(self, size_bytes: int) -> None:
-        """Add bytes to the bytes in memory. Raises ProblemError overloaded when the budget is exceeded."""
+        """Count bytes of a body that are in memory. Raises ProblemError overloaded when the budget is exceeded."""
         if self.held_bytes + size_bytes > self.limits.bodies_bytes_max:
             raise self._overloaded()
         self.held_bytes += size_bytes
 
     def give_back(self, size_bytes: int) -> None:
-        """Subtract bytes from the bytes in memory."""
+        """Stop counting bytes of a body, because they are no longer in memory."""
         self.held_bytes -= size_bytes
 
     def _overloaded(self) -> ProblemError:
@@ -188,7 +196,7 @@ class BodyBudget:
 
 
 class BodyReader:
-    """Reader of one request's body, which is read at most once; ``release`` returns its bytes to the budget."""
+    """Reader of one request's body. The body is read at most once, and ``release`` returns its bytes to the budget."""
 
     __slots__ = (
         "_aside", "_budget", "_counted", "_produces", "_receive", "complete", "held_bytes", "received_bytes",
@@ -215,8 +223,8 @@ class BodyReader:
     ) -> bytes:
         """Return the whole body.
 
-        ``announced_bytes`` is the Content-Length, if given. ``ends_at_length``: the body ends at this length, as over
-        HTTP/1.1, without waiting for an end message. Raises ProblemError body_too_large as soon as more than
+        ``announced_bytes`` is the Content-Length, if given. ``ends_at_length``: as over HTTP/1.1, the body is complete
+        at this length, without waiting for an end message. Raises ProblemError body_too_large as soon as more than
         ``bytes_max`` bytes are announced or received, overloaded, malformed_request when the body arrives too slowly,
         and shutting_down. Raises ClientGone. With ``bytes_max`` 0 the call is never refused as overloaded.
         """
@@ -251,13 +259,13 @@ class BodyReader:
         return body
 
     def end_call(self) -> None:
-        """Stop counting the request among the produce calls; the request may begin another call."""
+        """Stop counting the request among the produce calls; the same request may call ``begin_call`` again."""
         if self._counted:
             self._counted = False
             self._budget.end_call()
 
     async def next_piece(self) -> bytes:
-        """Return the next piece of a streamed body, which may be empty; ``complete`` tells whether it was the last.
+        """Return the next piece of a streamed body, which may be empty. ``complete`` is true after the last piece.
 
         Only produce calls stream their bodies. The bytes of the piece are counted until ``keep_only``. Raises
         ProblemError overloaded or shutting_down, and ClientGone.
@@ -278,12 +286,12 @@ class BodyReader:
         return piece
 
     def keep_only(self, size_bytes: int) -> None:
-        """Count only this number of the received bytes as in memory from now on."""
+        """Reduce the counted number of bytes of this body in memory to ``size_bytes``."""
         self._budget.give_back(self.held_bytes - size_bytes)
         self.held_bytes = size_bytes
 
     async def drain(self, bytes_max: int) -> None:
-        """Read and discard the body before a refusal, until its end, ``bytes_max``, a pause or the time limit."""
+        """Read and discard the body before a refusal, until it ends, pauses, or exceeds ``bytes_max`` or the time."""
         drained = 0
         try:
             async with asyncio.timeout(DRAIN_SECONDS_MAX):
@@ -302,7 +310,7 @@ class BodyReader:
     def _stand_aside(self) -> None:
         """Stop counting the call while its body arrives; otherwise slow bodies would block all other calls.
 
-        The bytes of the arriving body are still bounded by the budget.
+        The bytes of the arriving body still count towards the budget.
         """
         if self._counted:
             self._budget.calls.end()
@@ -310,7 +318,7 @@ class BodyReader:
             self._counted = False
 
     def _go_on(self) -> None:
-        """Count the call again when its work begins; a call whose body is complete is not refused any more."""
+        """Count the call again because its body is complete and its work begins; the call is no longer refused."""
         if self._aside:
             self._aside = False
             self._counted = True
@@ -343,10 +351,10 @@ class BodyReader:
             self.held_bytes = size
             chunks.append(chunk)
             if size == ends_at:
-                # The end of the body is a separate message; waiting for it would add a tenth to the time of a small
-                # call. Over HTTP/2 the wait is necessary: a stream that is answered before its client has ended it is
-                # reset, many clients treat the reset as a failure, and after a thousand late ends the server closes the
-                # connection.
+                # The end of the body is a separate message. Waiting for the end message would add a tenth to the time
+                # of a small call. Over HTTP/2 the wait is necessary: a stream that is answered before the client has
+                # ended it is reset, and many clients treat the reset as a failure. After a thousand late ends, the
+                # server closes the connection.
                 self.complete = True
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 

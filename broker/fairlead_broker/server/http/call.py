@@ -1,9 +1,9 @@
-"""One request and its answer, as endpoints see them, and the media types of both bodies.
+"""A request and its answer as endpoints see them, and the media types of their bodies.
 
-Callers: ``application`` makes one ``Call`` for each request and passes the call to the endpoint of its route. A call
-parses headers and reads the body only on demand, since frequent calls need few headers. A call records which answer was
-sent, for metrics and for the decision whether a refusal can still be sent. ``body_type`` and ``answer_type`` negotiate
-the media types (Content-Type, Accept).
+Callers: ``application`` creates one ``Call`` for each request and passes the call to the endpoint of its route. A call
+parses headers and reads the body only on demand, because frequent calls need few headers. A call records which answer
+was sent, for metrics and for the decision whether a refusal can still be sent. ``body_type`` and ``answer_type``
+negotiate the media types (Content-Type, Accept).
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from fairlead_broker.server.http.asgi import HeaderList, Receive, Scope, Send
 from fairlead_broker.server.http.body import BodyBudget, BodyReader
 from fairlead_broker.server.http.route_table import ParsedQueries
 
-# For a client that reads nothing, granian queues four sends and keeps a fifth in full, without counting its bytes.
-# Measured: pieces of 256 KiB are as fast as pieces of 1 MiB, and a stalled client occupies 1.9 MiB instead of 6.5 MiB.
+# If a client reads nothing, granian queues four sends and keeps a fifth in full, regardless of their size. Measured:
+# pieces of 256 KiB are as fast as pieces of 1 MiB, and a stalled client occupies 1.9 MiB instead of 6.5 MiB.
 PART_BYTES_MAX: Final = 256 << 10
-# The end of a longer answer is sent in small pieces. When the last send returns, only these pieces are still queued,
-# so the answer is counted until the client has received nearly all of it. Empty sends would have the same effect, but
-# clients treat empty frames as an attack (h2: too_many_data_frames).
+# The end of a longer answer is sent in small pieces. When the last send returns, only these small pieces are still
+# queued, so the bytes of the answer are counted until the client has received nearly all of them. Empty sends would
+# have the same effect, but clients treat empty frames as an attack (h2: too_many_data_frames).
 TAIL_PARTS: Final = 4
 TAIL_PART_BYTES: Final = 16 << 10
 JSON_CONTENT_TYPE: Final = (b"content-type", JSON.encode())
@@ -52,7 +52,7 @@ LEADER_EPOCH_HEADER: Final = b"fairlead-leader-epoch"
 BODILESS_STATUSES: Final = frozenset({204, 304})
 EPOCH_MAX: Final = 2**31 - 1
 READING_METHODS: Final = frozenset({"GET", "HEAD"})
-"""Methods of calls that change nothing."""
+"""Methods of calls that only read."""
 STALL_SECONDS_MAX: Final = 60.0
 
 
@@ -61,7 +61,7 @@ class ReaderStalled(Exception):
 
 
 class Call:
-    """A request on ``route`` with its decoded path ``parameters``."""
+    """A request for ``route`` with its decoded path ``parameters``."""
 
     __slots__ = (
         "_headers", "_query", "_send", "_stall_seconds_max", "body_reader", "bytes_sent", "held", "parameters",
@@ -86,7 +86,7 @@ class Call:
         self.parameters: dict[str, str] = {}
         self.route: Route | None = None
         self.status = 0
-        """Status of the answer; 0 until the answer begins."""
+        """Status of the answer; 0 before the answer begins."""
         self.bytes_sent = 0
         self.peer: PeerIncarnation | None = None
         """Broker that sent the request; None on listeners other than the peer listener."""
@@ -117,7 +117,7 @@ class Call:
 
     @property
     def headers(self) -> Mapping[bytes, bytes]:
-        """Headers by lower-case name; the last value of a repeated header."""
+        """Headers by lower-case name; a repeated header has its last value."""
         if self._headers is None:
             self._headers = dict(self.scope["headers"])
         return self._headers
@@ -147,13 +147,13 @@ class Call:
 
     @property
     def topic_id(self) -> TopicId | None:
-        """Topic id that the caller expects for the name (header Fairlead-Topic-Id); None when not given."""
+        """Topic id that the caller expects for the name (header Fairlead-Topic-Id); None when the header is absent."""
         given = self.headers.get(TOPIC_ID_HEADER)
         return None if given is None else check_topic_id(given.decode("latin-1"))
 
     @property
     def leader_epoch(self) -> LeaderEpoch | None:
-        """Highest leader epoch that the caller has seen (header Fairlead-Leader-Epoch); None when not given."""
+        """Highest leader epoch that the caller has seen (header Fairlead-Leader-Epoch); None without the header."""
         given = self.headers.get(LEADER_EPOCH_HEADER)
         if given is None:
             return None
@@ -171,7 +171,7 @@ class Call:
 
     @property
     def may_forward(self) -> bool:
-        """Whether the call may be forwarded: False for a call from a peer and for one whose caller forbids it."""
+        """Whether the call may be forwarded: False for a call from a peer and if the caller forbids forwarding."""
         return self.peer is None and self.header_text(_FORWARD).strip().lower() != FORWARD_NEVER
 
     def header_text(self, name: bytes) -> str:
@@ -179,7 +179,7 @@ class Call:
         return self.headers.get(name, b"").decode("latin-1")
 
     def refuse_coded_body(self) -> None:
-        """Raise unsupported_media_type for a body with a content coding; the broker decodes none."""
+        """Raise unsupported_media_type for a body with a content coding; the broker decodes no content coding."""
         coding = self.headers.get(b"content-encoding", b"identity")
         if coding.lower() != b"identity":
             raise ProblemError(
@@ -205,7 +205,7 @@ class Call:
         await self._send({"type": "http.response.body", "body": body})
 
     async def answer_head(self, status: int, headers: HeaderList, length: int) -> None:
-        """Send the head of an answer, whose body would have this length in bytes, without the body."""
+        """Send only the head of an answer; `length` is the number of bytes that its body would have."""
         await self._start(status, [*headers, (b"content-length", b"%d" % length)])
         await self._send({"type": "http.response.body", "body": b""})
 
@@ -216,8 +216,8 @@ class Call:
     async def answer_parts(self, status: int, headers: HeaderList, parts: Sequence[Buffer]) -> None:
         """Send buffers in order, in pieces of at most PART_BYTES_MAX.
 
-        The pieces are `bytes`. granian iterates over any other buffer item by item, which makes a fetch three times
-        slower.
+        Each piece is a `bytes` object. granian iterates over any other buffer item by item, which makes a fetch three
+        times slower.
         """
         total = sum(map(len, parts))
         headers.append((b"content-length", b"%d" % total))
@@ -236,7 +236,7 @@ class Call:
         await self._start(200, headers)
 
     async def send_piece(self, piece: bytes, *, more: bool = True) -> None:
-        """Send a piece of a stream. `more`: further pieces follow. Raises ReaderStalled when the send times out."""
+        """Send a piece of a stream. `more`: further pieces follow. Raises ReaderStalled when sending times out."""
         held = self.held
         try:
             async with asyncio.timeout(self._stall_seconds_max) as stall:
@@ -251,7 +251,7 @@ class Call:
         self.bytes_sent += len(piece)
 
     async def _send_pieces(self, parts: Sequence[Buffer], total: int) -> None:
-        """Send an answer in pieces. Raises ReaderStalled when the send of a piece times out."""
+        """Send an answer in pieces. Raises ReaderStalled when sending a piece times out."""
         now = asyncio.get_running_loop().time
         held = self.held
         try:
@@ -277,12 +277,13 @@ class Call:
 
     def _announced_bytes(self) -> int | None:
         given = self.headers.get(b"content-length")
-        # granian already refuses a Content-Length that is not a number; this check only guards the conversion.
+        # granian already refuses a Content-Length that is not a number. The check here only protects the conversion to
+        # an integer.
         return int(given) if given is not None and given.isdigit() and len(given) < 20 else None
 
 
 def _end(stall: asyncio.Timeout) -> None:
-    """Expire a timeout now, unless it has already expired."""
+    """Make a timeout expire now, unless it has already expired."""
     if not stall.expired():
         stall.reschedule(asyncio.get_running_loop().time())
 
@@ -290,8 +291,9 @@ def _end(stall: asyncio.Timeout) -> None:
 def pieces_of(parts: Sequence[Buffer]) -> Iterator[bytes]:
     """Yield the bytes of all parts in pieces of PART_BYTES_MAX, a remainder, and the tail; copy each byte once.
 
-    Small parts share a piece, since each piece costs one iteration of the event loop. The pieces are ``bytes``: granian
-    copies `bytes` in one step and iterates over any other buffer item by item (measured: 40 % of a core at 90 MB/s).
+    Small parts share a piece, because each piece costs one iteration of the event loop. Each piece is a ``bytes``
+    object: granian copies `bytes` in one step and iterates over any other buffer item by item (measured: 40 % of a core
+    at 90 MB/s).
     """
     left = sum(map(len, parts))
     gathered: list[memoryview] = []
@@ -310,7 +312,7 @@ def pieces_of(parts: Sequence[Buffer]) -> Iterator[bytes]:
 
 
 def _piece_bytes(left: int) -> int:
-    """Return the length of the next piece when this number of bytes is left."""
+    """Return the length of the next piece of an answer of which ``left`` bytes remain."""
     tail = TAIL_PARTS * TAIL_PART_BYTES
     return min(PART_BYTES_MAX, left - tail) if left > tail else min(TAIL_PART_BYTES, left)
 
@@ -321,14 +323,14 @@ Endpoint: TypeAlias = Callable[[Call], Awaitable[None]]
 
 ACCEPT_LENGTH_MAX = 1000
 BINARY_EVENT = "a CloudEvent in binary mode"
-"""Name used in place of a media type; the event's data may have any media type."""
+"""Name used in place of a media type for a binary-mode event, because the event's data may have any media type."""
 _FORWARD: Final = Header.FORWARD.lower().encode()
 EVENT_VERSION = b"ce-specversion"
 STRUCTURED_EVENTS = (CLOUD_EVENT, CLOUD_EVENTS)
 
 
 def body_type(call: Call) -> str:
-    """Return the media type of the body, one of the route's; JSON when none is given and JSON is supported.
+    """Return the media type of the body, one of the route's types; JSON if no type is given and JSON is supported.
 
     Raises ProblemError unsupported_media_type with the supported types, or unsupported_version for frames of another
     version.
@@ -354,16 +356,16 @@ def body_type(call: Call) -> str:
 
 
 def record_body_type(call: Call) -> str:
-    """Return the body type of a produce call: BINARY_EVENT for a binary-mode event, else as ``body_type``."""
+    """Return the body type of a produce call: BINARY_EVENT for a binary-mode event, else the ``body_type``."""
     if EVENT_VERSION in call.headers and essence(call.header_text(b"content-type")) not in STRUCTURED_EVENTS:
         return BINARY_EVENT
     return body_type(call)
 
 
 def answer_type(call: Call) -> str:
-    """Return the media type of the route that the caller prefers, or the first one if the caller has no preference.
+    """Return the media type of the route that the caller prefers, or the first type if the caller has no preference.
 
-    Calls that answer in JSON alone do not use this function, so no write is refused because of its Accept header.
+    Calls that answer only in JSON do not use this function, so that no write is refused because of its Accept header.
 
     Raises ProblemError not_acceptable with the supported types.
     """
@@ -373,7 +375,7 @@ def answer_type(call: Call) -> str:
         return supported[0]
     if accept in supported:
         return accept
-    # A list may be spread over several headers of the same name (RFC 9110, 5.3).
+    # A list of values may be spread over several headers of the same name (RFC 9110, 5.3).
     accept = ",".join(value.decode("latin-1") for name, value in call.scope["headers"] if name == b"accept")
     best, best_weight = "", 0.0
     ranges = [_media_range(part) for part in accept[:ACCEPT_LENGTH_MAX].split(",")]
@@ -429,6 +431,6 @@ ADMIN_BYTES_MAX = 1 << 20
 
 
 async def json_body(call: Call) -> bytes:
-    """Return the body. Raises unsupported_media_type when the body is not declared as JSON, and body_too_large."""
+    """Return the JSON body. Raises unsupported_media_type if the body is not declared as JSON, and body_too_large."""
     body_type(call)
     return await call.body(ADMIN_BYTES_MAX)

@@ -1,9 +1,9 @@
 """Closing of connections whose clients have stopped reading their answers.
 
-Callers: ``application``. granian neither exposes the descriptor of a request's connection nor offers to close it, and
-it keeps the data queued for a stalled client as long as the connection exists (measured: up to 2 MiB). Therefore the
-socket is searched among the process's descriptors by the address of its client and shut down. For granian the client
-has disconnected.
+Callers: ``application``. granian neither exposes the descriptor of a request's connection nor can close the connection
+on request, and it keeps the data that are queued for a stalled client as long as the connection exists (measured: up to
+2 MiB). Therefore this module searches the process's descriptors for the socket by the address of its client, and shuts
+the socket down. granian then behaves as if the client had disconnected.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Connections:
         self._cutting: asyncio.Task[None] | None = None
 
     def cut(self, host: str, port: int | str) -> None:
-        """Schedule the closing of this client's connection; concurrent requests share one search."""
+        """Schedule the closing of a client's connection; concurrent calls share one search."""
         self._wanted.add((host, int(port)))
         if self._cutting is None:
             self._cutting = asyncio.get_running_loop().create_task(self._cut_wanted())
@@ -49,7 +49,8 @@ def shut_down(peers: set[Peer]) -> int:
 
 def _shut_down(descriptor: int, peers: set[Peer]) -> bool:
     try:
-        # A duplicate is used because the descriptor may be closed and reused for another file at any moment.
+        # The socket is opened on a duplicate of the descriptor, because the descriptor may be closed and reused for
+        # another file at any moment.
         duplicate = os.dup(descriptor)
     except OSError:
         return False

@@ -1,8 +1,8 @@
 """Cross-origin requests (CORS): the allowed origins, and the headers for browsers.
 
-Callers: ``listeners``, which wraps the application of the data listener if any origins are allowed. Without the setting
-no CORS header is sent, and browsers block pages of other origins. This module must not depend on any particular call.
-Access rights are not decided here and never depend on an origin.
+Callers: ``listeners``, which wraps the application of the data listener if any origins are allowed. If no origins are
+allowed, no CORS header is sent, and browsers block pages of other origins. This module must not depend on any
+particular call. The module grants no access rights: they never depend on an origin.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from fairlead_broker.server.http.asgi import AsgiApplication, HeaderList, Messag
 
 ANY_ORIGIN: Final = "*"
 PREFLIGHT_SECONDS: Final = b"7200"
-"""Seconds for which a browser may cache the answer to a preflight request; Chrome caches it for at most two hours."""
+"""Number of seconds for which a browser may cache the answer to a preflight request; Chrome caches an answer for at
+most two hours."""
 METHODS: Final = b"GET, POST, PUT, PATCH, DELETE"
 _ORIGIN: Final = b"origin"
 _ASKS_FOR: Final = b"access-control-request-headers"
@@ -54,7 +55,7 @@ class CrossOrigin:
         await self._application(scope, receive, send_with_origin)
 
     def _told(self, origin: bytes) -> HeaderList:
-        # A cache must not return the answer for one origin to another origin.
+        # With `vary: origin`, a cache does not return the answer for one origin to another origin.
         told: HeaderList = [] if self._any else [(b"vary", b"origin")]
         if self._any or origin in self._allowed:
             told.append((b"access-control-allow-origin", b"*" if self._any else origin))
@@ -66,7 +67,7 @@ async def _answer_preflight(told: HeaderList, asked_headers: bytes, send: Send) 
     headers = [
         *told,
         (b"access-control-allow-methods", METHODS),
-        # An allowed origin may send any header, since no header grants access rights.
+        # An allowed origin may send any header, because headers grant no access rights.
         (b"access-control-allow-headers", asked_headers),
         (b"access-control-max-age", PREFLIGHT_SECONDS),
         (b"vary", _ASKS_FOR),

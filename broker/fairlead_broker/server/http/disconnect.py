@@ -1,7 +1,7 @@
 """Detection of clients that disconnect while their long polls wait.
 
-Callers: ``fetch``, ``peer_calls`` and ``forwarding``. granian does not cancel the handler of a request whose client
-has disconnected. Without the detection a poll would wait until its timeout and occupy its slot for no client.
+Callers: ``fetch``, ``peer_calls`` and ``forwarding``. granian does not cancel the handler of a request whose client has
+disconnected. Without the detection, the long poll of a disconnected client would occupy its slot until it times out.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any, Self, TypeVar
 from fairlead_broker.server.http.asgi import Receive
 from fairlead_broker.server.http.body import ClientGone
 
-# Most fetches are answered immediately. Watching them would cost one task each, a fifth of the time of a small fetch.
+# Most fetches are answered immediately. Watching every fetch from the start would cost one task each, which is a fifth
+# of the time of a small fetch.
 WATCH_AFTER_SECONDS = 0.005
 
 
@@ -43,7 +44,8 @@ class DisconnectWatch:
             self._task.cancel()
 
     def _begin(self) -> None:
-        # The watch owns the task and cancels it when the ``with`` block exits. A task group would slow every fetch.
+        # The watch owns the task and cancels it when the ``with`` block exits. A task group would slow down every
+        # fetch.
         self._task = asyncio.get_running_loop().create_task(self._watch())
 
     async def _watch(self) -> None:
@@ -53,8 +55,11 @@ class DisconnectWatch:
 
 
 async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of the work; when the client of a fully read request leaves, cancel it and raise ClientGone."""
-    # This function owns both tasks; both have finished when it returns.
+    """Return the result of the work; if the client of a fully read request disconnects, cancel the work.
+
+    Raises ClientGone after a disconnect.
+    """
+    # This function owns the tasks of the work and of the watch; both have ended when the function returns.
     task = asyncio.get_running_loop().create_task(work)
     with DisconnectWatch(receive) as watch:
         leaving = asyncio.get_running_loop().create_task(watch.gone.wait())

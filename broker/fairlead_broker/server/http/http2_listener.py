@@ -1,11 +1,12 @@
-"""HTTP/2 and HTTP/1.1 listener: granian, embedded in the running loop, on a socket that the broker binds.
+"""HTTP/2 and HTTP/1.1 listener: granian, embedded in the running event loop, on a socket that the broker binds.
 
-Callers: ``listeners`` (data and peer listeners). This module knows nothing of topics, routes or the runtime and serves
-any ASGI callable.
+Callers: ``listeners`` (data and peer listeners). This module does not depend on topics, routes or the runtime, and
+serves any ASGI callable.
 
 The broker binds the socket itself because granian binds with SO_REUSEPORT, so a second broker on the same port would
-silently take half of the clients of the first broker. granian also hides which port it got for port 0. The hand-over
-replaces the private ``Server._init_shared_socket``; therefore granian's version is pinned, and a test checks the pin.
+silently take half of the clients of the first broker. With port 0, granian also does not report the actual port. The
+socket is handed over by replacing the private ``Server._init_shared_socket``; therefore granian's version is pinned,
+and a test checks the pin.
 """
 
 from __future__ import annotations
@@ -27,16 +28,17 @@ from fairlead_broker.server.http.bound_socket import BACKLOG, BoundSocket
 STREAM_WINDOW_BYTES = 16 << 20
 CONNECTION_WINDOW_BYTES = 64 << 20
 FRAME_BYTES_MAX = 1 << 20
-# Room for a whole part of an answer; with granian's default of 400 KiB its threads wake each other twice as often.
+# The send buffer has room for a whole part of an answer. With granian's default of 400 KiB, its threads wake each other
+# twice as often.
 SEND_BUFFER_BYTES_MAX = 1 << 20
 PING_TIMEOUT_SECONDS = 20
-# Descriptors reserved for segments and indexes, coordination, the other listeners and the log.
+# Minimum number of descriptors reserved for segments and indexes, coordination, the other listeners and the log.
 DESCRIPTORS_RESERVED_MIN = 64
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """Limits of one connection; the settings of the same names give the reasons."""
+    """Limits of one connection; the settings of the same names document the reasons."""
 
     streams_max: int = 256
     header_bytes_max: int = 32 << 10
@@ -45,7 +47,7 @@ class ConnectionLimits:
 
 
 class Http2Listener:
-    """Listener of one ASGI application on a bound address; ``start`` and then ``stop`` are called once each."""
+    """Listener of one ASGI application on a bound address. The owner calls ``start`` once and then ``stop`` once."""
 
     def __init__(
         self,
@@ -65,19 +67,20 @@ class Http2Listener:
     async def start(self) -> None:
         """Listen and accept connections. Raises ListenError when another process already listens on the address."""
         server = self._build_server()
-        # granian closes the descriptor when it stops. The socket is detached so that it never closes a reused number.
+        # granian closes the descriptor when it stops. The Python socket is detached so that it does not close a
+        # descriptor number that has been reused.
         hand_over(server, self._bound.listen().detach())
         self._server = server
         self._serving = asyncio.get_running_loop().create_task(
             server.serve(), name=f"listener-{self._bound.name}"
         )
-        # serve() spawns its worker before it first waits, so connections are accepted after one loop iteration.
+        # serve() spawns its worker before its first await, so connections are accepted after one loop iteration.
         await asyncio.sleep(0)  # noqa: TID251 - one loop iteration, no delay
         if self._serving.done():
             await self._serving
 
     async def stop(self, timeout_seconds: float) -> None:
-        """Stop accepting connections, wait up to ``timeout_seconds`` for running requests, then cancel the rest."""
+        """Stop accepting connections, wait up to ``timeout_seconds`` for running requests, and cancel the rest."""
         if self._server is None or self._serving is None:
             return
         self._server.stop()  # type: ignore[no-untyped-call]
@@ -128,7 +131,7 @@ def hand_over(server: Server, descriptor: int) -> None:
 
 
 def connections_from_descriptor_limit() -> int:
-    """Return the maximum number of connections: the descriptor limit of the process less a quarter for files."""
+    """Return the maximum number of connections: the descriptor limit of the process minus a quarter for files."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return 65_536

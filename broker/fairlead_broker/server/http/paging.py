@@ -1,6 +1,6 @@
 """Pagination of lists with an opaque cursor.
 
-Callers: the calls that answer lists. The cursor contains the name after which the next page begins, so pages stay
+Callers: the calls that answer lists. The cursor contains the name after which the next page begins, so pages remain
 correct while names are added and removed. The format of the cursor is private and may change.
 """
 
@@ -22,7 +22,7 @@ _VERSION = b"1"
 def page(
     items: Sequence[T], name_of: Callable[[T], str], *, limit: int, after: str | None
 ) -> tuple[list[T], str | None]:
-    """Return the items after the cursor, at most ``limit``, and the cursor of the next page or None.
+    """Return at most ``limit`` items after the cursor, and the cursor of the next page or None.
 
     ``items`` are sorted by name. Raises ProblemError malformed_request for an invalid cursor.
     """

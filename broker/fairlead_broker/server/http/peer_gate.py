@@ -27,7 +27,7 @@ from fairlead_broker.server.http.asgi import HeaderList
 from fairlead_broker.server.http.call import Call
 
 MIRROR_SECONDS_MAX: Final = 1.0
-"""Maximum seconds that a call of an unknown peer waits until the mirror has the peer's registration."""
+"""Maximum number of seconds for which a call of an unknown peer waits until the mirror has the peer's registration."""
 NUMBER_MAX: Final = 2**63 - 1
 REASONS_MAX: Final = 1000
 """Maximum number of refusals that are remembered so that each is logged only once."""
@@ -36,7 +36,7 @@ _log = structlog.get_logger("fairlead.peers")
 
 
 class PeerGate:
-    """Gate that authenticates peers, records the revisions of their mirrors, and adds identity headers to answers."""
+    """Authenticates peers, records the revisions of their mirrors, and adds identity headers to answers."""
 
     def __init__(self, side: PeerSide) -> None:
         self._side = side
@@ -74,7 +74,10 @@ class PeerGate:
     async def _registration(
         self, broker: BrokerId, epoch: BrokerEpoch
     ) -> Versioned[BrokerRegistration] | None:
-        """Return the newest known registration of a broker, after a wait if it is older than the broker's epoch."""
+        """Return the newest known registration of a broker.
+
+        If it is older than the broker's epoch, wait for the mirror first.
+        """
         registered = self._side.registrations.get(broker)
         if registered is None or registered.create_revision < epoch:
             try:
@@ -86,7 +89,7 @@ class PeerGate:
         return registered
 
     async def _catch_up(self, revision: Revision) -> None:
-        """Wait until the mirror has the revision that the forwarding peer had; it may know a newer leader."""
+        """Wait until the mirror has reached the revision of the forwarding peer, which may know a newer leader."""
         if self._side.mirror.metadata.revision < revision:
             with suppress(TimeoutError, CoordinationUnavailable):
                 async with asyncio.timeout(MIRROR_SECONDS_MAX):

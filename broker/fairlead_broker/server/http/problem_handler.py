@@ -40,7 +40,7 @@ def problem_answer(problem: ProblemError) -> ProblemAnswer:
 
 
 class FailureLog:
-    """Log of unexpected failures; each is logged under a failure id, and the caller gets only this id.
+    """Log of unexpected failures. Each failure is logged under a failure id, and the caller gets only the id.
 
     ``life`` distinguishes the ids of this run of the broker from those of other runs.
     """
@@ -51,7 +51,7 @@ class FailureLog:
         self._numbers = itertools.count(1)
 
     def record(self, error: Exception, route: str, *, mutating: bool = False) -> ProblemError:
-        """Log the exception with its traceback, and return the problem to answer with.
+        """Log the exception with its traceback, and return the problem for the answer.
 
         ``mutating``: the call may have changed state before it failed, so the side effect is ``maybe``.
         """

@@ -1,7 +1,7 @@
 """Request metrics and the access log.
 
-Callers: ``application``, once per finished request. The labelled children of a metric are cached, since a lookup costs
-more than counting.
+Callers: ``application``, once per finished request. The labelled children of each metric are cached, because looking up
+a child costs more than counting.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from prometheus_client import Histogram
 
 CLIENT_GONE_STATUS = 499
-"""Status recorded when the client disconnected before the answer (nginx's number)."""
+"""Status recorded when the client disconnected before the answer, as in nginx."""
 
 SHED_STATUS = 503
 
 
 class RequestMetrics:
-    """Counter of requests by route and status; logs each request if ``access_log`` is on."""
+    """Counts requests by route and status, and logs each request if ``access_log`` is on."""
 
     def __init__(self, telemetry: Telemetry, *, access_log: bool) -> None:
         self._durations = telemetry.metric("fairlead_request_duration_seconds")

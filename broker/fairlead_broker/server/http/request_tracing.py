@@ -1,7 +1,7 @@
 """OpenTelemetry spans for appends and fetches of traced callers.
 
-A request with a `traceparent` header gets a child span. Other requests, and all requests of a broker that exports no
-traces, run without any overhead of tracing. The application wraps each endpoint once.
+A request with a `traceparent` header gets a child span. Tracing adds no overhead to other requests, or to a broker that
+exports no traces. The application wraps each endpoint once.
 """
 
 from __future__ import annotations
@@ -29,21 +29,22 @@ TRACED_ROUTES: Final = {
 
 
 def set_up_export(log: Log) -> bool:
-    """Start the export of traces if an endpoint variable of OpenTelemetry is set; return whether it was started.
+    """Start exporting traces if an endpoint variable of OpenTelemetry is set; return whether the export was started.
 
     The export requires the extra `tracing`.
     """
     if not any(map(os.environ.get, EXPORT_VARIABLES)):
         return False
     try:
-        # Imported only when needed, because the import takes a large part of a broker's start-up time.
+        # OpenTelemetry is imported only when needed, because its import takes a large part of a broker's start-up time.
         from opentelemetry import trace  # noqa: PLC0415 - imported only when tracing is on
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
         from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
         from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
         from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
     except ModuleNotFoundError as missing:
-        # The variables are often set for all pods of a namespace, so a missing extra must not stop the broker.
+        # The variables of OpenTelemetry are often set for all pods of a namespace, so a missing extra must not stop the
+        # broker.
         log.warning("traces are not exported; that needs the extra tracing", missing=missing.name)
         return False
 
@@ -55,7 +56,10 @@ def set_up_export(log: Log) -> bool:
 
 
 def traced(name: str, endpoint: Endpoint) -> Endpoint:
-    """Return the endpoint wrapped in a span; return it unchanged if no traces are exported or the route has no span."""
+    """Return the endpoint wrapped in a span.
+
+    The endpoint is returned unchanged if no traces are exported or its route has no span.
+    """
     trace = sys.modules.get("opentelemetry.trace")
     operation = TRACED_ROUTES.get(name)
     if operation is None or trace is None:
@@ -97,7 +101,8 @@ def _with_span(operation: str, endpoint: Endpoint, tracer: Tracer) -> Endpoint:
             span.set_status(StatusCode.ERROR, str(problem))
             raise
         finally:
-            # A refusal is answered after the endpoint has returned; a client that disconnected gets no answer.
+            # A refusal is sent after the endpoint has returned, and a client that disconnected gets no answer, so the
+            # status may still be 0 here.
             if status := call.status or refused_with:
                 span.set_attribute("http.response.status_code", status)
             span.end()

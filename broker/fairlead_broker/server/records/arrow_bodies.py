@@ -1,9 +1,9 @@
 """Arrow IPC streams as request and answer bodies.
 
 Callers: ``produce`` and ``topic_produce`` read the streams, ``fetch`` writes them. Request bodies are not trusted: a
-stream of 300 bytes can claim a billion rows, contain compressed buffers that decompress to gigabytes, or repeat one
-value through a dictionary or a view. Therefore messages are read one by one, only plain types are accepted, and every
-batch is fully validated before any value is read.
+stream of 300 bytes can declare a billion rows, contain buffers that decompress to gigabytes, or repeat one value
+through a dictionary or a view. Therefore messages are read one by one, only plain types are accepted, and every batch
+is fully validated before any value is read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from fairlead_api.problems import ProblemError
 
 OFFSET_FIELD: Final = pa.field("offset", pa.int64(), nullable=False)
 FETCH_SCHEMA: Final = SCHEMA.append(OFFSET_FIELD)
-# A record takes at least 20 bytes of columns (8 of time, 4 + 4 + 4 of offsets); a decoded batch has at most 64 MiB.
+# The columns of a record take at least 20 bytes (8 for the timestamp, 4 + 4 + 4 for offsets), and a decoded batch may
+# take up to 64 MiB.
 RECORDS_MAX: Final = (64 << 20) // 20
 
 _SCHEMA_MESSAGE: Final = "schema"
@@ -61,7 +62,7 @@ def write_arrow_stream(batches: Sequence[pa.RecordBatch]) -> memoryview:
 
 
 def _batches(body: Buffer) -> Iterator[pa.RecordBatch]:
-    """Yield the validated batches of a stream, read message by message."""
+    """Yield the validated batches of a stream, which is read message by message."""
     messages = pa.ipc.MessageReader.open_stream(pa.py_buffer(body))
     schema: pa.Schema | None = None
     rows = 0
@@ -92,7 +93,7 @@ def _batches(body: Buffer) -> Iterator[pa.RecordBatch]:
 
 
 def _check_type(column: str, kind: pa.DataType) -> None:
-    """Raise invalid_record for a type whose values share bytes, as a cast could grow far beyond the body."""
+    """Raise invalid_record for a type whose values share bytes, because a cast could exceed the body's size by far."""
     if pa.types.is_nested(kind):
         nested = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind)
         if nested or pa.types.is_struct(kind):

@@ -1,7 +1,7 @@
 """Fetch calls: one partition by GET, or many partitions by one long poll with frames in the answer.
 
-Callers: ``application`` for the routes named in ``endpoints``. Hot path: whole batches are sent from the log to the
-socket as stored. The broker decodes batches only for clients that request JSON or Arrow.
+Callers: ``application`` for the routes named in ``endpoints``. On the hot path, whole batches are sent from the log to
+the socket as they are stored. The broker decodes batches only for clients that request JSON or Arrow.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from fairlead_broker.server.routing.locate import Elsewhere, locate_path
 
 FRAMES_TYPE: Final = (b"content-type", FRAMES.encode())
 REQUEST_BYTES_MAX: Final = 4 << 20
-# JSON and Arrow answers are built in memory and in Python. A request for more bytes gets only a part of the records,
-# as any fetch may.
+# JSON and Arrow answers are built in memory and in Python. A request for more bytes gets only some of the records,
+# which any fetch may do.
 DECODED_BYTES_MAX: Final = 8 << 20
 
 
@@ -107,8 +107,9 @@ class FetchCalls:
         await call.answer_parts(200, [(b"content-type", media_type.encode()), *headers], parts)
 
     async def _written(self, write: Callable[[], list[Buffer]], held: HeldAnswer) -> list[Buffer]:
-        """Build an answer in a thread. Raises overloaded when other answers already occupy all available memory."""
-        # The semaphore admits as many answers as there are threads, so each check sees the bytes of earlier answers.
+        """Build an answer in a thread. Raises overloaded when other answers already occupy all available bytes."""
+        # The semaphore admits only as many answers as there are threads, so each check includes the bytes of earlier
+        # answers.
         async with self._opening:
             if held.crowded:
                 waiting = "unread answers leave no memory to decode another answer"
@@ -122,7 +123,7 @@ class FetchCalls:
         body_type(call)
         answer_type(call)
         request = decode_request(FetchRequest, await call.body(REQUEST_BYTES_MAX), unique_keys=False)
-        # The request is decoded, so the long poll no longer needs the bytes of its body.
+        # The request is decoded, so the long poll does not need to keep the bytes of the body.
         call.body_reader.release()
         call.held = self._broker.answers.hold()
         elsewhere = self._routing.elsewhere(call, request)

@@ -1,9 +1,9 @@
-"""Fetches from the leaders of partitions: one long poll of a client over this broker and other brokers.
+"""Fetches from the leaders of partitions: one long poll of a client that covers this and other brokers.
 
-Callers: ``fetch`` and ``tail``. First all leaders are asked at the same time for the records that they have. If these
-are too few, the long poll waits in slices, because another broker continues to wait until the end of its slice after
-the client has disconnected. The wait ends when the first leader has records or when this broker stops; for the other
-leaders the previous answers are used.
+Callers: ``fetch`` and ``tail``. First, all leaders are asked concurrently for the records that they have. If there are
+too few records, the long poll waits in slices, because another broker does not notice that the client has disconnected
+and waits until the end of its slice. The wait ends when the first leader has records or when this broker stops; the
+answers of the other leaders are those from before the wait.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from fairlead_broker.server.routing.forwarding import JSON_BODY, Forwarding, no_
 from fairlead_broker.server.routing.locate import leader_elsewhere
 
 SLICE_MS: Final = 2000
-"""Milliseconds that another broker is asked to wait in one request."""
+"""Maximum number of milliseconds for which another broker is asked to wait in one request."""
 PEER_BYTES_MAX: Final = 8 << 20
-"""Maximum number of bytes requested from another broker at once. The answer is kept in memory until it is complete and
-must arrive within seconds, which thirty concurrent answers of 64 MiB did not."""
+"""Maximum number of bytes requested from another broker at once. The answer is kept in memory until it is complete, and
+it must arrive within seconds; thirty concurrent answers of 64 MiB did not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class FetchRouting:
         self._forwarding = forwarding
 
     async def pass_on(self, call: Call, leader: BrokerId, max_wait_ms: int) -> PeerAnswer:
-        """Return the answer of the leader of the partition in the path, at the latest when the wait ends."""
+        """Return the answer of the leader of the partition in the path, at the latest when the long poll ends."""
         query = dict(parse_qsl(call.scope["query_string"].decode("latin-1"), keep_blank_values=True))
         query["max_bytes"] = str(min(call.query.integer("max_bytes"), PEER_BYTES_MAX))
         path, left_ms = call.raw_path, max_wait_ms
@@ -113,7 +113,10 @@ class FetchRouting:
         local_held: HeldAnswer,
         remote_held: HeldAnswer,
     ) -> list[FetchedPartition]:
-        """Return the part of every partition, in order of the request. Cancelled when the client disconnects."""
+        """Return the part of the answer for every partition, in the order of the request.
+
+        The call is cancelled when the client disconnects.
+        """
         poll = _Poll(self, request, elsewhere, local_held)
         answers = await poll.ask_all(0)
         left_ms = request.max_wait_ms
@@ -191,17 +194,18 @@ class _Poll:
         self._routing = routing
         self._held = held
         self._share = max(1, request.max_bytes // (len(elsewhere) + bool(self._here)))
-        """Maximum number of bytes from each broker, so that the whole answer stays within the requested limit."""
+        """Maximum number of bytes to request from each broker, so that the whole answer stays within the requested
+        limit."""
 
     async def ask_all(self, wait_ms: int) -> Answers:
-        """Return the answers of all leaders."""
+        """Ask all leaders concurrently; return their answers."""
         answers: Answers = {}
         for part in await asyncio.gather(*self._asking(wait_ms)):
             answers |= part
         return answers
 
     async def ask_until_one_has(self, wait_ms: int) -> Answers:
-        """Return the answers received until the first leader has records or a problem."""
+        """Wait until the first leader has records or a problem; return the answers received so far."""
         create_task = asyncio.get_running_loop().create_task
         tasks = {create_task(asking) for asking in self._asking(wait_ms)}
         answers: Answers = {}
@@ -212,7 +216,7 @@ class _Poll:
                 for task in done:
                     answers |= task.result()
         finally:
-            # This method owns the tasks; all have finished when it returns.
+            # This method owns the tasks; all tasks have ended when the method returns.
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
@@ -226,7 +230,7 @@ class _Poll:
 
 
 def partition_fetch(wanted: PartitionFetchRequest) -> PartitionFetch:
-    """Return the runtime's fetch request for one partition."""
+    """Convert a requested partition to the runtime's fetch of one partition."""
     return PartitionFetch(
         TopicId(wanted.topic_id),
         PartitionIndex(wanted.partition),
@@ -238,7 +242,7 @@ def partition_fetch(wanted: PartitionFetchRequest) -> PartitionFetch:
 
 
 def fetched(wanted: PartitionFetchRequest, result: FetchResult | ProblemError) -> FetchedPartition:
-    """Return the part of an answer for one partition from the result of the runtime."""
+    """Convert the runtime's result for one partition to a part of the answer."""
     if isinstance(result, ProblemError):
         return refused(wanted, result)
     meta = FetchFrameMeta(
@@ -262,7 +266,7 @@ def refused(wanted: PartitionFetchRequest, problem: ProblemError) -> FetchedPart
 
 
 class _Told(msgspec.Struct):
-    """Metadata of a frame, reduced to the member with the problem."""
+    """The part of a frame's metadata that contains the problem."""
 
     problem: dict[str, object] | None = None
 

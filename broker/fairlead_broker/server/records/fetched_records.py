@@ -1,7 +1,7 @@
 """Decoding of stored batches for clients that request JSON or Arrow.
 
-Callers: ``fetch`` and ``tail``, possibly in a thread. Every batch is validated when it is decoded, as in any client:
-the disk is trusted no more than the network. Decoded answers begin exactly at the requested offset.
+Callers: ``fetch`` and ``tail``, possibly in a thread. Every batch is validated when it is decoded, as in any client,
+because the disk is trusted no more than the network. Decoded answers begin exactly at the requested offset.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from fairlead_broker.server.records.arrow_bodies import FETCH_SCHEMA, write_arro
 # Decoding larger results would block the event loop longer than a switch to a thread takes; a batch of one record costs
 # 100 µs.
 ON_LOOP_BYTES_MAX: Final = 16 << 10
-# Decoded bytes after which an answer ends early, as if it had reached max_bytes; the stored batches may be a thousand
-# times smaller.
+# Number of decoded bytes after which an answer ends early, as if it had reached max_bytes. The stored batches may be a
+# thousand times smaller.
 OPENED_BYTES_MAX: Final = 16 << 20
-# Bytes of columns that are converted to text at once, which takes ten milliseconds; the text of small records is ten
-# times larger.
+# Maximum number of column bytes that are converted to text at once, which takes ten milliseconds. The text of small
+# records is ten times larger than their columns.
 SLICE_BYTES_MAX: Final = 32 << 10
-# Records and headers that are converted to objects at once; an object takes about 800 bytes.
+# Maximum number of records and headers that are converted to objects at once; an object takes about 800 bytes.
 SLICE_OBJECTS_MAX: Final = 4096
-# Bytes of text after which a JSON answer ends early; a compressed batch of a few kilobytes can contain a million
-# records.
+# Number of bytes of text after which a JSON answer ends early. A compressed batch of a few kilobytes can contain a
+# million records.
 TEXT_BYTES_MAX: Final = 32 << 20
 
 _JSON_HEAD: Final = b'{"records":['
@@ -57,8 +57,8 @@ _JSON_HEAD: Final = b'{"records":['
 class FetchedRecords:
     """The records of one partition's fetch result from ``offset`` on.
 
-    ``next_offset`` is the offset of the next fetch and is final after one of the writing methods has run: an answer
-    ends early when the decoded records are too large.
+    ``next_offset`` is the offset of the next fetch. It is final only after one of the writing methods has run, because
+    an answer ends early when the decoded records are too large.
     """
 
     __slots__ = ("_offset", "_partition", "_result", "next_offset", "open_bytes")
@@ -83,10 +83,10 @@ class FetchedRecords:
         return [write_arrow_stream(list(self._batches()))]
 
     def slices(self, encoding: Encoding) -> Iterator[list[FetchedRecord]]:
-        """Yield the records in their JSON form in slices, since a small batch may contain a million records.
+        """Yield the records in their JSON form, in slices, because a small batch may contain a million records.
 
-        The iteration ends before a record with more than `RECORD_HEADERS_MAX` headers, which releases before 0.2
-        stored. Raises not_acceptable if it is the first record.
+        The iteration ends before a record with more than `RECORD_HEADERS_MAX` headers; releases before 0.2 stored such
+        records. Raises not_acceptable if such a record is the first.
         """
         started = False
         for batch in self._batches():
@@ -102,7 +102,10 @@ class FetchedRecords:
                 started = True
 
     def to_json(self, encoding: Encoding) -> list[Buffer]:
-        """Return the JSON fetch answer in parts; it ends after `TEXT_BYTES_MAX` of text, even within a batch."""
+        """Return the JSON fetch answer in parts.
+
+        The answer ends after `TEXT_BYTES_MAX` bytes of text, even within a batch.
+        """
         texts: list[Buffer] = []
         text_bytes = 0
         for records in self.slices(encoding):
@@ -148,7 +151,10 @@ class FetchedRecords:
         )
 
     def _check(self, header: BatchHeader, stored: memoryview) -> None:
-        """Raise log_damaged for a damaged batch, which a flipped bit in its header could cause to be skipped."""
+        """Raise log_damaged for a damaged batch.
+
+        Without the check, a flipped bit in the header could cause the batch to be skipped.
+        """
         try:
             check_checksums(stored, 0, header)
         except ProblemError as problem:
@@ -170,7 +176,10 @@ class FetchedRecords:
 
 
 def _bounds(batch: pa.RecordBatch) -> Iterator[tuple[int, int, int]]:
-    """Yield first row, end row and number of headers of slices that have bounded bytes and objects or one row."""
+    """Yield first row, end row and number of headers of each slice.
+
+    A slice has a single row, or a limited number of bytes and objects.
+    """
     objects = np.zeros(batch.num_rows + 1, np.int64)
     np.cumsum(header_counts(batch) + 1, out=objects[1:])
     rows = max(1, batch.num_rows * SLICE_BYTES_MAX // batch.nbytes)
@@ -183,7 +192,7 @@ def _bounds(batch: pa.RecordBatch) -> Iterator[tuple[int, int, int]]:
 
 
 def _damaged(partition: PartitionIndex, header: BatchHeader, problem: ProblemError) -> ProblemError:
-    """Return the problem for a damaged stored batch, which is not an error of the client."""
+    """Return the problem for a damaged stored batch; the client is not at fault."""
     return ProblemError(
         "log_damaged",
         f"the batch at offset {header.base_offset} of partition {partition} cannot be read: {problem.detail}",

@@ -1,4 +1,4 @@
-"""Produce calls with an NDJSON body of any duration: each group of lines is stored and acknowledged immediately.
+"""Produce calls with an NDJSON body of unlimited duration: each group of lines is stored and acknowledged immediately.
 
 Callers: ``produce`` and ``topic_produce``. A refused group does not delay other groups; the last line of the answer
 reports whether all lines were stored. When the limit of produce calls is reached, a stream waits.
@@ -48,7 +48,7 @@ class LineProduce:
         self._bodies = bodies
 
     async def answer(self, call: Call, acks: Acks, timeout_seconds: float, split: Split) -> None:
-        """Store the lines as they arrive. Raises refusals of the whole call before the first line is read."""
+        """Store the lines as they arrive. Raises a refusal of the whole call only before the first line is read."""
         refuse_producer_headers(call, ONE_REQUEST_EACH)
         refuse_idempotency_key(call)
         call.refuse_coded_body()
@@ -128,7 +128,7 @@ class _Totals:
         self._stored = 0
 
     def add(self, records: int, stored: int, status: int) -> None:
-        """Add the outcome of a group."""
+        """Add the outcome of a group of lines to the totals."""
         self._records += records
         self._stored += stored
         if status >= 207 and self.status < 207:
@@ -137,7 +137,7 @@ class _Totals:
             self.status = 202
 
     def summary(self) -> ProducedSummary:
-        """Return the last line of the answer."""
+        """Return the totals for the last line of the answer."""
         return ProducedSummary(
             status=self.status,
             records=self._records,

@@ -1,7 +1,7 @@
-"""Grouping of the lines of a body of any duration.
+"""Grouping of the lines of a body of unlimited duration.
 
-Callers: ``line_produce``. A group ends when it is large enough or when no more bytes arrive for a moment. Thus a file
-is stored in large batches, and a line typed by a person is stored immediately.
+Callers: ``line_produce``. A group ends when it is large enough or when no bytes arrive for 10 ms. Thus a file is stored
+in large batches, and a line that a person types is stored immediately.
 """
 
 from __future__ import annotations
@@ -15,21 +15,25 @@ from fairlead_api.problems import ProblemError
 from fairlead_broker.server.http.body import BodyReader, ClientGone
 
 GROUP_BYTES_MAX: Final = 256 << 10
-"""Bytes of text in a group: enough for efficient batches, and few enough to be parsed within milliseconds."""
+"""Maximum number of bytes of text in a group: enough for efficient batches, and few enough to be parsed within
+milliseconds."""
 LINGER_SECONDS: Final = 0.01
-"""Seconds that an incomplete group waits for further bytes."""
+"""Number of seconds for which an incomplete group waits for further bytes."""
 IDLE_SECONDS_MAX: Final = 300.0
-"""Maximum pause between two lines in seconds; an idle stream occupies only a stream of its connection."""
+"""Maximum number of seconds between two lines. An idle body occupies only a stream of its HTTP/2 connection."""
 
 Lines = list[tuple[int, bytes]]
-"""Lines with their numbers, from 1; empty lines are counted and omitted."""
+"""Lines with their numbers, from 1; empty lines are counted but left out."""
 
 
 class LineStream:
     """Reader of the lines of one body."""
 
     def __init__(self, reader: BodyReader, line_bytes_max: int) -> None:
-        """`line_bytes_max` limits one line. `reader` counts the received bytes until their group is yielded."""
+        """`line_bytes_max`: maximum number of bytes of a line.
+
+        `reader` counts received bytes until their group is yielded.
+        """
         self._reader = reader
         self._line_bytes_max = line_bytes_max
         self._rest: list[bytes] = []
@@ -42,7 +46,7 @@ class LineStream:
         """Yield groups of lines until the body ends.
 
         Raises body_too_large for a line beyond the limit, malformed_request after a pause that is too long, overloaded,
-        shutting_down, and ClientGone; earlier groups have been yielded.
+        shutting_down, and ClientGone; groups before the error have already been yielded.
         """
         pending: asyncio.Task[bytes] | None = None
         try:

@@ -1,4 +1,4 @@
-"""Calls about offsets: start and end of logs, offsets of timestamps, deletion of records, accepted damage, digests.
+"""Calls about offsets: start and end of logs, offsets at timestamps, deletion of records, accepted damage, digests.
 
 Callers: ``application`` for the routes named in ``endpoints``.
 """
@@ -119,7 +119,7 @@ class OffsetCalls:
     async def _looked_up_elsewhere(
         self, call: Call, request: OffsetsLookupRequest
     ) -> dict[int, PartitionOffsetsLookup]:
-        """Return the answers of other leaders, by position in the request."""
+        """Return the answers of leaders on other brokers, by position in the request."""
         elsewhere: dict[BrokerId, dict[int, TopicOffsetLookup]] = {}
         for place, wanted in enumerate(request.partitions):
             try:

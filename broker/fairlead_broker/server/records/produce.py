@@ -1,7 +1,7 @@
 """Produce calls: one batch to one partition, or one batch to each of many partitions in frames.
 
-Callers: ``application`` for the routes named in ``endpoints``. Hot path: a binary batch is passed to the runtime as
-received; only JSON and Arrow bodies are encoded here.
+Callers: ``application`` for the routes named in ``endpoints``. On the hot path, a binary batch is passed to the runtime
+as received; only JSON and Arrow bodies are encoded here.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ IN_THE_BATCH: Final = "none on a binary body, whose batch carries the producer"
 
 
 class ProduceCalls:
-    """Endpoint of the call that writes one batch to one partition; ``bodies`` limits the size of bodies."""
+    """Endpoint of the call that writes one batch to one partition; ``bodies`` has the maximum body sizes."""
 
     def __init__(
         self, broker: Broker, forwarding: Forwarding, clock: Clock, bodies: ProduceBodyLimits
@@ -113,7 +113,7 @@ class ProduceCalls:
 
 
 def acknowledgement(call: Call) -> tuple[Acks, float]:
-    """Return the acknowledgement that a produce call requests, and its timeout in seconds."""
+    """Return the acks that a produce call requests, and its timeout in seconds."""
     return Acks(call.query.text("acks")), call.query.integer("timeout_ms") / 1000
 
 
@@ -180,7 +180,7 @@ class ProduceFrameCalls:
 
 
 def _passed_on_key(call: Call) -> KeyedRequest | None:
-    """Return the idempotency key of a JSON request that another broker has encoded; refuse a key from a client."""
+    """Return the idempotency key of a request that another broker has encoded; refuse a key that a client sends."""
     if call.peer is not None:
         return passed_on_key(call, REQUEST_DIGEST)
     refuse_idempotency_key(call)
@@ -197,7 +197,10 @@ def _frame_meta(number: int, frame: Frame) -> ProduceFrameMeta:
 
 
 def _refuse_repeated(metas: Sequence[ProduceFrameMeta]) -> None:
-    """Refuse two batches for one partition, since their order is undefined and only one of them might be stored."""
+    """Refuse a request with two batches for one partition.
+
+    The order of the batches would be undefined, and only one of them might be stored.
+    """
     seen: dict[tuple[str, int], int] = {}
     for number, meta in enumerate(metas):
         first = seen.setdefault((meta.topic_id, meta.partition), number)

@@ -1,9 +1,9 @@
-"""Storing of the batches of one request at the leaders of their partitions, on all brokers concurrently.
+"""Routing of the batches of one request to the leaders of their partitions, concurrently on all brokers.
 
-Callers: the produce calls. Each other leader gets one request with its batches as received, and its results are copied
-into the answer. This module also reads two headers of a request: the idempotent producer and the idempotency key. Both
-are for JSON and Arrow bodies, which the broker encodes into batches. A binary body has its producer in the batch; a
-producer named outside the batch could not be trusted.
+Callers: the produce calls. Each other broker gets one request with the unchanged batches for its partitions, and its
+results are copied into the answer. This module also reads two headers of a request: the idempotent producer and the
+idempotency key. These headers are only for JSON and Arrow bodies, which the broker encodes into batches. A binary batch
+contains its producer, and a producer named outside the batch could not be trusted.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from fairlead_broker.server.routing.forwarding import Forwarding, no_answer
 from fairlead_broker.server.routing.locate import Here, locate
 
 REQUEST_DIGEST: Final = "fairlead-request-digest"
-"""Header between brokers: digest that distinguishes requests with the same idempotency key."""
+"""Header that brokers send to each other: digest that distinguishes requests with the same idempotency key."""
 UNKNOWN_PLACE: Final = AppendResult(Offset(-1), Offset(-1), TimestampUs(-1), LeaderEpoch(-1))
 """Result of a batch with acks=0, whose offsets are unknown."""
 
@@ -69,8 +69,8 @@ class ProduceRouting:
     ) -> list[Outcome]:
         """Return the outcome of each batch, in order.
 
-        A problem in `batches` is returned unchanged, and an unavailable partition does not prevent the others from
-        being stored. Raises problems of the whole request if this broker leads all its partitions.
+        A problem in `batches` is returned unchanged. An unavailable partition does not prevent other batches from being
+        stored. Raises problems of the whole request if this broker leads all partitions of the request.
         """
         outcomes: dict[int, Outcome] = {}
         items: dict[int, ProduceItem] = {}
@@ -200,7 +200,8 @@ def _outcome(result: PartitionProduceResult) -> Outcome:
 
 
 ON_LOOP_BYTES_MAX: Final = 128 << 10
-"""Largest body whose digest is computed on the event loop; 1 MiB blocks the loop for a millisecond."""
+"""Maximum number of bytes of a body whose digest is computed on the event loop; 1 MiB would block the loop for a
+millisecond."""
 _INT32_MAX: Final = 2**31 - 1
 _INT64_MAX: Final = 2**63 - 1
 _KEY: Final = Header.IDEMPOTENCY_KEY.lower().encode()
@@ -229,7 +230,7 @@ async def keyed_request(call: Call, media_type: str, body: bytes) -> KeyedReques
     """Return the idempotency key and digest of a JSON or Arrow request, or None if there is no key.
 
     Two requests are the same if their type, encoding and body are equal byte by byte. The encoded batches cannot be
-    compared, since they depend on the time of the request. Raises ProblemError malformed_request.
+    compared, because they depend on the time of the request. Raises ProblemError malformed_request.
     """
     key = call.headers.get(_KEY)
     if key is None:
@@ -248,7 +249,7 @@ async def keyed_request(call: Call, media_type: str, body: bytes) -> KeyedReques
         )
     salt = f"{media_type}\0{call.query.text('encoding')}\0".encode() + _event_attributes(call)
     if media_type == BINARY_EVENT:
-        # Content-Type contains an attribute of the event, too (datacontenttype).
+        # For a binary-mode event, the Content-Type header contains an attribute of the event (datacontenttype).
         salt += call.headers.get(b"content-type", b"") + b"\0"
     if len(body) <= ON_LOOP_BYTES_MAX:
         return KeyedRequest(key, _digest(salt, body))
@@ -256,7 +257,10 @@ async def keyed_request(call: Call, media_type: str, body: bytes) -> KeyedReques
 
 
 def passed_on_key(call: Call, digest_header: str) -> KeyedRequest | None:
-    """Return the key and digest that a peer sends with encoded batches. Raises ProblemError malformed_request."""
+    """Return the idempotency key and digest that a peer sends with encoded batches.
+
+    Raises ProblemError malformed_request.
+    """
     key = call.headers.get(_KEY)
     if key is None:
         return None
@@ -285,7 +289,7 @@ def refuse_idempotency_key(call: Call) -> None:
 
 
 def _event_attributes(call: Call) -> bytes:
-    """Return the attributes of a CloudEvent in binary mode, which are part of the request's content."""
+    """Return the attributes of a CloudEvent in binary mode; they are part of the request's content."""
     return b"".join(
         b"%s: %s\0" % attribute
         for attribute in sorted(call.headers.items())

@@ -1,7 +1,7 @@
 """Conversion of JSON and Arrow bodies into batches.
 
 Callers: ``produce`` and ``topic_produce``. This module converts the records of a request to columns, and columns to
-batches with the topic's compression. Partitions are chosen elsewhere.
+batches with the topic's compression. The module does not choose partitions.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from fairlead_broker.server.records.arrow_bodies import read_arrow_stream
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Larger bodies are parsed in a thread, since 1 MiB of JSON would block the event loop for 10 ms.
+# Larger bodies are parsed in a thread, because 1 MiB of JSON would block the event loop for 10 ms.
 ON_LOOP_BYTES_MAX = 128 << 10
 _EVENT_PARSERS = {CLOUD_EVENT: parse_event, CLOUD_EVENTS: parse_event_batch}
-# `producer` means no compression, like `uncompressed`, since a JSON or Arrow body does not choose a compression.
+# `producer` means no compression, like `uncompressed`, because a JSON or Arrow body does not specify a compression.
 _CODECS = {"lz4": Codec.LZ4, "zstd": Codec.ZSTD}
 
 
@@ -61,7 +61,10 @@ def _texts(call: Call) -> dict[str, str]:
 
 
 async def read_lines(lines: Sequence[tuple[int, bytes]], encoding: Encoding, now_us: int) -> pa.RecordBatch:
-    """Return the records of numbered NDJSON lines. Raises as ``read_records``, with the line number."""
+    """Return the records of numbered NDJSON lines.
+
+    Raises the same problems as ``read_records``, with the line number.
+    """
     if sum(len(line) for _, line in lines) <= ON_LOOP_BYTES_MAX:
         return _as_batch(parse_record_lines(lines, encoding), now_us)
     columns = await in_thread(parse_record_lines, lines, encoding)
@@ -74,7 +77,10 @@ async def encoded(
     producer: ProducerStamp | None = None,
     keyed: KeyedRequest | None = None,
 ) -> memoryview:
-    """Return the records as one batch with the topic's compression and the producer, before the leader stamps it."""
+    """Return the records as one batch with the topic's compression and the producer.
+
+    The leader has not stamped it yet.
+    """
     codec = _CODECS.get(config.compression_type, Codec.NONE)
     extension = () if keyed is None else idempotency_extension(keyed.key, keyed.digest)
     if records.nbytes <= ON_LOOP_BYTES_MAX:

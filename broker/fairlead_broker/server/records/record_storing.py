@@ -1,7 +1,7 @@
-"""Storing of the records of one request: they are split over partitions, encoded, and stored at the leaders.
+"""Storing of the records of one request: splitting over partitions, encoding, and storing at the leaders.
 
-Used by `topic_produce` and `line_produce`. A missing topic is created first. This module must not know the form of the
-request or of the answer.
+Used by `topic_produce` and `line_produce`. A missing topic is created first. This module must not depend on the format
+of the request or of the answer.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ def shares_of(records: pa.RecordBatch, partition_count: int, place_of_rest: int)
 
 
 Split = Callable[[TopicView, pa.RecordBatch], Sequence[Share]]
-"""Function that assigns records to partitions."""
+"""Function that assigns the records of a request to partitions of a topic."""
 Stored = tuple[TopicView, Sequence[Share], list[Outcome]]
 """The topic, the shares, and the outcome of each share."""
 
 
 class RecordStoring:
-    """Storage of the records of one request."""
+    """Stores the records of one request."""
 
     def __init__(self, broker: Broker, forwarding: Forwarding) -> None:
         self._broker = broker
@@ -74,7 +74,10 @@ class RecordStoring:
         timeout_seconds: float,
         keyed: KeyedRequest | None = None,
     ) -> Stored:
-        """Store the records; `target` is the result of ``topic_to_write``. Raises problems of the whole request."""
+        """Store the records. `target` is the result of ``topic_to_write``.
+
+        Raises problems that concern the whole request.
+        """
         topic, missing = target
         shares = split(topic, records)
         if missing:
@@ -83,7 +86,7 @@ class RecordStoring:
                 for share in shares
             ]
             topic = await create_to_write(call, self._broker, self._forwarding, topic, batches)
-            # Another request may have created the topic with another number of partitions in between.
+            # In the meantime, another request may have created the topic with a different number of partitions.
             shares = split(topic, records)
         routed = [await _routed(topic, share, keyed) for share in shares]
         return topic, shares, await self._routing.store(call, routed, acks, timeout_seconds, keyed)
@@ -107,8 +110,8 @@ async def create_to_write(
 ) -> TopicView:
     """Create the missing topic of a produce call after a check that its batches could be stored.
 
-    Each batch comes with a flag whether it has an idempotency key. Raises the problems with which a leader refuses a
-    batch, and the problems of creating a topic.
+    `batches` has each batch with a flag: whether the batch has an idempotency key. Raises the problems with which a
+    leader would refuse a batch, and the problems of creating a topic.
     """
     for batch, keyed in batches:
         await in_thread(broker.check_produced, planned, batch, keyed=keyed)

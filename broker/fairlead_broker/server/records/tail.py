@@ -2,8 +2,8 @@
 
 Callers: ``application`` for the route named in ``endpoints``. The answer begins immediately. It ends when the client
 disconnects, the broker stops, the topic is deleted, or the requested limits are reached. Failures after the start are
-part of the answer: a partition whose next records have expired continues at its log start, after a line with the
-problem.
+reported within the answer: if the next records of a partition have expired, a line with the problem is sent, and the
+partition continues at its log start.
 """
 
 from __future__ import annotations
@@ -41,16 +41,19 @@ from fairlead_broker.server.routing.forwarding import Forwarding
 from fairlead_broker.server.routing.locate import topic_of
 
 ROUND_BYTES_MAX: Final = 1 << 20
-"""Maximum number of bytes read at a time, which bounds the memory of one client; as JSON they take ten times this."""
+"""Maximum number of bytes read at a time, which limits the memory for one client; as JSON, the records take ten times
+as much."""
 POLL_MS: Final = 15_000
-"""Milliseconds after which an idle stream sends a keep-alive; load balancers close idle connections after 60 s."""
+"""Number of milliseconds after which an idle stream sends a keep-alive; load balancers close idle connections after 60
+s."""
 SILENCE_SECONDS: Final = 14.0
-"""Minimum seconds without data before a keep-alive; less than `POLL_MS`, since a wait may end slightly early."""
+"""Minimum number of seconds without data before a keep-alive; less than `POLL_MS`, because a wait may end slightly
+early."""
 PAUSE_SECONDS: Final = 0.2
-"""Seconds before a partition without a leader is asked again."""
+"""Number of seconds before the next attempt to read a partition without a leader."""
 CROWDED_PAUSE_SECONDS: Final = 1.0
-"""Seconds before the next read when other answers occupy all available memory; without the pause, many tails that retry
-at once would overload the event loop."""
+"""Number of seconds before the next read when other answers occupy all available bytes. Without the pause, many tails
+that retry at once would overload the event loop."""
 OVERLOADED: Final = "overloaded"
 PASSING: Final = frozenset(
     {
@@ -58,9 +61,9 @@ PASSING: Final = frozenset(
         "leader_changed", OVERLOADED, "coordination_unavailable",
     }
 )  # fmt: skip
-"""Codes of transient problems, which are expected to disappear in later rounds."""
+"""Codes of transient problems, which are retried in later rounds."""
 SKIPPED: Final = {"offset_expired": "earliest", "offset_out_of_range": "latest"}
-"""Position at which a partition continues when its next record no longer exists, by problem code."""
+"""Position at which a partition continues when its next record does not exist, by problem code."""
 
 
 class TailCalls:
@@ -84,7 +87,8 @@ class TailCalls:
         topic = topic_of(call, self._broker)
         known = parse_event_id(call.header_text(b"last-event-id"), topic.partition_count)
         missing = [each for each in range(topic.partition_count) if each not in known]
-        # An event id names all partitions that existed then. Partitions added since are read from their beginning.
+        # An event id names all partitions that existed when the event was sent. Partitions that were added later are
+        # read from their beginning.
         begin = "earliest" if known else call.query.text("from")
         positions = known | await self._look_up(call, topic, missing, begin)
         headers: HeaderList = [
@@ -94,7 +98,7 @@ class TailCalls:
             (b"vary", b"accept"),
         ]
         if call.scope["method"] == "HEAD":
-            # The answer to HEAD has no Content-Length, since the length of the answer to GET is not known.
+            # The answer to HEAD has no Content-Length, because the length of the answer to GET is not known.
             await call.start_stream(headers)
             await call.send_piece(b"", more=False)
             return
@@ -125,7 +129,7 @@ class TailCalls:
         topic = topic_of(call, self._broker)
         if topic.topic_id != tail.topic.topic_id:
             raise ProblemError("topic_recreated", f"topic {topic.name} was deleted and created again")
-        # Partitions added since the last round are read from their beginning.
+        # Partitions that were added since the previous round are read from their beginning.
         for partition in range(topic.partition_count):
             tail.positions.setdefault(partition, 0)
         request = FetchRequest(
@@ -183,10 +187,11 @@ class TailCalls:
     async def _first_slice(
         self, tail: _Tail, records: FetchedRecords, slices: Iterator[list[FetchedRecord]]
     ) -> list[FetchedRecord] | None:
-        """Return the first slice; None if the records may be large and other answers occupy all available memory."""
+        """Return the first slice of records; None if they may be large and other answers occupy all available bytes."""
         if records.small:
             return await _next_slice(records, slices)
-        # The semaphore admits as many answers as there are threads, so each check sees the bytes of earlier answers.
+        # The semaphore admits only as many answers as there are threads, so each check includes the bytes of earlier
+        # answers.
         async with self._opening:
             if tail.held.crowded:
                 return None
@@ -223,7 +228,7 @@ class TailCalls:
 
 
 class _Tail:
-    """State of one answer under way."""
+    """State of one tail under way."""
 
     __slots__ = ("_left", "call", "format", "positions", "told_at", "topic")
 
@@ -231,7 +236,7 @@ class _Tail:
         self, call: Call, topic: TopicView, positions: Positions, form: TailFormat, now: float
     ) -> None:
         self.told_at = now
-        """Monotonic time of the last send."""
+        """Monotonic time at which data were last sent."""
         self.call = call
         self.topic = topic
         self.positions = positions
@@ -240,7 +245,7 @@ class _Tail:
 
     @property
     def held(self) -> HeldAnswer:
-        """Counter of the bytes of the answer."""
+        """Account of the bytes that the answer takes from the budget."""
         assert self.call.held is not None, "a tail counts what it holds"
         return self.call.held
 
@@ -250,7 +255,7 @@ class _Tail:
         return self._left == 0
 
     async def send_records(self, records: list[FetchedRecord], open_bytes: int) -> None:
-        """Send records, up to the number that is left; `open_bytes` is the decoded size of their batch."""
+        """Send records, up to the requested number; `open_bytes` is the decoded size of the batch."""
         if self._left is not None:
             records = records[: self._left]
             self._left -= len(records)
@@ -265,7 +270,7 @@ class _Tail:
 
 
 async def _next_slice(records: FetchedRecords, slices: Iterator[list[FetchedRecord]]) -> list[FetchedRecord]:
-    """Return the next slice of records; empty at the end."""
+    """Return the next slice of records; an empty list at the end."""
     return next(slices, []) if records.small else await in_thread(next, slices, [])
 
 

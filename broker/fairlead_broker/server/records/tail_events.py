@@ -26,7 +26,7 @@ Positions = dict[int, int]
 
 
 class TailFormat(Protocol):
-    """Format of the answer; the positions advance as records are written."""
+    """Interface of a format of the answer. The positions advance as records are written."""
 
     def begin(self, positions: Positions) -> bytes:
         """Return the bytes before the first record."""
@@ -38,14 +38,14 @@ class TailFormat(Protocol):
         """Return the text of a problem."""
 
     def sign_of_life(self) -> bytes:
-        """Return a keep-alive for an idle connection; empty if the format has none."""
+        """Return a keep-alive for an idle connection; empty if the format has no keep-alive."""
 
 
 class LineFormat:
     """NDJSON format."""
 
     def begin(self, positions: Positions) -> bytes:
-        """Return no bytes."""
+        """Return no bytes, because NDJSON needs no prefix."""
         del positions
         return b""
 
@@ -62,7 +62,7 @@ class LineFormat:
         return msgspec.json.encode({"problem": problem}) + b"\n"
 
     def sign_of_life(self) -> bytes:
-        """Return no bytes, since every line is a record or a problem."""
+        """Return no bytes, because every NDJSON line is a record or a problem."""
         return b""
 
 
@@ -70,7 +70,10 @@ class EventFormat:
     """Server-Sent Events format: records are sent as `message` events, problems as `problem` events."""
 
     def begin(self, positions: Positions) -> bytes:
-        """Return an event without data, so that a client disconnected before the first record resumes at its start."""
+        """Return an event without data.
+
+        A client that is disconnected before the first record then resumes at its start position.
+        """
         return b"id: %s\n\n" % event_id(positions)
 
     def records(self, records: Iterable[FetchedRecord], positions: Positions) -> bytes:
@@ -86,7 +89,7 @@ class EventFormat:
         return b"event: problem\ndata: %s\n\n" % msgspec.json.encode({"problem": problem})
 
     def sign_of_life(self) -> bytes:
-        """Return an empty comment."""
+        """Return an empty comment, which keeps the connection alive."""
         return b":\n\n"
 
 

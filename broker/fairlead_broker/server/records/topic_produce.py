@@ -1,9 +1,9 @@
 """Produce calls to a topic, for which the broker selects the partition of every record.
 
 Callers: ``application`` for the route named in ``endpoints``. Records with a key are assigned by Kafka's rule. Records
-without a key are all written to one partition, which changes with each request, so that a small request stays one
-batch. With an idempotency key this partition is derived from the key, so that a retry reaches the partition of the
-first attempt.
+without a key are all written to one partition, which changes with each request, so that a small request becomes only
+one batch. If the request has an idempotency key, the partition is derived from the idempotency key, so that a retry
+reaches the partition of the first attempt.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 TURNS_MAX: Final = 10_000
-"""Maximum number of topics whose last partition is remembered. Beyond this number the rotation restarts for all topics,
-which only makes the distribution less even."""
+"""Maximum number of topics whose last partition is remembered. Beyond this number, the rotation over partitions
+restarts for all topics, which only makes the distribution less even."""
 SEQUENCES_ARE_OF_PARTITIONS: Final = (
     "none where the broker picks partitions: sequences belong to one partition each"
 )
 
 
 class TopicProduceCalls:
-    """Endpoint of the call that writes records to a topic; ``bodies`` limits the size of bodies."""
+    """Endpoint of the call that writes records to a topic; ``bodies`` has the maximum body sizes."""
 
     def __init__(
         self, broker: Broker, forwarding: Forwarding, clock: Clock, bodies: ProduceBodyLimits
@@ -109,13 +109,16 @@ class TopicProduceCalls:
         return shares_of(records, topic.partition_count, self._place_of_rest(topic, keyed, records))
 
     def _check_key(self, topic: TopicView, keyed: KeyedRequest) -> None:
-        """Refuse the idempotency key of a different request, even if that request wrote to other partitions."""
+        """Refuse an idempotency key that another request has used, even if that request wrote to other partitions."""
         digest = self._broker.digest_of_key(topic.topic_id, keyed.key)
         if digest is not None and digest != keyed.digest:
             raise idempotency_key_reused(topic.name, keyed.key)
 
     def _place_of_rest(self, topic: TopicView, keyed: KeyedRequest | None, records: pa.RecordBatch) -> int:
-        """Return the partition of records without a key: the next with a leader, or derived from an idempotency key."""
+        """Return the partition for records without a key.
+
+        The result is the next partition with a leader, or is derived from the idempotency key of the request.
+        """
         if keyed is not None:
             return partition_for_key(keyed.key, topic.partition_count)
         if not records.column("key").null_count:

@@ -2,7 +2,7 @@
 
 Callers: the families of calls that leaders or the controller answer. A call from another broker, and a call with
 `Fairlead-Forward: never`, is never forwarded. The answer of the other broker is returned unchanged, including problems.
-If there is no answer, the caller gets a definite refusal only if the request was certainly not sent.
+If the other broker does not answer, the caller gets a definite refusal only if the request was certainly not sent.
 """
 
 from __future__ import annotations
@@ -35,13 +35,16 @@ if TYPE_CHECKING:
     from prometheus_client import Counter
 
 ADMIN_SECONDS_MAX: Final = 60.0
-"""Maximum seconds that the controller may take; writing the partitions of the largest topic takes several seconds."""
+"""Maximum number of seconds that the controller may take; writing the partitions of the largest topic takes several
+seconds."""
 LEADER_SECONDS_MAX: Final = 30.0
-"""Maximum seconds that a leader may take for a call without its own timeout; delete-records waits for followers."""
+"""Maximum number of seconds that a leader may take for a call that has no timeout of its own; delete-records waits for
+followers."""
 MIRROR_SECONDS_MAX: Final = 5.0
-"""Maximum seconds that an answer of the controller is delayed until this broker's mirror contains the change."""
+"""Maximum number of seconds for which an answer of the controller is delayed until this broker's mirror contains the
+change."""
 RETRY_SECONDS: Final = 0.2
-"""Retry delay advised when an election is probably under way."""
+"""Number of seconds after which a retry is advised when an election is probably under way."""
 JSON_BODY: Final = ("content-type", JSON)
 _STRANGER_CODES: Final = frozenset({"peer_refused", "stale_broker_epoch"})
 """Problem codes with which a peer refuses a broker whose incarnation has ended, before it processes the request."""
@@ -78,7 +81,7 @@ class Forwarding:
 
     @property
     def stopping(self) -> bool:
-        """Whether the broker is stopping and no longer forwards calls that may wait long."""
+        """Whether the broker is stopping and no longer forwards calls that may wait for a long time."""
         return self._stop.is_set()
 
     def stop(self) -> None:
@@ -87,7 +90,7 @@ class Forwarding:
 
     async def until_stop(self, work: Coroutine[Any, Any, T]) -> T | None:
         """Return the result of the work; if the broker stops first, cancel the work and return None."""
-        # This function owns both tasks; both have finished when it returns.
+        # This method owns the tasks of the work and of the stop; both have ended when the method returns.
         task = asyncio.get_running_loop().create_task(work)
         stop = asyncio.get_running_loop().create_task(self._stop.wait())
         try:
@@ -101,7 +104,10 @@ class Forwarding:
     def at_leader(
         self, endpoint: Callable[[Call, LeaderReplica], Awaitable[None]], *, writing: bool
     ) -> Endpoint:
-        """Return an endpoint that answers a small call about one partition, here or by forwarding to its leader."""
+        """Return an endpoint for a small call about one partition.
+
+        Calls are answered here or forwarded to the leader.
+        """
 
         async def answer(call: Call) -> None:
             found = await locate_path(call, self._broker)
@@ -114,7 +120,10 @@ class Forwarding:
         return answer
 
     def at_controller(self, endpoint: Endpoint) -> Endpoint:
-        """Return an endpoint that forwards to the controller; this broker sees the change before it answers."""
+        """Return an endpoint that forwards calls to the controller.
+
+        The answer is sent after this broker's mirror contains the change.
+        """
 
         async def answer(call: Call) -> None:
             controller = self._broker.peer_side.controller_elsewhere() if call.may_forward else None
@@ -130,7 +139,10 @@ class Forwarding:
         return answer
 
     async def create_topic(self, call: Call, request: CreateTopicRequest) -> TopicView:
-        """Create a topic, here or at the controller, and return it when this broker knows it. Raises refusals."""
+        """Create a topic, here or at the controller, and return it once this broker's mirror contains the topic.
+
+        Raises the refusals of creating a topic.
+        """
         controller = self._broker.peer_side.controller_elsewhere() if call.may_forward else None
         if controller is None:
             view, _ = await self._broker.create_topic(request)
@@ -162,7 +174,10 @@ class Forwarding:
         await self.answer(call, heard)
 
     async def answer(self, call: Call, heard: PeerAnswer) -> None:
-        """Send the answer of another broker to the caller in parts; its bytes are counted while they are in memory."""
+        """Send the answer of another broker to the caller in parts.
+
+        The bytes of the answer are counted while they are in memory.
+        """
         if heard.status in BODILESS_STATUSES:
             await call.answer(heard.status, passed_back(heard))
             return
@@ -197,7 +212,7 @@ class Forwarding:
             raise
         self._forwarded.labels(route.name, str(heard.status)).inc()
         if heard.status in _STRANGER_STATUSES and (problem := problem_of(heard)).code in _STRANGER_CODES:
-            # The peer refuses this broker, not the caller, and has not processed the request.
+            # The peer has refused this broker, not the caller, and has not processed the request.
             raise PeerUnavailable(broker, problem.detail, sent=False)
         return heard
 
@@ -223,7 +238,10 @@ class Forwarding:
         return heard
 
     async def see(self, revision: Revision) -> None:
-        """Wait until the mirror of this broker has reached a revision; a timeout is ignored, as the change is made."""
+        """Wait until the mirror of this broker has reached a revision.
+
+        A timeout is ignored, because the change is already made.
+        """
         with suppress(TimeoutError, CoordinationUnavailable):
             async with asyncio.timeout(MIRROR_SECONDS_MAX):
                 await self._broker.peer_side.wait_for(revision)
@@ -241,7 +259,7 @@ def passed_on(call: Call) -> list[tuple[str, str]]:
 
 
 def _as_sent(value: bytes) -> str:
-    """Return a header's value as text whose UTF-8 encoding is the original bytes, or as Latin-1 text if not UTF-8."""
+    """Return a header's value as text, decoded as UTF-8, or as Latin-1 if the bytes are not valid UTF-8."""
     try:
         return value.decode()
     except UnicodeDecodeError:
@@ -258,7 +276,10 @@ def passed_back(heard: PeerAnswer) -> HeaderList:
 
 
 def no_answer(unavailable: PeerUnavailable, topic: str, partition: int, *, writing: bool) -> ProblemError:
-    """Return the problem for a leader that did not answer: certainly not carried out, or perhaps carried out."""
+    """Return the problem for a leader that did not answer.
+
+    The problem states whether the call was certainly not executed or may have been executed.
+    """
     where: dict[str, JSON_VALUE] = {"topic": topic, "partition": partition}
     detail = f"the leader of {topic}-{partition} does not answer: {unavailable}"
     if not writing or not unavailable.sent:
@@ -267,6 +288,6 @@ def no_answer(unavailable: PeerUnavailable, topic: str, partition: int, *, writi
 
 
 def target(call: Call) -> str:
-    """Return the path and query of a call as received."""
+    """Return the path and query of a call as the client sent them."""
     query: str = call.scope["query_string"].decode("latin-1")
     return f"{call.raw_path}?{query}" if query else call.raw_path

@@ -21,7 +21,8 @@ from fairlead_broker.server.http.call import BODILESS_STATUSES, READING_METHODS,
 from fairlead_broker.server.routing.forwarding import RETRY_SECONDS, Forwarding, passed_on, target
 
 COORDINATOR_SECONDS_MAX: Final = 20.0
-"""Maximum seconds for a coordinator to claim and load a large group, wait for its turn to write, and write."""
+"""Maximum number of seconds for a coordinator to claim and load a large group, wait for its turn to write, and
+write."""
 NOT_COORDINATOR: Final = "not_coordinator"
 
 T = TypeVar("T")
@@ -36,19 +37,22 @@ class Answered:
 
 
 GroupCall: TypeAlias = Callable[[Call, bytes], Awaitable[Answered]]
-"""Function that carries out a call on the coordinator; it may be called twice with the same body, as a call that this
-broker refuses because it is not the coordinator is tried once more."""
+"""Function that executes a call on the coordinator. It may be called twice with the same body: a call that this broker
+refuses because it is not the coordinator is tried once more."""
 
 
 class AtCoordinator:
-    """Factory of endpoints that any broker can serve, for calls that only the coordinator can carry out."""
+    """Creates endpoints that any broker can serve, for calls that only the coordinator can execute."""
 
     def __init__(self, broker: Broker, forwarding: Forwarding) -> None:
         self._broker = broker
         self._forwarding = forwarding
 
     def endpoint(self, group_call: GroupCall, *, body_bytes_max: int = 0) -> Endpoint:
-        """Return an endpoint for a route with ``group`` in its path; ``body_bytes_max``: 0 if there is no JSON body."""
+        """Return an endpoint for a route with ``group`` in its path.
+
+        ``body_bytes_max``: 0 if the call has no JSON body.
+        """
 
         async def answer(call: Call) -> None:
             body = b""
@@ -56,7 +60,8 @@ class AtCoordinator:
                 body_type(call)
                 body = await call.body(body_bytes_max)
             elif call.scope["method"] == "DELETE":
-                # A body is refused: a caller that names members to delete in a body would delete the whole group.
+                # A body is refused, because a caller that sends the members to delete in a body would delete the whole
+                # group.
                 await call.body(0)
             if not call.may_forward:
                 await _send(call, await _bounded(call, group_call(call, body), _effect(call)))
@@ -66,7 +71,10 @@ class AtCoordinator:
         return answer
 
     async def _attempt(self, call: Call, group_call: GroupCall, body: bytes, *, last: bool) -> bool:
-        """Answer here or through the coordinator. Return False if the coordinator should be looked up again."""
+        """Answer the call here or forward it to the coordinator.
+
+        Return False if the coordinator should be looked up again.
+        """
         group = call.parameters["group"]
         lookup = self._broker.groups.coordinator_elsewhere(group, again=last)
         coordinator = await _bounded(call, lookup, SideEffect.NONE)
@@ -99,7 +107,7 @@ class AtCoordinator:
         return True
 
     async def _see_what_it_saw(self, heard: PeerAnswer) -> None:
-        """Wait for the mirror revision of the broker that answered that it is not the coordinator."""
+        """Wait until this broker's mirror has the revision of a broker that answered that it is not the coordinator."""
         await self._forwarding.see(Revision(int(heard.headers.get(identity.MIRROR_REVISION, "0"))))
 
 
@@ -125,7 +133,10 @@ async def _send(call: Call, answered: Answered) -> None:
 
 
 def _no_answer(call: Call, unavailable: PeerUnavailable) -> ProblemError:
-    """Return the problem for a coordinator that did not answer: certainly not carried out, or perhaps carried out."""
+    """Return the problem for a coordinator that did not answer.
+
+    The problem states whether the call was certainly not executed or may have been executed.
+    """
     return ProblemError(
         "coordination_unavailable",
         f"the coordinator of group {call.parameters['group']} does not answer: {unavailable}",

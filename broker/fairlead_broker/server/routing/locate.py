@@ -1,6 +1,6 @@
 """Lookup of the broker that leads the partition of a call: this broker, with its leader replica, or another broker.
 
-Used by the calls about partitions. Must not know what a call does with a partition.
+Used by the calls about partitions. The module must not depend on what a call does with a partition.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from fairlead_broker.runtime.refusals import topic_recreated, wrong_leader_epoch
 from fairlead_broker.server.http.call import Call
 
 LEADERSHIP_SECONDS_MAX: Final = 1.0
-"""Maximum seconds that a call waits for this broker to become leader; opening one log takes milliseconds."""
+"""Maximum number of seconds for which a call waits for this broker to become leader; opening one log takes
+milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class Here:
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """Location of a partition that another broker leads, when the call may be forwarded to that broker."""
+    """Location of a partition that another broker leads, to which the call may be forwarded."""
 
     broker: BrokerId
 
@@ -40,7 +41,10 @@ Location: TypeAlias = Here | Elsewhere
 
 
 def leader_elsewhere(call: Call, broker: Broker, topic_id: str, partition: int) -> BrokerId | None:
-    """Return the other broker that leads a partition; None if this broker leads it or the call is not forwarded."""
+    """Return the other broker that leads a partition.
+
+    The result is None if this broker leads the partition or the call must not be forwarded.
+    """
     if not call.may_forward:
         return None
     leader = named_leader(broker, TopicId(topic_id), PartitionIndex(partition))
@@ -48,14 +52,14 @@ def leader_elsewhere(call: Call, broker: Broker, topic_id: str, partition: int) 
 
 
 def named_leader(broker: Broker, topic_id: TopicId, index: PartitionIndex) -> BrokerId | None:
-    """Return the broker that the partition's record names as leader, which may not have taken leadership yet."""
+    """Return the broker that the partition's record names as leader; it may not have become leader yet."""
     record = broker.peer_side.mirror.metadata.partitions(topic_id).get(index)
     leader = record and record.value.leader
     return leader.broker if leader else None
 
 
 async def locate(call: Call, broker: Broker, topic_id: TopicId, index: PartitionIndex) -> Location:
-    """Return the leader of a partition, after a wait if this broker is about to become leader.
+    """Return the location of a partition's leader, after a wait if this broker is about to become leader.
 
     Raises partition_not_found, not_leader or no_leader.
     """
@@ -66,7 +70,7 @@ async def locate(call: Call, broker: Broker, topic_id: TopicId, index: Partition
 
 
 async def led_replica(broker: Broker, topic_id: TopicId, index: PartitionIndex) -> LeaderReplica:
-    """Return this broker's leader replica of a partition; raises as `locate`."""
+    """Return this broker's leader replica of a partition. Raises the same problems as `locate`."""
     try:
         return broker.replicas.find(topic_id, index)
     except ProblemError as problem:
@@ -82,10 +86,10 @@ async def led_replica(broker: Broker, topic_id: TopicId, index: PartitionIndex) 
 
 
 async def locate_path(call: Call, broker: Broker, topic: TopicView | None = None) -> Location:
-    """Return the leader of the partition in the path; `topic` avoids a second lookup of the path's topic.
+    """Return the location of the leader of the partition in the path; `topic` avoids a second lookup of the topic.
 
-    Raises as `topic_of` and `locate`. Raises unknown_leader_epoch when the caller has seen a later leader epoch than
-    this broker knows, since the answer could be older than the state that the caller has seen.
+    Raises the problems of `topic_of` and `locate`. Raises unknown_leader_epoch if the caller has seen a later leader
+    epoch than this broker, because the answer could be older than the state that the caller has seen.
     """
     topic = topic or topic_of(call, broker)
     found = await locate(call, broker, topic.topic_id, call.partition)
@@ -95,7 +99,7 @@ async def locate_path(call: Call, broker: Broker, topic: TopicView | None = None
 
 
 def check_epoch(replica: LeaderReplica, seen: LeaderEpoch | None) -> None:
-    """Raise unknown_leader_epoch if the caller has seen a later leader epoch than that of the replica."""
+    """Raise unknown_leader_epoch if the caller has seen a later leader epoch than the replica's."""
     if seen is not None and seen > replica.leader_epoch:
         raise wrong_leader_epoch(replica.topic, replica.index, seen, replica.leader_epoch)
 
@@ -106,7 +110,7 @@ def topic_of(call: Call, broker: Broker) -> TopicView:
 
 
 def checked_topic(view: TopicView, expected: TopicId | None) -> TopicView:
-    """Return the topic if its id is the expected one or none is expected. Raises topic_recreated."""
+    """Return the topic if it has the expected id or no id is expected; raise topic_recreated otherwise."""
     if expected is not None and expected != view.topic_id:
         raise topic_recreated(view.name, expected, view.topic_id)
     return view
@@ -115,9 +119,9 @@ def checked_topic(view: TopicView, expected: TopicId | None) -> TopicView:
 async def topic_to_write(call: Call, broker: Broker) -> tuple[TopicView, bool]:
     """Return the topic in the path, and whether the topic must still be created.
 
-    The topic is not created here, since a refused call must not create a topic. The view of a missing topic has the
-    default settings. A call with a topic id or a leader epoch refers to an existing topic, so the topic is not created
-    for it. Raises as `topic_of`, and the problems of creating a topic.
+    The topic is not created here, because a refused call must not create a topic. The view of a missing topic has the
+    default settings. A call with a topic id or a leader epoch refers to an existing topic, so no topic is created for
+    such a call. Raises the problems of `topic_of` and of creating a topic.
     """
     try:
         return topic_of(call, broker), False

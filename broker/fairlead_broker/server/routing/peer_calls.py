@@ -32,7 +32,7 @@ from fairlead_broker.server.http.call import Call, Endpoint
 from fairlead_broker.server.http.disconnect import unless_gone
 
 REQUEST_BYTES_MAX: Final = 64 << 20
-"""Largest body of a peer call: enough for the maximum number of partitions in a message."""
+"""Maximum number of bytes of a peer call's body: enough for the maximum number of partitions in a message."""
 
 
 def _route(name: str, path: str, summary: str) -> Route:
