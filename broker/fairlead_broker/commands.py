@@ -344,6 +344,8 @@ def _raise_descriptor_limit() -> None:
 
 async def _serve(brokers: list[BrokerSettings], store: Path | None, output: str) -> int:
     """Serve until SIGTERM, SIGINT or a failure; return the exit code."""
+    import structlog
+
     from fairlead_broker.coordination.protocol import CoordinationError
     from fairlead_broker.log import LogError
 
@@ -376,7 +378,9 @@ async def _serve(brokers: list[BrokerSettings], store: Path | None, output: str)
     finally:
         await running.stop()
     if failing.done():
-        typer.echo(f"fairlead: the broker failed: {failing.result()!r}", err=True)
+        failure = failing.result()
+        structlog.get_logger("fairlead").error("broker failed", reason=str(failure), exc_info=failure)
+        typer.echo(f"fairlead: the broker failed: {type(failure).__name__}: {failure}", err=True)
         return FAILED_EXIT
     failing.cancel()
     return 0

@@ -13,6 +13,7 @@ from broker_kit import Calls, sequenced
 from broker_process import BrokerProcess
 from conftest import FaultyBroker
 from fairlead_api.batch.batches import encode, record_batch
+from log_kit import FaultyStorage
 
 VALUES = [b"first", b"second", b"third"]
 TIME_US = 1_700_000_000_000_000
@@ -28,6 +29,32 @@ async def store_three(faulty: FaultyBroker) -> None:
     await faulty.calls.create("t")
     for value in VALUES:
         assert (await faulty.calls.send("t", batch(value))).status == 200
+
+
+async def test_an_unexpected_error_of_a_partition_ends_its_leadership_alone(
+    faulty: FaultyBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker serves its other partitions, and leads the failed partition again."""
+    await store_three(faulty)
+    await faulty.calls.create("other")
+
+    def fail(*_: object) -> int:
+        message = "a fault of the broker itself"
+        raise RuntimeError(message)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FaultyStorage, "take_room", fail)
+        doubtful = await faulty.calls.send("t", batch(b"doubtful"))
+    others = await faulty.calls.send("other", batch(b"x"))
+    async with asyncio.timeout(30):
+        while (await faulty.calls.send("t", batch(b"after"))).status != 200:
+            pass
+    values = await faulty.calls.values("t")
+
+    assert (doubtful.code, doubtful.json["side_effect"]) == ("leader_changed", "maybe")
+    assert others.status == 200
+    assert [value for value in values if value != b"doubtful"] == [*VALUES, b"after"]
+    assert not faulty.broker.broker.failure.done()
 
 
 @pytest.mark.parametrize("fault", ["sync", "write"])

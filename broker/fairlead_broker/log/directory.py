@@ -245,6 +245,17 @@ class LogDirectory:
             raise wrap_os_error(error, f"{folder}: cannot delete") from error
         return gone
 
+    def partitions_of(self, topic_id: TopicId) -> list[PartitionIndex]:
+        """Return the partitions of a topic that have a folder, also while folders are being removed."""
+        folder = self.path / topic_id
+        try:
+            names = self._storage.list_folders(folder)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise wrap_os_error(error, f"{folder}: cannot list") from error
+        return sorted(PartitionIndex(int(name)) for name in names if name.isascii() and name.isdigit())
+
     def remove_given_up(self, folder: Path) -> None:
         """Delete the files of a dropped partition. Any partition may be opened meanwhile, even the dropped one."""
         try:
@@ -409,16 +420,15 @@ class LogDirectory:
             self.write_checkpoint()
 
     def _remove_topic_folder_if_empty(self, folder: Path) -> None:
-        if not self._storage.exists(folder):
-            return
-        if not self._storage.list_folders(folder) and not self._storage.list_files(folder):
-            try:
-                self._storage.remove_folder(folder)
-            except OSError as error:
-                if error.errno not in (errno.ENOTEMPTY, errno.ENOENT):
-                    raise
-                return  # Another partition of the topic is being opened or was deleted.
-            self._storage.sync_folder(folder.parent)
+        try:
+            if self._storage.list_folders(folder) or self._storage.list_files(folder):
+                return
+            self._storage.remove_folder(folder)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.ENOENT):
+                raise
+            return  # Another partition of the topic is being opened or was deleted.
+        self._storage.sync_folder(folder.parent)
 
     def _free_name(self, path: Path) -> Path:
         """Return the path, or the first free path with a number appended."""

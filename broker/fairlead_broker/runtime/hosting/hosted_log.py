@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from fairlead_api.identifiers import TopicIdPartition
+from fairlead_api.identifiers import LeaderEpoch, TopicIdPartition
 from fairlead_broker.log import LogDamaged, PartitionLog
 from fairlead_broker.registry.metadata import Versioned
 from fairlead_broker.registry.records import PartitionRecord
@@ -28,6 +28,8 @@ class HostedLog:
     followed: FollowerReplica | None = None
     left: Callable[[], Awaitable[None]] | None = None
     """Function that waits until the disk work of the last role has ended; may be called several times."""
+    failed_epoch: LeaderEpoch | None = None
+    """Leader epoch in which the task of the leader replica failed: this broker leads again in the same epoch."""
     distrusted: bool = False
     """Whether recovery removed more than a torn last batch, and no partition record reflects the removal yet."""
 

@@ -96,11 +96,7 @@ class PartitionLogs:
 
     def folders(self, topic_id: TopicId) -> list[PartitionIndex]:
         """Return the partitions that have a folder, opened by this process or left by an earlier one; blocks."""
-        folder = self._directory.path / topic_id
-        if not folder.is_dir():
-            return []
-        names = [path.name for path in folder.iterdir()]
-        return sorted(PartitionIndex(int(name)) for name in names if name.isascii() and name.isdigit())
+        return self._directory.partitions_of(topic_id)
 
     def _report(self, log: PartitionLog, topic: str, partition: PartitionIndex) -> None:
         """Log which records a recovery removed or distrusts, and which files it rebuilt.

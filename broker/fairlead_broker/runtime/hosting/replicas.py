@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import TypeAlias
 
@@ -170,6 +171,7 @@ class Replicas:
             for hosted in self._all()
             if hosted.role is None
             and hosted.log.leader_epochs
+            and hosted.log.leader_epochs[-1].epoch != hosted.failed_epoch
             and self._roles.leads(hosted.record.value)
             and hosted.log.leader_epochs[-1].epoch >= hosted.record.value.leader_epoch
         ]
@@ -437,12 +439,14 @@ class Replicas:
         # A restored coordination store can issue epochs again. A leader in a reissued epoch would mix two histories,
         # and a follower in an older epoch must not truncate records of a later epoch (rule 3.8).
         if self._roles.leads(record):
-            if begun is not None and begun >= record.leader_epoch:
+            if begun is not None and begun >= record.leader_epoch and begun != hosted.failed_epoch:
                 self._refused.refuse(
                     wish.key, wish.view.name, StaleLeaderEpoch(log.folder, record.leader_epoch, begun)
                 )
             else:
-                led = self._changes.lead(hosted, wish.view, wish.record)
+                led = self._changes.lead(
+                    hosted, wish.view, wish.record, partial(self._leading_failed, hosted)
+                )
                 if self._directory.failure is not None:
                     led.storage_failed()
         elif following is not None:
@@ -452,6 +456,18 @@ class Replicas:
                 )
             else:
                 self._changes.follow(hosted, wish.view, wish.record, following)
+
+    def _leading_failed(self, hosted: HostedLog, error: Exception) -> None:
+        """End a leadership after an unexpected error of its task, and begin it again from the log in the same epoch."""
+        self._log.error("leadership failed", partition=str(hosted.key), reason=str(error), exc_info=error)
+        self._openings.begin(self._lead_again(hosted), f"new leader replica of {hosted.key}")
+
+    async def _lead_again(self, hosted: HostedLog) -> None:
+        role = hosted.role
+        if hosted.led is not None:
+            hosted.failed_epoch = hosted.led.leader_epoch
+        await self._changes.end(hosted, role.topic if role else "", refusals.leader_changed)
+        self._look_at(hosted.key.topic_id)
 
     def _is_newest(self, wish: _Wanted) -> bool:
         """Return whether the mirror still has this version of the record; an outdated topic is compared again anyway.

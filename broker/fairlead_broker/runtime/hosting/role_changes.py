@@ -57,8 +57,10 @@ class RoleChanges:
         """Function that starts a task of the broker."""
         self._lag_seconds = lag_seconds
 
-    def lead(self, hosted: HostedLog, view: TopicView, record: Record) -> LeaderReplica:
-        """Make this broker the leader of a partition."""
+    def lead(
+        self, hosted: HostedLog, view: TopicView, record: Record, failed: Callable[[Exception], None]
+    ) -> LeaderReplica:
+        """Make this broker the leader of a partition; `failed` gets an unexpected error of the partition's task."""
         key, log, clock = hosted.key, hosted.log, self._shared.clock
         leader = PartitionLeader(
             self._incarnation.broker,
@@ -75,8 +77,10 @@ class RoleChanges:
         meters = self._meters.topic(view.name)
         partition = hosted.led = LeaderReplica(view.name, key, view.config, log, leader, self._shared, meters)
         partition.start_leading()
-        hosted.task = self._supervisor.spawn(partition.run(), f"partition {view.name}-{key.partition}")
-        # The sync rounds have forgotten the earlier role, so the log's unsynced records are submitted to them again.
+        hosted.task = self._supervisor.spawn(
+            _run(partition, failed), f"partition {view.name}-{key.partition}"
+        )
+        # The sync rounds of an earlier role have ended; the log's unsynced records are submitted again.
         partition.sync.sync_at_once(log.end_offset)
         self._meters.watch_partition(
             view.name,
@@ -141,3 +145,13 @@ class RoleChanges:
     async def _followed_no_more(self, partition: FollowerReplica) -> None:
         await partition.idle()
         await self._shared.rounds.forget(partition)
+
+
+async def _run(partition: LeaderReplica, failed: Callable[[Exception], None]) -> None:
+    """Run the task of a leader replica. A broken invariant ends the broker, any other error only this leadership."""
+    try:
+        await partition.run()
+    except AssertionError:
+        raise
+    except Exception as error:  # noqa: BLE001 - one partition must not end the others
+        failed(error)

@@ -85,7 +85,8 @@ class LeaderReplica:
         self._work = asyncio.Event()
         self._uncommitted: deque[PendingAppend] = deque()
         self._polls: dict[LongPoll, None] = {}
-        self._epoch_begun = False
+        # An earlier leader replica of this process may have failed in the same epoch.
+        self._epoch_begun = any(start.epoch == leader.leader_epoch for start in log.leader_epochs[-1:])
         self._refusal: Refusal | None = None
         self.closed = False
         """Whether this broker's leadership in this leader epoch has ended."""
@@ -215,6 +216,11 @@ class LeaderReplica:
             synced = await self._shared.pool.submit(self._append_on_disk, stamped, alone)
         except LogError as error:
             self._append_failed(group, nbytes, error)
+        except Exception:
+            # The task ends, and with it the leadership. The calls of the group get their answer here.
+            self._let_go(group, nbytes)
+            self._refuse(group, partial(refusals.leader_changed, self.topic, self.index))
+            raise
         else:
             self._appended(group, nbytes, synced)
         finally:
