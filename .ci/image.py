@@ -254,6 +254,7 @@ def main(arguments: list[str]) -> int:
             for part in [given.only] if given.only else list(builds):
                 build, name = builds[part]
                 begun = time.monotonic()
+                print(f"build {name}", file=sys.stderr, flush=True)
                 archive = given.folder / archives[part]
                 build(name, archive)
                 size = archive.stat().st_size / 1e6
