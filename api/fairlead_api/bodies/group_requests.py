@@ -144,8 +144,10 @@ class CommitRequest(Request, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Raise `invalid_group_name`, and `malformed_request` if only one of member id and epoch is given."""
-        if self.member_id is not None:
+        if self.member_id:
             check_group_name(self.member_id)
+        elif self.member_id == "":
+            _refuse("member_id", "", "the id of a member, or null for programs that are no members")
         if (self.member_id is None) != (self.member_epoch == NO_MEMBER_EPOCH):
             _refuse(
                 "member_epoch",

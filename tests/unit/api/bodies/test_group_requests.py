@@ -155,6 +155,7 @@ def test_members_and_others_commit() -> None:
     [
         ({"offsets": []}, "malformed_request", "offsets"),
         ({"member_id": "m", "offsets": [ENTRY]}, "malformed_request", "member_epoch -1"),
+        ({"member_id": "", "offsets": [ENTRY]}, "malformed_request", "member_id"),
         ({"member_epoch": 3, "offsets": [ENTRY]}, "malformed_request", "member_epoch 3"),
         ({"member_epoch": -2, "offsets": [ENTRY]}, "malformed_request", "-2"),
         ({"member_id": "a/b", "member_epoch": 1, "offsets": [ENTRY]}, "invalid_group_name", "a/b"),
