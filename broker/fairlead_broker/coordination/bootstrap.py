@@ -1,6 +1,6 @@
-"""Entry of a broker into its cluster: the cluster's id, the broker's registration, the controller's term.
+"""Steps by which a broker enters its cluster: read the cluster's id, register the broker, claim the controller's term.
 
-The runtime calls the steps once at the start, in this order. Ids and times are arguments.
+The runtime calls the steps once in this order when the broker starts. Ids and times are arguments.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _log = structlog.get_logger("fairlead.coordination")
 
 
 class BrokerIdHeld(CoordinationError):
-    """Another incarnation of this broker id is registered, and its registration did not end in time."""
+    """Another incarnation of the broker id is registered, and the registration did not end in time."""
 
     def __init__(self, broker: BrokerId, holder: BrokerRegistration, waited_seconds: float) -> None:
         super().__init__(
@@ -62,11 +62,11 @@ class BrokerIdHeld(CoordinationError):
 
 
 class FeatureLevelTooHigh(CoordinationError):
-    """The feature level of the cluster is above that of this release."""
+    """The feature level of the cluster is above the feature level of this release."""
 
 
 class ClusterBootstrap:
-    """Entry into one cluster."""
+    """Entry of a broker into one cluster."""
 
     def __init__(self, coordination: Coordination, keys: Keys, clock: Clock) -> None:
         self._coordination = coordination
@@ -74,7 +74,7 @@ class ClusterBootstrap:
         self._clock = clock
 
     async def cluster(self, new_cluster_id: str) -> ClusterRecord:
-        """Return the cluster record, which the first broker creates with this id.
+        """Return the cluster record. The first broker creates the record with the id `new_cluster_id`.
 
         Raises `FeatureLevelTooHigh`. After `UnknownOutcome` the caller repeats the call.
         """
@@ -98,7 +98,7 @@ class ClusterBootstrap:
         return standing
 
     async def standing_cluster(self) -> ClusterRecord | None:
-        """Return the cluster record, or None without creating it. Raises `FeatureLevelTooHigh`."""
+        """Return the cluster record, or None if no broker has created the record. Raises `FeatureLevelTooHigh`."""
         [item] = (await self._coordination.transact((), (Get(self._keys.cluster),))).reads
         return None if item is None else self._understood(item)
 
@@ -110,10 +110,11 @@ class ClusterBootstrap:
         *,
         wait_seconds: float | None = None,
     ) -> Membership:
-        """Register the broker under a new lease, with the revision of the registration as broker epoch.
+        """Register the broker under a new lease. The revision of the registration is the broker epoch.
 
-        Waits for an earlier incarnation of the same id to end, up to 2 x the time to live of its lease + 5 s, then
-        raises `BrokerIdHeld`. After any error, no key of this attempt is left once the lease has ended.
+        Waits for an earlier incarnation of the same broker id to end, up to 2 x the time to live of its lease + 5
+        s, then raises `BrokerIdHeld`. After any error, no key of the failed attempt is left once the new lease
+        has ended.
         """
         began = self._clock.monotonic()
         key = self._keys.broker(broker)
@@ -129,7 +130,7 @@ class ClusterBootstrap:
                 # The lease ended before the slow transaction arrived, so no key was put.
                 continue
             except UnknownOutcome:
-                # After the end of the lease a delayed put is refused, so the outcome is definite.
+                # After the end of the lease the store refuses a delayed put, so the outcome is definite.
                 await self._end(lease)
                 raise
             if result.succeeded:
@@ -161,7 +162,7 @@ class ClusterBootstrap:
                 raise BrokerIdHeld(broker, holder, wait_seconds)
 
     async def claim_controller(self, membership: Membership) -> ControllerTerm | None:
-        """Claim the controller's term under the broker's lease, and return None if another broker holds it."""
+        """Claim the controller's term under the broker's lease. Returns None if another broker holds the term."""
         keys = self._keys
         seen = await self._coordination.transact((), (Get(keys.controller_epoch),))
         [epoch_item] = seen.reads
@@ -188,7 +189,7 @@ class ClusterBootstrap:
             await self._coordination.revoke(lease)
 
     async def _wait_until_free(self, key: str, since: Revision, deadline: float) -> bool:
-        """Wait for the deletion of the key, and return False at the deadline."""
+        """Wait for the deletion of the key. Returns False if the key still exists at the deadline."""
         watch = self._coordination.watch(key, Revision(since + 1))
         try:
             async with asyncio.timeout(max(0.0, deadline - self._clock.monotonic())):

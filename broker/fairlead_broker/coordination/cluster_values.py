@@ -1,6 +1,6 @@
-"""Configured values of the whole cluster and the desired states of single brokers, as types of the code.
+"""Typed configuration values of the cluster, and the desired states of individual brokers.
 
-The controller's drivers read these values from the mirror at every decision. The module writes nothing.
+The controller's drivers read these values from the mirror at every decision. The module only reads.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ DRAINING = "draining"
 
 
 def cluster_value(metadata: ClusterMetadata, name: str) -> ConfigValue:
-    """Return the cluster's value of a configuration key that has a default."""
+    """Return the cluster's value of a configuration key, or the default of the key."""
     stored = metadata.cluster_config
     texts = config_texts(stored.value.values) if stored else {}
     return parse_value(name, texts.get(name, CLUSTER_KEYS[name].default), ConfigScope.CLUSTER)
@@ -42,15 +42,15 @@ def draining_brokers(metadata: ClusterMetadata) -> frozenset[BrokerId]:
 def registered_states(metadata: ClusterMetadata) -> dict[BrokerId, BrokerState]:
     """Return the state of each registered broker.
 
-    A drain counts from its request on, before its broker has learned of it, so that the answer to the request shows the
-    requested state.
+    A broker counts as draining as soon as the drain is requested, before the broker has learned of the drain, so
+    that the answer to the request shows the requested state.
     """
     draining = draining_brokers(metadata)
     return {broker: _state(each.value.state, broker in draining) for broker, each in metadata.brokers.items()}
 
 
 def cluster_view(metadata: ClusterMetadata) -> ClusterView:
-    """Return the view of the brokers for decisions about partitions, with a live mapping of brokers."""
+    """Return the brokers for decisions about partitions. The mapping of brokers is a live view of the mirror."""
     return ClusterView(
         brokers=metadata.brokers,
         cordoned=cordoned_brokers(metadata),

@@ -1,8 +1,8 @@
-"""Coordination inside the broker's process on one SQLite file, for one machine, with etcd's semantics.
+"""Coordination with etcd's semantics inside the broker's process, on one SQLite file, for clusters on one machine.
 
-`wiring` uses the embedded store for a broker without `--etcd` and for `dev up`. One thread makes all accesses to the
-file and the leases, in the order of the calls, and the event loop only waits. Watches read from the history, so a slow
-watch uses no memory and no watch can have a gap.
+`wiring` uses the embedded store for a broker without `--etcd` and for `dev up`. One thread accesses the file and
+the leases, in the order of the calls, while callers on the event loop wait. Watches read from the history, so a
+slow watch uses no memory and no watch can have a gap.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ from fairlead_broker.registry.transactions import (
 )
 
 STALL_SECONDS: Final = 1.0
-"""Delay of a timer that shows that the process and its keep-alives stood still (stopped, swapped, suspended). All
-leases then start again at full length, as on etcd after a change of its leader."""
+"""Delay of a timer in seconds from which the process and its keep-alives count as stalled (stopped, swapped,
+suspended). After a stall all leases restart at their full time to live, as in etcd after a change of its leader.
+"""
 EXPIRY_RETRY_SECONDS: Final = 1.0
-"""Seconds before another attempt to end leases after an attempt failed on a full disk."""
+"""Seconds between attempts to end leases while the disk is full."""
 _CLOSED: Final = "this client of the coordination store was closed"
 
 _log = structlog.get_logger("fairlead.coordination")
@@ -53,7 +54,10 @@ class EmbeddedCoordination:
     """A client of an embedded store, with the interface `protocol.Coordination`."""
 
     def __init__(self, store: EmbeddedStore) -> None:
-        """Attach a client to a store. `open` makes the first client of a store, and `connect` makes further clients."""
+        """Attach a client to a store.
+
+        `open` creates the first client of a store, and `connect` creates further clients.
+        """
         self._store = store
         self._watches: set[EmbeddedWatch] = set()
         self._closed = False
@@ -61,10 +65,11 @@ class EmbeddedCoordination:
 
     @classmethod
     async def open(cls, path: Path, clock: Clock) -> Self:
-        """Open the store in this file, which is created if missing (its folder must exist).
+        """Open the store in a file, which is created if it is missing. The folder of the file must exist.
 
-        Leases of earlier processes end now, and all their keys are removed in one revision. Raises a `StoreRefused`
-        (held, inaccessible, damaged, too new) or `CoordinationUnavailable`, each with the next step for the operator.
+        Opening the store ends the leases of earlier processes and removes all their keys in one revision. Raises
+        a `StoreRefused` (held, inaccessible, damaged, too new) or `CoordinationUnavailable`. The message of each
+        error names the next step for the operator.
         """
         return cls(await EmbeddedStore.open(path, clock))
 
@@ -128,7 +133,7 @@ class EmbeddedCoordination:
         await self._store.run(self._store.expire)
 
     async def close(self) -> None:
-        """Close this client, and the file with the last client."""
+        """Close this client. The last client also closes the file."""
         if self._closed:
             return
         self._closed = True
@@ -204,9 +209,10 @@ class EmbeddedWatch:
         self._end()
 
     def notice(self, revision: Revision, changed: Sequence[str]) -> None:
-        """Note a new revision, which a waiting watch skips if no key of its prefix changed.
+        """Notify the watch of a new revision. A waiting watch skips the revision if no key of its prefix changed.
 
-        Without the skip, the watch of a quiet prefix would fall behind, and a compaction would remove its position.
+        Without the skip, the watch of a quiet prefix would fall behind, and a compaction would remove the watch's
+        position from the history.
         """
         concerned = any(key.startswith(self._prefix) for key in changed)
         if self._idle and not concerned and self._next == revision:
@@ -215,7 +221,7 @@ class EmbeddedWatch:
             self._wake.set()
 
     def _take(self, chunk: EventChunk) -> WatchBatch | None:
-        """Buffer the events that were read, and return the requested progress if no event is left to read."""
+        """Buffer the events that were read. Returns the requested progress if no event is left to read."""
         self._next = chunk.next_revision
         self._read.extend(chunk.batches)
         if self._read or not self._progress_wanted:
@@ -237,10 +243,10 @@ class EmbeddedWatch:
 
 
 class EmbeddedStore:
-    """Thread that owns the file and the leases, and the state of the event loop beside it.
+    """Thread that owns the file and the leases, and the state of the store on the event loop.
 
-    Only that thread uses `history` and `leases`. The methods `transact`, `grant`, `keep_alive`, `end_lease` and
-    `expire` run in that thread, by `run`.
+    Only the store's thread uses `history` and `leases`. `run` runs the methods `transact`, `grant`, `keep_alive`,
+    `end_lease` and `expire` in this thread.
     """
 
     def __init__(self, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
@@ -252,12 +258,12 @@ class EmbeddedStore:
         self.history: History
         self.leases: Leases
         self.watches: dict[EmbeddedWatch, None] = {}
-        """Watches in the order of their beginning."""
+        """Open watches, in the order in which they were opened."""
         self.clients = 0
 
     @classmethod
     async def open(cls, path: Path, clock: Clock) -> Self:
-        """Start the thread and open the file in it."""
+        """Start the store's thread, and open the file in the thread."""
         store = cls(clock, asyncio.get_running_loop())
         try:
             await store.run(store._open, path)
@@ -274,7 +280,7 @@ class EmbeddedStore:
         return await asyncio.wrap_future(self._thread.submit(call, *arguments, **named))
 
     async def release(self) -> None:
-        """Detach a client, and close the file with the last client."""
+        """Detach a client. The file is closed when the last client is detached."""
         self.clients -= 1
         if self.clients:
             return
@@ -302,7 +308,7 @@ class EmbeddedStore:
         return lease
 
     def keep_alive(self, lease_id: LeaseId) -> None:
-        """Move the end of a lease, so that the timer for the earlier end finds no lease that is due."""
+        """Restart the time to live of a lease. The timer for the earlier end of the lease then finds no due lease."""
         self.leases.keep_alive(lease_id, self._clock.monotonic())
 
     def end_lease(self, lease_id: LeaseId) -> None:
@@ -312,7 +318,7 @@ class EmbeddedStore:
         self._publish(changed)
 
     def expire(self, *, stalled: bool = False) -> None:
-        """End the leases that are due, or restart all leases if this process stood still."""
+        """End the leases that are due, or restart all leases if the process was stalled."""
         if stalled:
             self.leases.renew_all(self._clock.monotonic())
         try:
@@ -320,7 +326,7 @@ class EmbeddedStore:
                 self.end_lease(lease_id)
         except CoordinationError:
             if not self.history.has_failed:
-                # A full disk may have space again later, and only this timer ends the leases that are due.
+                # A full disk may have space again later, and only the timer ends the leases that are due.
                 again = self._clock.monotonic() + EXPIRY_RETRY_SECONDS
                 self._loop.call_soon_threadsafe(self._set_timer, again)
             raise
@@ -331,7 +337,7 @@ class EmbeddedStore:
         self.leases = Leases(self.history.life)
 
     def _publish(self, changed: Sequence[str]) -> None:
-        """Notify the watches before the caller gets the result, in the order of the event loop's queue."""
+        """Schedule the notification of the watches, which runs before the caller gets the result of its call."""
         if changed:
             self._loop.call_soon_threadsafe(self._notify, self.history.revision, changed)
 
@@ -350,8 +356,8 @@ class EmbeddedStore:
         assert self._timer is not None, "a timer fired that was never set"
         late = self._loop.time() - self._timer.when()
         self._timer = None
-        # Delayed keep-alives whose timers were due earlier run first, since the expiry runs in the next turn of the
-        # loop.
+        # The expiry is deferred to the next turn of the event loop, so that delayed keep-alives whose timers were due
+        # earlier run before the expiry.
         self._expiry = self._loop.call_soon(self._begin_expiry, late > STALL_SECONDS)
 
     def _begin_expiry(self, stalled: bool) -> None:
@@ -360,7 +366,7 @@ class EmbeddedStore:
 
 
 def _report(done: Future[None]) -> None:
-    """Log an error of the timer's call. Later calls raise the error of a failed store in any case."""
+    """Log an error of an expiry that the timer started. After a failure of the store, later calls raise the error."""
     try:
         done.result()
     except CoordinationError as error:

@@ -1,8 +1,8 @@
 """Every revision of every key since the last compaction, in one SQLite file.
 
-Only `embedded` calls this module, from one thread. The history is synchronous. It stores the lease id of each key, but
-no leases and no watches. One row is one key at one revision, and a deletion is a row without a value. Rows have a
-checksum, since SQLite has no checksums outside the write-ahead log.
+Only `embedded` calls this module, from one thread. The history is synchronous. The history stores the lease id of
+each key, but no leases and no watches. A row describes one key at one revision, and the row of a deletion has no
+value. Rows have a checksum, since SQLite has no checksums outside the write-ahead log.
 """
 
 from __future__ import annotations
@@ -48,9 +48,13 @@ from fairlead_broker.registry.transactions import (
 
 FORMAT: Final = 1
 APPLICATION_ID: Final = 0x464C4344
-"""Id in the header of the file, by which the database of another program is refused."""
+"""Application id in the header of the file. A file with another id is the database of another program and is
+refused.
+"""
 EVENT_REVISIONS_MAX: Final = 64
-"""Revisions read at once for a watch that is behind, which bounds its memory to that number of transactions."""
+"""Maximum number of revisions that are read at once for a watch that is behind, which bounds the memory of the
+watch.
+"""
 _ABOVE_ALL_KEYS: Final = "\U0010ffff"
 _NO_LEASE: Final = 0
 _DAMAGE_CODES: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
@@ -104,7 +108,7 @@ class EventChunk:
 
     batches: tuple[WatchBatch, ...]
     next_revision: Revision
-    """Revision at which the watch continues."""
+    """Revision from which the watch continues."""
     revision: Revision
     """Revision of the store at the time of the read."""
 
@@ -116,14 +120,14 @@ class Applied:
     result: TransactionResult
     branch: Sequence[Operation]
     changed: tuple[str, ...]
-    """Keys with a new revision, or no keys if the transaction took no revision."""
+    """Keys that the transaction changed. The tuple is empty if the transaction took no revision."""
 
 
 class History:
-    """The open file. After an error of the disk every call is refused until the file is opened again."""
+    """The open history file. After a disk error every call is refused until the file is opened again."""
 
     def __init__(self, path: Path) -> None:
-        """Open or create the file and end the leases of earlier openings, whose keys are removed in one revision.
+        """Open or create the file. All keys with leases of earlier openings are removed in one revision.
 
         Raises `StoreHeld`, `StoreInaccessible`, `StoreDamaged` and `StoreTooNew`.
         """
@@ -132,7 +136,7 @@ class History:
         self.revision = Revision(1)
         """Revision of the last change, which is 1 in an empty store."""
         self.compacted = Revision(0)
-        """Compacted revision, below which lists and watches are refused."""
+        """Compacted revision. Lists and watches below this revision are refused."""
         self.life = 0
         """Number of openings of the file."""
         self._lock = StoreLock(path)
@@ -148,7 +152,7 @@ class History:
         return self._failure is not None
 
     def close(self) -> None:
-        """Write the write-ahead log into the file and let other processes open it."""
+        """Write the write-ahead log back into the file, and release the lock for other processes."""
         self._connection.close()
         self._lock.release()
 
@@ -162,7 +166,7 @@ class History:
         return Page(items, at, items[-1].key if len(rows) > limit else None)
 
     def events(self, prefix: str, from_revision: Revision) -> EventChunk:
-        """Read the next events of a watch, in whole revisions. Raises `Compacted`."""
+        """Read the next events of a watch, as whole revisions. Raises `Compacted`."""
         self._refuse_failed()
         if from_revision < self.compacted:
             raise Compacted(self.compacted)
@@ -207,7 +211,7 @@ class History:
         return tuple(changed)
 
     def compact(self, revision: Revision) -> None:
-        """Delete the rows that only lists and watches below a revision need."""
+        """Delete the rows that are needed only by lists and watches below a revision."""
         self._refuse_failed()
         if revision > self.revision:
             raise FutureRevision(revision, self.revision)
@@ -226,13 +230,14 @@ class History:
     def _open(self) -> sqlite3.Connection:
         connection: sqlite3.Connection | None = None
         try:
-            # Only the owner may read the store of a cluster, and SQLite gives its log the permissions of the file.
+            # Only the owner may read the store of a cluster. SQLite gives the write-ahead log the same permissions as
+            # the file.
             self._path.touch(mode=0o600)
             with suppress(PermissionError):
                 self._path.chmod(0o600)
             connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=True)
-            # The exclusive mode also keeps the WAL's index in memory instead of in a shared file, which network volumes
-            # lack.
+            # The exclusive mode also keeps the index of the write-ahead log in memory. Otherwise the index would be
+            # in a shared memory file, which network volumes do not support.
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")
             connection.execute("PRAGMA synchronous = FULL")
             self._check_format(connection)
@@ -272,7 +277,7 @@ class History:
         self.delete([key for (key,) in self._query(_LEASED, ())])
 
     def _apply(self, branch: Sequence[Operation]) -> tuple[list[KeyValue | None], list[str]]:
-        """Run the operations of a branch, without a write and a revision for a branch without effect."""
+        """Run the operations of a branch. A branch without effect writes nothing and takes no revision."""
         revision = Revision(self.revision + 1)
         reads: list[KeyValue | None] = []
         rows: dict[str, Row] = {}
@@ -317,7 +322,7 @@ class History:
                 raise StoreDamaged(self._path, self._failure)
         return rows
 
-    # SQLite's rows have the types of their columns, which each caller states for its query.
+    # The rows of SQLite have the types of their columns. Each caller declares these types for its query.
     def _query(self, statement: str, parameters: tuple[object, ...]) -> list[tuple]:  # type: ignore[type-arg]
         try:
             return self._connection.execute(statement, parameters).fetchall()
@@ -325,7 +330,7 @@ class History:
             self._raise_definite(error)
 
     def _write(self, change: Callable[[], object]) -> None:
-        """Make a change durable. `CoordinationUnavailable` means that the change was certainly not made."""
+        """Make a change durable. After `CoordinationUnavailable` the change was definitely not made."""
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             change()
@@ -338,7 +343,8 @@ class History:
             self._roll_back()
             if _code(error) == sqlite3.SQLITE_FULL:
                 self._raise_definite(error)
-            # A failed write or sync may have left changes in the WAL that are valid at the next start.
+            # A failed write or sync may have left changes in the write-ahead log that would be valid at the next
+            # start.
             self._failure = f"writing {self._path} failed: {error}"
             raise UnknownOutcome(self._failure) from error
 
@@ -371,7 +377,7 @@ class History:
 
 
 def _code(error: sqlite3.Error | OSError) -> int:
-    """Return SQLite's primary result code, the low byte of an extended code, else `SQLITE_MISUSE`."""
+    """Return the primary result code of an SQLite error (the low byte of an extended code), or `SQLITE_MISUSE`."""
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_MISUSE) & 0xFF
 
 
@@ -386,7 +392,7 @@ def _holds(compare: Compare, item: KeyValue | None) -> bool:
 
 
 def _relates(relation: Relation, left: int | bytes, right: int | bytes) -> bool:
-    # Equal values are neither greater nor less. Both sides have one type.
+    # Equal values are neither greater nor less. Both sides have the same type.
     order = (left > right) - (left < right)  # type: ignore[operator]
     match relation:
         case Relation.EQUAL:

@@ -1,4 +1,4 @@
-"""Leases of an embedded store, kept in memory and ended with the process.
+"""Leases of an embedded store, which are kept in memory and end with the process.
 
 Only `embedded` uses this module. The leases are pure: the time is an argument, and the methods return the due leases
 and the keys that end with them.
@@ -35,7 +35,10 @@ class Leases:
     __slots__ = ("_held", "_lease_of", "_life", "_made")
 
     def __init__(self, life: int) -> None:
-        """Start without leases. `life` is the number of the store's opening, so that no lease id is used twice."""
+        """Start without leases.
+
+        `life` counts the openings of the store and is part of lease ids, so that none is reused.
+        """
         self._held: dict[LeaseId, _Held] = {}
         self._lease_of: dict[str, LeaseId] = {}
         self._life = life
@@ -46,11 +49,11 @@ class Leases:
 
     @property
     def next_deadline(self) -> float | None:
-        """Monotonic seconds at which the first lease ends unless it is kept alive."""
+        """Monotonic time in seconds at which the first lease ends unless the lease is kept alive."""
         return min((held.deadline for held in self._held.values()), default=None)
 
     def grant(self, ttl_seconds: int, now: float) -> Lease:
-        """Grant a lease that ends at `now` (monotonic seconds) plus its time to live."""
+        """Grant a lease that ends at `now` (monotonic time in seconds) plus the time to live."""
         self._made += 1
         lease = Lease(LeaseId(self._life << 32 | self._made), ttl_seconds)
         self._held[lease.lease_id] = _Held(lease, now + ttl_seconds)
@@ -62,7 +65,7 @@ class Leases:
         held.deadline = now + held.lease.ttl_seconds
 
     def renew_all(self, now: float) -> None:
-        """Restart the time to live of every lease, since no lease could have been kept alive."""
+        """Restart the time to live of every lease, after a stall in which no lease could be kept alive."""
         for held in self._held.values():
             held.deadline = now + held.lease.ttl_seconds
 
@@ -71,7 +74,7 @@ class Leases:
         return [lease_id for lease_id, held in self._held.items() if held.deadline <= now]
 
     def keys(self, lease_id: LeaseId) -> list[str]:
-        """Return the keys that end with a lease, in order. Raises `LeaseNotFound`."""
+        """Return the keys that are removed when a lease ends, in ascending order. Raises `LeaseNotFound`."""
         return sorted(self._get(lease_id).keys)
 
     def drop(self, lease_id: LeaseId) -> None:
@@ -80,7 +83,10 @@ class Leases:
             del self._lease_of[key]
 
     def note(self, operations: Iterable[Operation]) -> None:
-        """Apply the operations of a transaction to the leases of keys. A put without a lease detaches its key."""
+        """Apply the operations of a transaction to the leases of keys.
+
+        A put without a lease detaches the key from its lease.
+        """
         for operation in operations:
             match operation:
                 case Put(key, _, lease_id):

@@ -1,9 +1,9 @@
-"""Stored consumer groups: claims of groups, and writes that succeed only under a claim.
+"""Stored consumer groups: claims on groups, and writes that succeed only under a claim.
 
-The coordinator of a group in the runtime uses this module. A claim is a put of the group's `coordinator` key. Every
-later write compares the mod revision of that key and the claimant's registration. An earlier write of a broker that
-lost the group therefore cannot succeed, even if that broker claims the group again after a lost answer (protocol
-section 5, rule 1).
+The coordinator of a group in the runtime uses this module. A claim is a put of the group's `coordinator` key.
+Every later write compares the mod revision of that key and the claimant's registration. A delayed write under an
+earlier claim therefore cannot succeed, even if the same broker claims the group again after a lost answer
+(protocol section 5, rule 1).
 """
 
 from __future__ import annotations
@@ -58,10 +58,11 @@ from fairlead_broker.registry.transactions import (
 )
 
 UNDER_WAY_MAX: Final = 16
-"""Concurrent calls about groups. More calls would only wait in the store, before the keep-alive of the broker's
-lease."""
+"""Maximum number of concurrent calls for groups. More calls would only queue in the store, ahead of the keep-alive
+of the broker's lease.
+"""
 PORTION_BYTES_MAX: Final = REQUEST_BYTES_MAX - 4096
-"""Bytes of the operations in one transaction. The rest of etcd's limit is for the compares."""
+"""Maximum bytes of the operations in one transaction. The rest of etcd's limit is left for the compares."""
 
 R = TypeVar("R", bound=Record)
 Block: TypeAlias = tuple[TopicId, int]
@@ -74,7 +75,10 @@ class ClaimLost(CoordinationError):
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Claim of a group as read. The caller checks whether the claimant's incarnation is still registered."""
+    """Claim on a group as read from the store.
+
+    The caller checks whether the claimant's incarnation is still registered.
+    """
 
     broker: BrokerId
     broker_epoch: BrokerEpoch
@@ -125,11 +129,11 @@ class GroupStore:
     async def claim(
         self, group: str, found: Holder | None, broker: BrokerId, broker_epoch: BrokerEpoch
     ) -> Claim | None:
-        """Claim a group after reading its holder. Returns None if the holder or this broker's registration has changed.
+        """Claim a group after reading its holder. Returns None if the holder or the broker's registration has changed.
 
-        A holder other than this incarnation must not be registered any longer. A new claim of this incarnation ends its
-        earlier claim. After `UnknownOutcome` the caller reads the holder and claims again, even if the holder is this
-        incarnation.
+        A holder other than this incarnation must no longer be registered. A new claim of this incarnation ends
+        its earlier claim. After `UnknownOutcome` the caller reads the holder and claims the group again, even if
+        the holder is this incarnation.
         """
         key = self.of(group).coordinator
         compares: list[Compare] = [
@@ -144,7 +148,7 @@ class GroupStore:
         return Claim(group, broker, broker_epoch, result.revision) if result.succeeded else None
 
     async def release(self, claim: Claim) -> None:
-        """Release the group for other brokers. A lost claim is no error. Raises `UnknownOutcome`."""
+        """Release the group, so that other brokers can claim it. A lost claim is no error. Raises `UnknownOutcome`."""
         key = self.of(claim.group).coordinator
         await self._transact((unchanged_since(key, claim.revision),), (Delete(key),))
 
@@ -157,7 +161,7 @@ class GroupStore:
         return any(item.key != keys.coordinator for item in page.items)
 
     async def load(self, claim: Claim) -> StoredGroup:
-        """Read a whole group after the claim, when no write of another broker can succeed."""
+        """Read a whole group. The group must be claimed, so that no write of another broker can succeed."""
         keys = self.of(claim.group)
         state: GroupRecord | None = None
         targets: dict[TopicId, TargetRecord] = {}
@@ -178,10 +182,10 @@ class GroupStore:
         return StoredGroup(state, targets, members, offsets)
 
     async def write(self, claim: Claim, operations: Sequence[Operation]) -> None:
-        """Write operations in one transaction, if the claim is still valid.
+        """Run write operations in one transaction, if the claim is still valid.
 
-        Raises `ClaimLost`, `TransactionTooLarge` and `UnknownOutcome`, after which a caller claims again before it
-        continues.
+        Raises `ClaimLost`, `TransactionTooLarge` or `UnknownOutcome`. After `UnknownOutcome` a caller claims the
+        group again before the next write.
         """
         keys = self.of(claim.group)
         compares = (
@@ -193,9 +197,9 @@ class GroupStore:
             raise ClaimLost(message)
 
     async def write_offsets(self, claim: Claim, blocks: Mapping[Block, OffsetsRecord | None]) -> None:
-        """Write records of offsets, or delete them for None, in as few transactions as their sizes allow.
+        """Write offsets records, or delete the records given as None, in as few transactions as their sizes allow.
 
-        Raises as `write` does. Earlier transactions of the call may have succeeded then.
+        Raises the errors of `write`. Earlier transactions of the call may have succeeded before an error.
         """
         for portion in portions(self.offset_operations(claim.group, blocks)):
             await self.write(claim, portion)
@@ -203,16 +207,16 @@ class GroupStore:
     def offset_operations(
         self, group: str, blocks: Mapping[Block, OffsetsRecord | None]
     ) -> Iterator[Operation]:
-        """Return the operations that write these records."""
+        """Return the operations that write or delete these offsets records."""
         keys = self.of(group)
         for (topic_id, block), record in blocks.items():
             key = keys.offsets_block(topic_id, block)
             yield Delete(key) if record is None else Put(key, encode(record))
 
     async def delete(self, claim: Claim) -> None:
-        """Remove a group, and its claim last. An interruption leaves a smaller group, which can be deleted again.
+        """Remove a group, and its claim last.
 
-        Raises as `write` does.
+        An interrupted deletion leaves a smaller group, which can be deleted again. Raises the errors of `write`.
         """
         keys = self.of(claim.group)
         found = [item.key for item in await self._items(keys.prefix) if item.key != keys.coordinator]
@@ -224,9 +228,9 @@ class GroupStore:
     async def names(
         self, after: str | None, limit: int
     ) -> tuple[list[tuple[str, Holder | None]], str | None]:
-        """List groups with their claims in the order of their keys, and the value of `after` for the next page.
+        """List groups with their claims, in the order of the keys. Also returns the value of `after` for the next page.
 
-        Reads two keys of each group, however large the groups are. Claims without a group are left out.
+        The call reads two keys of each group, however large the group is. Claims without a group are left out.
         """
         found: list[tuple[str, Holder | None]] = []
         prefix = all_groups(self._keys)
@@ -279,9 +283,9 @@ def portions(
     operations_max: int = OPERATIONS_MAX,
     bytes_max: int = PORTION_BYTES_MAX,
 ) -> Iterator[list[Operation]]:
-    """Divide operations, in their order, into portions within the limits of a transaction.
+    """Divide operations into portions within the limits of a transaction, keeping the order of the operations.
 
-    An operation that is too large alone gets its own portion, which the store refuses.
+    An operation that alone exceeds the limits gets its own portion, which the store refuses.
     """
     portion: list[Operation] = []
     taken = 0
@@ -297,7 +301,7 @@ def portions(
 
 
 def size_of(operation: Operation) -> int:
-    """Return the bytes that count for an operation in a transaction."""
+    """Return the number of bytes that an operation counts for in a transaction."""
     value = operation.value if isinstance(operation, Put) else b""
     return OPERATION_OVERHEAD_BYTES + len(operation.key) + len(value)
 
@@ -308,7 +312,7 @@ def _holder(item: KeyValue) -> Holder:
 
 
 def _readable_holder(item: KeyValue) -> Holder | None:
-    """Return the claim, or None for an unreadable record, so that a list of groups has every group."""
+    """Return the claim, or None for an unreadable record, so that a list of groups includes every group."""
     try:
         return _holder(item)
     except RecordUnreadable:
@@ -324,7 +328,7 @@ def change_pieces(
 ) -> Sequence[Sequence[Operation]]:
     """Divide a change into portions within the limits of a transaction, to be written in this order.
 
-    A record that is too large alone gets its own portion, which the store refuses.
+    A record that alone exceeds the limits gets its own portion, which the store refuses.
     """
     limit = OPERATIONS_MAX
     while True:

@@ -1,7 +1,7 @@
-"""Measured duration of each call to the store.
+"""Measurement of the duration of each call to the store.
 
-The runtime wraps the broker's client in `MeasuredCoordination`, which has the interface `protocol.Coordination`. The
-durations show a slow store before a broker loses its lease.
+The runtime wraps the broker's client in `MeasuredCoordination`, which has the interface `protocol.Coordination`.
+The durations reveal a slow store before a broker loses its lease.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ Answer = TypeVar("Answer")
 
 
 class MeasuredCoordination:
-    """A client with measured calls, including failed calls."""
+    """A coordination client whose calls are measured, including failed calls."""
 
     def __init__(self, inner: Coordination, clock: Clock, observe: Callable[[str, float], None]) -> None:
-        """`observe` receives the name of each call and its seconds."""
+        """Wrap a client. `observe` is called with the name of each call and its duration in seconds."""
         self._inner = inner
         self._clock = clock
         self._observe = observe

@@ -1,7 +1,8 @@
-"""A broker's membership of the cluster: its registration under a lease, which the broker keeps alive while it runs.
+"""A broker's membership in the cluster: a registration under a lease that the broker keeps alive while it runs.
 
-`bootstrap` makes the membership, and the runtime runs it. The loss of the lease ends the broker epoch for good: a
-broker that continues must register again and wait for records with higher leader epochs (protocol section 3, rule 7).
+`bootstrap` creates the membership, and the runtime runs it. When the lease is lost, the broker epoch ends
+permanently: the broker must register again and wait for records with higher leader epochs (protocol section 3,
+rule 7).
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ from fairlead_broker.registry.records import BrokerRegistration, decode, encode
 from fairlead_broker.registry.transactions import Get, Put, created_at, unchanged_since
 
 KEEP_ALIVES_PER_TTL: Final = 3
-"""Keep-alives in one time to live, of which two may be lost before the lease ends."""
+"""Number of keep-alives in one time to live. Two of them may be lost before the lease ends."""
 RETRIES_PER_TTL: Final = 30
-"""Attempts in one time to live after a failure, so that a lease renewed at each third survives one lost attempt."""
+"""Number of attempts in one time to live after a failed keep-alive, so that the lease survives a lost attempt."""
 MARGIN_SHARE: Final = 0.25
-"""Share of the time to live that does not count as confirmed, for differences of two clocks and delays of messages."""
+"""Share of the time to live that does not count as confirmed, to allow for clock drift and message delays."""
 
 _log = structlog.get_logger("fairlead.coordination")
 
 
 class MembershipLost(CoordinationError):
-    """The lease or the registration of this incarnation has ended, so the incarnation has ended too."""
+    """The lease or the registration of the incarnation has ended, and with it the incarnation."""
 
 
 class Membership:
@@ -54,7 +55,7 @@ class Membership:
         revision: Revision,
         confirmed_at: float,
     ) -> None:
-        """Describe a registration that was put at `revision`, under a lease requested at `confirmed_at`."""
+        """Create the membership of a registration put at `revision`, under a lease requested at `confirmed_at`."""
         self._coordination = coordination
         self._key = keys.broker(broker)
         self._clock = clock
@@ -63,29 +64,30 @@ class Membership:
         self.broker_id = broker
         self.broker_epoch = BrokerEpoch(revision)
         self.registration = registration
-        """Stored registration."""
+        """Registration as stored."""
         self.confirmed_at = confirmed_at
-        """Monotonic seconds at which the last confirmed keep-alive was sent."""
+        """Monotonic time in seconds at which the last confirmed keep-alive was sent."""
         self._over = False
 
     @property
     def revision(self) -> Revision:
-        """Revision of the stored registration, at which a mirror shows the last change."""
+        """Revision of the stored registration. A mirror at this revision shows the last change of the registration."""
         return self._mod_revision
 
     @property
     def is_confirmed(self) -> bool:
-        """Whether the lease cannot have ended, by this machine's clock and with a margin."""
+        """Whether the lease cannot have ended, according to this machine's clock and with a margin."""
         if self._over:
             return False
         sure_seconds = self.lease.ttl_seconds * (1 - MARGIN_SHARE)
         return self._clock.monotonic() < self.confirmed_at + sure_seconds
 
     async def run(self) -> None:
-        """Keep the lease alive until cancelled. Raises `MembershipLost`, and `CoordinationClosed`."""
+        """Keep the lease alive until cancelled. Raises `MembershipLost` or `CoordinationClosed`."""
         ttl_seconds, pause_seconds = self.lease.ttl_seconds, 0.0
         while True:
-            # The next keep-alive is due after the sending of the last confirmed one, however long its answer took.
+            # The time until the next keep-alive is counted from the sending of the last confirmed keep-alive, however
+            # long its answer took.
             due = self.confirmed_at + ttl_seconds / KEEP_ALIVES_PER_TTL
             # Only the passing of time makes the next keep-alive due.
             await asyncio.sleep(max(pause_seconds, due - self._clock.monotonic()))  # noqa: TID251
@@ -112,7 +114,7 @@ class Membership:
         self.confirmed_at = max(self.confirmed_at, sent_at)
 
     async def update(self, change: Callable[[BrokerRegistration], BrokerRegistration]) -> Revision:
-        """Replace the registration by a changed one, and return its revision.
+        """Replace the registration with a changed registration, and return the new revision.
 
         Raises `MembershipLost`. After `UnknownOutcome` the caller repeats the call, which changes the stored
         registration.
@@ -130,12 +132,12 @@ class Membership:
             [standing] = result.reads
             if standing is None or BrokerEpoch(standing.create_revision) != self.broker_epoch:
                 raise self._lost()
-            # The answer to an earlier write of this broker was lost, since no other broker writes this key.
+            # The answer to an earlier write of this broker was lost: no other broker writes this key.
             self.registration = decode(self._key, standing.value, BrokerRegistration)
             self._mod_revision = standing.mod_revision
 
     def end(self) -> None:
-        """Mark this incarnation as ended, so that no keep-alive confirms it again."""
+        """Mark this incarnation as ended, so that later keep-alives do not confirm the lease."""
         self._over = True
 
     async def leave(self) -> None:

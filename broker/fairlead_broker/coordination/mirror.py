@@ -1,9 +1,10 @@
-"""A copy of the keys under `meta/`, kept up to date by a list and a watch.
+"""A copy of the keys under `meta/`, which is kept up to date by a list and a watch.
 
-The runtime makes and runs the mirror, and all rooms of the broker read it. All events of a revision are applied before
-any listener runs. When the watch can no longer be trusted (cancelled, broken, silent, compacted), all keys are listed
-again at one revision, compared with the known keys, and watched from the next revision (protocol section 3, rule 5).
-The mirror may be behind, so a decision made on it is valid only by compare-and-set.
+The runtime creates and runs the mirror, and all rooms of the broker read the mirror. All events of a revision are
+applied before any listener runs. If the watch can no longer be trusted (cancelled, broken, silent, compacted),
+the mirror lists all keys again at one revision, compares them with the known keys, and watches from the next
+revision (protocol section 3, rule 5). The mirror may be behind the store, so a decision based on the mirror is
+valid only if its compare-and-set succeeds.
 """
 
 from __future__ import annotations
@@ -30,18 +31,20 @@ from fairlead_broker.registry.metadata import Change, ClusterMetadata
 from fairlead_broker.registry.transactions import KeyValue
 
 SILENCE_SECONDS: Final = 30.0
-"""Seconds of silence after which a watch is asked for progress. After the same time again the watch is given up."""
+"""Seconds of silence after which the mirror requests progress from the watch. After the same time again, the watch
+is replaced.
+"""
 PROGRESS_SECONDS: Final = 1.0
 """Seconds between progress requests while a caller waits for a revision."""
 RETRY_SECONDS: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
-"""Pauses between attempts to list while the store does not answer. The last pause repeats."""
+"""Seconds between attempts to list the keys while the store does not answer. The last pause is repeated."""
 
 _log = structlog.get_logger("fairlead.coordination")
 
 
 @dataclass(frozen=True, slots=True)
 class MirrorUpdate:
-    """Changes of the mirror at one revision, or between two revisions if the keys were listed again."""
+    """Changes of the mirror at one revision, or over several revisions if the keys were listed again."""
 
     revision: Revision
     changes: tuple[Change, ...]
@@ -57,7 +60,7 @@ class Mirror:
         self, coordination: Coordination, keys: Keys, *, silence_seconds: float = SILENCE_SECONDS
     ) -> None:
         self.metadata = ClusterMetadata(keys)
-        """The records as of `metadata.revision`."""
+        """Records as of `metadata.revision`."""
         self._coordination = coordination
         self._prefix = keys.meta
         self._silence_seconds = silence_seconds
@@ -69,7 +72,7 @@ class Mirror:
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Call a function with every update, in the event loop, and return a function that ends the calls.
 
-        A listener must not block and must not raise: an exception ends the mirror.
+        A listener must not block and must not raise, because an exception ends the mirror.
         """
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
@@ -83,7 +86,7 @@ class Mirror:
             page = await self._coordination.list(self._prefix, revision=page.revision, after=page.next)
             listed.update((item.key, item) for item in page.items)
         if page.revision < self.metadata.revision:
-            # A member that is behind has answered, and the known keys are newer than its list.
+            # A member that is behind has answered, and the known keys are newer than the listed keys.
             return
         changed: dict[str, KeyValue | None] = dict.fromkeys(self._known.keys() - listed.keys())
         changed.update(
@@ -118,11 +121,11 @@ class Mirror:
         finally:
             self._waiters.discard(waiter)
             if waiter[1].done():
-                # The caller was cancelled when the mirror ended, so it needs no error.
+                # The caller was cancelled when the mirror ended, so the error is not raised.
                 waiter[1].exception()
 
     async def _follow(self) -> None:
-        """Apply the events of the watch until the watch can no longer be trusted."""
+        """Apply events of the watch until the watch can no longer be trusted."""
         self._watch = self._coordination.watch(self._prefix, Revision(self.metadata.revision + 1))
         try:
             while batch := await self._next_batch(self._watch):

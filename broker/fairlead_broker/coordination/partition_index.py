@@ -1,6 +1,7 @@
-"""Index of the partitions that a change concerns, so that no change requires a scan of all partitions.
+"""Index that finds the partitions concerned by a change, so that no change requires a scan of all partitions.
 
-The controllership uses the index, which follows the mirror change by change and writes nothing.
+The controllership uses the index. The index is updated with every change of the mirror and writes nothing to the
+store.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from fairlead_broker.registry.records import PartitionRecord, TopicState
 
 
 class PartitionsByBroker:
-    """Partitions by the brokers of their replicas, and the partitions in a move."""
+    """Partitions by the brokers of their replicas, and the partitions that are being moved."""
 
     def __init__(self, metadata: ClusterMetadata) -> None:
         """Build the index from the current mirror."""
@@ -39,15 +40,15 @@ class PartitionsByBroker:
         return self._moving
 
     def of_broker(self, broker: BrokerId) -> AbstractSet[PartitionKey]:
-        """Return the partitions of which the broker keeps a replica."""
+        """Return the partitions of which the broker has a replica."""
         return self._by_broker.get(broker, set())
 
     def keepers(self) -> set[BrokerId]:
-        """Return the brokers that keep a replica, registered or gone."""
+        """Return the brokers that have replicas, whether registered or gone."""
         return {broker for broker, keys in self._by_broker.items() if keys}
 
     def replica_counts(self) -> dict[BrokerId, int]:
-        """Return the number of replicas that each broker keeps."""
+        """Return the number of replicas of each broker."""
         return {broker: len(keys) for broker, keys in self._by_broker.items()}
 
     def partitions(self) -> Iterator[tuple[PartitionKey, Versioned[PartitionRecord]]]:
@@ -59,7 +60,7 @@ class PartitionsByBroker:
                 yield PartitionKey(topic.value.topic_id, index), partition
 
     def find(self, key: PartitionKey) -> Versioned[PartitionRecord] | None:
-        """Return a partition of a topic that is not being deleted."""
+        """Return a partition, or None if it does not exist or its topic is being deleted."""
         topic = self._metadata.topic_by_id(key.topic_id)
         if topic is None or topic.value.state is TopicState.DELETING:
             return None
@@ -95,10 +96,10 @@ class PartitionsByBroker:
 
 
 class TouchedPartitions:
-    """Partitions to be examined again, each at most once."""
+    """Queue of partitions to be examined again. Each partition is queued at most once."""
 
     def __init__(self, is_urgent: Callable[[PartitionKey], bool]) -> None:
-        """`is_urgent` is called when a partition is added."""
+        """Create an empty queue. `is_urgent` is called when a partition is added."""
         self._is_urgent = is_urgent
         self._urgent: set[PartitionKey] = set()
         self._others: set[PartitionKey] = set()
@@ -107,7 +108,7 @@ class TouchedPartitions:
         return bool(self._urgent or self._others)
 
     def add(self, keys: Iterable[PartitionKey]) -> None:
-        """Add partitions, and determine again the urgency of each partition that was added earlier."""
+        """Add partitions. The urgency of a partition that is already queued is determined again."""
         for key in keys:
             urgent = self._is_urgent(key)
             (self._urgent if urgent else self._others).add(key)

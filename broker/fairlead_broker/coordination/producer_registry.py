@@ -1,8 +1,9 @@
 """Producer ids and names, which identify a producer across all partitions and restarts of brokers.
 
-The runtime calls the registry for `POST /v1/producers`. Ids are taken from the store in blocks, so that most calls
-write nothing to the store. A restart loses the rest of a block, but there are 2^63 ids. A name keeps its id, and each
-call with that name begins a new epoch: the first batch of the new epoch fences the previous producer in each partition.
+The runtime calls the registry for `POST /v1/producers`. Ids are reserved in the store in blocks, so that most
+calls write nothing to the store. A restart loses the unused ids of a block, but there are 2^63 ids. A name keeps
+its producer id, and each call with the name begins a new epoch: the first batch of the new epoch fences the
+previous producer in each partition.
 """
 
 from __future__ import annotations
@@ -23,30 +24,32 @@ from fairlead_broker.registry.records import ProducerIdsRecord, ProducerNameReco
 from fairlead_broker.registry.transactions import Delete, Get, KeyValue, Put, unchanged_since
 
 BLOCK_IDS: Final = 1_000
-"""Ids in one block."""
+"""Number of ids in one block."""
 NAME_IDLE_US: Final = 7 * 24 * 3600 * 1_000_000
 """Microseconds for which an unused name is kept."""
 NAME_NOTED_US: Final = 24 * 3600 * 1_000_000
-"""Microseconds between two notes of a name's use. Only leaders of partitions see the use, but any broker may
-drop the name, so the use is noted long before the name could be dropped."""
+"""Microseconds between two updates of a name's time of use. Only leaders of partitions see that a producer is in
+use, but any broker may drop the name, so the time of use is updated long before the name could be dropped.
+"""
 NAMES_AT_ONCE: Final = 50
-"""Names that are examined at once. Each name may require a look at all partitions that this broker leads, during which
-the event loop is blocked."""
+"""Number of names that are examined at once. Examining a name may require checking all partitions that this broker
+leads, which blocks the event loop.
+"""
 EPOCH_MAX: Final = 2**31 - 1
 ATTEMPTS_MAX: Final = 20
-"""Attempts to compare and set. Each failed attempt means that a write of another broker succeeded."""
+"""Maximum number of compare-and-set attempts. Each failed attempt means that a write of another broker succeeded."""
 
 
 @dataclass(frozen=True, slots=True)
 class AllocatedProducer:
-    """Identity of a producer, whose sequences begin at 0 in every partition."""
+    """Identity of a producer. Its sequences begin at 0 in every partition."""
 
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
 
 
 class ProducerRegistry:
-    """Allocates producer ids, and keeps names."""
+    """Registry that allocates producer ids and keeps producer names."""
 
     def __init__(self, coordination: Coordination, keys: Keys, clock: Clock) -> None:
         self._coordination = coordination
@@ -58,7 +61,8 @@ class ProducerRegistry:
     async def allocate(self, name: str | None) -> AllocatedProducer:
         """Return a new producer id, or the next epoch of a named producer.
 
-        Raises `invalid_group_name`, `coordination_unavailable`, and `conflict` if other writes succeed first each time.
+        Raises `invalid_group_name`, `coordination_unavailable`, or `conflict` if other brokers' writes succeed
+        first in every attempt.
         """
         try:
             if name is None:
@@ -72,11 +76,11 @@ class ProducerRegistry:
             ) from error
 
     async def forget_idle_names(self, is_active: Callable[[ProducerId], bool]) -> int:
-        """Drop names unused for seven days whose producers do not write either, and return the number of dropped names.
+        """Drop names that were unused for seven days, and return the number of dropped names.
 
-        `is_active` returns whether this broker knows of writes of a producer, whose name then counts as used. Every
-        broker has to call this method more often than names are dropped. Raises `CoordinationError`; the next call
-        drops the other names.
+        `is_active` returns whether this broker knows of writes of a producer; the name of an active producer
+        counts as used. Every broker has to call this method more often than names are dropped. After a
+        `CoordinationError` the next call drops the remaining names.
         """
         now_us, dropped, after = self._clock.now_us(), 0, None
         while True:
@@ -141,14 +145,15 @@ class ProducerRegistry:
         raise _conflict("name " + name)
 
     async def _read(self, key: str) -> tuple[KeyValue | None, Revision]:
-        """Return the stored key with its mod revision, which is 0 for an absent key."""
+        """Return the stored key and its mod revision, which is 0 for an absent key."""
         [item] = (await self._coordination.transact((), (Get(key),))).reads
         return item, item.mod_revision if item else Revision(0)
 
     async def _replace(self, key: str, revision: Revision, value: bytes) -> bool:
-        """Return whether the key was certainly replaced. After an unknown outcome the caller starts again.
+        """Replace a key.
 
-        If that write succeeded nevertheless, some ids or an epoch are skipped, which is harmless.
+        Returns False if the key was not replaced or the outcome is unknown; the caller then starts again. If a
+        write of unknown outcome has succeeded, some ids or an epoch are skipped, which is harmless.
         """
         try:
             result = await self._coordination.transact((unchanged_since(key, revision),), (Put(key, value),))

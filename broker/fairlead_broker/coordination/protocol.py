@@ -1,9 +1,9 @@
-"""The guarantees of every coordination store: etcd's model, reduced to the parts that Fairlead uses.
+"""Interface and guarantees of every coordination store: etcd's model, reduced to the parts that Fairlead uses.
 
-The implementations (`embedded`, `etcd`) must pass one conformance suite, and all readers and writers of keys depend on
-this module, which has no I/O. In the model there is one sequence of revisions, and a transaction with a change takes
-the next revision as a whole. The history stays readable and watchable until it is compacted. Leases detect that a
-process is gone, but only a compare decides.
+The implementations (`embedded`, `etcd`) must pass one conformance suite, and all readers and writers of keys
+depend on this module, which performs no I/O. In the model there is one sequence of revisions, and all changes of
+a transaction have the same new revision. The history stays readable and watchable until it is compacted. Leases
+detect that a process is gone, but only a compare guarantees that a write is safe.
 """
 
 from __future__ import annotations
@@ -25,19 +25,21 @@ from fairlead_broker.registry.transactions import (
 )
 
 OPERATIONS_MAX: Final = 128
-"""Compares, operations on success and operations on failure of one transaction, each counted alone (etcd's
-`--max-txn-ops`)."""
+"""Maximum number of compares in one transaction, of operations on success, and of operations on failure (etcd's
+`--max-txn-ops`).
+"""
 REQUEST_BYTES_MAX: Final = 1_572_864
-"""Bytes of one transaction (etcd's `--max-request-bytes`: 1.5 MiB)."""
+"""Maximum size of one transaction in bytes (etcd's `--max-request-bytes`: 1.5 MiB)."""
 OPERATION_OVERHEAD_BYTES: Final = 64
-"""Bytes that count for each compare and operation in addition to key and value. The number is above the overhead of
-protobuf, so that both implementations accept the same transactions."""
+"""Number of bytes counted for each compare and operation in addition to its key and value. The number is above the
+overhead of protobuf, so that both implementations accept the same transactions.
+"""
 PAGE_KEYS_MAX: Final = 1000
-"""Keys in one page of a list unless the caller requests fewer."""
+"""Number of keys in one page of a list, unless the caller requests fewer."""
 
 
 class CoordinationError(Exception):
-    """Any error of a coordination store."""
+    """Base class of the errors of a coordination store."""
 
 
 class CoordinationUnavailable(CoordinationError):
@@ -55,7 +57,8 @@ class CoordinationRefused(CoordinationUnavailable):
 class UnknownOutcome(CoordinationError):
     """The transaction may have been applied, may be applied later, or is never applied (protocol section 3, rule 4).
 
-    An unchanged key proves nothing. Only a definite answer or a key with a higher mod revision proves the outcome.
+    An unchanged key does not prove that the transaction was not applied. Only a definite answer or a key with a
+    higher mod revision proves the outcome.
     """
 
 
@@ -87,7 +90,7 @@ class TransactionTooLarge(CoordinationError):
 
 
 class LeaseNotFound(CoordinationError):
-    """The lease has expired, was revoked, or never existed. Its keys are removed or about to be removed."""
+    """The lease has expired, was revoked, or never existed. The lease's keys are removed or about to be removed."""
 
     def __init__(self, lease_id: LeaseId) -> None:
         super().__init__(f"lease {lease_id} does not exist any more")
@@ -101,21 +104,21 @@ class Page:
     items: tuple[KeyValue, ...]
     """Keys and values in the byte order of the keys."""
     revision: Revision
-    """Revision of the list. The caller passes it with `after` to get the next page."""
+    """Revision of the list. The caller passes this revision with `after` to get the next page."""
     next: str | None
     """Value of `after` for the next page, or None on the last page."""
 
 
 @dataclass(frozen=True, slots=True)
 class PutEvent:
-    """Event of a key that was set."""
+    """A key was set."""
 
     item: KeyValue
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteEvent:
-    """Event of a key that was removed."""
+    """A key was removed."""
 
     key: str
 
@@ -127,7 +130,7 @@ Event: TypeAlias = PutEvent | DeleteEvent
 class WatchBatch:
     """All events of one revision under the watched prefix, or no events in the answer to a progress request.
 
-    All earlier events under the prefix were delivered before the batch.
+    All earlier events under the prefix have been delivered before this batch.
     """
 
     revision: Revision
@@ -136,7 +139,7 @@ class WatchBatch:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A lease, whose keys are removed unless the lease is kept alive."""
+    """A lease. Its keys are removed unless the lease is kept alive."""
 
     lease_id: LeaseId
     ttl_seconds: int
@@ -145,9 +148,9 @@ class Lease:
 class Watch(Protocol):
     """Events of a prefix in the order of their revisions, each event exactly once.
 
-    Iteration ends after `cancel`. It raises `Compacted` if events were lost to compaction, `CoordinationClosed` if the
-    client was closed and `CoordinationUnavailable` if the watch broke. No event is lost when a task that waits for the
-    next batch is cancelled.
+    Iteration ends after `cancel`. Iteration raises `Compacted` if events were lost to compaction,
+    `CoordinationClosed` if the client was closed and `CoordinationUnavailable` if the watch broke. No event is
+    lost when a task that waits for the next batch is cancelled.
     """
 
     def __aiter__(self) -> AsyncIterator[WatchBatch]: ...
@@ -179,26 +182,27 @@ class Coordination(Protocol):
     ) -> Page:
         """Read the keys under a prefix at a revision, or at the current revision.
 
-        Raises `Compacted` below the kept history and `FutureRevision` above the current revision.
+        Raises `Compacted` for a revision below the kept history, and `FutureRevision` for a revision above the
+        current revision.
         """
         ...
 
     def watch(self, prefix: str, from_revision: Revision) -> Watch:
-        """Follow a prefix from a revision on, including that revision, which may be in the future."""
+        """Follow the keys under a prefix from a revision on. The revision is included and may be in the future."""
         ...
 
     async def transact(
         self, compares: Sequence[Compare], success: Sequence[Operation], failure: Sequence[Operation] = ()
     ) -> TransactionResult:
-        """Apply `success` if every compare holds, else `failure`, in one step.
+        """Apply the operations `success` if every compare succeeds, else the operations `failure`, atomically.
 
-        Raises `TransactionTooLarge`, `LeaseNotFound` (a put has an ended lease, and nothing was applied),
+        Raises `TransactionTooLarge`, `LeaseNotFound` (a put names an ended lease, and nothing was applied),
         `UnknownOutcome`, and `ValueError` for a key that is changed twice in one branch.
         """
         ...
 
     async def grant_lease(self, ttl_seconds: int) -> Lease:
-        """Grant a lease, which ends if it is not kept alive for its time to live."""
+        """Grant a lease, which ends if the lease is not kept alive within its time to live."""
         ...
 
     async def keep_alive(self, lease: Lease) -> None:
@@ -210,9 +214,9 @@ class Coordination(Protocol):
         ...
 
     async def compact(self, revision: Revision) -> None:
-        """Drop the history before a revision, unless the history is compacted up to that revision already.
+        """Drop the history before a revision, unless the history is already compacted up to that revision.
 
-        Raises `FutureRevision` above the current revision.
+        Raises `FutureRevision` for a revision above the current revision.
         """
         ...
 
@@ -228,7 +232,7 @@ class Coordination(Protocol):
 def check_transaction(
     compares: Sequence[Compare], success: Sequence[Operation], failure: Sequence[Operation]
 ) -> None:
-    """Check the limits that every implementation has, before a transaction is sent.
+    """Check the limits that all implementations enforce, before a transaction is sent.
 
     Raises `TransactionTooLarge`, and `ValueError` for an invalid key or a key that is changed twice in one branch.
     """

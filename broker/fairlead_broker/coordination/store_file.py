@@ -1,7 +1,7 @@
-"""Lock on the file of embedded coordination, and the errors raised when the file is opened.
+"""Lock on the file of an embedded store, and the errors raised when the file is opened.
 
-`embedded_history` uses this module. One process at a time opens a store, under the lock of a file beside it that names
-the process.
+`embedded_history` uses this module. Only one process at a time can open a store. The process locks a lock file
+next to the store, which names the process.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class StoreRefused(CoordinationError):
 
 
 class StoreHeld(StoreRefused):
-    """Another process, or another client in this process, has the store open."""
+    """The store is open in another process, or in another client of this process."""
 
     def __init__(self, path: Path, holder: str) -> None:
         super().__init__(
@@ -29,7 +29,7 @@ class StoreHeld(StoreRefused):
 
 
 class StoreDamaged(StoreRefused):
-    """The file differs from the data that was written to it."""
+    """The content of the file differs from the data that was written."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(
@@ -41,7 +41,7 @@ class StoreDamaged(StoreRefused):
 
 
 class StoreTooNew(StoreRefused):
-    """A later release wrote the file."""
+    """The file was written by a later release."""
 
     def __init__(self, path: Path, version: int, readable: int) -> None:
         super().__init__(
@@ -60,7 +60,7 @@ class StoreLock:
     """Right to open a store, until `release` or the end of the process."""
 
     def __init__(self, store: Path) -> None:
-        """Take the lock. Raises `StoreHeld` with the holder, and `StoreInaccessible`."""
+        """Acquire the lock. Raises `StoreHeld`, which names the holder, or `StoreInaccessible`."""
         try:
             self._file = os.open(
                 store.with_name(f"{store.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644
@@ -77,6 +77,6 @@ class StoreLock:
         os.pwrite(self._file, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
 
     def release(self) -> None:
-        """Release the lock of the store. The lock file is kept, so that no process locks a removed file."""
+        """Release the lock of the store. The lock file is not removed, so that no process locks a removed file."""
         os.ftruncate(self._file, 0)
         os.close(self._file)

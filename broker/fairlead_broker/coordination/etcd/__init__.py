@@ -1,4 +1,4 @@
-"""Coordination on etcd, with our own client on gRPC.
+"""Coordination on etcd, with Fairlead's own gRPC client.
 
 The broker's wiring calls `connect`, and other rooms use `coordination.protocol`. Only this room knows gRPC. The room
 must not know the meaning of keys and values.

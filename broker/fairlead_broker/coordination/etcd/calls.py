@@ -1,6 +1,6 @@
-"""Calls of etcd's version 3 interface that Fairlead makes, with their paths and messages.
+"""Calls of etcd's v3 API that Fairlead uses, with their paths and messages.
 
-`members`, and the streams of `keep_alives` and `watch`, use these calls.
+`members` sends these calls, and `keep_alives` and `watch` open the streams.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Answer = TypeVar("Answer", bound=Message)
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[Request, Answer]):
-    """One method of etcd."""
+    """One method of etcd's API."""
 
     path: str
     request: type[Request]

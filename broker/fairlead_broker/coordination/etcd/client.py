@@ -1,8 +1,8 @@
 """Coordination on an etcd cluster.
 
-`connect` makes a client for the broker's wiring and for tests. Other rooms use `protocol.Coordination`. If a member
-fails, reads, lease calls and compactions are sent to another member. A transaction is sent to another member only if it
-was definitely not applied.
+`connect` creates a client for the broker's wiring and for tests. Other rooms use `protocol.Coordination`. If a
+member fails, reads, lease calls and compactions are sent to another member. A transaction is sent to another
+member only if the first member definitely did not apply the transaction.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class EtcdCoordination:
     """A client of etcd, with the interface `protocol.Coordination`."""
 
     def __init__(self, options: EtcdOptions) -> None:
-        """Make a client that connects at its first call. `connect` also reports errors of the options."""
+        """Create a client that connects at its first call. Use `connect` to also detect wrong options."""
         self._members = Members(options)
         self._keep_alives = KeepAlives(self._members)
         self._watches: set[EtcdWatch] = set()
@@ -89,7 +89,7 @@ class EtcdCoordination:
         return self._members.cluster_id
 
     async def check(self) -> None:
-        """Connect to every configured member, and authenticate to one member (see `connect`)."""
+        """Connect to every configured member, and authenticate with one member (see `connect`)."""
         await self._members.check()
 
     async def list(
@@ -138,7 +138,7 @@ class EtcdCoordination:
         return transaction_result(answer)
 
     async def grant_lease(self, ttl_seconds: int) -> Lease:
-        """Grant a lease. etcd gives the lease at least one and a half of its election timeouts.
+        """Grant a lease. etcd grants a time to live of at least 1.5 times its election timeout.
 
         A lease whose answer was lost has no keys and expires.
         """
@@ -152,7 +152,7 @@ class EtcdCoordination:
     async def revoke(self, lease: Lease) -> None:
         """End a lease and remove its keys.
 
-        If an answer was lost, `LeaseNotFound` may mean that the first request of this call ended the lease.
+        If an answer was lost, `LeaseNotFound` may mean that an earlier request of the same call ended the lease.
         """
         try:
             await self._members.ask(LEASE_REVOKE, messages.LeaseRevokeRequest(ID=lease.lease_id))
@@ -184,7 +184,7 @@ class EtcdCoordination:
         await self.close()
 
     async def _about_revision(self, refusal: Refused, prefix: str, revision: Revision) -> CoordinationError:
-        """Return the error of a refused revision. The refusal has no revisions, so another request reads them."""
+        """Return the error for a refused revision. The refusal contains no revisions, so another request reads them."""
         if FUTURE_REVISION in refusal.reason:
             status = await self._members.ask(STATUS, messages.StatusRequest())
             return FutureRevision(revision, Revision(status.header.revision))
@@ -195,9 +195,9 @@ class EtcdCoordination:
     async def _about_transaction(
         self, refusal: Refused, request: messages.TxnRequest, operations: Sequence[Operation]
     ) -> CoordinationError:
-        """Return the error of a refused transaction."""
+        """Return the error for a refused transaction."""
         if any(sentence in refusal.reason for sentence in TOO_LARGE):
-            # The limit of this etcd is below the default, and the refusal does not give the limit.
+            # The limit of this etcd cluster is below the default, and the refusal does not state the limit.
             return TransactionTooLarge("bytes", request.ByteSize(), request.ByteSize() - 1)
         if LEASE_NOT_FOUND in refusal.reason:
             leases = {each.lease_id for each in operations if isinstance(each, Put) and each.lease_id}
@@ -205,7 +205,7 @@ class EtcdCoordination:
         return refusal
 
     async def _ended_lease(self, leases: Sequence[LeaseId]) -> LeaseId:
-        """Return the lease that has ended, which etcd's refusal does not name."""
+        """Return which of the leases has ended, since etcd's refusal does not name the lease."""
         for lease_id in leases[:-1]:
             request = messages.LeaseTimeToLiveRequest(ID=lease_id)
             if (await self._members.ask(LEASE_TIME_TO_LIVE, request)).TTL < 0:
@@ -216,7 +216,7 @@ class EtcdCoordination:
 async def compacted_revision(
     prefix: str, revision: Revision, member: Member, metadata: Metadata, limit_seconds: float
 ) -> Revision:
-    """Return the oldest kept revision, which etcd reports only to a watch of a compacted revision."""
+    """Return the oldest kept revision, which etcd reports only to a watch that starts at a compacted revision."""
     stream = member.stream(WATCH, metadata)
     key, range_end = key_range(prefix)
     create = messages.WatchCreateRequest(key=key, range_end=range_end, start_revision=revision, fragment=True)

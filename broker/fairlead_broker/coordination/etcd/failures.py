@@ -1,8 +1,8 @@
 """Meaning of a failed call: refused, not applied, or of unknown outcome.
 
-`members` uses the meaning to choose the next member, and callers use it to distinguish refusals. All functions are
-pure. The sentences are etcd's (`rpctypes/error.go` of 3.6). Any other sentence means an unknown outcome, which is
-always safe.
+`members` uses the meaning of a failure to choose the next member, and callers use it to distinguish refusals. All
+functions are pure. The sentences are the error messages of etcd (`rpctypes/error.go` of 3.6). Any other message
+means an unknown outcome, which is always safe.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fairlead_broker.coordination.protocol import CoordinationRefused, Coordinat
 
 
 class CredentialsRefused(CoordinationRefused):
-    """etcd refuses the credentials or lacks a permission for the request. A retry does not help."""
+    """etcd refuses the credentials, or the user lacks a permission for the request. A retry does not help."""
 
 
 class WrongCluster(CoordinationRefused):
@@ -26,7 +26,7 @@ class WrongCluster(CoordinationRefused):
 
 
 class Refused(CoordinationUnavailable):
-    """etcd refused the request, and every other member would refuse it too. `reason` is the sentence of etcd."""
+    """etcd refused the request, and every other member would refuse it too. `reason` is etcd's error message."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"etcd refused: {reason}")
@@ -34,11 +34,11 @@ class Refused(CoordinationUnavailable):
 
 
 class StreamBroken(Exception):
-    """A stream ended without an error of gRPC, or etcd ended a watch on it, for the reason in the message."""
+    """A stream ended without a gRPC error, or etcd cancelled a watch on the stream. The message states the reason."""
 
 
 BREAKS: Final = (grpc.aio.AioRpcError, TimeoutError, StreamBroken, asyncio.InvalidStateError)
-"""Errors of calls and streams: an error answer, no answer, an ended stream, or a stream that had ended before."""
+"""Errors of calls and streams: an error answer, no answer, a stream that ends, or a stream that had already ended."""
 
 
 class Verdict(Enum):
@@ -47,7 +47,7 @@ class Verdict(Enum):
     REFUSED = auto()
     """Not applied: etcd refused the request."""
     TOKEN = auto()
-    """Not applied: the token is unknown or too old, so that the request may succeed with a new token."""
+    """Not applied: the token is unknown or too old. The request may succeed with a new token."""
     CREDENTIALS = auto()
     """Not applied: etcd refused the credentials."""
     NOT_APPLIED = auto()
@@ -109,7 +109,7 @@ _VERDICTS: Final = (
 
 
 def judge_reason(reason: str) -> Failure:
-    """Judge a failure by its sentence alone, the only information about a cancelled watch."""
+    """Judge a failure only by its message, since a cancelled watch carries no other information."""
     for verdict, sentences in _VERDICTS:
         if any(sentence in reason for sentence in sentences):
             return Failure(verdict, reason)

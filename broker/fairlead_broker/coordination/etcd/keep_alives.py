@@ -1,7 +1,8 @@
-"""One stream of keep-alive messages for all leases of a client, on which each answer is matched to its request.
+"""Keep-alive messages for all leases of a client on one stream, on which each answer is matched to its request.
 
-`client` uses this module. An answer must never be matched to a later request, since the lease would then count as alive
-for too long. Requests are therefore sent one at a time, and a stream with an abandoned request is not used again.
+`client` uses this module. An answer must never be matched to a later request, because the lease would count as
+alive for too long. Requests are therefore sent one at a time, and a stream with an abandoned request is not used
+again.
 """
 
 from __future__ import annotations
@@ -19,14 +20,15 @@ from fairlead_broker.coordination.etcd.members import Members
 from fairlead_broker.coordination.protocol import CoordinationUnavailable, Lease, LeaseNotFound
 
 ATTEMPTS_PER_TTL: Final = 4
-"""Attempts in one time to live. A member that does not answer for a quarter of it leaves enough time for another
-member."""
+"""Number of attempts in one time to live. If a member does not answer for a quarter of the time to live, enough
+time is left to try another member.
+"""
 
 _Stream = grpc.aio.StreamStreamCall[messages.LeaseKeepAliveRequest, messages.LeaseKeepAliveResponse]
 
 
 class KeepAlives:
-    """Restarts the time to live of leases."""
+    """Stream that restarts the time to live of leases."""
 
     def __init__(self, members: Members) -> None:
         self._members = members
@@ -35,7 +37,10 @@ class KeepAlives:
         self._member: Member | None = None
 
     async def keep_alive(self, lease: Lease) -> None:
-        """Return when etcd has confirmed a request that was sent after this call. Raises `LeaseNotFound`."""
+        """Restart the time to live of a lease.
+
+        Returns when etcd has confirmed a request that was sent during this call. Raises `LeaseNotFound`.
+        """
 
         async def exchange(member: Member, metadata: Metadata, limit_seconds: float) -> int:
             async with asyncio.timeout(limit_seconds), self._turn:

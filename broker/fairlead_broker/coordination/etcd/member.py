@@ -1,7 +1,7 @@
-"""One member of an etcd cluster and its connection, made at the first request and again after a failure.
+"""A member of an etcd cluster and its connection, which is opened at the first request and again after a failure.
 
-`members` uses this module. A request is sent only over a connection that has just answered, which separates an
-unreachable member from a lost answer.
+`members` uses this module. A request is sent only over a connection that has just answered, so that an
+unreachable member can be distinguished from a lost answer.
 """
 
 from __future__ import annotations
@@ -21,13 +21,16 @@ from fairlead_broker.coordination.etcd.options import EtcdOptions, EtcdTls, targ
 from fairlead_broker.coordination.protocol import CoordinationUnavailable
 
 RECONNECT_SECONDS: Final = (0.05, 1.0)
-"""Seconds between gRPC's attempts to connect: the first pause, and the longest."""
+"""Seconds between gRPC's attempts to connect: the first pause and the longest pause."""
 PING_SECONDS: Final = 10.0
-"""Seconds of silence on a connection with calls before a ping, above etcd's minimum of 5 s."""
+"""Seconds without traffic on a connection with open calls after which gRPC sends a ping. The minimum interval that
+etcd allows is 5 s.
+"""
 PING_ANSWER_SECONDS: Final = 3.0
 SOUND_VERSIONS: Final = ((3, 4, 42), (3, 5, 28), (3, 6, 9))
-"""First release of each series whose linearizable reads are not stale after a pause and which does not revoke leases
-wrongly."""
+"""First release of each series in which linearizable reads are not stale after a pause and leases are not revoked
+wrongly.
+"""
 
 Metadata: TypeAlias = tuple[tuple[str, str], ...]
 
@@ -35,11 +38,11 @@ _log = structlog.get_logger("fairlead.coordination")
 
 
 class Headed(Protocol):
-    """Answer of etcd with a header."""
+    """An answer of etcd that has a header."""
 
     @property
     def header(self) -> messages.ResponseHeader:
-        """Cluster id and member id of the answer."""
+        """Header with the cluster id and the member id."""
         ...
 
 
@@ -47,26 +50,30 @@ class Member:
     """A member of an etcd cluster, with its URL."""
 
     def __init__(self, url: str, options: EtcdOptions, check: Callable[[Member, Headed], None]) -> None:
-        """`check` is called with the first answer over each connection, and may raise an error."""
+        """Create a member without a connection.
+
+        `check` is called with the first answer on each connection and may raise.
+        """
         self.url = url
         self._options = options
         self._check = check
         self._checked = False
-        """Whether the member at this connection has been checked, as required before a request."""
+        """Whether the member was checked on the current connection, as is required before a request."""
         self._channel: grpc.aio.Channel | None = None
         self._connecting: asyncio.Task[None] | None = None
 
     @property
     def is_connected(self) -> bool:
-        """Whether a request can be sent now."""
+        """Whether a request can be sent to the member now."""
         if self._channel is None or not self._checked:
             return False
         return self._channel.get_state() is grpc.ChannelConnectivity.READY
 
     async def connect(self, metadata: Metadata, limit_seconds: float) -> None:
-        """Connect to the member and check its identity, in one attempt for all waiting callers.
+        """Connect to the member and check its identity. Concurrent callers share one attempt.
 
-        A member that requires a token, or a newer token, counts as connected and is checked when it issues a token.
+        A member that requires a token, or a newer token, counts as connected, and its identity is checked when
+        the member issues a token.
 
         Raises `grpc.aio.AioRpcError`, `TimeoutError` or `CoordinationUnavailable` (a certificate cannot be read).
         """
@@ -98,7 +105,7 @@ class Member:
         return method(None, metadata=metadata)
 
     async def close(self) -> None:
-        """End the connection with its calls and streams."""
+        """Close the connection, which ends its calls and streams."""
         if self._connecting is not None:
             self._connecting.cancel()
             await asyncio.wait([self._connecting])
@@ -118,7 +125,7 @@ class Member:
             self._check(self, status)
         except grpc.aio.AioRpcError as error:
             if judge(error).verdict not in {Verdict.TOKEN, Verdict.CREDENTIALS}:
-                # The next attempt makes a new connection, reads the certificates again and does not wait for gRPC's
+                # The next attempt opens a new connection, reads the certificates again, and does not wait for gRPC's
                 # pauses.
                 await self._drop()
                 raise
@@ -141,7 +148,7 @@ class Member:
 
 
 def channel_options(connect_seconds: float) -> list[tuple[str, int | str]]:
-    """Return gRPC's settings of a connection."""
+    """Return the gRPC settings of a connection."""
     first, longest = RECONNECT_SECONDS
     return [
         ("grpc.initial_reconnect_backoff_ms", int(first * 1000)),
@@ -163,12 +170,12 @@ def channel_options(connect_seconds: float) -> list[tuple[str, int | str]]:
 
 
 def read_credentials(tls: EtcdTls) -> grpc.ChannelCredentials:
-    """Read certificates, which blocks. Raises `CoordinationUnavailable` with the file that cannot be read."""
+    """Read the certificates. The call blocks. Raises `CoordinationUnavailable`, which names the unreadable file."""
     return grpc.ssl_channel_credentials(_read(tls.ca), _read(tls.key), _read(tls.certificate))
 
 
 def is_sound(version: str) -> bool:
-    """Return whether an etcd release is free of the faults that affect clients. Unknown versions count as free."""
+    """Return whether an etcd release is free of known bugs that affect clients. Unknown versions count as sound."""
     try:
         major, minor, patch = (int(part) for part in version.partition("-")[0].split("."))
     except ValueError:
@@ -188,6 +195,6 @@ def _read(path: Path | None) -> bytes | None:
 
 
 def _look_at(done: asyncio.Task[None]) -> None:
-    """Retrieve the error of a task, so that it is not logged if no caller waits for the task."""
+    """Retrieve the error of a task, so that asyncio does not log the error if no caller waits for the task."""
     if not done.cancelled():
         done.exception()

@@ -1,7 +1,8 @@
-"""All members of an etcd cluster. Requests are sent to one member until it fails, then to the next.
+"""The members of an etcd cluster.
 
-`client`, `keep_alives` and `watch` make the requests. This module chooses the member, the token and the retries. A
-request that must not be applied twice is sent again only after a definite "not applied".
+Requests are sent to one member until it fails, and to the next member after the failure. `client`, `keep_alives`
+and `watch` make the requests. The module chooses the member and the token, and retries requests. A request that
+must not be applied twice is sent again only if it was definitely not applied.
 """
 
 from __future__ import annotations
@@ -34,18 +35,18 @@ from fairlead_broker.coordination.protocol import (
 )
 
 ROUND_PAUSES_SECONDS: Final = (0.05, 0.1, 0.2, 0.4)
-"""Pauses after every member has failed. The last pause repeats."""
+"""Seconds to pause after every member has failed, by number of rounds. The last pause is repeated."""
 TOKENS_MAX: Final = 3
-"""Maximum tokens requested in one call, since a further token would fail too."""
+"""Maximum number of tokens that are requested in one call. After this number a further token would fail too."""
 HAS_LEADER: Final = ("hasleader", "true")
-"""Metadata with which a member without a leader refuses requests and ends streams at once, instead of waiting."""
+"""Metadata with which a member that has no leader refuses requests and ends streams immediately, instead of waiting."""
 CLOSED: Final = "this client of etcd was closed"
 
 _log = structlog.get_logger("fairlead.coordination")
 
 T = TypeVar("T")
 Action: TypeAlias = Callable[[Member, Metadata, float], Awaitable[T]]
-"""Function that sends a request to a member with this metadata and waits the given seconds for the answer."""
+"""Function that sends a request to a member with metadata and waits for the answer for at most the given seconds."""
 
 
 class Members:
@@ -58,12 +59,12 @@ class Members:
         self._preferred = 0
         self._user = options.user
         self._token: str | None = None if options.user else ""
-        """Token of the requests, empty if no token is needed, or None if a token has to be requested."""
+        """Token for requests: empty if no token is needed, None if a token must be requested first."""
         self._authenticating = asyncio.Lock()
         self.closed = False
 
     async def check(self) -> None:
-        """Connect to every member once. Raises a lasting error, or if no member can be reached, all reasons."""
+        """Connect to every member once. Raises a permanent error, or all reasons if no member can be reached."""
         outcomes = await asyncio.gather(
             *(each.connect(self._metadata, self.patience.connect_seconds) for each in self._members),
             return_exceptions=True,
@@ -103,10 +104,10 @@ class Members:
         call_seconds: float | None = None,
         attempt_seconds: float | None = None,
     ) -> T:
-        """Run an action with a member, and with another member if it fails, until the time of the call is over.
+        """Run an action with a member, and after a failure with the next member, until the call's timeout.
 
-        Raises `CoordinationUnavailable` (not applied), `UnknownOutcome` (only if not repeatable), `Refused`,
-        `CredentialsRefused`, `WrongCluster` and `CoordinationClosed`.
+        Raises `CoordinationUnavailable` (the request was not applied), `UnknownOutcome` (only if the request is
+        not repeatable), `Refused`, `CredentialsRefused`, `WrongCluster` and `CoordinationClosed`.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + (call_seconds or self.patience.call_seconds)
@@ -125,11 +126,11 @@ class Members:
             if loop.time() >= deadline:
                 raise CoordinationUnavailable(attempts.summary)
             if (pause := attempts.pause_seconds()) is not None:
-                # No event announces that a member answers again, so only another attempt can find out.
+                # No event announces that a member answers again, so only another attempt can detect it.
                 await asyncio.sleep(min(pause, max(0.0, deadline - loop.time())))  # noqa: TID251
 
     def check_cluster(self, member: Member, answer: Headed) -> None:
-        """Raise `WrongCluster` unless the answer is from the expected cluster."""
+        """Raise `WrongCluster` unless the answer comes from the expected etcd cluster."""
         found = answer.header.cluster_id
         if self.cluster_id is None:
             self.cluster_id = found
@@ -141,13 +142,13 @@ class Members:
             raise WrongCluster(msg)
 
     async def close(self) -> None:
-        """End every connection with its calls and streams."""
+        """Close all connections, which ends their calls and streams."""
         self.closed = True
         for member in self._members:
             await member.close()
 
     async def _attempt(self, member: Member, action: Action[T], limit_seconds: float) -> T:
-        """Run an action once. Raises `_Failed`."""
+        """Run an action once. Raises `_Failed` if the attempt fails."""
         try:
             metadata = await self._enter(member, limit_seconds)
         except BREAKS as error:
@@ -163,11 +164,11 @@ class Members:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            # The end of the connection cancelled the call, but not this task.
+            # Closing the connection cancelled the call, but not this task.
             raise _Failed(Failure(Verdict.UNKNOWN, "the connection was closed")) from error
 
     async def _enter(self, member: Member, limit_seconds: float) -> Metadata:
-        """Connect and authenticate to a member, before any request is sent."""
+        """Connect to a member and authenticate, before any request is sent."""
         limit_seconds = min(limit_seconds, self.patience.connect_seconds)
         if not member.is_connected:
             await member.connect(self._metadata, limit_seconds)
@@ -195,7 +196,7 @@ class Members:
         return answer.token
 
     def _leave(self, member: Member, failure: Failure) -> None:
-        """Choose another member for later requests, or a new token for this member."""
+        """Choose another member for later requests, or discard the token, depending on the failure."""
         if failure.verdict is Verdict.TOKEN:
             self._token = None
         elif member is self._members[self._preferred]:
@@ -216,7 +217,7 @@ class _Failed(Exception):
 
 
 class _Attempts:
-    """Failed attempts of one call, and the decision whether the call continues."""
+    """Failed attempts of one call, which decide whether the call is continued."""
 
     def __init__(self, repeatable: bool, has_user: bool, members: int) -> None:
         self._repeatable = repeatable
@@ -227,13 +228,13 @@ class _Attempts:
 
     @property
     def summary(self) -> str:
-        """Reasons for the missing answer."""
+        """Reasons for the failed attempts, as one text."""
         return "no member of etcd answered: " + "; ".join(
             f"{url}: {reason}" for url, reason in self._reasons.items()
         )
 
     def note(self, member: Member, failure: Failure) -> None:
-        """Note a failure, or raise the error that ends the call."""
+        """Record a failure, or raise the error that ends the call."""
         self._reasons[member.url] = failure.reason
         match failure.verdict:
             case Verdict.REFUSED:
@@ -251,7 +252,7 @@ class _Attempts:
                 self._failures += 1
 
     def pause_seconds(self) -> float | None:
-        """Return the pause before the next attempt, or None if some members were not asked in this round."""
+        """Return the pause before the next attempt, or None if some members were not tried in this round."""
         rounds, rest = divmod(self._failures, self._members)
         if rest or not rounds:
             return None

@@ -1,6 +1,7 @@
 """Addresses of an etcd cluster, credentials and timeouts.
 
-The broker's wiring makes the options from its settings, and all modules of this room read them. The module has no I/O.
+The broker's wiring creates the options from its settings, and all modules of this package read the options. The
+module performs no I/O.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ DEFAULT_PORT: Final = 2379
 
 @dataclass(frozen=True, slots=True)
 class EtcdTls:
-    """PEM files. Every new connection reads the files again, so that renewed certificates are used."""
+    """PEM files for TLS. Every new connection reads the files again, so that renewed certificates are used."""
 
     ca: Path | None = None
-    """Authority of the members' certificates, or None for the authorities that gRPC ships."""
+    """File with the CA of the members' certificates, or None for the CAs that gRPC ships."""
     certificate: Path | None = None
-    """Our own certificate, if the members require one."""
+    """File with the client certificate, or None if the members require no client certificate."""
     key: Path | None = None
 
     def __post_init__(self) -> None:
@@ -40,17 +41,18 @@ class EtcdUser:
 
 @dataclass(frozen=True, slots=True)
 class EtcdPatience:
-    """Seconds to wait before another member is tried, and before a call fails."""
+    """Timeouts, in seconds, after which another member is tried or a call fails."""
 
     connect_seconds: float = 2.0
-    """Timeout of a connection to one member."""
+    """Timeout for connecting to one member."""
     attempt_seconds: float = 2.0
-    """Timeout of one member's answer to a request that may be repeated, before another member is asked."""
+    """Timeout for one member's answer to a request that may be repeated, after which another member is tried."""
     call_seconds: float = 5.0
-    """Timeout of a whole call, and of the only answer to a transaction. A transaction is sent again only if it was
-    definitely not applied."""
+    """Timeout for a whole call, and for the answer to a transaction. A transaction is sent again only if it was
+    definitely not applied.
+    """
     silence_seconds: float = 3.0
-    """Silence after which a watch requests progress, and after twice that time changes the member."""
+    """Silence after which a watch requests progress. After twice this time the watch changes to another member."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +60,16 @@ class EtcdOptions:
     """Options of one etcd cluster."""
 
     endpoints: tuple[str, ...]
-    """URLs of the members, `http://host:port` or `https://host:port`, all with the same scheme."""
+    """URLs of the members, `http://host:port` or `https://host:port`. All URLs must have the same scheme."""
     tls: EtcdTls | None = None
-    """Certificates for `https`. None means the authorities that gRPC ships, and no certificate of our own."""
+    """Certificates for `https`. If None, the CAs that gRPC ships are used, and no client certificate."""
     user: EtcdUser | None = None
     patience: EtcdPatience = EtcdPatience()
     cluster_id: int | None = None
-    """Id of the expected etcd cluster, or None for that of the first member that answers."""
+    """Id of the expected etcd cluster, or None to accept the cluster of the first member that answers."""
 
     def __post_init__(self) -> None:
-        """Raise `ValueError` with the endpoint, unless the endpoints are URLs of members of one cluster."""
+        """Raise `ValueError`, which names the endpoint, if endpoints are missing or invalid or do not fit together."""
         if not self.endpoints:
             msg = "no etcd endpoint is given; name at least one, as http://host:2379"
             raise ValueError(msg)
@@ -87,7 +89,7 @@ class EtcdOptions:
 
 
 def target_of(endpoint: str) -> str:
-    """Return the host and port of an endpoint in gRPC's form."""
+    """Return the host and port of an endpoint in gRPC's format."""
     parts = urlsplit(endpoint)
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
     return f"{host}:{parts.port or DEFAULT_PORT}"

@@ -1,8 +1,8 @@
-"""Progress requests of a watch: when to send them, which answer counts, and which silence is too long.
+"""Progress requests of a watch: rules for when to send a request, which answer counts, and which silence is too long.
 
-`watch` uses this module. etcd answers progress requests in order, with an empty response, but not while the watch is
-still catching up. A request is therefore repeated until it is answered. The class is pure: times are arguments, in
-seconds of one monotonic clock.
+`watch` uses this module. etcd answers progress requests in order, with an empty response, but not while the watch
+is still catching up. A progress request is therefore repeated until etcd answers it. The class is pure: times are
+arguments, in seconds of one monotonic clock.
 """
 
 from __future__ import annotations
@@ -10,42 +10,46 @@ from __future__ import annotations
 from typing import Final
 
 REPEAT_SECONDS: Final = (0.05, 0.1, 0.2, 0.5)
-"""Pauses before a request is repeated. The last pause repeats."""
+"""Seconds before a request is repeated, by number of repeats. The last pause is repeated."""
 UNANSWERED_SECONDS: Final = 0.2
-"""Seconds after which an unanswered request counts as answered."""
+"""Seconds after which a request without an answer counts as answered."""
 SILENCES_MAX: Final = 8
-"""Factor by which a silence may grow after several silences in a row, since a watch may take long to catch up."""
+"""Maximum factor by which consecutive silences lengthen the allowed silence, since a watch may take long to
+catch up.
+"""
 
 
 class ProgressRequests:
-    """Requests and answers on the streams of one watch, one stream after another."""
+    """Progress requests and their answers on the consecutive streams of one watch."""
 
     def __init__(self, silence_seconds: float) -> None:
         self._silence_seconds = silence_seconds
         self._silences = 1
         self._wished = False
         self._wished_number = 0
-        """Number of the first request after the wish, as answers to earlier requests may have an older revision."""
+        """Number of the first request sent after `wish` was called, since answers to earlier requests may have an
+        older revision.
+        """
         self._repeats = 0
         self._sent = 0
         self._answered = 0
         self._sent_at = 0.0
         self._response_at = 0.0
         self._asked_at: float | None = None
-        """Time of the first request since the last answer."""
+        """Time of the first request since the last response, or None if no request was sent since."""
 
     def begin(self, now: float) -> None:
-        """Start on a new stream, and keep an unfulfilled wish."""
+        """Start on a new stream. An unfulfilled wish for progress is kept."""
         self._sent = self._answered = self._repeats = 0
         self._wished_number = 1
         self._response_at, self._asked_at = now, None
 
     def wish(self) -> None:
-        """Wish for an answer to a request that is not sent yet."""
+        """Ask for progress: the answer to a request that is sent after this call fulfils the wish."""
         self._wished, self._wished_number, self._repeats = True, self._sent + 1, 0
 
     def due_at(self) -> float:
-        """Return the time of the next check, when a request must be sent or the silence is too long."""
+        """Return the time of the next check, at which a request must be sent or the silence is too long."""
         silence = self._silence_seconds * self._silences
         since = self._response_at if self._asked_at is None else self._asked_at
         if not self._wished:
@@ -57,19 +61,19 @@ class ProgressRequests:
         )
 
     def is_silent(self, now: float) -> bool:
-        """Return whether etcd has not answered a request for too long, after which the next silence may be longer."""
+        """Return whether etcd has been silent for too long after a request. If so, the next silence may be longer."""
         silent = self._asked_at is not None and now >= self._asked_at + self._silence_seconds * self._silences
         if silent:
             self._silences = min(2 * self._silences, SILENCES_MAX)
         return silent
 
     def send(self, now: float) -> None:
-        """Note that a request is being sent."""
+        """Record that a request is being sent."""
         self._repeats += self._sent >= self._wished_number
         if now >= self._sent_at + UNANSWERED_SECONDS:
-            # A late answer counts as the answer to this request, and may have an older revision: a waiter that needs a
-            # newer revision asks again. Waiting for lost answers would delay every waiter, and a waiter that repeats
-            # its requests would never get an answer.
+            # A late answer counts as the answer to this request, and may have an older revision: a waiter that needs
+            # a newer revision calls `wish` again. Waiting for lost answers would delay every waiter, and a waiter
+            # that repeats its requests would never get an answer.
             self._answered = self._sent
         self._sent += 1
         self._sent_at = now
@@ -77,12 +81,12 @@ class ProgressRequests:
             self._asked_at = now
 
     def on_response(self, now: float) -> None:
-        """Note a response of any kind."""
+        """Record a response of any kind."""
         self._response_at, self._asked_at = now, None
         self._silences = 1
 
     def fulfils_wish(self) -> bool:
-        """Note an answer to a request, and return whether the answer fulfils the wish."""
+        """Record an answer to a progress request, and return whether the answer fulfils the wish for progress."""
         self._answered = min(self._answered + 1, self._sent)
         if not self._wished or self._answered < self._wished_number:
             return False

@@ -28,7 +28,7 @@ from fairlead_broker.registry.transactions import (
 )
 
 WHOLE_RANGE: Final = b"\x00"
-"""The smallest key if used as a key, and no end if used as the end of a range."""
+"""The smallest key if used as the first key of a range, and an open end if used as the end of a range."""
 _RESULTS: Final = {
     Relation.EQUAL: messages.Compare.EQUAL,
     Relation.NOT_EQUAL: messages.Compare.NOT_EQUAL,
@@ -38,7 +38,7 @@ _RESULTS: Final = {
 
 
 def key_range(prefix: str) -> tuple[bytes, bytes]:
-    """Return the first key of a prefix and the first key above it. Keys are ASCII, so the last byte has a successor."""
+    """Return the first key of a prefix and the first key above it. The last byte of ASCII keys can be incremented."""
     start = prefix.encode("ascii")
     if not start:
         return WHOLE_RANGE, WHOLE_RANGE
@@ -46,12 +46,12 @@ def key_range(prefix: str) -> tuple[bytes, bytes]:
 
 
 def key_after(key: str) -> bytes:
-    """Return the smallest key above this one."""
+    """Return the smallest key above the given key."""
     return key.encode("ascii") + b"\x00"
 
 
 def key_value(item: messages.KeyValue) -> KeyValue:
-    """Convert one key with its value from etcd's message."""
+    """Convert a key with its value from etcd's message."""
     return KeyValue(
         item.key.decode("ascii"),
         item.value,
@@ -85,7 +85,7 @@ def transaction_result(answer: messages.TxnResponse) -> TransactionResult:
 
 
 def watch_batches(events: Iterable[messages.Event], from_revision: Revision) -> Iterator[WatchBatch]:
-    """Group events by revision into batches, without events below a revision."""
+    """Group events by revision into batches, leaving out events below a revision."""
     for revision, group in groupby(events, lambda event: event.kv.mod_revision):
         if revision >= from_revision:
             yield WatchBatch(Revision(revision), tuple(_event(each) for each in group))

@@ -1,9 +1,9 @@
-"""A watch that survives a broken stream: another member continues it at the next revision, without gap or repeat.
+"""A watch that survives broken streams: it continues on another member at the next revision, without gap or repeat.
 
-`client` makes watches. One task reads the stream into a bounded buffer, so that a cancelled or slow reader neither
-breaks the stream nor fills the memory. etcd orders all events by revision and keeps them until they are compacted, so
-the watch continues exactly at the next revision. If that revision is compacted, the watch ends with `Compacted`, and
-only then must its owner list again.
+`client` creates watches. One task reads the stream into a bounded buffer, so that a cancelled or slow reader
+neither breaks the stream nor fills the memory. etcd orders all events by revision and keeps them until they are
+compacted, so the watch continues exactly at the next revision. If the next revision is compacted, the watch ends
+with `Compacted`, and its owner must list the keys again.
 """
 
 from __future__ import annotations
@@ -32,9 +32,11 @@ from fairlead_broker.coordination.protocol import (
 )
 
 BUFFERED_BATCHES_MAX: Final = 256
-"""Revisions that are buffered for a slow reader. With a full buffer etcd keeps the events and the stream waits."""
+"""Maximum number of revisions that are buffered for a slow reader. While the buffer is full, the stream waits and
+etcd keeps the events.
+"""
 REOPEN_SECONDS: Final = 0.05
-"""Seconds before a broken stream is opened again, for the case of a member that ends each stream at once."""
+"""Seconds before a broken stream is opened again, in case a member ends each stream immediately."""
 ENDED: Final = "the stream was ended"
 SILENT: Final = "it does not say how far it is"
 PROGRESS_REQUEST: Final = messages.WatchRequest(progress_request=messages.WatchProgressRequest())
@@ -58,7 +60,7 @@ class EtcdWatch:
         self._members = members
         self._prefix = prefix
         self._next = Revision(max(1, from_revision))
-        """First revision that was not delivered yet."""
+        """First revision that has not been delivered yet."""
         self._oldest: Revision | None = None
         """Oldest readable revision, if etcd has reported it."""
         self._forget = forget
@@ -66,10 +68,10 @@ class EtcdWatch:
         self._fragments: list[messages.Event] = []
         self._progress = ProgressRequests(members.patience.silence_seconds)
         self._news = asyncio.Event()
-        """Event of a new batch in the buffer, or of the end of the watch."""
+        """Event that is set when the buffer has a new batch or the watch ends."""
         self._room = asyncio.Event()
         self._bell: asyncio.Future[None] = loop.create_future()
-        """Future that wakes the task for a progress request."""
+        """Future that wakes the reading task to send a progress request."""
         self._failure: BaseException | None = None
         self._cancelled = False
         self._task = loop.create_task(self._run(), name=f"etcd watch of {prefix}")
@@ -121,7 +123,7 @@ class EtcdWatch:
         self._news.set()
 
     async def _run(self) -> None:
-        """Follow one stream after another. Raises the error that ends the watch."""
+        """Read one stream after another. Raises the error that ends the watch."""
         while True:
             member, stream = await self._members.run(self._open)
             try:
@@ -138,7 +140,7 @@ class EtcdWatch:
                 reason=reason,
                 revision=self._next,
             )
-            # The pause protects a member that ends every stream at once from requests without pause.
+            # The pause limits the rate of requests to a member that ends every stream immediately.
             await asyncio.sleep(REOPEN_SECONDS)  # noqa: TID251
 
     async def _open(self, member: Member, metadata: Metadata, limit_seconds: float) -> tuple[Member, _Stream]:
@@ -159,10 +161,11 @@ class EtcdWatch:
         return member, stream
 
     def _create_request(self) -> messages.WatchRequest:
-        """Return a request that starts one revision before the next, whose events are left out.
+        """Return a request for a watch that starts one revision before the next revision to deliver.
 
         etcd reports the progress of a watch only when the store has reached the watch's first revision. With the
-        earlier start, a watch that is made right after a list can request progress at once.
+        earlier start, a watch that is created right after a list can request progress immediately. Events of the
+        earlier revision are left out.
         """
         key, range_end = key_range(self._prefix)
         start = max(1, self._next - 1)
@@ -200,7 +203,7 @@ class EtcdWatch:
             await _finish(reading)
 
     async def _take(self, member: Member, response: messages.WatchResponse) -> None:
-        """Buffer the received events. Raises `StreamBroken` if the watch needs a new stream, and `Compacted`."""
+        """Buffer the received events. Raises `Compacted`, and `StreamBroken` if the watch needs a new stream."""
         self._members.check_cluster(member, response)
         if response.canceled:
             raise StreamBroken(self._cancel_reason(response))
@@ -225,15 +228,15 @@ class EtcdWatch:
         if response.compact_revision:
             if response.compact_revision > self._next:
                 raise Compacted(Revision(response.compact_revision))
-            # Only the revision before the next is compacted, and its events were already delivered.
+            # Only the revision before the next revision is compacted, and its events were already delivered.
             self._oldest = Revision(response.compact_revision)
         return response.cancel_reason or "etcd cancelled it"
 
 
 def _response(reading: asyncio.Task[messages.WatchResponse | grpc.aio.EOFType]) -> messages.WatchResponse:
-    """Return the response. Raises one of `BREAKS`."""
+    """Return the response that a task has read. Raises one of `BREAKS`."""
     if reading.cancelled():
-        # The end of the connection cancelled the stream, but not this task.
+        # Closing the connection cancelled the stream, but not this task.
         raise StreamBroken(ENDED)
     response = reading.result()
     if not isinstance(response, messages.WatchResponse):
@@ -242,7 +245,7 @@ def _response(reading: asyncio.Task[messages.WatchResponse | grpc.aio.EOFType]) 
 
 
 async def _finish(reading: asyncio.Task[messages.WatchResponse | grpc.aio.EOFType]) -> None:
-    """Wait for a task whose stream was cancelled, and retrieve its error."""
+    """Wait for a task whose stream was cancelled, and retrieve the task's error."""
     await asyncio.wait([reading])
     if not reading.cancelled():
         reading.exception()
