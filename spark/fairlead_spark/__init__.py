@@ -1,4 +1,4 @@
-"""Fairlead for Spark: source, sink and lake sink for PySpark, progress as a consumer group, and pipelines."""
+"""Fairlead for Spark: source, sink and lake sink for PySpark, consumer group progress, and pipelines."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ __all__ = ["GroupProgress"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import names that need PySpark on first use, so that the package can report a missing PySpark.
+    """Import a name that needs PySpark on first use, so that the package can report a missing PySpark.
 
-    The import is by name, so that it does not count as a dependency between rooms.
+    The module is imported by its name as text, so that the import does not count as a dependency between rooms.
     """
     if name == "GroupProgress":
         return import_module("fairlead_spark.progress").GroupProgress

@@ -1,8 +1,8 @@
-"""Connections to the cluster with the lifetime of the Python process, one for each bootstrap address.
+"""Connections to clusters, one for each bootstrap address, which stay open as long as the Python process runs.
 
 Spark reuses its Python workers and forks them from a daemon. A process creates a connection on first use, and later
-tasks or triggers in the process reuse it. Objects that Spark pickles contain addresses, never clients. Called by
-source, sink and progress.
+tasks or triggers in the process reuse this connection. Objects that Spark pickles contain addresses, never clients.
+Called by source, sink and progress.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from fairlead.settings import connection_of
 T = TypeVar("T")
 
 _LOCK: Final = threading.Lock()
-# Entries of a parent process stay, since a close in a fork would disturb the parent's connections.
+# Entries of a parent process are kept in a fork, since closing them there would disturb the connections of the parent
+# process.
 _CONNECTIONS: Final[dict[tuple[int, str, float], Connection]] = {}
 _ADMINS: Final[dict[tuple[int, str, float], Admin]] = {}
 
 
 class Connection:
-    """The SDK's components for reads, on an event loop in a separate thread."""
+    """The SDK's components for reads, which run on an event loop in a separate thread."""
 
     def __init__(self, bootstrap: str, retry_timeout_seconds: float) -> None:
         self._thread = LoopThread("fairlead spark")
@@ -40,12 +41,12 @@ class Connection:
         self._thread.run(self.transport.__aenter__())
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the loop; return its result."""
+        """Run a coroutine on the event loop; return its result."""
         return self._thread.run(work)
 
 
 def connection(bootstrap: str, retry_timeout_seconds: float = 60.0) -> Connection:
-    """Return the connection of this process to a cluster."""
+    """Return this process's connection to a cluster."""
     key = (os.getpid(), bootstrap, retry_timeout_seconds)
     with _LOCK:
         if key not in _CONNECTIONS:
@@ -54,7 +55,7 @@ def connection(bootstrap: str, retry_timeout_seconds: float = 60.0) -> Connectio
 
 
 def admin(bootstrap: str, retry_timeout_seconds: float = 60.0) -> Admin:
-    """Return the admin client of this process for a cluster."""
+    """Return this process's admin client for a cluster."""
     key = (os.getpid(), bootstrap, retry_timeout_seconds)
     with _LOCK:
         if key not in _ADMINS:

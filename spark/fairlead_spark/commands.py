@@ -87,7 +87,7 @@ def job_list(
     ] = None,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """List the pipelines that can be run, or the options of one.
+    """List the pipelines that can be run, or the options of one pipeline.
 
     Example: fairlead job list
 
@@ -116,10 +116,10 @@ def job_run(
     group: Group = None,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Run a pipeline until all available records are processed (--once), time is over (--seconds), or Ctrl-C.
+    """Run a pipeline until all available records are processed (--once), the time is over (--seconds), or Ctrl-C.
 
-    Prints a line on stderr for each batch. Ctrl-C lets the batch in progress end; a second one cancels it. With a
-    --checkpoint the next run continues where this one ended.
+    Prints a line on stderr for each batch. On Ctrl-C, the batch in progress is completed; a second Ctrl-C cancels the
+    batch. With --checkpoint, the next run continues where the previous run ended.
 
     Example: fairlead job run flight_windows --option input=flights --once
 
@@ -163,7 +163,7 @@ def job_run(
 
 
 def job_info(output: Output = OutputFormat.TABLE) -> None:
-    """Print the versions of the packages that jobs need, and the reason if Spark cannot use a format.
+    """Print the versions of the packages that jobs need, and the reason if a Spark format is not available.
 
     Example: fairlead job info
     """
@@ -188,7 +188,7 @@ def _run(job: Job, master: str | None, conf: Mapping[str, str]) -> JobSummary:
             with _stopped_by_signals(run):
                 return run.run()
     except (Py4JError, ConnectionError) as error:
-        # A signal to the whole process group also stops the JVM; the checkpoint makes this safe.
+        # A signal to the whole process group also stops the JVM, which is safe because of the checkpoint.
         message = f"the Spark process has ended or does not answer: {error!r}"
         raise JobFailed(message) from error
 
@@ -226,7 +226,7 @@ def _found(name: str) -> Pipeline:
 
 
 def _pairs(given: list[str] | None, flag: str) -> dict[str, str]:
-    """Return the pairs given as NAME=VALUE; exit with the usage code if a pair has another form."""
+    """Return the pairs given as NAME=VALUE; exit with the usage code if an argument has another form."""
     pairs = {}
     for text in given or ():
         name, equals, value = text.partition("=")

@@ -1,7 +1,8 @@
-"""Options of a read under Kafka's names, each with its meaning, default and allowed values.
+"""Options of a read, named as in Kafka's source, each with its meaning, default and allowed values.
 
-Options are parsed once into `ReadOptions`, so that other code never handles text. Write options use the same functions
-(`take_bool` and so on). The reference page is generated from `READ_OPTIONS`. The module must not know Spark.
+Options are parsed once into `ReadOptions`, so that other code never handles options as text. Write options are parsed
+with the same functions (`take_bool` and so on). The reference page is generated from `READ_OPTIONS`. The module must
+not depend on Spark.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ KAFKA_BOOTSTRAP: Final = "kafka.bootstrap.servers"
 SPARKS_OWN: Final = frozenset(
     {"path", "paths", "checkpointlocation", "queryname", "outputmode", "mergeschema", "header", "source"}
 )
-"""Options that Spark itself adds to those of a source or sink."""
+"""Options that Spark itself adds to the options of a source or sink."""
 TRUTHS: Final = {"true": True, "false": False}
 
 
@@ -45,9 +46,9 @@ HIDDEN: Final = "(hidden)"
 
 
 class OptionError(ValueError):
-    """An option is invalid; the error has its name, its value and the allowed values.
+    """An option is invalid; the error has the name, the value and the allowed values of the option.
 
-    The value of an unknown option is `HIDDEN`, since it may be a secret under a misspelled name.
+    The value of an unknown option is shown as `HIDDEN`, since the value may be a secret under a misspelled name.
     """
 
     def __init__(self, name: str, value: object, allowed: str) -> None:
@@ -70,7 +71,7 @@ class Option:
     default: str
     meaning: str
     reads: str = "batch, stream"
-    """Reads that support the option."""
+    """Kinds of read that support the option."""
 
 
 READ_OPTIONS: Final = (
@@ -225,7 +226,7 @@ class ReadOptions:
 
 
 def known_options(given: Mapping[str, str], known: Iterable[Option]) -> dict[str, str]:
-    """Return the options under their documented names, regardless of case. Raises `OptionError`."""
+    """Return the options under their documented names; names are matched regardless of case. Raises `OptionError`."""
     names = {option.name.lower(): option.name for option in known}
     options: dict[str, str] = {}
     for name, value in given.items():
@@ -251,7 +252,7 @@ def take_bootstrap(options: Mapping[str, str]) -> str:
 
 
 def take_bool(options: Mapping[str, str], name: str, *, default: bool) -> bool:
-    """Return whether an option is on."""
+    """Return the value of a boolean option."""
     text = options.get(name)
     if text is None:
         return default

@@ -1,7 +1,7 @@
-"""Setup of a Python process of Spark, once for each process: garbage collection and freed memory.
+"""Setup of garbage collection and of freed memory in a Python process of Spark, once for each process.
 
-Called by the planning, the tasks and the commits of source and sink, which Spark runs in separate processes. The module
-must not know their work.
+Called when source and sink plan, run tasks and commit, which Spark does in separate processes. The module must not
+depend on what these processes do.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from typing import Final
 from fairlead_api.process_memory import keep_freed_memory
 
 _done: Final[set[tuple[int, str]]] = set()
-"""Completed setups by process id and name: a fork inherits the set of its parent, but has loaded more modules."""
+"""Completed setups by process id and name. The entries include the process id, since a fork inherits the set but loads
+more modules."""
 
 
 def spare_collector() -> None:
-    """Exclude loaded objects from garbage collection; at most once in a process.
+    """Exclude all loaded objects from garbage collection; at most once in a process.
 
     Spark runs the garbage collector after each planning, commit and task, which takes 14 to 20 milliseconds if it scans
     all loaded objects.
@@ -28,14 +29,14 @@ def spare_collector() -> None:
 
 
 def prepare_worker() -> None:
-    """Exclude loaded objects from garbage collection, and keep freed memory for reuse; at most once in a process."""
+    """Exclude all loaded objects from garbage collection and keep freed memory for reuse, once in a process."""
     if _is_first("memory"):
         keep_freed_memory()
     spare_collector()
 
 
 def _is_first(what: str) -> bool:
-    """Return whether this is the first call in this process."""
+    """Return whether a setup has not been completed in this process yet, and record that it is now."""
     key = (os.getpid(), what)
     if key in _done:
         return False

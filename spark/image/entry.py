@@ -1,10 +1,12 @@
-"""Entry point of the Spark image, started by tini: executes the command that Spark or a chart asks for.
+"""Entry point of the Spark image, started by tini: executes the command that Spark or a chart requests.
 
-Spark starts the containers of executors and of drivers in cluster mode with agreed arguments and variables. Spark's own
-image handles them in a shell script, which the PySpark package does not contain. `executor` starts an executor,
-`driver` a program submitted in client mode, and other arguments are a command that is executed unchanged.
+In cluster mode, Spark starts the containers of drivers and executors with fixed arguments and environment variables.
+Spark's own image handles these arguments in a shell script, which the PySpark package does not contain. `executor`
+starts an executor, and `driver` starts a program that is submitted in client mode. All other arguments are a command
+that is executed unchanged.
 
-Spark's published image is not used: it has another Python than the broker's image, and a base image from a registry.
+Spark's published image is not used, since it has another Python version than the broker's image, and its base image
+comes from a registry.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from collections.abc import Mapping
 
 BACKEND = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
 JAVA_OPTION = re.compile(r"SPARK_JAVA_OPT_(\d+)")
-# Options of the executor program, each with the variable that Spark sets.
+# Options of the executor program, each with the environment variable that Spark sets.
 EXECUTOR_OPTIONS = {
     "--driver-url": "SPARK_DRIVER_URL",
     "--executor-id": "SPARK_EXECUTOR_ID",
@@ -30,11 +32,11 @@ HEAP = "SPARK_EXECUTOR_MEMORY"
 
 
 class ContractError(ValueError):
-    """A variable or argument that Spark always sets is missing; the message names it."""
+    """An environment variable or argument that Spark always sets is missing; the message names the missing item."""
 
 
 def command_of(words: list[str], variables: Mapping[str, str]) -> list[str]:
-    """Return the command for a container's arguments and variables. Raises `ContractError`."""
+    """Return the command for the arguments and environment variables of a container. Raises `ContractError`."""
     match words:
         case ["executor", *_]:
             return executor_command(variables)
@@ -48,7 +50,7 @@ def command_of(words: list[str], variables: Mapping[str, str]) -> list[str]:
 
 
 def executor_command(variables: Mapping[str, str]) -> list[str]:
-    """Return the command of an executor."""
+    """Return the command that starts an executor."""
     absent = [name for name in (*EXECUTOR_OPTIONS.values(), HEAP) if not variables.get(name)]
     if absent:
         message = f"an executor is started by Spark, which sets {', '.join(absent)}"
@@ -68,7 +70,7 @@ def executor_command(variables: Mapping[str, str]) -> list[str]:
 
 
 def driver_command(words: list[str], variables: Mapping[str, str]) -> list[str]:
-    """Return the command of a driver submitted in cluster mode, whose program runs in the driver's pod."""
+    """Return the command that starts a driver in cluster mode, with the program in the driver's pod."""
     address = variables.get("SPARK_DRIVER_BIND_ADDRESS")
     if not address:
         message = "a driver is started by Spark, which sets SPARK_DRIVER_BIND_ADDRESS"
@@ -91,13 +93,13 @@ def java(variables: Mapping[str, str]) -> str:
 
 
 def java_options(variables: Mapping[str, str]) -> list[str]:
-    """Return the options in SPARK_JAVA_OPT_0, SPARK_JAVA_OPT_1 and so on, ordered by number."""
+    """Return the Java options in SPARK_JAVA_OPT_0, SPARK_JAVA_OPT_1 and so on, ordered by number."""
     numbered = [(int(found[1]), name) for name in variables if (found := JAVA_OPTION.fullmatch(name))]
     return [variables[name] for _, name in sorted(numbered)]
 
 
 def class_path(variables: Mapping[str, str]) -> str:
-    """Return the class path: configuration first, then the user's paths, Spark's jars, and the working directory."""
+    """Return the class path: configuration, then the user's paths, Spark's jars and the working directory."""
     home = variables["SPARK_HOME"]
     parts = [
         variables.get("SPARK_CONF_DIR") or f"{home}/conf",
@@ -112,14 +114,14 @@ def class_path(variables: Mapping[str, str]) -> str:
 
 
 def main(words: list[str]) -> int:
-    """Replace this process by the command; return 2 with a message on stderr if there is none."""
+    """Replace this process with the command; return 2 with a message on stderr if there is no command."""
     try:
         command = command_of(words, os.environ)
     except ContractError as error:
         sys.stderr.write(f"entry: {error}\n")
         return 2
     try:
-        os.execvp(command[0], command)  # noqa: S606 (to become it is the point)
+        os.execvp(command[0], command)  # noqa: S606 (replaces this process with the command)
     except OSError as error:
         sys.stderr.write(f"entry: {command[0]}: {error.strerror}\n")
         return 127

@@ -1,7 +1,7 @@
 """Registration of `format("fairlead")`: Spark discovers data sources by this module name. Never raises on import.
 
-Spark imports every module whose name begins with `pyspark_`, and an error in one module stops the discovery for all
-vendors. If this source cannot work, the module defines no source, and `reason` says why.
+Spark imports every module whose name begins with `pyspark_`, and an error in one module stops the discovery of all data
+sources. If this source cannot work, the module defines no source, and `reason` explains why.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 PYSPARK_OLDEST = (4, 2)
 
 reason: str | None = None
-"""Why the source is not available; None if it is."""
+"""Reason why the source is not available; None if the source is available."""
 
 try:
     from pyspark.version import __version__ as _version
@@ -20,5 +20,5 @@ try:
         )
     else:
         from pyspark_fairlead.default_source import DefaultSource as DefaultSource
-except Exception as _error:  # noqa: BLE001 - no error may hide other vendors' sources
+except Exception as _error:  # noqa: BLE001 - an error must not hide other data sources
     reason = f"{type(_error).__name__}: {_error}. Install with: pip install 'fairlead[spark]'"

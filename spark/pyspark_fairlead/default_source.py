@@ -1,4 +1,4 @@
-"""Data source for `format("fairlead")`: schema, readers and writers, which are imported on first use.
+"""Data source for `format("fairlead")`: its schema, readers and writers. Readers and writers are imported on first use.
 
 Imported by the package on PySpark 4.2 and newer.
 """
@@ -42,7 +42,8 @@ class DefaultSource(DataSource):
 
         options = self._read_options(schema)
         if options.pushdown:
-            # Spark refuses every read of a reader with filter support, unless its configuration allows filters.
+            # Spark refuses every read by a reader with filter support, unless Spark's configuration allows filter
+            # pushdown.
             from fairlead_spark.source.pushdown import reader_of
 
             return reader_of(options)

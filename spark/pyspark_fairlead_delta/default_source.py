@@ -1,4 +1,4 @@
-"""Data source for `format("fairlead-delta")`: writers, which are imported on first use.
+"""Data source for `format("fairlead-delta")`: its writers, which are imported on first use.
 
 Imported by the package on PySpark 4.2 and newer.
 """
@@ -25,7 +25,7 @@ class DefaultSource(DataSource):
         return "fairlead-delta"
 
     def schema(self) -> NoReturn:
-        """Raise an error, since this sink does not read: other readers of Delta or Parquet do."""
+        """Raise an error, since tables are read with other readers of Delta or Parquet."""
         message = (
             "fairlead-delta writes tables and does not read them; read with deltalake, DuckDB, pyarrow, "
             "or Spark's Parquet reader over DeltaTable(path).file_uris()"

@@ -1,6 +1,6 @@
-"""Jobs: a Spark session with Fairlead's settings, and a pipeline that runs in it until it ends or is stopped.
+"""Jobs: a Spark session with Fairlead's settings, in which a pipeline runs until it ends or is stopped.
 
-Called by the command line and by users' programs. The room must not know how a pipeline is built.
+Called by the command line and by users' programs. The room must not depend on how a pipeline is built.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class JobError(Exception):
 
 
 class RequirementMissing(JobError):
-    """A requirement of jobs is missing on this machine or too old."""
+    """Software that jobs need is missing on this machine or is too old."""
 
 
 class JobFailed(JobError):
@@ -29,7 +29,7 @@ class Job:
 
     pipeline: Pipeline
     options: Mapping[str, str]
-    """Given options; the pipeline has defaults for all other options."""
+    """Options given by the user; all other options have the defaults of the pipeline."""
     checkpoint: str | None = None
     """Checkpoint folder from which the job continues after a stop. With None, the folder is temporary, and every run
     starts from the beginning."""
@@ -40,10 +40,10 @@ class Job:
     every: str = "1 second"
     """Interval between two triggers."""
     group: str | None = None
-    """Consumer group for the published progress. None means `job-` and the name of the pipeline; empty means no
-    group."""
+    """Consumer group to which the progress is published. None means `job-` followed by the name of the pipeline; empty
+    means no group."""
 
     @property
     def name(self) -> str:
-        """The name of the query."""
+        """The name of the streaming query."""
         return self.pipeline.name

@@ -1,4 +1,4 @@
-"""Progress of a query: one line for each batch, and totals at the end."""
+"""Progress of a streaming query: one line for each batch, and totals at the end."""
 
 from __future__ import annotations
 
@@ -27,19 +27,20 @@ class JobCounts:
 
     batches: int = 0
     records: int = 0
-    """Records read."""
+    """Number of records read."""
     dead_letters: int = 0
-    """Records that were written to the topic of dead letters."""
+    """Number of records that were written to the topic of dead letters."""
     late: int = 0
-    """Rows dropped behind the watermark as Spark counts them: the records of one task for one window and key count as
-    one."""
+    """Number of rows that Spark dropped as older than the watermark. Spark counts all records of one task with the same
+    window and key as one row."""
     watermark: str | None = None
-    """Latest watermark; windows that end before this time are final."""
+    """Latest watermark of the query; windows that end before this time are final."""
 
     def add(self, progress: StreamingQueryProgress) -> str:
         """Count a batch; return the line to print for it."""
         observed = progress.observedMetrics.get(OBSERVATION)
-        # A query with dead letters reads the source on both sides, and Spark would count each record twice.
+        # A query with dead letters reads the source twice, for good records and for dead letters, so Spark would count
+        # each record twice.
         records = observed["records"] if observed is not None else progress.numInputRows
         dead = observed["dead_letters"] if observed is not None else 0
         late = sum(state.numRowsDroppedByWatermark for state in progress.stateOperators)
@@ -69,14 +70,14 @@ class JobWatch(StreamingQueryListener):
         self._run: str | None = None
         self.counts = JobCounts()
         self.batch_done = threading.Event()
-        """Set after every batch, and periodically while there is nothing to read."""
+        """Event that is set after every batch, and periodically while there are no new records."""
         self.ended = threading.Event()
-        """Set when the query has ended, after its last batch was counted."""
+        """Event that is set when the query has ended and its last batch has been counted."""
         self.wake = threading.Event()
-        """Set with `ended`, and by a request to stop the job."""
+        """Event that is set together with `ended`, and by a request to stop the job."""
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Store the id of the run to watch."""
+        """Store the run id of the query to watch."""
         if event.name == self._name:
             self._run = str(event.runId)
 
@@ -88,7 +89,7 @@ class JobWatch(StreamingQueryListener):
             self.batch_done.set()
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Set `batch_done`; without records, no line is printed."""
+        """Set `batch_done`, and print no line, since there were no records."""
         if str(event.runId) == self._run:
             self.batch_done.set()
 

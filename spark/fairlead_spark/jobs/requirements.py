@@ -1,4 +1,4 @@
-"""Requirements of a job on its machine, PySpark and Java, and the installed versions. Must not import PySpark."""
+"""Software that a job needs on its machine (PySpark and Java), and installed versions. Must not import PySpark."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def installed(distribution: str) -> str | None:
 
 
 def java() -> tuple[str | None, str | None]:
-    """Return path and version of the Java that Spark would start; None for a missing or unreadable part."""
+    """Return path and version of the Java that Spark would start; a missing or unreadable value is None."""
     home = os.environ.get("JAVA_HOME")
     path = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if path is None:
@@ -53,7 +53,7 @@ def java_release(text: str) -> int:
 
 
 def format_reasons() -> dict[str, str | None]:
-    """Return for each format of this package why Spark cannot use it; None if it can."""
+    """Return for each format of this package the reason why Spark cannot use the format; None if Spark can use it."""
     return {name: import_module(module).reason for name, module in FORMATS.items()}
 
 
@@ -81,7 +81,7 @@ def check_requirements() -> None:
 
 
 def versions() -> dict[str, str | None]:
-    """Return the versions for a problem report; None for missing software."""
+    """Return the versions to include in a problem report; None for missing software."""
     path, release = java()
     return {
         "fairlead": installed("fairlead"),

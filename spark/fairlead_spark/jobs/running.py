@@ -1,4 +1,4 @@
-"""One run of a pipeline, until all records are processed, its time is over, or it is asked to stop."""
+"""One run of a pipeline, which ends when all records are processed, the time is over, or a stop is requested."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 BATCH_SECONDS_MAX: Final = 30.0
-"""Time for which a stop waits for the batch in progress. A batch that takes longer is cancelled and repeated by the
-next run."""
+"""Maximum time for which a stop waits for the batch in progress. A batch that takes longer is cancelled, and the next
+run repeats it."""
 LOOK_SECONDS: Final = 5.0
 LAST_EVENTS_SECONDS_MAX: Final = 30.0
 _PYTHON_ERROR: Final = ("Error", "Exception", "Exit")
@@ -28,11 +28,11 @@ _PYTHON_ERROR: Final = ("Error", "Exception", "Exit")
 
 @dataclass(frozen=True, slots=True)
 class JobSummary:
-    """Result of a run."""
+    """Summary of one run of a job."""
 
     pipeline: str
     query_id: str
-    """Id of the query, the same for all runs with one checkpoint."""
+    """Id of the streaming query, which is the same for all runs with one checkpoint."""
     run_id: str
     counts: JobCounts = field(default_factory=JobCounts)
 
@@ -56,7 +56,7 @@ class JobRun:
         self._watch = JobWatch(job.name, tell)
 
     def stop(self) -> None:
-        """Ask the job to end after the batch in progress; do not wait."""
+        """Request the job to end after the batch in progress, without waiting for the end."""
         self._watch.wake.set()
 
     def run(self) -> JobSummary:
@@ -81,7 +81,7 @@ class JobRun:
             finally:
                 self._end(query)
             failure = query.exception()
-            # Spark reports the last batch before the end, both in the thread of its listeners.
+            # Spark reports the last batch before the end of the query, both in the thread of the listeners.
             self._watch.ended.wait(LAST_EVENTS_SECONDS_MAX)
         if failure is not None:
             message = f"pipeline {job.name} failed: {cause_of(failure)}"
@@ -89,11 +89,11 @@ class JobRun:
         return JobSummary(job.name, str(query.id), str(query.runId), self._watch.counts)
 
     def _wait(self, query: StreamingQuery) -> None:
-        """Wait until the query has ended, the time is over, or the job is asked to stop."""
+        """Wait until the query has ended, the time is over, or a stop is requested."""
         left = self._job.seconds
         while left is None or left > 0:
             step = LOOK_SECONDS if left is None else min(left, LOOK_SECONDS)
-            # The query is polled as well: a killed JVM sends no event, but a call to it raises.
+            # The query is also polled: a killed JVM sends no event, but a call to a killed JVM raises an error.
             if self._watch.wake.wait(step) or not query.isActive:
                 return
             left = None if left is None else left - step
@@ -133,9 +133,9 @@ class JobRun:
 
 
 def cause_of(failure: PySparkException) -> str:
-    """Return the failure in one line: the last line of a Python traceback if present, else Spark's first line.
+    """Return the failure in one line: the last line of the Python traceback if present, else Spark's first line.
 
-    Spark appends the traceback of a worker to its own message, below the stack of the JVM.
+    Spark appends the traceback of a Python worker to its own message, after the JVM's stack trace.
     """
     lines = [line.strip() for line in str(failure).splitlines() if line.strip()]
     raised = [line for line in lines if line.partition(":")[0].split(".")[-1].endswith(_PYTHON_ERROR)]

@@ -1,4 +1,4 @@
-"""Spark session with the settings of Fairlead's benchmarks. Settings of the caller override them."""
+"""Spark session with the settings of Fairlead's benchmarks, which the caller's settings override."""
 
 from __future__ import annotations
 
@@ -11,38 +11,39 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CONF: Final = {
-    # A Unix socket between JVM and Python costs a third less for each task than TCP, without delayed acknowledgements.
+    # A Unix socket between JVM and Python has no delayed acknowledgements and costs each task a third less time than
+    # TCP.
     "spark.python.unix.domain.socket.enabled": "true",
-    # Limits of the batches that Spark passes to Python for a write: 10,000 records of 100 bytes, fewer if they are
-    # longer.
+    # Limits for the batches that Spark passes to Python in a write: 10,000 records of 100 bytes, or fewer longer
+    # records.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     "spark.sql.execution.arrow.maxBytesPerBatch": "2m",
     "spark.sql.session.timeZone": "UTC",
 }
-"""Recommended settings, also for `spark-submit`; docs/how-to/pipelines.md has the reasons."""
+"""Recommended settings, also for `spark-submit`; docs/how-to/pipelines.md explains them."""
 LOCAL_CONF: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
 }
-"""Settings for a local session; elsewhere, spark-defaults.conf applies."""
+"""Settings for a local session; all other sessions use spark-defaults.conf."""
 SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 
 
 def spark_session(
     name: str, *, master: str | None = None, conf: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """Return the session of this process; start it if there is none.
+    """Return the Spark session of this process; start a session if there is none.
 
-    `master` is Spark's master; None uses that of the surrounding spark-submit, else all cores of this machine. `conf`
-    overrides the recommended settings. Windows and sessions get one state partition for each core, since each partition
-    costs a task in every batch, and Spark's default is 200.
+    `master` is Spark's master; None means the master of the surrounding spark-submit or, without spark-submit, all
+    cores of this machine. `conf` overrides the recommended settings. The state of windows and sessions gets one
+    partition for each core instead of Spark's default of 200, since each partition costs a task in every batch.
     """
     from pyspark.sql import SparkSession
 
     given = dict(conf or {})
     local = master.startswith("local") if master is not None else "PYSPARK_GATEWAY_PORT" not in os.environ
-    # Workers must run the Python in which this package is installed, not the first Python in PATH.
+    # Workers must run the Python interpreter with which this package is installed, not the first interpreter in PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
     if master is not None:

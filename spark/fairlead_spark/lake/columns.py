@@ -1,8 +1,8 @@
-"""Schema of a frame in a Delta table, and its comparison with an existing table.
+"""Conversion of a data frame's schema to a Delta schema, and its comparison with the schema of an existing table.
 
-Delta's log stores schemas in Spark's JSON form, so the schema of a frame is copied, with two exceptions: every column
-may be null, as in all writers of Delta, and types that Delta does not support are refused with the name of the column.
-The module knows neither Spark nor storage.
+Delta's log stores schemas in Spark's JSON format, so the schema of a data frame is copied with two exceptions. Every
+column may be null, as in all writers of Delta, and a type that Delta does not support is refused with the name of the
+column. The module depends neither on Spark nor on storage.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from deltalake import DeltaTable
 
-# Primitive types of Delta's protocol; decimals are spelt with their precision.
+# Primitive types of the Delta protocol except decimals, whose names include their precision.
 PRIMITIVES = frozenset(
     [
         "string",
@@ -35,31 +35,32 @@ PRIMITIVES = frozenset(
         "timestamp",
     ]
 )
-# Types whose values have one unambiguous text form. A timestamp has several; users can partition by its date.
+# Types of which each value has exactly one text form. A timestamp has several text forms; users can partition by its
+# date.
 PARTITION_TYPES = frozenset(["string", "long", "integer", "short", "byte", "boolean", "date"])
-# Column properties that this writer does not support: rules to check and values to generate.
+# Column properties that this writer does not support, since the writer would have to check rules or generate values.
 RULES_OF_COLUMNS = ("delta.invariants", "delta.generationExpression", "delta.identity")
 
 
 class SchemaMismatch(ValueError):
-    """A frame does not fit the table; the message names the columns and both sides."""
+    """The data frame does not fit the table; the message names the columns and their types on both sides."""
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns of a frame in the forms of Delta and Arrow."""
+    """The columns of a data frame, as a Delta schema and as an Arrow schema."""
 
     delta: dict[str, Any]
     """Schema as the Delta log stores it; every field, element and value may be null."""
 
     @property
     def names(self) -> list[str]:
-        """The names in the frame's order."""
+        """The names of the columns, in the order of the data frame."""
         return [field["name"] for field in self.delta["fields"]]
 
     @property
     def arrow(self) -> pa.Schema:
-        """The Arrow schema of files; timestamps are microseconds in UTC."""
+        """The Arrow schema of the files, in which timestamps are microseconds in UTC."""
         return pa.schema(self.schema.to_arrow())  # type: ignore[arg-type] # implements the Arrow C interface
 
     @property
@@ -69,7 +70,7 @@ class Columns:
 
 
 def columns_of(schema: Mapping[str, Any], partition_by: Sequence[str]) -> Columns:
-    """Return the columns for `schema`, the parsed JSON form of a Spark schema.
+    """Return the columns for `schema`, a Spark schema in its parsed JSON format.
 
     Raises `SchemaMismatch` for a type that Delta does not support, for duplicate names, and for partition columns that
     are missing or have an unsupported type.
@@ -98,7 +99,7 @@ def columns_of(schema: Mapping[str, Any], partition_by: Sequence[str]) -> Column
 
 
 def check_fits(table: DeltaTable, columns: Columns, partition_by: Sequence[str]) -> None:
-    """Check that the columns and partitions of a table match the frame, and that this writer supports its rules.
+    """Check that the columns and partitions of a table fit the data frame, and that this writer supports the table.
 
     The order of columns may differ. Raises `SchemaMismatch`.
     """
@@ -121,7 +122,7 @@ def check_fits(table: DeltaTable, columns: Columns, partition_by: Sequence[str])
 
 
 def nullable(kind: Any, path: str) -> Any:
-    """Return a type of Spark's JSON form with null allowed everywhere. Raises `SchemaMismatch`."""
+    """Return a type in Spark's JSON format such that every part may be null. Raises `SchemaMismatch`."""
     if isinstance(kind, str):
         if kind in PRIMITIVES or kind == "timestamp_ntz" or kind.startswith("decimal("):
             return kind
@@ -146,13 +147,13 @@ def nullable(kind: Any, path: str) -> Any:
 
 
 def nullable_field(field: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """Return one field without its metadata, such as a watermark, which belongs to the query."""
+    """Return a nullable field without its metadata, such as a watermark, since metadata belongs to the query."""
     below = f"{path}.{field['name']}".lstrip(".")
     return {"name": field["name"], "type": nullable(field["type"], below), "nullable": True, "metadata": {}}
 
 
 def differences(frame: Mapping[str, Any], table: Mapping[str, Any]) -> list[str]:
-    """Return the differences of two schemas as phrases; empty if the frame fits the table."""
+    """Return the differences between two schemas as phrases; empty if the data frame fits the table."""
     mine = {field["name"]: field["type"] for field in frame["fields"]}
     theirs = {field["name"]: field for field in table["fields"]}
     found = [f"column {name} is not in the table" for name in mine if name not in theirs]
@@ -173,7 +174,7 @@ def differences(frame: Mapping[str, Any], table: Mapping[str, Any]) -> list[str]
 
 
 def plain(kind: Any) -> Any:
-    """Return a type without the metadata of its fields, for comparison."""
+    """Return a type without the metadata of its fields, so that types can be compared."""
     if isinstance(kind, str):
         return kind.replace(" ", "")
     if kind["type"] == "struct":
@@ -182,10 +183,10 @@ def plain(kind: Any) -> Any:
 
 
 def spelt(kind: Any) -> str:
-    """Return a type as shown in messages."""
+    """Return the name of a type for messages."""
     return kind if isinstance(kind, str) else json.dumps(kind, separators=(",", ":"))
 
 
 def spelt_names(names: Sequence[str]) -> str:
-    """Return columns as shown in messages."""
+    """Return a list of column names for messages."""
     return ",".join(names) or "nothing"

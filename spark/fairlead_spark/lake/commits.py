@@ -1,11 +1,11 @@
-"""Commit of a batch's files to a Delta table, at most once for each batch.
+"""Commit of the files of a batch to a Delta table, at most once for each batch.
 
-Besides the files, Delta's log contains the last version of each application. A query is an application and a batch is
-its version, so the log shows that a batch was already committed if Spark repeats it, for example after a crash of the
-driver between this commit and Spark's own commit.
+In addition to the files, Delta's log contains the last version of each application. A query is recorded as an
+application, and a batch as its version. If Spark repeats a batch, for example after the driver crashed between the
+commit to the table and Spark's own commit, the log therefore shows that the batch was already committed.
 
-A failed commit may still be in the log if the store's answer was lost. No file is therefore deleted because of an
-exception alone: the table is read to decide which files it contains, and no file is deleted if the table cannot be
+A commit that failed may still be in the log if the answer of the store was lost. An exception alone is therefore no
+reason to delete files: the table is read to find which files it contains, and no file is deleted if the table cannot be
 read.
 """
 
@@ -33,13 +33,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Attempts of a commit while other writers use the same table. Appends never conflict, and deltalake repeats them
-# itself. This module repeats commits that conflicted with a new schema, an overwrite or the creation of the table.
+# Maximum number of attempts to commit while other writers use the same table. Appends never conflict, and deltalake
+# repeats appends itself. This module repeats commits that conflicted with a new schema, an overwrite or the creation of
+# the table.
 ATTEMPTS_MAX = 20
 
 
 class LakeCommitFailed(RuntimeError):
-    """A batch could not be committed, and it is unknown whether the table has it; a repetition finds out."""
+    """A batch could not be committed, and it is unknown whether the table has the batch; a repetition finds out."""
 
 
 class Outcome(Enum):
@@ -47,29 +48,29 @@ class Outcome(Enum):
 
     COMMITTED = "committed"
     REPEATED = "repeated"
-    """The table already had the batch; the new files are deleted."""
+    """The table already contained the batch, so the new files are deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchCommit:
-    """Data of one commit."""
+    """The data of one commit to a table."""
 
     options: LakeOptions
     columns: Columns
     files: Sequence[DataFile]
     application: tuple[str, int] | None
-    """Application id and version; None for a write that cannot be repeated."""
+    """Application id and version; None for a write whose repetition cannot be detected."""
     now_ms: int
-    """Time of the files in the log, in milliseconds since the epoch."""
+    """Time that the log records for the files, in milliseconds since the epoch."""
     overwrite: bool = False
-    """Whether the commit removes the previous records of the table."""
+    """Whether the commit replaces all existing records of the table."""
     is_stream: bool = False
-    """Whether the versions are micro-batches, of which Spark repeats only the last."""
+    """Whether the versions are numbers of micro-batches; Spark repeats only the last micro-batch."""
 
     def run(self) -> Outcome:
-        """Commit, unless the table already has this version of the application; the first commit creates the table.
+        """Commit unless the table already has this version of the application; the first commit creates the table.
 
-        Raises `SchemaMismatch` after deleting the files, and `LakeCommitFailed` without deleting them.
+        Raises `SchemaMismatch` after deleting the files, and `LakeCommitFailed` without deleting the files.
         """
         failures: list[Exception] = []
         while len(failures) < ATTEMPTS_MAX:
@@ -79,7 +80,8 @@ class BatchCommit:
                     self._create()
                     return Outcome.COMMITTED
                 if self._is_there(table):
-                    # The batch may also be there because an attempt of this commit succeeded and its answer was lost.
+                    # The table may also contain the batch because an earlier attempt of this commit succeeded and its
+                    # answer was lost.
                     return (
                         Outcome.REPEATED
                         if delete_unlisted(self.options, self.files, table)
@@ -97,7 +99,7 @@ class BatchCommit:
             except DeltaError as error:
                 if table is not None or self._table() is None:
                     raise
-                # Another writer created the table in the meantime.
+                # Another writer has created the table in the meantime.
                 failures.append(error)
             else:
                 return Outcome.COMMITTED
@@ -108,11 +110,11 @@ class BatchCommit:
         raise LakeCommitFailed(message) from failures[-1]
 
     def _table(self) -> DeltaTable | None:
-        """Return the current table; None if it does not exist."""
+        """Return the newest version of the table; None if the table does not exist."""
         return open_table(self.options)
 
     def _is_there(self, table: DeltaTable) -> bool:
-        """Return whether the table has this batch, by its version or by one of its files, whose names are unique."""
+        """Return whether the table contains this batch, by its version or by one of its uniquely named files."""
         if self.application is not None:
             version = table.transaction_version(self.application[0])
             if self.is_stream and version is not None and version > self.application[1]:
@@ -144,10 +146,10 @@ class BatchCommit:
         ]
 
     def _create(self) -> None:
-        """Create the table with the frame's schema and the first batch in version 0.
+        """Create the table with the schema of the data frame, and with the first batch in version 0.
 
-        deltalake's own retries are disabled: if another writer creates the table concurrently, a retry would append
-        this commit without checking whether the other commit has the same batch.
+        deltalake's own retries are disabled: if another writer creates the table concurrently, a retry by deltalake
+        would append this commit without checking whether the table already contains the same batch.
         """
         create_table_with_add_actions(
             self.options.path,
@@ -170,7 +172,10 @@ class BatchCommit:
 
 
 def open_table(options: LakeOptions) -> DeltaTable | None:
-    """Return the current table; None if it does not exist. Raises the errors of the store's client."""
+    """Return the newest version of a table; None if the table does not exist.
+
+    Raises the errors of the store's client.
+    """
     try:
         return DeltaTable(options.path, storage_options=options.storage_options)
     except TableNotFoundError:
@@ -183,7 +188,7 @@ def listed(table: DeltaTable) -> set[str]:
 
 
 def delete_unlisted(options: LakeOptions, files: Sequence[DataFile], table: DeltaTable | None) -> bool:
-    """Delete the files that the table does not list; return whether the table lists none of `files`."""
+    """Delete those of the files that the table does not list; return whether the table lists none of `files`."""
     held = listed(table) if table is not None and files else set()
     unlisted = [file.path for file in files if file.path not in held]
     storage.delete(storage.file_system(options.path, options.storage_options), unlisted)
@@ -193,8 +198,8 @@ def delete_unlisted(options: LakeOptions, files: Sequence[DataFile], table: Delt
 def sweep(options: LakeOptions, folders: Iterable[str], prefix: str, keep: Iterable[str] = ()) -> bool:
     """Delete the files in the given folders whose names begin with `prefix`, except those in `keep`.
 
-    The function deletes files of killed tasks. It is only called if no later commit can list such files. Returns
-    whether none is left; a refusal of the store is logged.
+    Such files are left by killed tasks. The function must only be called if no later commit can list these files.
+    Returns whether all files were deleted; a refusal by the store is logged.
     """
     system = storage.file_system(options.path, options.storage_options)
     kept = set(keep)

@@ -1,7 +1,7 @@
-"""Parquet files of one task, written one after the other for each partition.
+"""Parquet files of one task; the files of each partition are written one after the other.
 
-Buffered bytes and open files of a task are bounded for any input. A file is invisible until the driver commits it, so a
-failing task only needs to delete its own files.
+The number of buffered bytes and open files of a task is bounded for any input. A file is invisible to readers until the
+driver commits it, so a failing task only needs to delete its own files.
 """
 
 from __future__ import annotations
@@ -27,26 +27,30 @@ if TYPE_CHECKING:
 
     from fairlead_spark.lake.options import Codec
 
-# Arrow bytes that are buffered for row groups: large groups compress and read better, but a worker has little memory.
+# Maximum number of Arrow bytes that are buffered for row groups: large row groups compress better and are faster to
+# read, but a worker has little memory.
 BUFFERED_BYTES_MAX = 64 * 1024 * 1024
-# Each open file has an encoder and a part of an upload in memory, and late records may have hundreds of dates.
+# Maximum number of open files: each open file keeps an encoder and a part of an upload in memory, and late records may
+# have hundreds of dates.
 OPEN_FILES_MAX = 32
-# Readers distribute a table by files.
+# Size at which a file is closed: readers distribute the work on a table by files, so files must not be too large.
 FILE_BYTES_MAX = 512 * 1024 * 1024
-# Characters that are replaced in the folder name of a value. The log has the exact value; the name is only informative.
+# Characters that are replaced in the folder name of a partition value. Delta's log contains the exact value; the folder
+# name is only informative.
 UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 VALUE_LENGTH_MAX = 64
 
-# Readers convert each partition to a Python date, and cannot open a table with a date outside of Python's range.
+# Range of Python dates, in days since 1970: readers convert partition values to Python dates, and cannot open a table
+# that has a date outside of this range.
 DAYS_MIN = date.min.toordinal() - date(1970, 1, 1).toordinal()
 DAYS_MAX = date.max.toordinal() - date(1970, 1, 1).toordinal()
 
 Partition = tuple[str | None, ...]
-"""Values of the partition columns in Delta's spelling."""
+"""Values of the partition columns, as the Delta protocol writes them."""
 
 
 class PartitionValueError(ValueError):
-    """A value of a partition column makes no readable partition; the message states column, value and allowed values.
+    """A partition value would be unreadable; the message states the column, the value and the allowed values.
 
     A single partition with a date outside of Python's range prevents deltalake from opening the whole table.
     """
@@ -54,17 +58,17 @@ class PartitionValueError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """One finished file, to be committed by the driver."""
+    """One finished file, which the driver will commit."""
 
     path: str
-    """Path relative to the table."""
+    """Path of the file relative to the table."""
     size: int
-    """Size in bytes."""
+    """Size of the file in bytes."""
     rows: int
     partition: Mapping[str, str | None]
-    """Values by partition column, in Delta's spelling."""
+    """Value of each partition column, as the Delta protocol writes it."""
     statistics: str
-    """Statistics as JSON, as the Delta log stores them."""
+    """Column statistics in the JSON format of the Delta log."""
 
 
 @dataclass(slots=True)
@@ -77,7 +81,7 @@ class OpenFile:
     writer: pq.ParquetWriter
     footers: list[pq.FileMetaData]
     endless: set[str] = field(default_factory=set)
-    """Columns with NaN or infinity, which a footer does not report."""
+    """Names of the columns that contain NaN or infinity, which the footer of a Parquet file does not report."""
     waiting: list[pa.Table] = field(default_factory=list)
     waiting_bytes: int = 0
     rows: int = 0
@@ -92,7 +96,7 @@ class OpenFile:
 
 
 class TaskFiles:
-    """Files of one task attempt, as a context manager that deletes all files after an exception."""
+    """Files of one task attempt. As a context manager, deletes all these files after an exception."""
 
     def __init__(
         self,
@@ -102,7 +106,7 @@ class TaskFiles:
         name: str,
         compression: Codec,
     ) -> None:
-        """Write below the root of `files`; `name` is the prefix of every file name and unique to the attempt."""
+        """Create the files below the root of `files`; `name` is the unique prefix of every file name of the attempt."""
         self._files = files
         self._schema = schema
         self._partition_by = list(partition_by)
@@ -110,24 +114,24 @@ class TaskFiles:
         self._stored = pa.schema([schema.field(column) for column in kept])
         self._name = name
         self._compression = compression
-        # Open files in the order of their last use, so that the first file is closed first.
+        # Open files in the order of their last use, so that the least recently used file is closed first.
         self._open: dict[Partition, OpenFile] = {}
         self._begun: list[str] = []
         self._finished: list[DataFile] = []
 
     def __enter__(self) -> Self:
-        """Return this object; no file is opened before the first record."""
+        """Return this object. No file is opened before the first record is written."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Delete all started files after an exception."""
+        """Delete all files of the attempt after an exception."""
         if kind is not None:
             self.discard()
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Write a batch of the frame, whose columns are those of the schema in order.
+        """Write a batch of the data frame, whose columns match the schema in order.
 
         Raises `PartitionValueError` for rows without a readable partition.
         """
@@ -138,15 +142,15 @@ class TaskFiles:
             self._append(partition, part.select(self._stored.names))
 
     def finish(self) -> list[DataFile]:
-        """Close all open files and return all files."""
+        """Close all open files, and return all files of the attempt."""
         for partition in list(self._open):
             self._close(partition)
         return self._finished
 
     def discard(self) -> None:
-        """Delete every started file."""
+        """Delete all files of the attempt."""
         for one in self._open.values():
-            # The store itself may have failed. A file that was not closed has no name in the store.
+            # The store itself may have failed. A file that cannot be closed has no name in the store.
             with suppress(OSError, pa.ArrowException):
                 one.writer.close()
                 one.stream.close()
@@ -154,7 +158,7 @@ class TaskFiles:
         storage.delete(self._files, self._begun)
 
     def _append(self, partition: Partition, rows: pa.Table) -> None:
-        """Buffer rows for their row group, and write groups while the buffers exceed their limit."""
+        """Buffer rows, and write row groups while the buffers exceed their limit."""
         one = self._open.pop(partition, None) or self._begin(partition)
         self._open[partition] = one
         one.waiting.append(rows)
@@ -186,7 +190,7 @@ class TaskFiles:
         return OpenFile(path, partition, stream, writer, footers)
 
     def _close(self, partition: Partition) -> None:
-        """Finish the open file of a partition."""
+        """Close the open file of a partition."""
         one = self._open.pop(partition)
         one.write_group()
         one.writer.close()
@@ -198,7 +202,7 @@ class TaskFiles:
 
 
 def parts(table: pa.Table, columns: Sequence[str]) -> Iterator[tuple[Partition, pa.Table]]:
-    """Split rows by their values in the given columns, one column after the other.
+    """Split rows by their values in the given columns, proceeding column by column.
 
     `group_by` is not used, since it imports pandas, which takes seconds in every worker. Raises `PartitionValueError`.
     """
@@ -235,7 +239,7 @@ def partition_values(name: str, column: pa.ChunkedArray) -> list[Any]:
 
 
 def refused(name: str, value: str, allowed: str) -> PartitionValueError:
-    """Return the error for rows without a readable partition."""
+    """Return the error for a partition value that would be unreadable."""
     message = (
         f"column {name}, which the table is partitioned by, is {value}; allowed: {allowed}, or null. "
         "Have the query write null there, and keep the value in another column"
@@ -244,10 +248,10 @@ def refused(name: str, value: str, allowed: str) -> PartitionValueError:
 
 
 def equal(column: pa.ChunkedArray, value: Any) -> pa.ChunkedArray:
-    """Return a mask of the rows with this value, which may be null."""
+    """Return a mask of the rows in which the column has the value, which may be null."""
     if value is None:
         return pc.call_function("is_null", [column])
-    # The mask is null where the column is null; a filter drops null like false.
+    # The mask is null for rows in which the column is null; a filter treats null like false.
     return pc.call_function("equal", [column, pa.scalar(value, column.type)])
 
 
@@ -259,5 +263,5 @@ def spelt(value: Any) -> str | None:
 
 
 def folder_name(value: str | None) -> str:
-    """Return the part of a folder's name for a column or value."""
+    """Return the form in which a column name or a value appears in the name of a folder."""
     return "__HIVE_DEFAULT_PARTITION__" if value is None else UNSAFE.sub("_", value)[:VALUE_LENGTH_MAX]

@@ -1,4 +1,4 @@
-"""Options of a lake write, validated once and parsed into values."""
+"""Options of a write to a Delta table, validated once and parsed into values."""
 
 from __future__ import annotations
 
@@ -46,21 +46,21 @@ LAKE_OPTIONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class LakeOptions:
-    """Location of a table and options of its files."""
+    """Location of a Delta table, and options for its files."""
 
     path: str
     """Absolute path of a folder that driver and tasks share, or URI of an object store (`s3://bucket/table`)."""
     partition_by: tuple[str, ...] = ()
-    """Partition columns of the frame; their order is part of the table.
+    """Partition columns of the data frame; the order of these columns is part of the table.
 
     Spark does not pass `partitionBy()` to a sink in Python.
     """
     compression: Codec = "zstd"
-    """Compression codec of the Parquet files; readers support all allowed codecs."""
+    """Compression codec of the Parquet files; all readers support the allowed codecs."""
     storage: tuple[tuple[str, str], ...] = ()
-    """Options of the object store under deltalake's names, in lower case."""
+    """Options of the object store, under the names that deltalake uses, in lower case."""
     application: tuple[str, int] | None = None
-    """Application id and version of a batch write, as in Delta's `txnAppId` and `txnVersion`; None if there is none."""
+    """Application id and version of a batch write, as in Delta's `txnAppId` and `txnVersion`; None if not set."""
 
     @property
     def storage_options(self) -> dict[str, str]:
@@ -69,7 +69,7 @@ class LakeOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> LakeOptions:
-        """Return the parsed options. Raises `OptionError` with option and allowed values."""
+        """Return the parsed options. Raises `OptionError` with the option and its allowed values."""
         of_store = {name for name in given if name.lower().startswith(STORAGE_PREFIX)}
         storage = {name[len(STORAGE_PREFIX) :].lower(): given[name] for name in of_store}
         rest = {name: value for name, value in given.items() if name not in of_store}
@@ -102,7 +102,7 @@ def take_columns(options: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def take_compression(options: Mapping[str, str]) -> Codec:
-    """Return the codec of the files. Raises `OptionError`."""
+    """Return the compression codec of the files. Raises `OptionError`."""
     codec = options.get("compression", "zstd").lower()
     if codec not in COMPRESSIONS:
         raise OptionError("compression", codec, ", ".join(COMPRESSIONS))
@@ -110,7 +110,7 @@ def take_compression(options: Mapping[str, str]) -> Codec:
 
 
 def take_application(options: Mapping[str, str]) -> tuple[str, int] | None:
-    """Return application and version of a batch write, or None. Raises `OptionError`."""
+    """Return application id and version of a batch write; None if not set. Raises `OptionError`."""
     name, version = options.get("txnAppId"), take_number(options, "txnVersion", least=0)
     if name is None and version is None:
         return None

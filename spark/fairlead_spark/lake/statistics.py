@@ -1,9 +1,9 @@
 """Column statistics of a Parquet file, in the format of the Delta log. Readers use them to skip files.
 
-Pure. A bound may be wider than the values but never narrower, or a reader would skip records. Binaries and nested
-columns get no bounds. A file gets no bounds at all if one of its columns has values without a common order of all
-readers: floats with NaN or infinity (readers may order NaN above all numbers, and Parquet's footers omit it), or
-decimals that JSON would round.
+The module does no I/O. Bounds may be wider than the range of the values but never narrower, since a reader would then
+skip records. Binary and nested columns get no bounds. A file gets no bounds at all if a column has values that readers
+may order differently or that JSON would change. Such values are floats with NaN or infinity (readers may order NaN
+above all numbers, and Parquet footers omit NaN), and decimals that JSON would round.
 """
 
 from __future__ import annotations
@@ -23,22 +23,23 @@ if TYPE_CHECKING:
 
 Bound: TypeAlias = int | float | str
 
-# Number of columns with statistics, as in Delta's own writers: readers filter by the first columns, and every commit
-# contains the statistics.
+# Maximum number of columns with statistics, as in Delta's own writers: readers mostly filter by the first columns, and
+# statistics make every commit larger.
 COLUMNS_MAX = 32
-# Properties by which a table announces bounds of other columns.
+# Table properties that declare that other columns than the first columns have bounds.
 INDEXED_COLUMNS = "delta.dataSkippingNumIndexedCols"
 STATS_COLUMNS = "delta.dataSkippingStatsColumns"
-# Longer strings are cut, since the log contains bounds, not contents.
+# Maximum length of a string in a bound. Longer strings are truncated, since the log should not contain whole values.
 TEXT_LENGTH_MAX = 32
-# Suffix that sorts above every text with the same prefix, in the readers' order by code points.
+# Suffix with which a truncated string sorts above every string with the same prefix, in the code point order of
+# readers.
 ABOVE_ALL = "\U0010ffff"
 
 
 def statistics_of(footer: pq.FileMetaData, schema: pa.Schema, endless: Collection[str] = frozenset()) -> str:
-    """Return the statistics of one file as the JSON text for an `add` action of Delta's log.
+    """Return the statistics of one file as JSON text for an `add` action in Delta's log.
 
-    `endless` has the columns that contain NaN or infinity.
+    `endless` has the names of the columns that contain NaN or infinity.
     """
     nulls: dict[str, int] = {}
     ends: dict[str, tuple[Any, Any]] = {}
@@ -72,7 +73,7 @@ def statistics_of(footer: pq.FileMetaData, schema: pa.Schema, endless: Collectio
 
 
 def are_enough(columns: int, properties: Mapping[str, str]) -> bool:
-    """Return whether readers of a table with this many columns use only bounds of the first columns."""
+    """Return whether readers of a table with this number of columns use bounds of only the first columns."""
     if columns <= COLUMNS_MAX:
         return True
     return (
@@ -82,13 +83,13 @@ def are_enough(columns: int, properties: Mapping[str, str]) -> bool:
 
 
 def without_bounds(statistics: str) -> str:
-    """Return the statistics of a file with only the numbers of records and nulls."""
+    """Return the statistics of a file reduced to the number of records and the numbers of nulls."""
     told = json.loads(statistics)
     return json.dumps({name: told[name] for name in ("numRecords", "nullCount")})
 
 
 def endless_columns(rows: pa.Table) -> set[str]:
-    """Return the columns that contain NaN or infinity."""
+    """Return the names of the columns that contain NaN or infinity."""
     return {
         field.name
         for field in rows.schema
@@ -98,7 +99,7 @@ def endless_columns(rows: pa.Table) -> set[str]:
 
 
 def ends_of(groups: Sequence[pq.Statistics | None]) -> tuple[Bound, Bound] | None:
-    """Return the bounds of a column from the footer's statistics of its row groups; None if they are incomplete."""
+    """Return the bounds of a column from the statistics of its row groups; None if a row group has no statistics."""
     try:
         found = [one for one in groups if one is not None and one.has_min_max]
         values: list[Any] = [end for one in found for end in (one.min, one.max)]
@@ -106,19 +107,20 @@ def ends_of(groups: Sequence[pq.Statistics | None]) -> tuple[Bound, Bound] | Non
             return None
         return lower(min(values)), upper(max(values))
     except (ValueError, OverflowError):
-        # The column has text that is not UTF-8, days outside of Python's calendar, or decimals that JSON would round.
+        # The column has strings that are not UTF-8, dates outside of Python's calendar, or decimals that JSON would
+        # round.
         return None
 
 
 def flat(schema: pa.Schema) -> list[str]:
-    """Return the columns that are not structures, lists or maps."""
+    """Return the names of the columns that are not structures, lists or maps."""
     return [field.name for field in schema if not pa.types.is_nested(field.type)]
 
 
 def leaves(footer: pq.FileMetaData, schema: pa.Schema) -> dict[str, int]:
-    """Return the index of each flat column of a table among the columns of a file.
+    """Return the index of each flat column of the schema among the columns of a file.
 
-    Names with a dot are skipped, since a footer spells nested columns in the same way.
+    Names with a dot are skipped, since a Parquet footer writes the names of nested columns with a dot.
     """
     names = {name for name in flat(schema) if "." not in name}
     paths = [footer.schema.column(index).path for index in range(footer.num_columns)]
@@ -126,7 +128,7 @@ def leaves(footer: pq.FileMetaData, schema: pa.Schema) -> dict[str, int]:
 
 
 def lower(value: Any) -> Bound:
-    """Return a bound that is not above `value`; timestamps have milliseconds in the log."""
+    """Return a bound that is not above `value`; timestamps are truncated to milliseconds."""
     match value:
         case datetime():
             return moment(value)
@@ -137,7 +139,7 @@ def lower(value: Any) -> Bound:
         case Decimal():
             return exact(value)
         case _:
-            # The value is an integer, a float or a boolean of the footer.
+            # The value in the footer is an integer, a float or a boolean.
             number: Bound = value
             return number
 
@@ -154,10 +156,10 @@ def upper(value: Any) -> Bound:
 
 
 def exact(value: Decimal) -> int | float:
-    """Return a decimal as a JSON number. Raises `ValueError` if the number would differ."""
+    """Return a decimal as a JSON number. Raises `ValueError` if the JSON number would have another value."""
     whole = value == value.to_integral_value() and abs(value) < 2**53
     number = int(value) if whole else float(value)
-    # Not every reader accepts an exponent in a decimal.
+    # Some readers do not accept an exponent in a decimal.
     if not set(str(number)) <= set("-0123456789.") or Decimal(str(number)) != value:
         message = f"{value} is not {number}"
         raise ValueError(message)
@@ -165,6 +167,6 @@ def exact(value: Decimal) -> int | float:
 
 
 def moment(value: datetime) -> str:
-    """Return a timestamp truncated to milliseconds, with a Z if it has a zone, which is UTC."""
+    """Return a timestamp as text, truncated to milliseconds; a timestamp with a zone, which is UTC, ends with Z."""
     text = value.replace(tzinfo=None).isoformat(timespec="milliseconds")
     return text + "Z" if value.tzinfo is not None else text

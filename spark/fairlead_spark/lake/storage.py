@@ -1,7 +1,7 @@
-"""Storage of a table's files: a local folder, or an object store that deltalake supports.
+"""Access to the files of a table in a local folder, or in an object store that deltalake supports.
 
-One set of options applies to both the log (deltalake) and the files, which are written through deltalake's own file
-system. Files in a local folder are written by Arrow, which is twice as fast.
+The same options apply to the log, which deltalake writes, and to the files, which are written through deltalake's file
+system. In a local folder, Arrow writes the files, which is twice as fast.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 STORE_ERRORS: Final = (OSError, pa.ArrowException, DeltaError)
-"""Errors that the clients of stores raise if a store refuses or does not answer."""
+"""Errors that are raised by the client of a store if the store refuses a call or does not answer."""
 
-# A Spark process keeps its clients across batches. The key has the process id, since clients do not survive a fork.
+# A Spark process reuses its clients for later batches. The key includes the process id, since clients do not survive a
+# fork.
 _file_systems: dict[tuple[int, str, tuple[tuple[str, str], ...]], pyarrow.fs.FileSystem] = {}
 
 
@@ -36,7 +37,7 @@ def local_folder(uri: str) -> Path | None:
 
 
 def file_system(uri: str, options: Mapping[str, str]) -> pyarrow.fs.FileSystem:
-    """Return the file system whose root is the table, created once in a process.
+    """Return the file system whose root is the table, which is created once in each process.
 
     Raises the error of the store's client for invalid options.
     """
@@ -58,9 +59,9 @@ def connected(uri: str, options: Mapping[str, str]) -> pyarrow.fs.FileSystem:
 
 
 def delete(files: pyarrow.fs.FileSystem, paths: Iterable[str]) -> list[str]:
-    """Delete files; return the files that the store did not delete. Missing files are not an error.
+    """Delete files; return the files that the store did not delete. A missing file is not an error.
 
-    The files are not part of any table, so a refusal of the store is only logged.
+    The files must not be part of any table, so a refusal by the store is only logged.
     """
     left, refusal = [], None
     for path in paths:
@@ -77,6 +78,6 @@ def delete(files: pyarrow.fs.FileSystem, paths: Iterable[str]) -> list[str]:
 
 
 def names_in(files: pyarrow.fs.FileSystem, folder: str) -> list[str]:
-    """Return the paths of the files directly in a folder of the table; empty if the folder does not exist."""
+    """Return the paths of the files that are directly in a folder of the table; empty if the folder does not exist."""
     selector = pyarrow.fs.FileSelector(folder, allow_not_found=True, recursive=False)
     return [found.path for found in files.get_file_info(selector) if found.type == pyarrow.fs.FileType.File]

@@ -1,7 +1,7 @@
-"""Writers for Spark: tasks write files, and the driver commits them.
+"""Writers for Spark: tasks write files, and the driver commits the files.
 
-A writer is created for every batch, pickled into tasks and created again for the commit, so it contains only values.
-Spark sets the query of a batch only in tasks, whose messages pass it to the commit.
+A writer is created for every batch, pickled into tasks and created again for the commit, so a writer contains only
+plain values. Spark provides the query id of a batch only to tasks, whose messages pass the id to the commit.
 """
 
 from __future__ import annotations
@@ -32,18 +32,19 @@ logger = logging.getLogger(__name__)
 
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
-# Spark uses the run id of a query, which changes at a restart, as the group id of its jobs.
+# Property with the job group id, for which Spark uses the run id of a query; the run id changes at a restart.
 RUN_ID = "spark.jobGroup.id"
-# Runs of which this process has committed a batch. The files of earlier runs have already been swept for these runs.
+# Ids of the query runs of which this process has committed a batch. Files of runs before these runs have already been
+# swept.
 _swept: set[str] = set()
-# Sweeps that the store refused, which are retried after later commits to their table. Sweeps beyond the limit are left
-# to the table's vacuum.
+# Sweeps that the store refused, which are retried after later commits to the same table. If there are more refused
+# sweeps than the limit, the oldest are dropped, and a vacuum of the table removes the files.
 _refused: deque[Sweep] = deque(maxlen=100)
 
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """Search for the uncommitted files of a committed batch."""
+    """Search for uncommitted files of a committed batch, which are deleted."""
 
     options: LakeOptions
     folders: frozenset[str]
@@ -51,7 +52,10 @@ class Sweep:
     keep: frozenset[str]
 
     def run(self) -> bool:
-        """Delete the files; return whether none is left. A refused sweep is retried after a later commit."""
+        """Delete the uncommitted files; return whether none is left.
+
+        A refused sweep is retried after a later commit.
+        """
         swept = sweep(self.options, self.folders, self.prefix, self.keep)
         if not swept:
             _refused.append(self)
@@ -59,11 +63,11 @@ class Sweep:
 
 
 def try_refused_again(options: LakeOptions) -> None:
-    """Retry the refused sweeps of a table, oldest first, until a sweep is refused again and moves to the end.
+    """Retry the refused sweeps of a table, oldest first, until a sweep is refused again, which moves to the end.
 
-    A store that refuses one sweep usually refuses all. A sweep lists every folder of its batch and makes one call for
-    each file while Spark waits for the commit, so a role without the permission must cost at most one sweep for each
-    commit.
+    A store that refuses one sweep usually refuses all sweeps. A sweep lists every folder of its batch and makes one
+    call for each file while Spark waits for the commit. If the role lacks the permission to delete, each commit must
+    therefore retry at most one sweep.
     """
     for refused in [each for each in _refused if each.options == options]:
         _refused.remove(refused)
@@ -76,21 +80,22 @@ class WrittenFiles(WriterCommitMessage):
     """Message of one task to the driver."""
 
     query_id: str
-    """Id of a streaming query, the same as long as its checkpoint exists; for a batch write, a unique id."""
+    """Id of the streaming query, which stays the same as long as its checkpoint exists; for a batch write, a unique
+    id."""
     run_id: str
-    """Id of the query's current run; for a batch write, the same as `query_id`."""
+    """Id of the current run of the query; for a batch write, the same as `query_id`."""
     attempt: int
     """Number of earlier attempts of this task."""
     files: list[DataFile] = field(default_factory=list)
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> LakeStreamWriter:
-    """Return the writer of a stream, without network access. Raises `OptionError` and `SchemaMismatch`."""
+    """Return the writer for a stream, without network access. Raises `OptionError` and `SchemaMismatch`."""
     return LakeStreamWriter(*checked(options, schema), overwrite)
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> LakeBatchWriter:
-    """Return the writer of a batch, without network access. Raises `OptionError` and `SchemaMismatch`."""
+    """Return the writer for a batch, without network access. Raises `OptionError` and `SchemaMismatch`."""
     return LakeBatchWriter(*checked(options, schema), overwrite)
 
 
@@ -104,17 +109,18 @@ class LakeWriter:
     """Common base of the writers for streams and batches."""
 
     def __init__(self, options: LakeOptions, columns: Columns, overwrite: bool) -> None:
-        """Store plain values only, since a writer is pickled."""
+        """Create a writer, which stores only plain values, since Spark pickles writers."""
         self.options = options
         self.columns = columns
         self.overwrite = overwrite
 
     def write_files(self, batches: Iterator[pa.RecordBatch], query_id: str, prefix: str) -> WrittenFiles:
-        """Write the rows of a task; delete the written files after a failure."""
+        """Write the rows of a task to files; after a failure, delete these files."""
         context = TaskContext.get()
         assert context is not None, "Spark calls this in a task"
-        # A name is never used twice, not even by a repetition of the same batch, since its files may be in the table.
-        unique = uuid.uuid4().hex[:12]  # noqa: TID251 - draws a file name in a Spark task
+        # File names are never reused, not even if the same batch is repeated, since the earlier files may be in the
+        # table.
+        unique = uuid.uuid4().hex[:12]  # noqa: TID251 - a Spark task creates a random file name
         name = f"{prefix}{context.partitionId():05d}-{context.attemptNumber()}-{unique}"
         system = storage.file_system(self.options.path, self.options.storage_options)
         options = self.options
@@ -131,20 +137,20 @@ class LakeWriter:
         *,
         is_stream: bool = False,
     ) -> Outcome:
-        """Commit all files of the tasks in one commit."""
+        """Commit the files of all tasks in one commit."""
         files = [file for message in messages for file in message.files]
-        now_ms = time.time_ns() // 1_000_000  # noqa: TID251 - the driver's commit reads the clock
+        now_ms = time.time_ns() // 1_000_000  # noqa: TID251 - the commit on the driver needs the current time
         commit = BatchCommit(
             self.options, self.columns, files, application, now_ms, self.overwrite, is_stream
         )
         return commit.run()
 
     def discard(self, messages: Sequence[WriterCommitMessage | None]) -> frozenset[str] | None:
-        """Delete the files of finished tasks if another task failed, so that no commit was started.
+        """Delete the files of finished tasks after another task failed, if no commit was started.
 
-        Returns the folders of the files. Returns None and deletes nothing if the table cannot be read, or if all
-        messages are present: in that case the commit itself raised an exception, and its result is unknown. Uncommitted
-        files are deleted when the batch runs again, or by the table's vacuum.
+        Returns the folders of the files. Returns None and deletes nothing if the table cannot be read or if all
+        messages are present: if all messages are present, the commit itself raised an exception, and its result is
+        unknown. Files that stay uncommitted are deleted when the batch is repeated, or by a vacuum of the table.
         """
         if None not in messages:
             logger.warning(
@@ -155,7 +161,7 @@ class LakeWriter:
         try:
             table = open_table(self.options)
         except storage.STORE_ERRORS as error:
-            # Spark raises the error of the batch, not this error.
+            # Spark raises the error of the batch, so the error of reading the table is only logged.
             logger.warning("%s cannot be read, so no files are deleted: %s", self.options.path, error)
             return None
         delete_unlisted(self.options, files, table)
@@ -163,7 +169,7 @@ class LakeWriter:
 
 
 class LakeStreamWriter(LakeWriter, DataSourceStreamArrowWriter):
-    """Writes the batches of a query, each batch exactly once."""
+    """Writes the batches of a streaming query, each batch exactly once."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenFiles:  # type: ignore[override] # Spark's signature
         """Write the files of one task."""
@@ -187,27 +193,27 @@ class LakeStreamWriter(LakeWriter, DataSourceStreamArrowWriter):
         first = written[0].run_id not in _swept
         _swept.add(written[0].run_id)
         if outcome is Outcome.COMMITTED and (first or any(message.attempt for message in written)):
-            # The batch is in the table, so no other driver can commit other files of this batch any more.
+            # The batch is in the table, so no other driver can commit other files of the same batch any more.
             files = [file for message in written for file in message.files]
             paths = frozenset(file.path for file in files)
             Sweep(self.options, folders_of(files), file_prefix(query_id, batchId), paths).run()
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Delete the files of a failed batch's finished tasks; files of killed tasks are deleted after a repetition.
+        """Delete the files of finished tasks in a failed batch; files of killed tasks are deleted after a repetition.
 
-        Unlike in a batch write, files of killed tasks are not deleted here: a driver that is presumed dead may be about
-        to commit files of this batch.
+        Unlike in a batch write, files of killed tasks are not deleted at once: a driver that is presumed dead may be
+        about to commit files of this batch.
         """
         self.discard(messages)
 
 
 class LakeBatchWriter(LakeWriter, DataSourceArrowWriter):
-    """Writes one frame in one commit; `txnAppId` and `txnVersion` prevent a second commit."""
+    """Writes one data frame in one commit; `txnAppId` and `txnVersion` prevent a second commit."""
 
     def __init__(self, options: LakeOptions, columns: Columns, overwrite: bool) -> None:
-        """Create the writer with a unique id, which is part of its file names."""
+        """Create the writer with a unique id, which is part of the names of its files."""
         super().__init__(options, columns, overwrite)
-        self.write_id = str(uuid.uuid4())  # noqa: TID251 - planning draws the write's id
+        self.write_id = str(uuid.uuid4())  # noqa: TID251 - planning creates the random id of the write
         self.prefix = f"part-{self.write_id}-"
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenFiles:  # type: ignore[override] # Spark's signature
@@ -215,15 +221,15 @@ class LakeBatchWriter(LakeWriter, DataSourceArrowWriter):
         return self.write_files(iterator, self.write_id, self.prefix)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Commit the frame to the table."""
+        """Commit the files of the data frame to the table."""
         written = [message for message in messages if isinstance(message, WrittenFiles)]
         self.commit_files(written, self.options.application)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Delete the files of a failed write, including files of killed tasks.
+        """Delete the files of a failed write, including the files of killed tasks.
 
-        Spark kills the worker of a failing task, and the partitions of its files are unknown. The files are searched in
-        the folders of the other tasks, and in the root folder of the table.
+        Spark kills the worker of a failing task, so the partitions of its files are unknown. These files are searched
+        for in the folders of the other tasks, and in the root folder of the table.
         """
         folders = self.discard(messages)
         if folders is not None:
@@ -231,5 +237,5 @@ class LakeBatchWriter(LakeWriter, DataSourceArrowWriter):
 
 
 def file_prefix(query_id: str, batch_id: int) -> str:
-    """Return the prefix of the names of a batch's files."""
+    """Return the prefix of the names of all files of a batch."""
     return f"part-{query_id}-{batch_id:08d}-"

@@ -1,7 +1,8 @@
-"""Pipelines: named streaming queries with options. Each is a module of this folder with `PIPELINE`.
+"""Pipelines: named streaming queries with options. Each module in this folder that defines `PIPELINE` is a pipeline.
 
 `fairlead job run NAME` runs a pipeline; `find(NAME).start(spark, options, checkpoint=...)` does the same in a program.
-A pipeline defines its input and output; trigger, checkpoint and name of the query are set at its start.
+A pipeline defines input and output of its query; trigger, checkpoint and name of the query are set when the query is
+started.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 NAMES: tuple[str, ...] = ("flight_windows", "logs", "mirror", "sessions", "topic_to_delta")
-"""Pipelines of this folder; the name of the module is the name of the pipeline."""
+"""Names of the pipelines in this folder, which are also the names of their modules."""
 DEFAULT_BOOTSTRAP = "http://127.0.0.1:9520"
 
 
@@ -46,11 +47,11 @@ class PipelineOption:
     name: str
     help: str
     default: str | None = ""
-    """Default value; empty for off or Spark's default, None for a required option."""
+    """Default value of the option. Empty means off or Spark's default; None means that the option is required."""
 
     @property
     def required(self) -> bool:
-        """Whether a value must be given."""
+        """Whether the user must give a value."""
         return self.default is None
 
 
@@ -68,21 +69,22 @@ class Pipeline:
     options: tuple[PipelineOption, ...]
     """Options of this pipeline without `bootstrap`, which every pipeline has."""
     writer: Callable[[SparkSession, Mapping[str, str]], DataStreamWriter]
-    """Function that builds the query from complete options, up to its writer without trigger, checkpoint and name."""
+    """Function that builds the query from complete options, and returns its writer without trigger, checkpoint and
+    name."""
     check: Callable[[Mapping[str, str]], None] = lambda _options: None
     """Function that raises `PipelineOptionError` for invalid values, without network access, before Spark is
     started."""
     reads: tuple[str, ...] = ()
-    """Options with topics to read, separated by commas. `fairlead job run` checks that the topics exist before it
-    starts Spark."""
+    """Names of the options that list topics to read, separated by commas. `fairlead job run` checks that these topics
+    exist before Spark is started."""
 
     @property
     def all_options(self) -> tuple[PipelineOption, ...]:
-        """The option `bootstrap` and the pipeline's own options."""
+        """The option `bootstrap`, followed by the pipeline's own options."""
         return (BOOTSTRAP, *self.options)
 
     def complete(self, given: Mapping[str, str]) -> dict[str, str]:
-        """Return every option with its given or default value.
+        """Return all options, each with its given value or its default value.
 
         Raises:
             PipelineOptionError: for an unknown option, a missing required option, or an invalid value.
@@ -127,7 +129,7 @@ class Pipeline:
 
 
 def find(name: str) -> Pipeline:
-    """Return the pipeline of a name (hyphens equal underscores), or of a file whose name ends in `.py`.
+    """Return the pipeline with a name (hyphens count as underscores), or in a file whose name ends in `.py`.
 
     Raises:
         PipelineNotFound: with the nearest name and the list of pipelines. PipelineError: a file cannot be loaded, or
@@ -172,7 +174,7 @@ def _of_file(path: Path) -> Pipeline:
     with suppress(ImportError):
         from pyspark import cloudpickle
 
-        # Workers cannot import the file, so its functions are pickled by value.
+        # Spark workers cannot import the user's file, so its functions are pickled by value.
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     return pipeline
 

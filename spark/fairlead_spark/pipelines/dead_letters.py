@@ -5,8 +5,8 @@
 
 `letters` is written to the same sink as the results of `good`, so that one checkpoint covers both.
 
-A second query would need its own checkpoint, and `foreachBatch` runs after the aggregation, where the records are no
-longer available.
+A separate query for dead letters would need its own checkpoint, and `foreachBatch` runs after the aggregation, when the
+single records are no longer available.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ DEAD_LETTERS = PipelineOption(
 )
 SUFFIX = ".dead-letters"
 OBSERVATION = "input"
-"""Name under which each batch reports the number of its `records` and the number of its `dead_letters`, in
+"""Name of the observation with which each batch reports its numbers of `records` and `dead_letters`, in the field
 `observedMetrics` of the query's progress."""
 CORRUPT = "_corrupt"
 HEADER_PREFIX = "dead-letter."
 ORIGIN = ("topic", "partition", "offset")
 YEAR_1_US = -62_135_596_800_000_000
 YEAR_10000_US = 253_402_300_800_000_000
-"""First microsecond after the allowed times, the same bounds that brokers apply to records. Other times would overflow
-in Spark's windows and stop the query, and a number of milliseconds in place of seconds would move the watermark past
+"""First microsecond after the allowed times; brokers apply the same limit to records. Later times would overflow in
+Spark's windows and stop the query, and a time given in milliseconds instead of seconds would move the watermark past
 all later records."""
 
 
 def dead_letter_topic(options: Mapping[str, str], source: str) -> str:
-    """Return the topic of dead letters: the option, else the input's name with the suffix `.dead-letters`."""
+    """Return the topic for dead letters: the option, else the name of the input with the suffix `.dead-letters`."""
     return options[DEAD_LETTERS.name] or source + SUFFIX
 
 
 def parse_json(column: str, ddl: str, *, required: Sequence[str] = ()) -> tuple[Column, Column]:
-    """Return two columns for a column of JSON objects as bytes: the parsed object, and the reason if it is invalid.
+    """Return two columns for a column with JSON objects as bytes: the parsed object, and why the object is invalid.
 
     `ddl` has the fields and their types in Spark's form ("user STRING, at TIMESTAMP"); other fields are dropped, and
     missing fields are null. The reason is null if the object is valid JSON and has every field of `required`, no
@@ -73,16 +73,16 @@ def parse_json(column: str, ddl: str, *, required: Sequence[str] = ()) -> tuple[
 
 
 def split(records: DataFrame, reason: Column, *, pipeline: str, topic: str) -> tuple[DataFrame, DataFrame]:
-    """Return the records without a reason, unchanged, and the dead letters as topic, key, value and headers.
+    """Return the records whose reason is null, unchanged, and the dead letters with topic, key, value and headers.
 
-    `records` has at least key, value, topic, partition and offset. A dead letter has the key and value of the record,
-    and in its headers `dead-letter.reason`, `.pipeline`, `.topic`, `.partition` and `.offset`.
+    `records` must have at least the columns key, value, topic, partition and offset. A dead letter has the key and
+    value of the record, and the headers `dead-letter.reason`, `.pipeline`, `.topic`, `.partition` and `.offset`.
     """
     from pyspark.sql import functions as sql
 
     told = records.withColumn("_reason", reason)
     good = told.where(sql.col("_reason").isNull()).drop("_reason")
-    # Only this side counts, since both sides read every record.
+    # Records are counted only in the branch of dead letters, since both branches of the query read every record.
     counted = told.observe(
         OBSERVATION, sql.count(sql.lit(1)).alias("records"), sql.count("_reason").alias("dead_letters")
     )
@@ -99,7 +99,7 @@ def split(records: DataFrame, reason: Column, *, pipeline: str, topic: str) -> t
 
 
 def without_headers(records: DataFrame) -> DataFrame:
-    """Return topic, key and value of records with null headers, for a union with dead letters."""
+    """Return topic, key, value and null headers of records, so that they can be united with dead letters."""
     from pyspark.sql import functions as sql
 
     none = sql.lit(None).cast("array<struct<key:string,value:binary>>")

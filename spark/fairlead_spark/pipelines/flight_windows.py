@@ -1,8 +1,8 @@
-"""Pipeline that counts flights and delays of each carrier in windows of event time.
+"""Pipeline that counts the flights and delays of each carrier in windows of event time.
 
 A flight counts in the window of its `time_hour` until the watermark has passed the end of the window. The watermark is
-the latest observed time minus the option `watermark`. Each window is then written once, and later flights of the window
-are dropped and counted.
+the latest observed time minus the option `watermark`. Each window is written once, when the watermark has passed its
+end. Flights of a window that arrive after the window was written are dropped and counted.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ FLIGHT = "carrier STRING, dep_delay DOUBLE, time_hour TIMESTAMP"
 
 
 def windows(flights: DataFrame, *, length: str, watermark: str, topic: str) -> DataFrame:
-    """Return a record for each carrier and window: the key is the carrier, the value a JSON object.
+    """Return a record for each carrier and window, with the carrier as the key and a JSON object as the value.
 
-    `flights` has a column `flight` with the fields of a flight. In the result, `flights` is the number of flights,
-    `delayed` the number with a known departure delay, and `minutes` the sum of these delays.
+    `flights` has a column `flight` with the fields of a flight. In the JSON objects, `flights` is the number of
+    flights, `delayed` is the number of flights with a known departure delay, and `minutes` is the sum of these delays.
     """
     from pyspark.sql import functions as sql
 
@@ -52,7 +52,7 @@ def windows(flights: DataFrame, *, length: str, watermark: str, topic: str) -> D
 
 
 def writer(spark: SparkSession, options: Mapping[str, str]) -> DataStreamWriter:
-    """Build the query."""
+    """Build the streaming query."""
 
     def sum_up(good: DataFrame) -> DataFrame:
         return windows(

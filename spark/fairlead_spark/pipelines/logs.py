@@ -1,4 +1,4 @@
-"""Pipeline that counts log lines and measurements by source and level, or metric, in windows of event time.
+"""Pipeline that counts log lines by source and level, and measurements by source and metric, in event time windows.
 
 A record is a JSON object: a log line has `source`, `at` and `level`, and a measurement has `source`, `at`, `metric` and
 `value`. Other records are dead letters. A window is written once, when the watermark has passed it.
@@ -22,7 +22,7 @@ ENTRY = "source STRING, at TIMESTAMP, level STRING, metric STRING, value DOUBLE"
 
 
 def parsed_entry() -> tuple[Column, Column]:
-    """Return two columns for the bytes in column `value`: the entry, and the reason if it is invalid."""
+    """Return two columns for the bytes in column `value`: the entry, and the reason if the entry is invalid."""
     from pyspark.sql import functions as sql
 
     entry, reason = parse_json("value", ENTRY, required=("source", "at"))
@@ -34,10 +34,10 @@ def parsed_entry() -> tuple[Column, Column]:
 
 
 def windows(entries: DataFrame, *, length: str, watermark: str, topic: str) -> DataFrame:
-    """Return a record for each window, source and level or metric: the key is the source, the value a JSON object.
+    """Return a record for each window, source and level or metric: the key is the source, the value is a JSON object.
 
-    `entries` has a column `entry`. `records` is the number of entries; `mean`, `least` and `greatest` are statistics of
-    a metric's values, and null for a level. Levels are converted to lower case.
+    `entries` has a column `entry`. In the JSON objects, `records` is the number of entries. `mean`, `least` and
+    `greatest` are statistics of the values of a metric, and are null for a level. Levels are converted to lower case.
     """
     from pyspark.sql import functions as sql
 
@@ -66,7 +66,7 @@ def windows(entries: DataFrame, *, length: str, watermark: str, topic: str) -> D
 
 
 def writer(spark: SparkSession, options: Mapping[str, str]) -> DataStreamWriter:
-    """Build the query."""
+    """Build the streaming query."""
 
     def sum_up(good: DataFrame) -> DataFrame:
         return windows(

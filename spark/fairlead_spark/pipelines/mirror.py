@@ -1,7 +1,7 @@
 """Pipeline that copies topics to another cluster, at least once, with keys, values, headers, times and partitions.
 
-The target cluster assigns its own offsets. A stop in the middle of a batch may duplicate records; the order within a
-partition is otherwise kept.
+The target cluster assigns its own offsets. If the pipeline stops in the middle of a batch, records of the batch may be
+written twice. Apart from duplicates, the order of records within a partition is kept.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NAME = "mirror"
 
 
 def check(options: Mapping[str, str]) -> None:
-    """Raise `PipelineOptionError` for a mirror that would read its own copies."""
+    """Raise `PipelineOptionError` if the mirror would read its own copies."""
     if not names_in(options["topics"]):
         message = "pipeline mirror needs a name in the option topics"
         raise PipelineOptionError(message)
@@ -46,7 +46,7 @@ def check(options: Mapping[str, str]) -> None:
 def refuse_itself(options: Mapping[str, str]) -> None:
     """Raise an error if source and target have the same cluster id, regardless of their addresses.
 
-    With a prefix, the copies are other topics, which may be in the same cluster.
+    If the option `prefix` is set, the copies have other topic names and may be in the same cluster.
 
     Raises:
         PipelineOptionError: every pass would copy the topics into themselves. FairleadError: a cluster does not answer.
@@ -63,7 +63,7 @@ def refuse_itself(options: Mapping[str, str]) -> None:
 
 
 def writer(spark: SparkSession, options: Mapping[str, str]) -> DataStreamWriter:
-    """Build the query."""
+    """Build the streaming query."""
     from pyspark.sql import functions as sql
 
     refuse_itself(options)

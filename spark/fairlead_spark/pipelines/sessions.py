@@ -1,7 +1,7 @@
 """Pipeline that derives the sessions of a site's users from a topic of clicks.
 
-A session ends when its user is inactive for the option `gap`. The session is written once, when the watermark has
-passed its end. The watermark is the latest observed time minus the option `watermark`.
+A session ends when its user is inactive for the time in the option `gap`. Each session is written once, when the
+watermark has passed the end of the session. The watermark is the latest observed time minus the option `watermark`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ CLICK = "user STRING, page STRING, at TIMESTAMP"
 
 
 def sessions(clicks: DataFrame, *, gap: str, watermark: str, topic: str) -> DataFrame:
-    """Return a record for each session: the key is the user, the value a JSON object.
+    """Return a record for each session, with the user as the key and a JSON object as the value.
 
-    `clicks` has a column `click` with the fields of a click. The record of a session has its first and last click, the
-    number of clicks, its duration in seconds, and its first and last page.
+    `clicks` has a column `click` with the fields of a click. The JSON object contains the times of the first and the
+    last click, the number of clicks, the duration of the session in seconds, and the first and the last page.
     """
     from pyspark.sql import functions as sql
 
@@ -37,7 +37,8 @@ def sessions(clicks: DataFrame, *, gap: str, watermark: str, topic: str) -> Data
             sql.min("at").alias("first"),
             sql.max("at").alias("last"),
             sql.count(sql.lit(1)).alias("clicks"),
-            # Of two clicks at the same time, the entry is the lesser page, so that every run gives the same result.
+            # If two clicks have the same time, the page that sorts first is the entry page, so that every run gives the
+            # same result.
             sql.min(sql.struct("at", "page"))["page"].alias("entry"),
             sql.max(sql.struct("at", "page"))["page"].alias("exit"),
         )
@@ -48,7 +49,7 @@ def sessions(clicks: DataFrame, *, gap: str, watermark: str, topic: str) -> Data
 
 
 def writer(spark: SparkSession, options: Mapping[str, str]) -> DataStreamWriter:
-    """Build the query."""
+    """Build the streaming query."""
 
     def sum_up(good: DataFrame) -> DataFrame:
         return sessions(good, gap=options["gap"], watermark=options["watermark"], topic=options["output"])

@@ -1,4 +1,4 @@
-"""Common parts of aggregating pipelines: one query reads, parses, splits off dead letters and writes both."""
+"""Common parts of aggregating pipelines: one query reads, parses and aggregates records, and writes dead letters."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def summed_up(
 ) -> DataStreamWriter:
     """Return the query from `input` to `output`; create missing output topics.
 
-    `parsed` has the entry of `value`, and the reason if it is invalid; `sum_up` gets valid entries in the column
-    `entry`.
+    `parsed` has two columns for `value`: the parsed entry, and the reason if the entry is invalid. `sum_up` receives
+    the valid entries in the column `entry`.
     """
     source, letters = options["input"], dead_letter_topic(options, options["input"])
     require_topics(options["bootstrap"], [source])
@@ -51,7 +51,7 @@ def summed_up(
 
 
 def as_records(rows: DataFrame, topic: str, key: str, fields: Column) -> DataFrame:
-    """Return rows as records of a topic: a column as the key, and a structure as a JSON object."""
+    """Return rows as records of a topic, with one column as the key and a structure, as a JSON object, as the value."""
     from pyspark.sql import functions as sql
 
     return rows.select(

@@ -1,8 +1,8 @@
 """Pipeline that writes topics to a Delta table, each record exactly once, partitioned by the day of its timestamp.
 
-The checkpoint records the offsets of a batch before the batch is read, and the table records its batches. After a stop
-at any point, the interrupted batch is either written again or skipped as a whole. Two queries with separate checkpoints
-that write the same topic to one table duplicate its records.
+The checkpoint records the offsets of a batch before the batch is read, and the table records which batches it contains.
+If the query stops at any point, the interrupted batch is either written again or skipped as a whole. If two queries
+with separate checkpoints write the same topic to one table, every record is duplicated.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 NAME = "topic_to_delta"
 TRUTHS = ("true", "false")
-# Days are in UTC like timestamps, independent of the session's time zone. Brokers accept only timestamps of the years 1
-# to 9999, so no other partitions are possible.
+# The day is computed in UTC, independent of the time zone of the session. Brokers accept only timestamps in the years 1
+# to 9999, so every day is a readable partition.
 DAY = "date_from_unix_date(CAST(floor(unix_seconds(timestamp) / 86400) AS INT))"
 
 
 def rows(records: DataFrame, *, text: bool, headers: bool) -> DataFrame:
-    """Return the table's rows for records: contents, position, timestamp, and day in UTC.
+    """Return the rows of the table for records: contents, position, timestamp, and day in UTC.
 
-    With `text`, bytes that are not UTF-8 become U+FFFD, since a single invalid text makes the whole column unreadable
-    in Parquet.
+    With `text`, bytes that are not UTF-8 are replaced by U+FFFD, since a single invalid string makes a whole Parquet
+    column unreadable.
     """
     from pyspark.sql import functions as sql
 
@@ -48,7 +48,7 @@ def rows(records: DataFrame, *, text: bool, headers: bool) -> DataFrame:
 
 
 def store_options(text: str) -> dict[str, str]:
-    """Return the options of the object store from `NAME=VALUE` pairs separated by commas.
+    """Parse the options of the object store from `NAME=VALUE` pairs separated by commas.
 
     Raises:
         PipelineOptionError: a part has no name or no value.
@@ -57,7 +57,7 @@ def store_options(text: str) -> dict[str, str]:
     for number, part in enumerate(names_in(text), 1):
         name, sign, value = part.partition("=")
         if not (name and sign):
-            # Values are secrets, and a part between commas may be half of a secret.
+            # The message shows no values: values may be secrets, and a part between two commas may belong to a secret.
             message = (
                 f"pipeline {NAME} has option storage, whose part {number} is not NAME=VALUE; "
                 "it must be NAME=VALUE pairs separated by commas"
@@ -80,7 +80,7 @@ def check(options: Mapping[str, str]) -> None:
 
 
 def writer(spark: SparkSession, options: Mapping[str, str]) -> DataStreamWriter:
-    """Build the query."""
+    """Build the streaming query."""
     names = names_in(options["topics"])
     require_topics(options["bootstrap"], names)
     headers = options["headers"] == "true"

@@ -1,4 +1,4 @@
-"""Common parts of pipelines: reads and writes of topics, and their options."""
+"""Common parts of pipelines: reading and writing topics, and the options for both."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ MIN_PARTITIONS = PipelineOption(
     "Minimum number of tasks of a batch, such as the cores of all executors; empty: the cores of the driver.",
 )
 PLACED = "key,value,topic,partition,offset"
-"""Columns that a pipeline with dead letters needs."""
+"""Columns of the source that a pipeline with dead letters needs."""
 RETRY_TIMEOUT = "15s"
 """Time after which the start of a pipeline fails if the cluster is unreachable."""
 TIME_FORMAT = "yyyy-MM-dd'T'HH:mm:ssXXX"
-"""Format of times in the JSON that pipelines write: `2013-01-01T10:00:00Z`."""
+"""Format of timestamps in the JSON objects that pipelines write, such as `2013-01-01T10:00:00Z`."""
 WHOLE_RECORDS = {"max.message.bytes": 64 << 20}
-"""Configuration of a topic that gets unchanged records of other topics: the highest possible limit. Otherwise, a record
-from an input with better compression or a larger limit might not fit and would stop the pipeline."""
+"""Configuration of a topic to which records of other topics are copied unchanged: the highest possible size limit. With
+a lower limit, a record from an input topic with better compression or a larger limit might not fit and would stop the
+pipeline."""
 JSON_OPTIONS = {"timestampFormat": TIME_FORMAT, "timeZone": "UTC", "ignoreNullFields": "false"}
 
 
@@ -42,9 +43,9 @@ class InputNotFound(PipelineOptionError):
 def read_topics(
     spark: SparkSession, options: Mapping[str, str], topics: str, *, columns: str = "", headers: bool = False
 ) -> DataFrame:
-    """Return the stream of one or more topics, separated by commas, with the options of the pipeline.
+    """Return a stream that reads one or more topics, separated by commas, with the options of the pipeline.
 
-    Spark reads every column of a source, even unused ones; `columns` limits the columns of the source.
+    Spark reads every column of a source, even unused columns; `columns` restricts the columns that the source provides.
     """
     reader = spark.readStream.format("fairlead").option("bootstrap", options["bootstrap"])
     reader = reader.option("subscribe", topics).option("startingOffsets", options[STARTING_OFFSETS.name])
@@ -57,17 +58,17 @@ def read_topics(
 
 
 def write_topics(records: DataFrame, bootstrap: str) -> DataStreamWriter:
-    """Return the writer of records with their topic in the column `topic`; windows are written once, when closed."""
+    """Return the writer for records whose column `topic` has the topic; windows are written once, when closed."""
     return records.writeStream.format("fairlead").option("bootstrap", bootstrap).outputMode("append")
 
 
 def names_in(topics: str) -> list[str]:
-    """Return the names of a comma-separated list."""
+    """Return the names in a comma-separated list."""
     return [name.strip() for name in topics.split(",") if name.strip()]
 
 
 def cluster_id(bootstrap: str) -> str:
-    """Return the id of a cluster, which does not depend on the address. Raises `FairleadError`."""
+    """Return the id of the cluster, which is the same for all its addresses. Raises `FairleadError`."""
     with Admin(bootstrap, retry_timeout=RETRY_TIMEOUT) as admin:
         return admin.cluster().cluster_id
 
@@ -83,7 +84,7 @@ def require_topics(bootstrap: str, topics: list[str]) -> dict[str, int]:
 
 
 def require_inputs(pipeline: Pipeline, options: Mapping[str, str]) -> None:
-    """Check that every input topic of a pipeline with complete options exists.
+    """Check that all input topics of a pipeline exist; `options` must be complete.
 
     Raises:
         InputNotFound: an input topic does not exist. FairleadError: the cluster does not answer.
@@ -96,7 +97,7 @@ def require_inputs(pipeline: Pipeline, options: Mapping[str, str]) -> None:
 def ensure_topics(
     bootstrap: str, topics: Mapping[str, int | None], config: Mapping[str, int] | None = None
 ) -> None:
-    """Create missing topics; None stands for the cluster's default number of partitions.
+    """Create missing topics; None means the default number of partitions in the cluster.
 
     `config` applies to created topics; existing topics keep their configuration.
 

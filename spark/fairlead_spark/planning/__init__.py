@@ -1,1 +1,1 @@
-"""Planning of reads, without I/O: offsets for the options of a read, and the split of a read into tasks."""
+"""Planning of reads, without I/O: derives offsets from the options of a read, and splits a read into tasks."""

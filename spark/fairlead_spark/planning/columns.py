@@ -1,4 +1,4 @@
-"""Columns of a read, with their types in Spark's DDL. Pure."""
+"""Columns of a read, with their types in Spark's DDL. The module does no I/O."""
 
 from __future__ import annotations
 
@@ -34,5 +34,5 @@ DEFAULT: Final = tuple(column.name for column in COLUMNS if column.name != HEADE
 
 
 def ddl_of(names: Sequence[str]) -> str:
-    """Return the schema of the given columns in their order."""
+    """Return the schema of the given columns, in the given order, in Spark's DDL."""
     return ", ".join(f"`{name}` {BY_NAME[name].ddl}" for name in names)

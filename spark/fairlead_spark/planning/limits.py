@@ -1,6 +1,6 @@
-"""End of one trigger: limited by a number of records, and by a fixed target.
+"""End offsets of one trigger, which are limited by a number of records and by a fixed target.
 
-Pure; called by the stream reader.
+The module does no I/O and is called by the stream reader.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from fairlead_spark.planning.ranges import OffsetRange, plan_between, unexpired
 
 
 def settled(start: StreamOffsets, end: StreamOffsets) -> StreamOffsets:
-    """Return the end, with the start's entry for every partition that has not moved.
+    """Return the end, in which every partition without new records has the entry of the start.
 
-    A new leader alone is not new data: Spark compares offsets as text and would run a trigger for the new epoch. A
-    missing partition keeps its entry: topics never lose partitions, but a lagging broker may not know all of them yet.
+    A new leader epoch alone is not new data, but Spark compares offsets as text and would run a trigger for the new
+    epoch. A missing partition keeps its entry from the start: topics never lose partitions, but a lagging broker may
+    not know all partitions yet.
     """
     return StreamOffsets(
         {name: _settled(start.topics.get(name), topic) for name, topic in end.topics.items()}
@@ -35,7 +36,8 @@ def _settled(before: TopicOffsets | None, topic: TopicOffsets) -> TopicOffsets:
 def falls_back(start: StreamOffsets, end: StreamOffsets) -> bool:
     """Return whether a log ends before the position of the query, or a topic is missing.
 
-    Both may happen briefly after a leader change, or at a broker that does not know a new topic yet.
+    A log may briefly be too short after a leader change, and a topic may be missing at a broker that does not know a
+    new topic yet.
     """
     return not start.topics.keys() <= end.topics.keys() or any(
         place.offset < known.offset
@@ -47,10 +49,10 @@ def falls_back(start: StreamOffsets, end: StreamOffsets) -> bool:
 
 
 def kept(start: StreamOffsets, end: StreamOffsets) -> StreamOffsets:
-    """Return the end without positions that move backwards, unless a newer leader epoch confirms them.
+    """Return the end without positions that move backwards, except for positions with a newer leader epoch.
 
-    Only an election can remove records. A smaller end under an epoch that the query has already seen is an outdated
-    answer, and a query that moved back to it would read records twice.
+    Only an election can remove records from a log. A smaller end offset with an epoch that the query has already seen
+    is therefore an outdated answer, and a query that moved back to this offset would read records twice.
     """
     return StreamOffsets({name: _kept(start.topics.get(name), topic) for name, topic in end.topics.items()})
 
@@ -67,7 +69,7 @@ def _kept(before: TopicOffsets | None, topic: TopicOffsets) -> TopicOffsets:
 
 
 def fallen(start: StreamOffsets, end: StreamOffsets) -> Sequence[OffsetRange]:
-    """Return the positions of the query that are after the end of the log, each with its leader epoch."""
+    """Return the positions of the query that are beyond the ends of the logs, each with its leader epoch."""
     return [
         OffsetRange(name, topic.topic_id, index, known.offset, known.offset + 1, known.epoch)
         for name, topic in sorted(end.topics.items())
@@ -82,11 +84,11 @@ def fallen(start: StreamOffsets, end: StreamOffsets) -> Sequence[OffsetRange]:
 def limited(
     start: StreamOffsets, end: StreamOffsets, rows_max: int, beginnings: StreamOffsets | None = None
 ) -> StreamOffsets:
-    """Return an end with at most `rows_max` records after the start, or after the beginnings of the logs.
+    """Return an end such that at most `rows_max` records are read from the start or, if later, the log start.
 
-    Half of the records are shared equally between the partitions, so that no partition waits behind a larger one. The
-    rest is shared in proportion to the unread records. With more partitions than records, the partitions take turns.
-    Expired records do not count.
+    Half of the records are distributed equally among the partitions, so that no partition waits for a larger partition.
+    The other half is distributed in proportion to the unread records. If there are more partitions than records, the
+    partitions take turns. Expired records do not count.
     """
     ranges = unexpired(plan_between(start, end).ranges, beginnings or StreamOffsets())
     total = sum(part.size for part in ranges)
@@ -96,8 +98,8 @@ def limited(
     rest = rows_max - sum(shares)
     wanted = [part.size - share for part, share in zip(ranges, shares, strict=True)]
     more = [size * rest // sum(wanted) for size in wanted]
-    # The remainder of the rounding goes to the partitions that lost most by it, then to the partition with the largest
-    # lag.
+    # The records lost by rounding down go to the partitions that lost the largest fractions, then to the partitions
+    # with the largest lag.
     by_rest = sorted(
         range(len(ranges)), key=lambda index: (-(wanted[index] * rest % sum(wanted)), -wanted[index])
     )
@@ -111,10 +113,10 @@ def limited(
 
 
 def _equal_shares(ranges: Sequence[OffsetRange], rows_max: int) -> list[int]:
-    """Return the equal share of each partition."""
+    """Return the part of each partition's share that is distributed equally."""
     count = len(ranges)
     if rows_max < count:
-        # A trigger increases the sum of the starts by the number of partitions that had their turn.
+        # A trigger increases the sum of the start offsets by the number of partitions that had their turn.
         turn = sum(part.start for part in ranges) % count
         chosen = {(turn + number) % count for number in range(rows_max)}
         return [int(index in chosen) for index in range(count)]
@@ -122,7 +124,7 @@ def _equal_shares(ranges: Sequence[OffsetRange], rows_max: int) -> list[int]:
 
 
 def stopped(end: StreamOffsets, stops: Mapping[tuple[str, int], int]) -> StreamOffsets:
-    """Return the end with its offsets replaced by `stops`."""
+    """Return the end with the offsets in `stops`."""
     return StreamOffsets(
         {
             name: TopicOffsets(
@@ -140,7 +142,7 @@ def stopped(end: StreamOffsets, stops: Mapping[tuple[str, int], int]) -> StreamO
 def capped(start: StreamOffsets, end: StreamOffsets, target: StreamOffsets) -> StreamOffsets:
     """Return an end that is neither after the target nor before the start.
 
-    Later records are left for another run, as are new topics and partitions and recreated topics.
+    Records after the target, new topics, new partitions and recreated topics are left for another run.
     """
     topics: dict[str, TopicOffsets] = {}
     for name, topic in end.topics.items():
@@ -160,8 +162,7 @@ def _capped(topic: TopicOffsets, aim: TopicOffsets, before: TopicOffsets | None)
         stop = aim.partitions.get(index, known)
         if stop is None:
             continue
-        # The target gets the epoch of the current leader, since the leader that reported the target may have lost
-        # records.
+        # The end gets the epoch of the current leader, since the leader that reported the target may have lost records.
         aimed = PartitionOffset(stop.offset, place.epoch)
         stop = known if known is not None and known.offset >= stop.offset else aimed
         partitions[index] = stop if stop.offset <= place.offset else place

@@ -1,6 +1,6 @@
-"""Loss of records that a query expected: kinds of loss and their messages.
+"""Kinds of loss of records that a query expected, and the messages for each loss.
 
-`failOnDataLoss` decides between an error with this message and a warning after which the query continues.
+The option `failOnDataLoss` decides whether the query fails with the message, or logs a warning and continues.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class LossKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """One loss; `detail` has the numbers."""
+    """One loss of records; `detail` has the offsets."""
 
     kind: LossKind
     topic: str
@@ -44,7 +44,7 @@ class Loss:
 
 
 class DataLoss(Exception):
-    """Records are missing and `failOnDataLoss` is true."""
+    """Expected records are missing, and `failOnDataLoss` is true."""
 
     def __init__(self, losses: Sequence[Loss]) -> None:
         self.losses = tuple(losses)

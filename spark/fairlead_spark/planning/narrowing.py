@@ -1,4 +1,4 @@
-"""Restriction of a read by filters on topic, partition, offset and time. Pure; filled from Spark's filters."""
+"""Restriction of a read by filters on topic, partition, offset and time, without I/O; built from Spark's filters."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Narrowing:
-    """Bounds of every record of the result; None for no bound."""
+    """Bounds that all records in the result of a read meet; None means that there is no bound."""
 
     topics: frozenset[str] | None = None
     partitions: frozenset[int] | None = None
     offset_min: int | None = None
     offset_stop: int | None = None
-    """The first excluded offset."""
+    """First offset that is excluded from the read."""
     timestamp_min_us: int | None = None
-    """Time of the first record to read. The bound decides only where the read begins. Older records that follow in the
-    log are read, too."""
+    """Time of the first record to read, in microseconds. The bound decides only where the read begins; older records
+    that follow in the log are read, too."""
 
     def only_topics(self, topics: Collection[str]) -> Narrowing:
-        """Return bounds that include only these topics."""
+        """Return these bounds restricted to the given topics."""
         return replace(self, topics=_both(self.topics, topics))
 
     def only_partitions(self, partitions: Collection[int]) -> Narrowing:
-        """Return bounds that include only these partitions."""
+        """Return these bounds restricted to the given partitions."""
         return replace(self, partitions=_both(self.partitions, partitions))
 
     def offsets_from(self, offset: int) -> Narrowing:
-        """Return bounds that include only this offset and later ones."""
+        """Return these bounds restricted to the given offset and later offsets."""
         return replace(self, offset_min=_larger(self.offset_min, offset))
 
     def offsets_before(self, offset: int) -> Narrowing:
-        """Return bounds that include only offsets before this one."""
+        """Return these bounds restricted to offsets before the given offset."""
         return replace(
             self, offset_stop=offset if self.offset_stop is None else min(self.offset_stop, offset)
         )
 
     def times_from(self, timestamp_us: int) -> Narrowing:
-        """Return bounds that begin at the first record of this time or later."""
+        """Return these bounds such that the read begins at the first record at or after the given time."""
         return replace(self, timestamp_min_us=_larger(self.timestamp_min_us, timestamp_us))
 
     def applied(self, ranges: Sequence[OffsetRange], at_time: StreamOffsets | None) -> list[OffsetRange]:
-        """Return the restricted ranges; `at_time` has the offsets of `timestamp_min_us`."""
+        """Return the ranges restricted to the bounds; `at_time` has the offsets for `timestamp_min_us`."""
         kept = []
         for part in ranges:
             if self.topics is not None and part.topic not in self.topics:

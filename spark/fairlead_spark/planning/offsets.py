@@ -2,13 +2,14 @@
 
     {"topics": {"flights": {"id": "0190…", "offsets": {"0": [123, 5]}}}, "v": 1}
 
-Each topic has its id. Each partition has the next offset to read and the epoch of the leader that reported the offset,
--1 if unknown. Id and epoch distinguish a recreated topic and a truncated log from ordinary growth. Spark compares
-offsets as text, so equal offsets must have equal text: names and partitions are sorted.
+Each topic is stored with its id. Each partition is stored with the next offset to read and the epoch of the leader that
+reported this offset, or -1 if the epoch is unknown. The ids and epochs show whether a topic was recreated or a log was
+truncated. Spark compares offsets as text, so equal offsets must have equal text: names and partitions are sorted.
 
-The start of a query is looked up whenever Spark asks for it: twice for the first trigger, and again after a crash in
-the first trigger. Spark does not store the answer. The answer therefore has the member `"initial": true`, and the end
-of the first trigger has the topics of its start in the member `"from"`, from which every run of that trigger reads.
+The start of a query is looked up whenever Spark asks for the initial offset: twice for the first trigger, and again
+after a crash in the first trigger. Spark does not store the initial offset. The initial offset therefore has the member
+`"initial": true`, and the end of the first trigger contains the topics of its start in the member `"from"`, so that
+every run of the first trigger reads from the same start.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Final, NoReturn, cast
 
 VERSION: Final = 1
 NO_EPOCH: Final = -1
-"""Epoch of an offset that no leader has confirmed."""
+"""Epoch that stands for an unknown leader epoch."""
 
 JsonDict = dict[str, object]
 
@@ -31,7 +32,7 @@ class OffsetsFormatError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class PartitionOffset:
-    """The next offset to read, and the epoch of a leader that had all records before it."""
+    """The next offset to read, and the epoch of a leader that had all records before this offset."""
 
     offset: int
     epoch: int = NO_EPOCH
@@ -47,17 +48,17 @@ class TopicOffsets:
 
 @dataclass(frozen=True, slots=True)
 class StreamOffsets:
-    """Topics by name, each with its partitions."""
+    """Position of a query: its topics by name, each with its partitions."""
 
     topics: Mapping[str, TopicOffsets] = field(default_factory=dict)
     initial: bool = False
-    """Whether this is the initial offset of a query, which was looked up."""
+    """Whether this is the initial offset of a query, which is looked up and not stored."""
     began: Mapping[str, TopicOffsets] | None = None
-    """Start of a query's first trigger, set only in the end of that trigger."""
+    """Start of the first trigger of a query; set only in the end of the first trigger."""
 
     @classmethod
     def from_json(cls, document: str | Mapping[str, object]) -> StreamOffsets:
-        """Return the offsets from the form of `to_dict`, as text or parsed JSON. Raises `OffsetsFormatError`."""
+        """Return the offsets from the output of `to_dict`, as text or parsed JSON. Raises `OffsetsFormatError`."""
         if isinstance(document, str):
             try:
                 document = json.loads(document)
@@ -80,7 +81,7 @@ class StreamOffsets:
         )
 
     def to_dict(self) -> JsonDict:
-        """Return the form that Spark stores; equal offsets give equal text."""
+        """Return the offsets as the JSON object that Spark stores; equal offsets give equal text."""
         document: JsonDict = {"topics": _as_json(self.topics), "v": VERSION}
         if self.began is not None:
             document["from"] = _as_json(self.began)
@@ -89,19 +90,19 @@ class StreamOffsets:
         return dict(sorted(document.items()))
 
     def end_offsets(self) -> dict[str, dict[int, int]]:
-        """Return the next offset of every partition by topic, as a group commits them."""
+        """Return the next offset of every partition by topic, as a consumer group commits them."""
         return {
             name: {index: place.offset for index, place in sorted(topic.partitions.items())}
             for name, topic in sorted(self.topics.items())
         }
 
     def get(self, topic: str, partition: int) -> PartitionOffset | None:
-        """Return the offset of one partition; None if it is unknown."""
+        """Return the offset of one partition; None if the partition is unknown."""
         found = self.topics.get(topic)
         return None if found is None else found.partitions.get(partition)
 
     def epochs(self, topic_id: str, topic: str) -> Mapping[int, int]:
-        """Return the leader epochs of a topic's partitions; empty if the topic has another id."""
+        """Return the leader epochs of the partitions of a topic; empty if the topic has another id."""
         found = self.topics.get(topic)
         if found is None or found.topic_id != topic_id:
             return {}
@@ -109,9 +110,9 @@ class StreamOffsets:
 
 
 def first_end(begin: StreamOffsets, end: StreamOffsets) -> StreamOffsets:
-    """Return the end of a trigger, including its beginning if Spark stores only the end.
+    """Return the end of a trigger; the end of the first trigger contains its start, which Spark does not store.
 
-    While nothing moves, the end equals the beginning as text, since Spark compares text.
+    If there are no new records, the end equals the start as text, since Spark compares offsets as text.
     """
     if begin.initial:
         return StreamOffsets(end.topics, began=begin.topics)

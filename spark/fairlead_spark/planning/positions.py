@@ -1,4 +1,4 @@
-"""Selection, start and end of a read, as given by its options. Pure; called by `options`."""
+"""Selection, start and end of a read, parsed from its options without I/O. Called by `options`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class PositionError(ValueError):
 
 
 class Edge(StrEnum):
-    """An end of the log."""
+    """The start or the end of a log."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -28,14 +28,14 @@ class Edge(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AtTime:
-    """The first record at or after a time; the end of the log if there is none."""
+    """Position of the first record at or after a time, or the end of the log if there is no such record."""
 
     timestamp_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class EachPartition:
-    """An offset or an end of the log for each partition of the read."""
+    """Position given separately for each partition of the read: an offset, or the start or the end of the log."""
 
     offsets: Mapping[tuple[str, int], int | Edge]
 
@@ -45,7 +45,7 @@ Position: TypeAlias = Edge | AtTime | EachPartition
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
-    """All partitions of the given topics, including partitions that are added later."""
+    """Selects all partitions of the given topics, including partitions that are added later."""
 
     topics: tuple[str, ...]
 
@@ -55,7 +55,7 @@ class Subscribe:
 
 @dataclass(frozen=True, slots=True)
 class SubscribePattern:
-    """All partitions of topics whose whole name matches, including topics that are created later."""
+    """Selects all partitions of the topics whose whole name matches, including topics that are created later."""
 
     pattern: str
 
@@ -69,7 +69,7 @@ class SubscribePattern:
 
 @dataclass(frozen=True, slots=True)
 class Assign:
-    """The given partitions and no others."""
+    """Selects only the given partitions."""
 
     partitions: Mapping[str, tuple[int, ...]]
 
@@ -98,7 +98,7 @@ def parse_pattern(text: str) -> SubscribePattern:
 
 
 def parse_assign(text: str) -> Assign:
-    """Parse partitions by topic."""
+    """Parse a JSON object with a list of partitions for each topic."""
     document = _json_object(text)
     partitions: dict[str, tuple[int, ...]] = {}
     for topic, indexes in sorted(document.items()):
@@ -114,7 +114,7 @@ def parse_assign(text: str) -> Assign:
 
 
 def parse_position(text: str) -> Edge | EachPartition:
-    """Parse `earliest`, `latest`, or an offset for each partition."""
+    """Parse `earliest`, `latest`, or a JSON object with an offset for each partition."""
     if text.strip().lower() in Edge.__members__.values():
         return Edge(text.strip().lower())
     if not text.lstrip().startswith("{"):

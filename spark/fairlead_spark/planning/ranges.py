@@ -1,6 +1,7 @@
-"""Ranges of one read: the offsets of each partition, and the losses in them.
+"""Ranges of one read: the offsets to read from each partition, and the records that are known to be lost.
 
-Pure: compares two positions of a query, or the two ends of a batch read. Called by the readers when they plan tasks.
+The module compares two positions of a query, or start and end of a batch read, without I/O. Called by the readers when
+they plan tasks.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from fairlead_spark.planning.losses import Loss, LossKind
 from fairlead_spark.planning.offsets import NO_EPOCH, PartitionOffset, StreamOffsets, TopicOffsets
 
 BEGINNING = PartitionOffset(0)
-"""Start of a partition that is new to the query, so that no record is skipped."""
+"""Start of a partition that is new to the query: the partition is read from offset 0, so that no record is skipped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class OffsetRange:
         return self.stop - self.start
 
     def within(self, start: int, stop: int) -> OffsetRange:
-        """Return a part of the range; only a part with the same start keeps `last_epoch`."""
+        """Return a part of the range. Only a part with the same start keeps `last_epoch`."""
         epoch = self.last_epoch if start == self.start else NO_EPOCH
         return replace(self, start=start, stop=stop, last_epoch=epoch)
 
@@ -45,7 +46,7 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """The ranges of one read, ordered by topic and partition, and the known losses before them."""
+    """The ranges of one read, ordered by topic and partition, and the losses that are known before the read."""
 
     ranges: Sequence[OffsetRange]
     losses: Sequence[Loss]
@@ -78,7 +79,7 @@ def plan_between(start: StreamOffsets, end: StreamOffsets) -> ReadPlan:
 
 
 def expired(ranges: Sequence[OffsetRange], beginnings: StreamOffsets) -> Sequence[Loss]:
-    """Return the losses of ranges whose logs begin after the start of the range."""
+    """Return a loss for each range whose log begins after the start of the range."""
     return [
         Loss(
             LossKind.LOG_START,
@@ -92,7 +93,7 @@ def expired(ranges: Sequence[OffsetRange], beginnings: StreamOffsets) -> Sequenc
 
 
 def unexpired(ranges: Sequence[OffsetRange], beginnings: StreamOffsets) -> Sequence[OffsetRange]:
-    """Return the ranges without expired offsets; ranges of logs with an unknown beginning are unchanged."""
+    """Return the ranges without expired offsets; a range is unchanged if the start of its log is unknown."""
     left = []
     for part in ranges:
         begin = beginnings.get(part.topic, part.partition)
@@ -103,13 +104,13 @@ def unexpired(ranges: Sequence[OffsetRange], beginnings: StreamOffsets) -> Seque
 
 
 def recreated(name: str, before: TopicOffsets, topic_id: str) -> Loss:
-    """Return the loss by a topic that was deleted and created again."""
+    """Return the loss for a topic that was deleted and created again."""
     detail = f"its id was {before.topic_id} and is {topic_id}; {_gone(before)}"
     return Loss(LossKind.TOPIC_RECREATED, name, detail=detail)
 
 
 def truncated(name: str, partition: int, offset: int, end: int) -> Loss:
-    """Return the loss by a log that ends before an offset that was already read."""
+    """Return the loss for a log that ends before the offset up to which the query has read."""
     detail = f"the query has read up to offset {offset}, and the log ends at {end}"
     return Loss(LossKind.LOG_TRUNCATED, name, partition, detail)
 

@@ -1,8 +1,8 @@
 """Split of the ranges of one read into Spark tasks.
 
-A task takes tens of milliseconds before its first record, so reads have few tasks: as many as cores, fewer if there is
-little to read, each with several partitions. A source in Python does not know the number of cores of a cluster. Pure;
-called by the readers.
+A task needs tens of milliseconds before its first record, so a read has only as many tasks as there are cores, or fewer
+if there is little to read, and each task reads several partitions. A source in Python does not know how many cores a
+Spark cluster has. The module does no I/O and is called by the readers.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Final
 from fairlead_spark.planning.ranges import OffsetRange
 
 TASK_ROWS_MIN: Final = 10_000
-"""Number of records that justify another task, without an option for the number of tasks."""
+"""Number of records that justify another task if no option sets the number of tasks."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskCount:
-    """Limits of the number of tasks; None for a limit that the user did not set."""
+    """Limits for the number of tasks; None for a limit that the user did not set."""
 
     cores: int
     at_least: int | None = None
@@ -39,9 +39,9 @@ class TaskCount:
 
 
 def share_out(ranges: Sequence[OffsetRange], count: TaskCount) -> list[tuple[OffsetRange, ...]]:
-    """Return the ranges of each task, with a similar number of records in each task; no task is empty.
+    """Distribute the ranges among tasks with similar numbers of records; no task is empty.
 
-    Ranges are cut only if there are fewer ranges than tasks.
+    Ranges are split only if there are fewer ranges than tasks.
     """
     if not ranges:
         return []
@@ -59,7 +59,7 @@ def share_out(ranges: Sequence[OffsetRange], count: TaskCount) -> list[tuple[Off
 
 
 def _cut(ranges: Sequence[OffsetRange], tasks: int) -> list[OffsetRange]:
-    """Cut the largest ranges until there are as many pieces as tasks; each piece is contiguous."""
+    """Split the largest ranges into contiguous pieces until there are as many pieces as tasks."""
     pieces = dict.fromkeys(range(len(ranges)), 1)
     largest = [(-part.size, index) for index, part in enumerate(ranges)]
     heapq.heapify(largest)

@@ -1,8 +1,8 @@
-"""Spark listener that publishes the position of a query as the committed offsets of a group.
+"""Spark listener that publishes the position of a streaming query as the committed offsets of a consumer group.
 
-Spark reports the end of every finished micro-batch to a listener in the driver, while the source's own `commit` is
-called one micro-batch late, and never after the last micro-batch. A separate thread publishes the offsets: Spark calls
-its listeners one after the other, and a cluster that does not answer must not delay other listeners.
+Spark reports the end of every finished micro-batch to a listener in the driver. The `commit` method of a source, in
+contrast, is called one micro-batch late, and never after the last micro-batch. A separate thread publishes the offsets,
+since Spark calls its listeners one after the other, and a cluster that does not answer must not delay other listeners.
 """
 
 from __future__ import annotations
@@ -32,15 +32,16 @@ if TYPE_CHECKING:
 
 LOG: Final = logging.getLogger(__name__)
 CLOSE_SECONDS_MAX: Final = 10.0
-"""Time for which `close` waits for the last publication."""
+"""Maximum time for which `close` waits for the last publication."""
 
 
 class GroupProgress(StreamingQueryListener):
-    """Publishes the end offsets of micro-batches as offsets of `group`, so that `fairlead group lag` shows the query.
+    """Publishes the end offsets of micro-batches as committed offsets of `group`, for `fairlead group lag`.
 
     `query` selects the query by its name (`queryName`). Without a name, all queries of the session are published, which
-    is correct if they read different partitions. A failed publication is logged and repeated with the next micro-batch;
-    it never fails a query. The group must have no members. `retry_timeout` limits the retries of one publication.
+    is correct only if the queries read different partitions. A failed publication is logged and repeated with the next
+    micro-batch, and never fails the query. The group must have no members. `retry_timeout` limits the retries of one
+    publication.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class GroupProgress(StreamingQueryListener):
         self._thread: threading.Thread | None = None
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Do nothing, since no records are read yet."""
+        """Do nothing, since the query has not read any records yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """Publish the end of the micro-batch without waiting."""
@@ -66,13 +67,13 @@ class GroupProgress(StreamingQueryListener):
             self.publish(end_offsets(progress.sources))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Do nothing, since no records were read."""
+        """Do nothing, since the trigger read no records."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """Do nothing, since the last micro-batch was already reported."""
 
     def publish(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Queue next offsets for publication; they replace waiting offsets."""
+        """Queue the given offsets for publication; they replace offsets that are still waiting."""
         if not offsets:
             return
         with self._changed:
@@ -87,7 +88,7 @@ class GroupProgress(StreamingQueryListener):
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Publish waiting offsets, for at most ten seconds, and stop. Without `close`, these offsets may be lost."""
+        """Publish waiting offsets within ten seconds, and stop. Without `close`, waiting offsets may be lost."""
         with self._changed:
             self._changed.wait_for(lambda: not (self._waiting or self._publishing), CLOSE_SECONDS_MAX)
             self._closed = True
@@ -113,7 +114,7 @@ class GroupProgress(StreamingQueryListener):
             admin.close()
 
     def _next(self) -> dict[TopicPartition, int] | None:
-        """Wait for offsets and return them; None when the listener is closed."""
+        """Wait for offsets to publish and return them; return None when the listener is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._closed)
             if not self._waiting:
@@ -124,9 +125,9 @@ class GroupProgress(StreamingQueryListener):
 
 
 def end_offsets(sources: Iterable[SourceProgress]) -> dict[TopicPartition, int]:
-    """Return the next offsets of this package's sources; other sources are ignored.
+    """Return the next offset of each partition in the progress of Fairlead sources; other sources are ignored.
 
-    The lowest offset counts for a partition that several sources read.
+    If several sources read the same partition, the lowest offset is returned.
     """
     ends: dict[TopicPartition, int] = {}
     for source in sources:
@@ -147,5 +148,5 @@ def _offsets_of(text: str | None) -> Mapping[str, Mapping[int, int]]:
     try:
         return StreamOffsets.from_json(document).end_offsets()
     except OffsetsFormatError:
-        # Another vendor's source may use the same member names.
+        # A source of another vendor may use the same member names in its offsets.
         return {}

@@ -1,7 +1,7 @@
-"""Mapping of a query's columns to the parts of a record, checked before the first task runs.
+"""Mapping of the columns of a query to the parts of a record, which is checked before the first task runs.
 
-Names and types are those of Kafka's sink, plus `timestamp`. Called by the writers with Spark's schema. The module must
-not know how records are sent.
+Names and types are the same as in Kafka's sink, with the additional column `timestamp`. Called by the writers with
+Spark's schema. The module must not depend on how records are sent.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ ALLOWED: Final = {
     "timestamp": ("timestamp",),
     "topic": ("string",),
 }
-"""Columns that a query may have for a record, with their types in Spark's names."""
+"""Columns of a query that can become parts of a record, each with its allowed Spark types."""
 
 LOG_COLUMNS: Final = frozenset({"offset", "timestamptype"})
-"""Columns of the source that only the log assigns. The sink ignores them, so that rows of the source can be written
-unchanged."""
+"""Columns of the source whose values are assigned by the log. The sink ignores these columns, so that rows of the
+source can be written unchanged."""
 
 RECORD_COLUMNS: Final = ("value", "key", "headers", "timestamp")
-"""Columns that are sent; the other columns are the destination."""
+"""Columns whose values are sent in the record; all other allowed columns determine the destination."""
 
 
 class SchemaError(ValueError):
-    """The rows of a query cannot become records; the message states the column, its type and the allowed types."""
+    """The rows of a query cannot be written as records; the message states column, type and allowed types."""
 
 
 @dataclass(frozen=True, slots=True)
 class SinkColumns:
-    """Columns of the rows for each part of a record, as spelled in the query."""
+    """Column of the query for each part of a record, spelled as in the query."""
 
     record: tuple[tuple[str, str], ...]
-    """Pairs of part and column for the columns that exist among value, key, headers and timestamp."""
+    """Pairs of part and column name, for those of value, key, headers and timestamp that the query has."""
     partition: str | None
     topic: str | None
 
 
 def columns_of(schema: StructType, topic: str | None) -> SinkColumns:
-    """Return the columns of the parts of a record; the option `topic` overrides the column.
+    """Return the column for each part of a record; the option `topic` overrides the column `topic`.
 
-    Names are compared without case, as in Spark. Raises `SchemaError` with the name of the column.
+    Names are compared regardless of case, as in Spark. Raises `SchemaError` with the name of the column.
     """
     found: dict[str, str] = {}
     for field in schema.fields:

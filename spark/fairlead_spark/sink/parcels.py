@@ -1,7 +1,7 @@
-"""Split of a query's tables into parcels: rows of one topic and, if the query sets it, of one partition.
+"""Splits the tables of a query into parcels of rows with the same topic and, if the query sets it, partition.
 
-Called by the writers in the workers. The split is vectorised, copies nothing if all rows have the same destination, and
-keeps the order of rows. The producer chooses the partition of rows without one by their key, as Kafka does.
+Called by the writers in the workers. The split is vectorised, copies no data if all rows have the same destination, and
+keeps the order of rows. For rows without a partition, the producer chooses the partition by the key, as Kafka does.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import pyarrow.compute as pc
 from fairlead_spark.sink.columns import SchemaError, SinkColumns
 
 NOWHERE: Final = -1
-"""Value that replaces a null partition."""
+"""Value that stands for a null partition during the split."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """Rows with the same destination. `records` has the columns of a record; without `partition`, the keys decide."""
+    """Rows with the same destination. `records` has the columns of a record; if `partition` is None, keys decide."""
 
     topic: str
     partition: int | None
@@ -34,8 +34,8 @@ class Parcel:
 def parcels(table: pa.Table, columns: SinkColumns, topic: str | None) -> Iterator[Parcel]:
     """Yield the parcels of a table.
 
-    Raises `SchemaError` for rows without a topic or with a partition below 0, and for names that are not UTF-8: Spark
-    does not check the bytes of strings.
+    Raises `SchemaError` for rows without a topic, for a partition below 0, and for names that are not UTF-8, since
+    Spark does not check the bytes of strings.
     """
     headers = dict(columns.record).get("headers")
     if headers is not None:
@@ -76,7 +76,7 @@ def _distinct(names: pa.ChunkedArray, column: str) -> list[str]:
 
 
 def _check_header_names(table: pa.Table, column: str) -> None:
-    """Raise `SchemaError` for header names for which the broker would refuse the whole batch."""
+    """Raise `SchemaError` for invalid header names, since a broker would refuse the whole batch."""
     headers = table.column(column)
     names = pc.struct_field(pc.list_flatten(headers), "key")
     try:

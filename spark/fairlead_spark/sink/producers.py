@@ -1,9 +1,9 @@
-"""Pool of the producers of a worker process: a task uses a producer exclusively and returns it for later tasks.
+"""Pool of the producers in a worker process: a task uses a producer exclusively and returns it for later tasks.
 
-Workers run many tasks, so that connections and the identity of an idempotent producer outlive a micro-batch. The
-producer of a failed task is never reused, since some of its batches may still be in flight. The producer is aborted
-before the failure is raised: Spark writes the same rows with another producer, and late batches of the aborted producer
-would follow newer records in the topic.
+A worker runs many tasks, and connections and the identity of an idempotent producer should be kept from one micro-batch
+to the next. The producer of a failed task is never reused, since some of its batches may still be in flight. This
+producer is aborted before the failure is raised: Spark writes the same rows again with another producer, and batches
+that the failed producer sent late would follow newer records in the topic.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ from fairlead_spark.sink.write_options import WriteOptions
 LOG: Final = logging.getLogger(__name__)
 
 METADATA_SECONDS_MAX: Final = 30.0
-"""Time for which a task tries to find a broker that answers; at most `deliveryTimeout`."""
+"""Maximum time for which a task looks for a broker that answers; a shorter `deliveryTimeout` also limits this time."""
 
 _idle: dict[tuple[int, WriteOptions], list[Producer]] = {}
-"""Idle producers by process id and options without the topic; an inherited producer has no threads in a fork."""
+"""Idle producers by process id and by options without the topic. The key includes the process id, since a producer that
+a fork inherits has no threads."""
 
 
 @contextmanager
 def borrowed_producer(options: WriteOptions) -> Iterator[Producer]:
-    """Lend a started producer. A block that ends without an error must have flushed the producer, which is then reused.
+    """Lend a started producer, which must be flushed before the block ends and is then reused.
 
-    After an error in the block, the producer is aborted and sends nothing more.
+    After an error in the block, the producer is aborted and sends no more records.
     """
     idle = _idle.setdefault((os.getpid(), dataclasses.replace(options, topic=None)), [])
     producer = idle.pop() if idle else _opened(options)
@@ -47,7 +48,7 @@ def borrowed_producer(options: WriteOptions) -> Iterator[Producer]:
 
 
 def close_idle() -> None:
-    """Close the idle producers of this process; a worker that Spark kills without this call loses no record."""
+    """Close the idle producers of this process; a worker that Spark kills before this call loses no record."""
     for (pid, _), idle in _idle.items():
         while pid == os.getpid() and idle:
             idle.pop().close()
@@ -57,7 +58,7 @@ atexit.register(close_idle)
 
 
 def _abort(producer: Producer) -> None:
-    """Abort the producer of a failed task; log an error of the abort, since the task's error is raised."""
+    """Abort the producer of a failed task; only log an error of the abort, since the task's error is raised."""
     try:
         producer.abort()
     except Exception:

@@ -1,4 +1,4 @@
-"""The work of a task: gathers Spark's Arrow batches, splits them by partition, and sends them.
+"""The work of a write task: gathers Spark's Arrow batches, splits the rows by partition, and sends them.
 
 Called by the writers in the workers, once for each task. The module imports Arrow and the SDK.
 """
@@ -24,12 +24,13 @@ from dataclasses import dataclass
 from pyspark.sql.datasource import WriterCommitMessage
 
 GATHERED_BYTES: Final = 8 << 20
-"""Bytes of rows that are gathered before the split by partition. Spark passes 10,000 rows at a time; split into small
-batches, these would compress badly and cost a broker as much as large batches."""
+"""Bytes of rows that are gathered before the split by partition. Spark passes 10,000 rows at a time. If each such batch
+were split on its own, the resulting small batches would compress badly, and each would cost a broker as much as a large
+batch."""
 
 
 def write_task(options: WriteOptions, columns: SinkColumns, batches: Iterator[pa.RecordBatch]) -> Written:
-    """Write the rows of a task. Raises `WriteError` if not all of them were acknowledged."""
+    """Write the rows of a task. Raises `WriteError` if not all records were acknowledged."""
     prepare_worker()
     records = 0
     try:
@@ -48,7 +49,7 @@ def write_task(options: WriteOptions, columns: SinkColumns, batches: Iterator[pa
 
 
 def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Join batches to tables of about `GATHERED_BYTES`, without a copy."""
+    """Combine batches into tables of about `GATHERED_BYTES`, without copying data."""
     gathered: list[pa.RecordBatch] = []
     nbytes = 0
     for batch in batches:
@@ -66,17 +67,17 @@ def _send(producer: Producer, table: pa.Table, options: WriteOptions, columns: S
         try:
             producer.send_batch(parcel.topic, parcel.records, parcel.partition)
         except PartitionNotFoundError:
-            # Nothing was sent. The producer may be from an earlier task, and the topic may have grown since.
+            # No record was sent. The producer may be from an earlier task, and the topic may have grown since then.
             producer.refresh_metadata()
             producer.send_batch(parcel.topic, parcel.records, parcel.partition)
 
 
 class WriteError(RuntimeError):
-    """Not all records of a task were acknowledged; some of them may be stored."""
+    """Not all records of a task were acknowledged; some records may be stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written(WriterCommitMessage):
-    """Result of a task."""
+    """Result of a write task."""
 
     records: int

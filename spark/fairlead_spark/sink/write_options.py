@@ -1,7 +1,7 @@
 """Options of a write, validated and parsed into one value.
 
-Called by the writers on the driver. Names are those of Kafka if it has the option. The SDK validates the values, so
-that both accept the same ones.
+Called by the writers on the driver. Options that also exist in Kafka's sink have the same names. The SDK validates the
+values, so that the sink and the SDK accept the same values.
 """
 
 from __future__ import annotations
@@ -61,29 +61,30 @@ WRITE_OPTIONS: Final = (
 )
 
 BATCH_BYTES: Final = 4 << 20
-"""Default of `batchBytes`, four times the SDK's default: a task has many rows at once, and latency does not matter. A
-batch of any size costs a worker and a broker about half a millisecond each."""
+"""Default of `batchBytes`, which is four times the default of the SDK, since a task has many rows at once and latency
+does not matter. A batch of any size costs a worker and a broker about half a millisecond each."""
 BATCH_BYTES_MIN: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """Options of a write. They are small plain values, since every task gets a copy."""
+    """Options of a write, as small plain values, since every task gets a copy."""
 
     bootstrap: str
     topic: str | None
-    """Topic of all rows; None to use the column `topic`."""
+    """Topic of all rows; None means that the column `topic` has the topic of each row."""
     acks: str
     compression: str
     idempotent: bool
     delivery_timeout: str
-    """Duration with a unit from the first attempt to the acknowledgement; a task whose records take longer fails."""
+    """Maximum duration, with a unit, from the first attempt to the acknowledgement; a task fails if a record takes
+    longer."""
     batch_bytes: int
     """Payload bytes at which rows are split into batches."""
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> WriteOptions:
-        """Return the options of a write. Raises `OptionError` with option, value and allowed values."""
+        """Return the options of a write. Raises `OptionError` with the option, its value and the allowed values."""
         options = known_options(given, WRITE_OPTIONS)
         topic = options.get("topic")
         if topic is not None:

@@ -1,9 +1,9 @@
-"""The two writers of Spark's interface, with the same work in tasks and almost none on the driver.
+"""The two writers of Spark's interface, which do the same work in tasks and almost no work on the driver.
 
 A task succeeds when all its records are acknowledged. Spark repeats a failed task, which writes its records again.
-Written records are never removed, so the sink is at-least-once. Writers are created on the driver for every micro-batch
-and sent to the tasks, so they contain options and names but no open resources. Only tasks import Arrow and the SDK,
-since these imports would slow down every micro-batch on the driver.
+Records that were written are never removed, so the sink delivers at least once. Spark creates a writer on the driver
+for every micro-batch and sends it to the tasks, so a writer contains options and names but no open resources. Only
+tasks import Arrow and the SDK, since these imports would slow down every micro-batch on the driver.
 """
 
 from __future__ import annotations
@@ -86,9 +86,10 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
-    """Return the writer of a streaming query; raises like `batch_writer`.
+    """Return the writer of a streaming query. Raises the same errors as `batch_writer`.
 
-    `overwrite` is set in output mode `complete`, in which every trigger appends its whole result, as in Kafka's sink.
+    `overwrite` is set in the output mode `complete`, in which every trigger appends its whole result, as in Kafka's
+    sink.
     """
     del overwrite
     return StreamWriter(*_checked(options, schema))

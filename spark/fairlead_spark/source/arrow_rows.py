@@ -1,8 +1,9 @@
-"""Conversion of stored batches to Arrow record batches for Spark: one schema per read, 1 to 4 MiB if possible.
+"""Conversion of stored batches to Arrow batches for Spark, with one schema per read and 1 to 4 MiB if possible.
 
-Small batches are joined and large batches are cut, since Spark's JVM is slower with both. A stored batch of 256 KiB or
-more is not copied for a join; batches gathered before it are passed on first. Spark checks the schema of the first
-batch only, so all batches get the same types here. Called by the readers in tasks.
+Small batches are combined and large batches are split, since Spark's JVM is slower with small and with large batches. A
+stored batch of 256 KiB or more is passed on without being copied into a combined batch; batches gathered before it are
+passed on first. Spark checks the schema of the first batch only, so this module gives all batches the same types.
+Called by the readers in tasks.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from fairlead.records import ConsumerBatch
 from fairlead.settings import KIB, MIB
 
 BATCH_BYTES_MIN: Final = 1 * MIB
-"""Smaller batches are joined: each batch costs the JVM as much as tens of thousands of bytes."""
+"""Minimum size of a combined batch: each batch costs the JVM as much time as tens of thousands of bytes."""
 BATCH_BYTES_MAX: Final = 4 * MIB
 ALONE_BYTES: Final = 256 * KIB
 """Minimum size of a stored batch that is passed on by itself: it is not copied to join it with other batches."""
@@ -40,7 +41,7 @@ TYPES: Final = {
 
 
 def schema_of(columns: Sequence[str]) -> pa.Schema:
-    """Return the Arrow schema of the columns as Spark expects it."""
+    """Return the Arrow schema that Spark expects for the columns."""
     return pa.schema([pa.field(name, TYPES[name]) for name in columns])
 
 
@@ -97,11 +98,12 @@ _SAME: Final[dict[str, Callable[[ConsumerBatch], object]]] = {
     "partition": lambda stored: stored.partition,
     "timestampType": lambda stored: int(stored.has_append_time),
 }
-"""Columns with the same value in a whole stored batch."""
+"""Columns that have the same value in all records of a stored batch."""
 
 
 def _same(stored: ConsumerBatch, count: int, field: pa.Field) -> pa.Array:
-    # The length is a power of two, so that few arrays are cached, and a slice serves all smaller lengths.
+    # The length of a cached array is a power of two, so that few arrays are cached; shorter columns are slices of a
+    # cached array.
     room = 1 << max(count - 1, 1023).bit_length()
     return _repeated(_SAME[field.name](stored), room, field.type).slice(0, count)
 

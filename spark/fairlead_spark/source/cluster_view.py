@@ -1,6 +1,6 @@
-"""View of the driver on the topics of a read: their partitions, and the start and end of each partition.
+"""The driver's view of the topics of a read: their partitions, and the start and end of each partition.
 
-Called by the readers when they plan. Nothing is cached between triggers, since topics may grow, be created or be
+Called by the readers when they plan. Metadata is not cached between triggers, since topics may grow, be created or be
 deleted.
 """
 
@@ -36,8 +36,8 @@ from fairlead_spark.planning.ranges import OffsetRange
 
 MICROSECONDS: Final = 1000
 FALLEN_BACK_SECONDS: Final = 10.0
-"""Time for which a log may end before the position of the query, or a topic may be missing, before this counts as a
-loss."""
+"""Time for which a log may end before the position of the query, or a topic may be missing, before records count as
+lost."""
 FALLEN_BACK_PAUSE_SECONDS: Final = 0.5
 
 
@@ -49,22 +49,23 @@ class ClusterView:
         self._connection = connection(options.bootstrap, options.retry_timeout_seconds)
 
     def offsets(self, position: Position, option: str) -> StreamOffsets:
-        """Return the offset of a position in every partition of the read; `option` is the option for error messages.
+        """Return the offset of a position in every partition of the read; error messages name the option `option`.
 
         Raises `OptionError` if the position does not match the partitions.
         """
         return self._connection.run(self._found(position, option))
 
     def latest(self, begin: StreamOffsets) -> StreamOffsets:
-        """Return the ends of the logs for a query at position `begin`; missing topics are omitted.
+        """Return the current ends of the logs for a query at position `begin`; missing topics are omitted.
 
-        A log that ends before that position is looked up again for a while, since this happens briefly after a leader
-        change and is only a loss if it lasts. A leader with an older epoch than the query has seen refuses to answer.
+        If a log ends before `begin`, the end is looked up again for a while: such an end is normal shortly after a
+        leader change, and only counts as a loss if it persists. A leader with an older epoch than the query has seen
+        refuses to answer.
         """
         return self._connection.run(self._latest(begin))
 
     def beginnings(self, ranges: Iterable[OffsetRange]) -> StreamOffsets:
-        """Return where the logs of the ranges begin; empty if one of the topics has just been deleted."""
+        """Return the start offsets of the logs in the ranges; empty if one of the topics has just been deleted."""
         return self._connection.run(self._beginnings(ranges))
 
     async def _found(self, position: Position, option: str) -> StreamOffsets:
@@ -80,7 +81,8 @@ class ClusterView:
             try:
                 end = await self._located(topics, self._places(topics), Edge.LATEST, "startingOffsets", begin)
             except (TopicNotFoundError, PartitionNotFoundError):
-                # The topic was deleted or recreated since the metadata was read: the next round reads it again.
+                # The topic was deleted or recreated after the metadata was read, so the next round reads the metadata
+                # again.
                 if clock.monotonic() > deadline:
                     raise
             else:
@@ -135,7 +137,7 @@ class ClusterView:
         answers = await self._connection.lookup.lookup(asked, epochs)
         late = [place for place, answer in answers.items() if answer is None]
         if late:
-            # No record is that late, so the position is the end of the log.
+            # No record has a time at or after the requested time, so the position is the end of the log.
             answers |= await self._connection.lookup.lookup(dict.fromkeys(late, "latest"), epochs)
         return {
             place: PartitionOffset(
@@ -146,7 +148,7 @@ class ClusterView:
         }
 
     async def _check(self, fixed: Mapping[TopicPartition, PartitionOffset], option: str) -> None:
-        """Raise `OptionError` for offsets after the log's end; the reader reports offsets before the start as loss."""
+        """Raise `OptionError` for offsets after the log's end; offsets before the log's start are reported later."""
         ends = await self._connection.lookup.offsets(dict.fromkeys(fixed, "latest"))
         for place, end in ends.items():
             if fixed[place].offset > end:
@@ -155,7 +157,7 @@ class ClusterView:
                 )
 
     def _named(self) -> frozenset[str]:
-        """Return the topics that must exist."""
+        """Return the names of the topics that must exist."""
         match self._options.selection:
             case Subscribe(topics):
                 return frozenset(topics)

@@ -1,8 +1,8 @@
 """Pushdown of Spark's filters on topic, partition, offset and time.
 
-Pushdown needs the option `pushdown`, since Spark refuses every read of a reader with filter support while
-`spark.sql.python.filterPushdown.enabled` is false. Spark passes no filters to streams. Pushdown also needs a release of
-Spark that separates the reads of one frame; otherwise a read could get the rows of another read.
+Pushdown must be enabled with the option `pushdown`, since Spark refuses every read by a reader with filter support
+while `spark.sql.python.filterPushdown.enabled` is false. Spark passes no filters to streams. Pushdown also requires a
+release of Spark that separates the reads of one data frame; otherwise, a read could get the rows of another read.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from fairlead_spark.source.readers import BatchReader
 _LOG: Final = logging.getLogger("fairlead.spark")
 
 KEEPS_READS_APART: Final = hasattr(DataSourceReader, "pushLimit")
-"""Whether a read with filters belongs to one scan only. The release of Spark that added `pushLimit` separates reads.
+"""Whether Spark uses a read with filters for one scan only, as in releases that have `pushLimit`.
 
-Spark 4 stores the filtered read in the loaded frame, so that other scans of the same query, even without a filter, read
-only what the last filter left.
+Spark 4 stores the filtered read in the loaded data frame. Other scans in the same query, even scans without a filter,
+would read only the records that match the last filter.
 """
 NEVER_NULL: Final = {"topic", "partition", "offset", "timestamp", "timestampType"}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -58,17 +58,18 @@ _EXACT: Final[dict[tuple[type[Filter], str], _Step]] = {
     (LessThan, "offset"): lambda bounds, value: bounds.offsets_before(value),
     (LessThanOrEqual, "offset"): lambda bounds, value: bounds.offsets_before(value + 1),
 }
-"""Filters that a restricted read satisfies completely, so that Spark need not apply them."""
+"""Filters that a restricted read satisfies completely, so that Spark need not apply these filters again."""
 _PARTLY: Final[dict[tuple[type[Filter], str], _Step]] = {
     (GreaterThan, "timestamp"): lambda bounds, value: bounds.times_from(_microseconds(value)),
     (GreaterThanOrEqual, "timestamp"): lambda bounds, value: bounds.times_from(_microseconds(value)),
     (EqualTo, "timestamp"): lambda bounds, value: bounds.times_from(_microseconds(value)),
 }
-"""Filters that only restrict the beginning of a read, since older records may follow newer ones."""
+"""Filters that only decide where a read begins: older records may follow newer records, so Spark must apply these
+filters again."""
 
 
 def reader_of(options: ReadOptions) -> BatchReader:
-    """Return a reader with filter support if Spark separates reads, else a plain reader."""
+    """Return a reader with filter support if Spark separates reads, else a reader without filter support."""
     if KEEPS_READS_APART:
         return PushdownReader(options)
     _LOG.warning("pushdown=true has no effect in this release of Spark; bound the read by offsets or times")
@@ -96,7 +97,7 @@ class PushdownReader(BatchReader):
             yield given
 
     def narrowed(self, view: ClusterView, ranges: Sequence[OffsetRange]) -> Sequence[OffsetRange]:
-        """Return the ranges restricted by the filters."""
+        """Return the ranges restricted by the stored filters."""
         at_time: StreamOffsets | None = None
         if self._bounds.timestamp_min_us is not None:
             at_time = view.offsets(AtTime(self._bounds.timestamp_min_us // 1000), "startingTimestamp")

@@ -1,8 +1,8 @@
-"""Prefetching read of the ranges of one task from their leaders.
+"""Read of the ranges of one task from the leaders, with prefetching.
 
-The read uses the SDK's fetcher on the connection of the process. The fetcher runs while the task passes records to
-Spark, prefetches a bounded number of bytes, and follows leader changes. Its batches are consumed by `arrow_rows`. The
-module must not know Spark.
+The read uses the SDK's fetcher on the connection of the process. While the task passes records to Spark, the fetcher
+prefetches a bounded number of bytes and follows leader changes. `arrow_rows` consumes the batches. The module must not
+depend on Spark.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ _LOG: Final = logging.getLogger("fairlead.spark")
 SETTINGS: Final = ConsumerSettings(
     fetch_bytes_max=4 * MIB, partition_fetch_bytes_max=4 * MIB, prefetch_bytes=16 * MIB
 )
-"""Settings of the fetcher: one answer is in flight while another is passed to Spark. A larger prefetch would only cost
-memory in every worker."""
+"""Settings of the fetcher, with which one answer is in flight while another answer is passed to Spark. A larger
+prefetch would only cost memory in every worker."""
 
 
 ABSENT_SECONDS: Final = 10.0
-"""Time for which a topic that the driver has seen may be unknown to brokers before it counts as deleted."""
+"""Time for which a topic that the driver has seen may be unknown to brokers before the topic counts as deleted."""
 ABSENT_PAUSE_SECONDS: Final = 0.5
 END_SECONDS: Final = 5.0
 """Deadline of the lookup of log ends after a read without progress."""
 
 
 class RangeRead:
-    """The read of one task. All methods are called from the task's thread; the end of `batches` stops the fetcher."""
+    """The read of one task. All methods are called from the task's thread; the fetcher stops when `batches` ends."""
 
     def __init__(
         self, connection: Connection, ranges: Sequence[OffsetRange], *, fail_on_data_loss: bool
@@ -102,8 +102,8 @@ class RangeRead:
         await asyncio.wait([self._task])
 
     async def _take(self) -> list[Fetched]:
-        """Wait for fetched records and return them; empty when all ranges are read."""
-        # One deadline covers all attempts: refusals and empty answers wake the wait without progress.
+        """Wait for fetched records and return them; the result is empty when all ranges are read."""
+        # One deadline covers all waits, since refusals and empty answers end a wait without progress.
         deadline = clock.monotonic() + self._connection.transport.settings.retry_timeout_seconds
         while True:
             self._arrival.clear()
@@ -131,7 +131,7 @@ class RangeRead:
             await self._give_up()
 
     async def _give_up(self) -> None:
-        """Report logs that end before their ranges as a loss; without such logs, raise `UnreachableError`."""
+        """Report logs that end before their ranges as a loss; if there is no such log, raise `UnreachableError`."""
         ends = await self._ends()
         cut = [cursor for cursor in self._unread() if cursor.topic_partition in ends]
         for cursor in cut:
@@ -149,7 +149,7 @@ class RangeRead:
             raise UnreachableError(message, {}, sent=False) from self._fetcher.trouble
 
     async def _ends(self) -> dict[TopicPartition, int]:
-        """Return the ends of logs that end before their ranges, from leaders that are not older than the plan."""
+        """Return the log ends that are before the ends of the ranges, from leaders not older than the plan."""
         wanted = [cursor.topic_partition for cursor in self._unread()]
         try:
             async with asyncio.timeout(END_SECONDS):
@@ -165,7 +165,7 @@ class RangeRead:
         }
 
     async def _failed(self, cursor: Cursor) -> None:
-        """Raise the error of a partition, or continue after a loss if losses are not errors."""
+        """Raise the error of a partition, or continue after a loss if `failOnDataLoss` is false."""
         error = cursor.error
         assert error is not None, "the cursor has failed"
         loss = loss_of(cursor, error)
@@ -181,33 +181,33 @@ class RangeRead:
         if isinstance(error, OffsetExpiredError):
             resume = min(_number(error, "log_start_offset", stop), stop)
         elif isinstance(error, LogTruncatedError) and self._is_end_newer(cursor):
-            # The current log diverged, below this position, from the log that was read. Its records from the point of
-            # divergence on are new.
+            # The current log diverged below the cursor's position from the log that was read. The records of the
+            # current log from the point of divergence on are new.
             resume = min(error.safe_offset, cursor.position)
         self._go_on(cursor, resume)
 
     def _unread(self) -> list[Cursor]:
-        """Return the partitions that are not read to the end of their range."""
+        """Return the cursors of the partitions that are not read to the end of their range yet."""
         cursors = self._prefetch.cursors
         return [cursor for place, cursor in cursors.items() if cursor.position < self._stops[place]]
 
     def _is_end_newer(self, cursor: Cursor) -> bool:
         """Return whether the end of a range may belong to the current log.
 
-        An end without a newer epoch than the last read record belongs to the lost log, and the next trigger, which
-        starts there, moves back by itself.
+        If the epoch of the end is not newer than the epoch of the last record read, the end belongs to the lost log.
+        The next trigger starts at this end and moves back itself.
         """
         assert cursor.last_epoch is not None, "only a cursor with an epoch gets a divergence"
         return self._stop_epochs[cursor.topic_partition] > cursor.last_epoch
 
     def _tell(self, loss: Loss, error: FairleadError | None) -> None:
-        """Raise `DataLoss`, or log a warning."""
+        """Raise `DataLoss` for a loss, or log a warning if `failOnDataLoss` is false."""
         if self._fail_on_data_loss:
             raise DataLoss([loss]) from error
         _LOG.warning("%s; %s", loss, loss.kind.otherwise)
 
     def _may_come(self, cursor: Cursor) -> bool:
-        """Return whether a topic that a broker does not know may be new to that broker."""
+        """Return whether an unknown topic may be one of which the broker has not learned yet."""
         since = self._absent_since.setdefault(cursor.topic_partition, clock.monotonic())
         return clock.monotonic() - since < ABSENT_SECONDS
 
@@ -217,10 +217,11 @@ class RangeRead:
 
 
 def parting_of(connection: Connection, part: OffsetRange) -> int | None:
-    """Return where a log diverges from the log that was read up to the start of a range; None if unknown.
+    """Return the offset at which a log diverges from the log read before the start of a range; None if unknown.
 
-    The offset comes from a fetch at the start, which a leader whose log has diverged refuses. Raises if no leader
-    answers: a query that continued at the log's end would skip new records before it.
+    The offset comes from a fetch at the start of the range, which a leader whose log has diverged refuses. Raises an
+    error if no leader answers, since a query that continued at the end of the log would skip new records before this
+    end.
     """
     try:
         next(RangeRead(connection, [part], fail_on_data_loss=True).batches(), None)
@@ -231,7 +232,7 @@ def parting_of(connection: Connection, part: OffsetRange) -> int | None:
 
 
 def loss_of(cursor: Cursor, error: FairleadError) -> Loss | None:
-    """Return the loss that an error of a partition means; None for other errors."""
+    """Return the loss that an error of a partition stands for; None if the error is no loss."""
     if not isinstance(error, ClusterError):
         return None
     kinds: dict[type[ClusterError], LossKind] = {

@@ -1,7 +1,7 @@
-"""Readers for Spark: one for batch reads, one for streams.
+"""Readers for Spark: one reader for batch reads, and one for streams.
 
-Spark pickles readers into its tasks and creates each reader at least twice in separate processes, so readers contain
-options and no clients. A task yields Arrow batches from `arrow_rows`.
+Spark pickles readers into tasks and creates each reader at least twice in separate processes, so readers contain
+options but no clients. A task yields Arrow batches from `arrow_rows`.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _LOG: Final = logging.getLogger("fairlead.spark")
 
 
 COMMIT_SECONDS: Final = 5.0
-"""Maximum time for which a trigger waits for the publication of its group's offsets."""
+"""Maximum time for which a trigger waits until the offsets of its group are published."""
 
 
 class TaskRanges(InputPartition):
-    """The ranges of one task."""
+    """The ranges that one task reads."""
 
     def __init__(self, ranges: tuple[OffsetRange, ...]) -> None:
         super().__init__(ranges)
@@ -53,7 +53,7 @@ class TaskRanges(InputPartition):
 
 
 class BatchReader(DataSourceReader):
-    """Reads the records between two positions, which are fixed when the read is planned."""
+    """Reader of a batch read: reads the records between two positions, which are fixed when the read is planned."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options.for_batch()
@@ -69,7 +69,7 @@ class BatchReader(DataSourceReader):
         return tasks_of(self._options, self.narrowed(view, plan.ranges))
 
     def narrowed(self, view: ClusterView, ranges: Sequence[OffsetRange]) -> Sequence[OffsetRange]:
-        """Return the ranges to read after filters: here all of them."""
+        """Return all ranges, since this reader supports no filters."""
         return ranges
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -78,17 +78,17 @@ class BatchReader(DataSourceReader):
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads the records since the last trigger."""
+    """Reader of a stream: each trigger reads the records after the end of the previous trigger."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._target: StreamOffsets | None = None
         """End of a query with the trigger `availableNow`; None with other triggers."""
         self._newest: StreamOffsets | None = None
-        """The ends of the logs at the last trigger."""
+        """Ends of the logs at the last trigger."""
         self._has_begun = False
-        """Whether this process has planned a trigger. Its first trigger may run long after the last trigger of another
-        process."""
+        """Whether this process has planned a trigger. The first trigger of a process may run long after the last
+        trigger of the previous process."""
 
     def initialOffset(self) -> JsonDict:
         """Return the initial offset of a query without a checkpoint."""
@@ -105,7 +105,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = capped(begin, end, self._target)
         if not self._options.fail_on_data_loss:
             end = kept(begin, end)
-        # Losses are reported before Spark stores the end, so that the query can continue after the cause is fixed.
+        # Losses are reported before Spark stores the end of the trigger, so that the query can continue after the cause
+        # is fixed.
         plan = plan_between(begin, end)
         report(self._options, plan.losses)
         rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
@@ -120,12 +121,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return first_end(begin, end).to_dict()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return the option maxOffsetsPerTrigger."""
+        """Return the limit in the option maxOffsetsPerTrigger."""
         rows = self._options.rows_per_trigger_max
         return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
 
     def reportLatestOffset(self) -> JsonDict | None:
-        """Return the ends of the logs, for Spark's progress report."""
+        """Return the ends of the logs at the last trigger, for Spark's progress report."""
         return None if self._newest is None else self._newest.to_dict()
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -144,7 +145,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_task(self._options, partition)
 
     def commit(self, end: JsonDict) -> None:
-        """Publish the offsets of a finished trigger as the group's; a failure is only logged."""
+        """Publish the end of a finished trigger as the committed offsets of the group; a failure is only logged."""
         group = self._options.group
         if group is None:
             return
@@ -160,20 +161,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             _LOG.warning("the offsets of group %s are not published: %s", group, error)
 
     def _partings(self, begin: StreamOffsets, end: StreamOffsets) -> dict[tuple[str, int], int]:
-        """Return where truncated logs diverge from the read records: they may have new records before their end."""
+        """Return the offsets at which truncated logs diverge from the records read; new records may follow them."""
         link = connection(self._options.bootstrap, self._options.retry_timeout_seconds)
         found = {(part.topic, part.partition): parting_of(link, part) for part in fallen(begin, end)}
         return {place: offset for place, offset in found.items() if offset is not None}
 
     @property
     def _view(self) -> ClusterView:
-        # A stream checks its options here, where every query begins: after a failed constructor, Spark would stop a
-        # missing reader and show the error of that stop instead.
+        # The options of a stream are checked here, where every query begins, and not in the constructor: after a failed
+        # constructor, Spark tries to stop the missing reader and would show the error of this stop instead.
         return ClusterView(self._options.for_stream())
 
 
 def tasks_of(options: ReadOptions, ranges: Sequence[OffsetRange]) -> list[InputPartition]:
-    """Return the tasks for the ranges."""
+    """Return the Spark tasks for the ranges."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     count = TaskCount(cores, options.tasks_min, options.tasks_max)
     return [TaskRanges(share) for share in share_out(ranges, count)]
@@ -190,7 +191,7 @@ def check_order(start: StreamOffsets, end: StreamOffsets) -> None:
 
 
 def report(options: ReadOptions, losses: Sequence[Loss]) -> None:
-    """Raise `DataLoss`, or log a warning."""
+    """Raise `DataLoss` for losses, or log a warning if `failOnDataLoss` is false."""
     if losses and options.fail_on_data_loss:
         raise DataLoss(losses)
     for loss in losses:
@@ -198,7 +199,7 @@ def report(options: ReadOptions, losses: Sequence[Loss]) -> None:
 
 
 def read_task(options: ReadOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    """Yield the records of one task; none for the empty partition that Spark creates if there are no tasks."""
+    """Yield the records of one task; yield none for the empty partition that Spark creates if there are no tasks."""
     prepare_worker()
     if isinstance(partition, TaskRanges):
         link = connection(options.bootstrap, options.retry_timeout_seconds)
