@@ -1,4 +1,4 @@
-"""`python -m fairlead_broker`: a broker without the command line package's other commands."""
+"""`python -m fairlead_broker`: starts a broker without the rest of the command line."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The broker's only source of time.
 
-Every room that needs the time receives a `Clock`; the pure rooms receive numbers. No other module calls `time.*`: a
-simulator controls time through one object.
+Every room that needs the time receives a `Clock`; the pure rooms receive numbers. No other module calls `time.*`, so
+that a simulator can control the time through one object.
 """
 
 from __future__ import annotations
@@ -18,17 +18,20 @@ class Clock(Protocol):
     def now_us(self) -> TimestampUs:
         """Return the wall clock time in microseconds since 1970, UTC.
 
-        The time may jump; it is used for timestamps, never for waiting.
+        The wall clock may jump. It is used for timestamps, never for waiting.
         """
         ...
 
     def monotonic(self) -> float:
-        """Return the seconds since an arbitrary start, which never decrease; used for intervals, never stored."""
+        """Return the number of seconds since an arbitrary start.
+
+        The number never decreases. It is used for intervals and never stored.
+        """
         ...
 
 
 class SystemClock:
-    """Clocks of the machine."""
+    """`Clock` that reads the clocks of the operating system."""
 
     __slots__ = ()
 
@@ -37,5 +40,5 @@ class SystemClock:
         return TimestampUs(time.time_ns() // 1000)
 
     def monotonic(self) -> float:
-        """Return monotonic seconds."""
+        """Return the monotonic time in seconds."""
         return time.monotonic()

@@ -1,8 +1,8 @@
 """Commands around a broker: `broker start`, `broker prepare-stop`, `dev up`, `cluster move-coordination`.
 
-The commands are entry points of the group `fairlead.commands`, where the command line of the base install finds them if
-the extra `broker` is installed. Without the extra, the import of uvloop at the top fails. Heavy imports happen when a
-command runs.
+The commands are entry points in the group `fairlead.commands`. The command line of the base install finds them there if
+the extra `broker` is installed; without the extra, the import of uvloop at the top of this module fails. Modules that
+are slow to import are imported when a command runs.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def broker_prepare_stop(
     try:
         settings = _settings({"id": broker_id, "listen": listen}, config)
     except typer.Exit:
-        # The error was printed. A running broker cannot have started with these settings either.
+        # The error has been printed. With these settings, no broker can be running either.
         return
     if not settings.etcd_endpoints:
         typer.echo(f"fairlead: broker {settings.id} is alone: nothing to wait for", err=True)
@@ -154,7 +154,7 @@ def broker_prepare_stop(
     def report(line: str) -> None:
         typer.echo(f"fairlead: {line}", err=True)
 
-    # The command is a program without an event loop. No event announces when to send the next request.
+    # The command runs without an event loop, and no event announces when to send the next request.
     preparation = StopPreparation(settings.id, settings.listen, SystemClock(), time.sleep, report)  # noqa: TID251
     preparation.run(seconds)
 
@@ -175,10 +175,12 @@ def dev_up(
         if data is None:
             data = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fairlead-")))
         _check_brokers_of(data, brokers)
-        # A single broker uses the directory itself, like `broker start`. Several brokers have a folder each.
+        # A single broker uses the directory itself, like `broker start`. Each of several brokers has a folder in the
+        # directory.
         folders = [data] if brokers == 1 else [data / f"{_FOLDER}{number}" for number in range(brokers)]
         first = _local(0, folders[0], listen, _ANY_PORT if listen else None)
-        # The ports are 10 apart and stay the same, which lets clients find the same brokers after a restart.
+        # The ports of the brokers are 10 apart and do not change, so that clients find the same brokers after a
+        # restart.
         settings = [first] + [
             _local(number, folder, _beside(first.listen, 10 * number), _ANY_PORT)
             for number, folder in enumerate(folders[1:], start=1)
@@ -243,7 +245,7 @@ def _local(number: int, folder: Path, listen: str | None, ops_listen: str | None
         "id": number,
         "data": folder,
         "listen": listen,
-        # Only clients use a fixed address. The other ports are chosen by the system.
+        # Only the address for clients is fixed. The system chooses the other ports.
         "peer_listen": _ANY_PORT,
         "ops_listen": ops_listen,
         "config_values": {"auto.create.topics.enable": True},
@@ -252,14 +254,14 @@ def _local(number: int, folder: Path, listen: str | None, ops_listen: str | None
 
 
 def _beside(first: Endpoint, distance: int) -> str:
-    """Return an address with a port this distance above another port; a port chosen by the system stays 0."""
+    """Return an address whose port is `distance` above the port of another address; port 0 stays 0."""
     from fairlead_broker.settings import Endpoint
 
     return str(Endpoint(first.host, first.port + distance if first.port else 0))
 
 
 def _check_brokers_of(data: Path, brokers: int) -> None:
-    """Exit if the directory contains the records of more brokers, or belongs to a single broker."""
+    """Exit if the directory belongs to a cluster with more brokers, or to a single broker started alone."""
     made_with = len(list(data.glob(f"{_FOLDER}[0-9]*"))) if (data / _STORE).exists() else 0
     if (data / ".fairlead").exists():
         if brokers > 1:
@@ -279,7 +281,7 @@ def _check_etcd(settings: BrokerSettings) -> None:
 
 
 def _settings(flags: dict[str, Any], config: Path | None) -> BrokerSettings:
-    """Build the settings, or exit with code 2 and the error of each wrong setting."""
+    """Build the settings, or print the error of each wrong setting and exit with code 2."""
     from pydantic import ValidationError
 
     from fairlead_broker.settings import BrokerSettings
@@ -297,11 +299,11 @@ def _settings(flags: dict[str, Any], config: Path | None) -> BrokerSettings:
 
 
 def _given_as(place: tuple[int | str, ...], flags: dict[str, Any], config: Path | None) -> str:
-    """Return the name of a setting as it was given, with a colon: its flag, its variable, or its name in the file."""
+    """Return the name under which a setting was given, with a colon: its flag, its variable, or a key of the file."""
     if not place:
         return ""
     name = ".".join(map(str, place))
-    # The deepest name is first. A variable with all limits contains each of them as JSON.
+    # The most specific name is tried first, because a variable for all limits contains every limit as JSON.
     depths = range(len(place), 0, -1)
     variables = ["FAIRLEAD_" + "__".join(map(str, place[:depth])).upper() for depth in depths]
     variable = next((each for each in variables if each in os.environ), None)
@@ -353,7 +355,7 @@ async def _serve(brokers: list[BrokerSettings], store: Path | None, output: str)
     stopped: asyncio.Future[None] = loop.create_future()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _resolve, stopped)
-    # The start runs in its own task, which lets a signal interrupt a long recovery.
+    # The start runs in a separate task, so that a signal can interrupt a long recovery.
     starting = loop.create_task(_start(brokers, store), name="start")
     await _either(stopped, starting)
     if not starting.done():
@@ -367,8 +369,8 @@ async def _serve(brokers: list[BrokerSettings], store: Path | None, output: str)
     except (LogError, CoordinationError, OSError) as error:
         typer.echo(f"fairlead: the broker cannot start: {error}", err=True)
         return FAILED_EXIT
-    # Objects created by the start live until the end. A full collection would traverse all of them, block the loop for
-    # tens of milliseconds and never free anything.
+    # Objects that were created during the start live until the process ends. Each full garbage collection would
+    # traverse these objects, block the event loop for tens of milliseconds, and free nothing.
     gc.collect()
     gc.freeze()
     _announce(running.brokers, brokers, output)
@@ -407,7 +409,7 @@ def _resolve(stopped: asyncio.Future[None]) -> None:
 
 
 def _announce(running: Sequence[RunningBroker], brokers: list[BrokerSettings], output: str) -> None:
-    """Print that all brokers serve: exactly one JSON object, or lines for people."""
+    """Announce that all brokers serve: print exactly one JSON object, or lines for people."""
     found = [
         {
             "id": settings.id,

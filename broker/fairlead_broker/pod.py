@@ -1,7 +1,8 @@
 """Settings of a broker from its pod: placeholders in its addresses, and a mounted folder with etcd credentials.
 
-Used by `settings` before its checks. One pod template serves all brokers, and placeholders express the differences. The
-module knows nothing of Kubernetes except the three variables that a pod template fills by field references.
+Used by `settings` before it validates values. All brokers have the same pod template, and placeholders in the template
+stand for the values that differ. Of Kubernetes, the module uses only the three variables that a pod template fills by
+field references.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 def filled(text: str, broker: object, environment: Mapping[str, str]) -> str:
     """Return an address with its placeholders filled.
 
-    Raises ValueError that names an unknown placeholder, or a placeholder whose variable is not set.
+    Raises ValueError for an unknown placeholder, and for a placeholder whose variable is not set.
     """
 
     def value(match: re.Match[str]) -> str:
@@ -46,7 +47,7 @@ def filled(text: str, broker: object, environment: Mapping[str, str]) -> str:
 
 
 def credentials(folder: Path) -> dict[str, Any]:
-    """Return the settings that the files of a folder give; a missing file gives no setting.
+    """Return the settings that the files in a folder contain; a missing file sets nothing.
 
     Raises ValueError if the folder is missing or a file cannot be read.
     """

@@ -1,7 +1,7 @@
-"""Protocols for the parts of the outside world that the inner rooms need.
+"""Protocols for the external resources that the inner rooms need.
 
-`runtime` uses these protocols. `wiring` passes the real implementations; the simulator passes its own. Coordination is
-also a port, and has its protocol in `coordination/protocol.py`, next to its conformance suite.
+`runtime` uses these protocols. `wiring` passes the real implementations; the simulator passes its own. The protocol for
+coordination is in `coordination/protocol.py`, next to its conformance suite.
 """
 
 from __future__ import annotations
@@ -51,23 +51,23 @@ class Listening(Protocol):
 
     @property
     def addresses(self) -> ListenerAddresses:
-        """Bound addresses with real ports, even if port 0 was requested."""
+        """Bound addresses with their actual ports, even if port 0 was requested."""
         ...
 
     def bind(self) -> None:
-        """Bind the ports without listening yet, which lets the broker register its addresses."""
+        """Bind the ports without listening yet, so that the broker can register its addresses."""
         ...
 
     async def start_ops(self) -> None:
-        """Start to serve health and metrics; before recovery, which makes a long recovery observable."""
+        """Start serving health checks and metrics, before recovery, so that a long recovery can be observed."""
         ...
 
     async def start_data(self) -> None:
-        """Start to serve clients; after recovery."""
+        """Start serving clients; called after recovery."""
         ...
 
     async def start_peer(self) -> None:
-        """Start to serve other brokers."""
+        """Start serving other brokers; called after recovery."""
         ...
 
     async def stop(self) -> None:

@@ -1,9 +1,10 @@
-"""Settings of a broker: one frozen object, built once at the start and passed on in small parts.
+"""Settings of a broker: one frozen object that is built once at the start.
 
 `commands` builds the settings. Flags override `FAIRLEAD_...` variables, variables override the configuration file, and
-the file overrides the defaults. Settings are values: this module opens and connects nothing.
+the file overrides the defaults. Settings are values: this module opens no files except the configuration file, and
+makes no connections.
 
-One file because the reference pages list the settings in the order of their definitions.
+All settings are in one file, because the reference pages list the settings in the order of their definitions.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ EVERY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - addresses that a li
 
 @dataclass(frozen=True, slots=True, order=True)
 class Endpoint:
-    """A host and a port; port 0 asks the system for a free one."""
+    """A host and a port; with port 0, the system chooses a free port."""
 
     host: str
     port: int
@@ -60,7 +61,7 @@ class Endpoint:
     def parse(cls, text: str) -> Endpoint:
         """Parse `HOST:PORT`, with an IPv6 host in brackets.
 
-        Raises ValueError that names the text if it has another form.
+        Raises ValueError, which names the text, if the text has another format.
         """
         host, colon, port = text.strip().rpartition(":")
         host = host.removeprefix("[").removesuffix("]")
@@ -71,7 +72,7 @@ class Endpoint:
 
     @property
     def loopback(self) -> bool:
-        """Whether only this machine can reach the endpoint."""
+        """Whether the endpoint can be reached only from this machine."""
         return self.host in LOOPBACK_HOSTS or self.host.startswith("127.")
 
     @property
@@ -96,7 +97,7 @@ EndpointText = Annotated[
 def _list_of(pattern: re.Pattern[str], wanted: str) -> BeforeValidator:
     """Return a validator of strings separated by commas.
 
-    The validator raises ValueError that names a string that does not match, and the `wanted` form.
+    The validator raises ValueError that names a string that does not match `pattern`, and the `wanted` format.
     """
 
     def read(value: object) -> object:
@@ -127,51 +128,52 @@ class Limits(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     disk_threads: int = Field(default=4, ge=1, le=64)
-    """Threads that append and read. More threads only help when the disk is slow: on two cores, four threads keep an
-    NVMe volume busy, and each thread that runs Python code takes time from the event loop."""
+    """Number of threads that append and read. More threads only help when the disk is slow: on two cores, four threads
+    keep an NVMe volume busy, and each thread that runs Python code takes time from the event loop."""
 
     sync_threads: int = Field(default=16, ge=1, le=64)
-    """Files synced in parallel in one round. With 500 dirty files, syncing took 180 ms one by one and 50 ms on 8
-    threads; beyond 16 threads the journal of ext4 is the limit. The threads sleep in the kernel."""
+    """Maximum number of files that are synced in parallel in one round. Syncing 500 dirty files took 180 ms one by one
+    and 50 ms on 8 threads; beyond 16 threads, the journal of ext4 is the bottleneck. The threads sleep in the
+    kernel."""
 
     unsynced_bytes_max: int = Field(default=256 * MIB, ge=1 * MIB)
-    """Bytes appended but not yet synced in a data directory. The limit bounds the work of a stop and of a recovery.
-    Appends wait at the limit, and syncing begins at half of it."""
+    """Maximum number of bytes that are appended but not yet synced in a data directory. The limit bounds the work of a
+    stop and of a recovery. Appends wait when the limit is reached, and syncing begins at half of the limit."""
 
     sync_interval_seconds: float = Field(default=5.0, gt=0)
-    """Maximum time for which replicated bytes stay unsynced in the background. The default equals the checkpoint
-    interval, because both together bound how much of the log a recovery reads."""
+    """Maximum time for which replicated bytes stay unsynced. The default equals the checkpoint interval, because the
+    two intervals together bound how much of the log a recovery reads."""
 
     checkpoint_interval_seconds: float = Field(default=5.0, gt=0)
     """Time between two checkpoints of log start, high watermark and recovery point."""
 
     checkpoint_bytes_max: int = Field(default=128 * MIB, ge=1 * MIB)
-    """Appended bytes after which a checkpoint is written early. A start after a kill reads all bytes appended since the
-    checkpoint and verifies their checksums, at about one GiB per second."""
+    """Number of appended bytes after which a checkpoint is written early. A start after a kill reads all bytes appended
+    since the checkpoint and verifies their checksums, at about one GiB per second."""
 
     scrub_interval_seconds: float = Field(default=7 * 86_400.0, gt=0)
-    """Time in which every stored byte is read once and its checksum verified. One week is enough: bits change rarely,
-    and damage that is found early can be repaired from other replicas."""
+    """Time in which every stored batch is read once and its checksum is verified. One week is enough: bits change
+    rarely, and damage that is found early can be repaired from other replicas."""
 
     scrub_bytes_per_second_max: int = Field(default=32 * MIB, ge=64 << 10)
     """Maximum read rate of the scrub. At this rate, up to 19 TB are read within a week, and most of the disk's
     throughput is left for clients."""
 
     partition_queue_batches_max: int = Field(default=1000, ge=1)
-    """Batches that wait for one partition's task; one writev takes 1,024 buffers. Further batches are refused with
-    `overloaded`."""
+    """Maximum number of batches that wait for one partition's task; one writev takes 1,024 buffers. Further batches are
+    refused with `overloaded`."""
 
     produce_bytes_max: int = Field(default=256 * MIB, ge=1 * MIB)
-    """Bytes of batches held in memory by all unfinished appends of the broker. Further batches are refused with
-    `overloaded`."""
+    """Maximum number of bytes of batches in memory, for all unfinished appends of the broker. Further batches are
+    refused with `overloaded`."""
 
     validation_on_loop_bytes_max: int = Field(default=2 * MIB, ge=0)
-    """Uncompressed batches up to this size are validated on the event loop. Checksum and Arrow checks of 1.2 MB take
-    about 0.2 ms; passing a batch to a thread costs up to 0.1 ms and a turn of the loop."""
+    """Uncompressed batches up to this size are validated on the event loop. Checking the checksum and the Arrow data of
+    1.2 MB takes about 0.2 ms; passing a batch to a thread costs up to 0.1 ms and one iteration of the event loop."""
 
     validation_threads: int = Field(default=2, ge=1, le=64)
-    """Threads that validate larger and compressed batches; appends and reads do not wait for these threads. Each thread
-    holds up to `decompressed_bytes_max` bytes in addition to the batch, which is already counted in
+    """Number of threads that validate larger and compressed batches; appends and reads do not wait for these threads.
+    Each thread uses up to `decompressed_bytes_max` bytes in addition to the batch, which is already counted in
     `produce_bytes_max`."""
 
     decompressed_bytes_max: int = Field(default=64 * MIB, ge=1 * MIB)
@@ -190,23 +192,23 @@ class Limits(BaseModel):
     """Maximum number of partitions on one broker; each partition has open files and a task."""
 
     stop_answer_seconds: float = Field(default=5.0, gt=0)
-    """Time that a stop gives waiting calls to finish, before they fail with a problem."""
+    """Time for which a stop waits for calls to finish before they fail with a problem."""
 
     open_partition_threads: int = Field(default=4, ge=1, le=64)
     """Number of partitions recovered in parallel at the start."""
 
     request_body_bytes_max: int = Field(default=64 * MIB, ge=1 * MIB)
-    """Maximum size of a request body. A larger body is refused with `body_too_large`, before it is read if its length
-    is announced."""
+    """Maximum size of a request body. A larger body is refused with `body_too_large`, before the body is read if its
+    length is announced."""
 
     json_body_bytes_max: int = Field(default=16 * MIB, ge=64 * KIB)
     """Maximum size of the JSON body of a produce call. Parsed small records take ten times the size of their text;
     larger loads should use Arrow or record batches."""
 
     bodies_bytes_max: int = Field(default=256 * MIB, ge=1 * MIB)
-    """Bytes of the request bodies of all calls, from the first byte to the answer. Above three quarters of the limit,
-    new bodies are refused with `overloaded` before they are read; the rest is reserved for bodies that are being
-    received."""
+    """Maximum number of bytes of request bodies in memory, for all calls, from the first byte of a body to the answer.
+    Above three quarters of the limit, new bodies are refused with `overloaded` before they are read; the rest is
+    reserved for bodies that are being received."""
 
     produce_calls_max: int = Field(default=1000, ge=1)
     """Maximum number of concurrent produce calls, including calls that wait for acks. Further calls are refused with
@@ -217,11 +219,12 @@ class Limits(BaseModel):
     """Maximum time to receive a request body; the slowest reasonable link transfers 64 MiB in less time."""
 
     body_idle_seconds_max: float = Field(default=10.0, gt=0)
-    """Maximum pause within a request body. A client that announces a body and sends nothing occupies a stream."""
+    """Maximum pause within a request body. A client that announces a body and sends none occupies a stream."""
 
     answers_bytes_max: int = Field(default=256 * MIB, ge=1 * MIB)
-    """Bytes of fetch answers that were read but not yet received by clients. One answer gets at most a quarter of the
-    free bytes. When the limit is reached, answers shrink to 256 KiB, and connections of stalled clients are closed."""
+    """Maximum number of bytes of fetch answers that were read but not yet received by clients. One answer gets at most
+    a quarter of the free bytes. When the limit is reached, answers shrink to 256 KiB, and connections of stalled
+    clients are closed."""
 
     reader_stall_seconds_max: float = Field(default=60.0, gt=0)
     """Maximum time without progress of an answer before the connection is closed (nginx's default)."""
@@ -231,8 +234,8 @@ class Limits(BaseModel):
     slower than any link in use."""
 
     long_polls_max: int = Field(default=20_000, ge=1)
-    """Maximum number of waiting fetches, about 10 KB each. Further fetches are refused with `overloaded` instead of an
-    empty answer, which clients would repeat at once."""
+    """Maximum number of waiting fetches, about 10 KB each. Further fetches are refused with `overloaded`. With an empty
+    answer instead, clients would repeat the fetch at once."""
 
     connections_max: int = Field(default=0, ge=0)
     """Maximum number of connections of the data listener; 0 means three quarters of the limit of open files. Further
@@ -245,12 +248,12 @@ class Limits(BaseModel):
     header_bytes_max: int = Field(default=32 * KIB, ge=8 * KIB)
     """Maximum size of the headers and the target of one request, counted as in HTTP/2: each header adds 32 bytes to its
     name and value. Usual headers are a path, some ids and a traceparent. A larger request gets status 431, or its
-    stream is closed. Over HTTP/1.1 the HTTP server accepts more before the broker can refuse the request: a target of
-    64 KiB, 100 headers, about 400 KiB in total."""
+    stream is closed. Over HTTP/1.1, the HTTP server accepts more before the broker can refuse the request: a target of
+    64 KiB and 100 headers, about 400 KiB in total."""
 
     header_seconds_max: float = Field(default=75.0, gt=0)
-    """Maximum time to receive the headers of an HTTP/1.1 request. The time of the first request begins with its first
-    byte, the time of a later request with the previous answer, which means that idle connections are closed as well.
+    """Maximum time to receive the headers of an HTTP/1.1 request. For the first request, the time begins with the first
+    byte. For a later request, the time begins with the previous answer, so that idle connections are closed as well.
     The time must exceed the 60 s for which load balancers keep a connection (nginx's default): a request sent into a
     closing connection is lost."""
 
@@ -261,7 +264,7 @@ class Limits(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class ListenerSettings:
-    """Settings that the server room needs."""
+    """Settings that the `server` room needs."""
 
     data_host: str
     data_port: int
@@ -314,18 +317,18 @@ class BrokerSettings(BaseSettings):
     id takes precedence over `advertise`."""
 
     peer_advertise: EndpointText | None = None
-    """Address advertised to other brokers; by default the bound address of the peer listener. Placeholders as in
-    `advertise`."""
+    """Address advertised to other brokers; by default the bound address of the peer listener. The address may contain
+    the same placeholders as `advertise`."""
 
     rack: str | None = None
-    """Rack or zone for spreading replicas. An empty value means none, as on a node without a zone."""
+    """Rack or zone for spreading replicas. An empty value means no rack, as on a node without a zone."""
 
     etcd: str | None = None
-    """URLs of etcd's members, separated by commas. Without them, coordination is embedded, and the cluster has only
-    this broker."""
+    """URLs of etcd's members, separated by commas. Without this setting, coordination is embedded, and the cluster has
+    only this broker."""
 
     etcd_ca: Path | None = None
-    """PEM file with the certificates of the authority that signs etcd's certificates; for `https`."""
+    """PEM file with the certificates of the authority that signs etcd's certificates; used with `https`."""
 
     etcd_cert: Path | None = None
     """PEM file with the broker's own certificate, if etcd requires one; used with `etcd_key`."""
@@ -342,25 +345,25 @@ class BrokerSettings(BaseSettings):
 
     etcd_credentials: Path | None = None
     """Folder with the files `ca.crt`, `tls.crt`, `tls.key`, `username` and `password`, like a mounted Secret. Each
-    existing file gives the etcd setting that is not set otherwise."""
+    existing file sets its etcd setting, unless the setting is given otherwise."""
 
     lease_seconds: int = Field(default=6, ge=2, le=120)
     """Seconds without a renewed lease after which the cluster considers the broker gone and elects other leaders. The
-    lease is renewed every third of this time, which means that two lost renewals do no harm."""
+    lease is renewed every third of this time, so that two lost renewals are harmless."""
 
     config_values: dict[str, str | int | float | bool] = Field(default_factory=dict)
-    """The broker's own values of Kafka's configuration keys, such as `segment.bytes`; values set by `PATCH
+    """Values of Kafka's configuration keys for this broker, such as `segment.bytes`; values set by `PATCH
     /v1/brokers/{broker}/config` take precedence."""
 
     log_format: str = Field(default="auto", pattern="^(auto|json|console)$")
-    """Format of the logs on stderr; auto means console on a terminal, and json otherwise."""
+    """Format of the logs on stderr; `auto` means `console` on a terminal, and `json` otherwise."""
 
     log_level: str = Field(default="info", pattern="^(debug|info|warning|error)$")
     """Minimum level of logged events."""
 
     access_log: bool = False
-    """Whether each request is logged in one line. Off by default: at full rate the log costs more than a small produce
-    call."""
+    """Whether each request is logged in one line. Access logs are off by default: logging a small produce call costs
+    more than the call itself."""
 
     cors_origins: Origins = ()
     """Origins of web pages that may call the data listener from a browser, such as `https://shop.example`, separated by
@@ -368,8 +371,8 @@ class BrokerSettings(BaseSettings):
 
     hosts: Hosts = ()
     """Further host names, separated by commas, by which clients call a data listener on a loopback address, for example
-    behind a proxy. IP addresses, `localhost` and the advertised name are always allowed. Other names are refused: a web
-    page whose own name resolves to 127.0.0.1 cannot call the broker."""
+    behind a proxy. IP addresses, `localhost` and the advertised name are always allowed. Other names are refused, so
+    that a web page whose own name resolves to 127.0.0.1 cannot call the broker."""
 
     limits: Limits = Field(default_factory=Limits)
     """Limits of queues, sizes, threads and times."""
@@ -436,9 +439,10 @@ class BrokerSettings(BaseSettings):
 
     @classmethod
     def load(cls, flags: Mapping[str, Any] | None = None, config_file: Path | None = None) -> BrokerSettings:
-        """Load settings from flags (None = not given) over environment over file over defaults.
+        """Load settings. Flags (None = not given) override variables, variables the file, and the file the defaults.
 
-        Raises OSError if the file cannot be read, and ValueError (including pydantic's) if a value is wrong.
+        Raises OSError if the file cannot be read, and ValueError (also as pydantic's ValidationError) if a value is
+        wrong.
         """
         given = {name: value for name, value in (flags or {}).items() if value is not None}
         from_file = read_config_file(config_file) if config_file else {}
@@ -460,7 +464,7 @@ class BrokerSettings(BaseSettings):
 
 
 def _with_start_keys(given: dict[str, Any]) -> dict[str, Any]:
-    """Set the settings that Kafka's start keys in `config_values` name, unless they are set by their own names.
+    """Set the settings that Kafka's start keys in `config_values` name, unless they are given under their own names.
 
     The values are validated together with all other `config_values`.
     """

@@ -1,9 +1,9 @@
 """The preStop hook of a pod, which waits for the cluster's permit to restart the broker.
 
-`fairlead broker prepare-stop` runs the hook. Two brokers whose pods are evicted at the same time stop one after the
-other, the second when the first is running and in sync again. The broker hands over its leaderships during its own
-stop, which begins with the signal after the hook. The module calls only its own broker through the data listener, and
-uses no other part of the broker.
+`fairlead broker prepare-stop` runs the hook. If the pods of two brokers are evicted at the same time, the brokers stop
+one after the other: the second broker stops when the first is running and in sync again. A broker hands over its
+leaderships during its own stop, which begins with the signal after the hook. The module calls only the broker of its
+own pod, through the data listener, and uses no other part of the broker.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from fairlead_broker.clock import Clock
 from fairlead_broker.settings import Endpoint
 
 ATTEMPT_SECONDS = 10.0
-"""Timeout of one request in seconds; the election of a controller takes less."""
+"""Timeout of one request in seconds; the election of a controller takes less time."""
 RETRY_SECONDS = 1.0
-"""Seconds between two requests; brokers restart in seconds."""
+"""Number of seconds between two requests; a restart of a broker takes seconds."""
 GONE_CODES = frozenset({"broker_not_found", "shutting_down"})
 """Problem codes after which waiting is pointless: the broker is unregistered, or stopping already."""
 
 
 class Preparation(Enum):
-    """Outcome of the preparation."""
+    """Outcome of the preparation of a stop."""
 
     PERMITTED = "permitted"
     NOTHING_TO_DO = "nothing to do"
@@ -33,7 +33,7 @@ class Preparation(Enum):
 
 
 class StopPreparation:
-    """Requests of one broker for the permit."""
+    """Requests the permit to restart for one broker."""
 
     def __init__(
         self,
@@ -43,7 +43,10 @@ class StopPreparation:
         wait: Callable[[float], None],
         report: Callable[[str], None],
     ) -> None:
-        """`listen`: bound address of the broker's data listener. `wait` sleeps some seconds, `report` prints a line."""
+        """`listen`: bound address of the broker's data listener.
+
+        `wait` sleeps for a number of seconds, and `report` prints a line.
+        """
         self._broker = broker
         self._host = "127.0.0.1" if listen.everywhere else listen.host
         self._port = listen.port
@@ -52,7 +55,7 @@ class StopPreparation:
         self._report = report
 
     def run(self, seconds_max: float) -> Preparation:
-        """Request the permit until it is granted, no longer needed, or the time is over."""
+        """Request the permit until it is granted or no longer needed, or until the time limit is reached."""
         begun = self._clock.monotonic()
         end = begun + seconds_max
         reported = ""
@@ -89,7 +92,7 @@ class StopPreparation:
         return str(Endpoint(self._host, self._port))
 
     def _ask(self, seconds_max: float) -> tuple[str, str] | None:
-        """Send one request; return None if the permit is granted, else the problem's code and detail."""
+        """Send one request for the permit; return None if the permit is granted, else the problem's code and detail."""
         connection = http.client.HTTPConnection(self._host, self._port, timeout=seconds_max)
         try:
             connection.request("POST", f"/v1/brokers/{self._broker}:request-restart")
@@ -101,7 +104,7 @@ class StopPreparation:
 
 
 def _problem(status: int, body: bytes) -> tuple[str, str]:
-    """Return code and detail of a problem; for any other answer, its status."""
+    """Return code and detail of a problem document; for any other answer, a text with the status."""
     try:
         problem = json.loads(body)
         return str(problem["code"]), str(problem["detail"])

@@ -33,10 +33,13 @@ _METRIC_TYPES: Mapping[str, type[MetricWrapperBase]] = {
 
 
 class Log(Protocol):
-    """Interface of structlog's bound logger that the broker uses: an event and its facts."""
+    """Part of the interface of structlog's bound logger that the broker uses.
+
+    Each call logs an event with its values.
+    """
 
     def bind(self, **facts: Any) -> Log:
-        """Return a logger that adds these facts to every event."""
+        """Return a logger that adds the given values to every event."""
         ...
 
     def debug(self, event: str, **facts: Any) -> Any:
@@ -56,17 +59,18 @@ class Log(Protocol):
         ...
 
     def exception(self, event: str, **facts: Any) -> Any:
-        """Log a failure with the exception that is being handled."""
+        """Log a failure together with the exception that is being handled."""
         ...
 
 
 class Telemetry:
-    """Registry with every metric of the catalogue, and the root logger."""
+    """Metrics registry with every metric of the catalogue, and the root logger."""
 
     __slots__ = ("_metrics", "log", "registry")
 
     def __init__(self, log: Log | None = None) -> None:
-        # A gauge of the creation time for every series would double the number of series, and no query needs it.
+        # A gauge with the creation time of every series would double the number of series, and no query needs creation
+        # times.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry(auto_describe=False)
         ProcessCollector(registry=self.registry)
@@ -74,7 +78,7 @@ class Telemetry:
         self._metrics = {definition.name: self._register(definition) for definition in METRICS}
 
     def metric(self, name: str) -> Any:
-        """Return the metric with a name; a caller on a hot path keeps the metric or its labelled child.
+        """Return the metric with a name; callers on a hot path keep the metric or its labelled child.
 
         Raises KeyError if the catalogue lacks the metric.
         """
@@ -90,10 +94,11 @@ class Telemetry:
 
 @contextmanager
 def quiet_by_default() -> Iterator[None]:
-    """Limit structlog to failures on stderr, in a program that has not configured the destination of its logs.
+    """Limit structlog to failures on stderr, unless the program has configured a destination for its logs.
 
-    `is_configured` cannot decide this: `structlog.testing.capture_logs` configures structlog with the
-    previous defaults, and `is_configured` stays true afterwards. The logger factory decides instead.
+    The logger factory shows whether the program has configured structlog. `is_configured` does not:
+    `structlog.testing.capture_logs` configures structlog with the previous defaults, and `is_configured` remains true
+    afterwards.
     """
     before, configured = structlog.get_config(), structlog.is_configured()
     structlog.reset_defaults()
@@ -118,13 +123,13 @@ def quiet_by_default() -> Iterator[None]:
 def set_up_logging(log_format: str, level: str) -> None:
     """Send structlog and the standard library's logs to stderr, one line or JSON object per event.
 
-    `log_format`: `json`, `console`, or `auto` (console on a terminal). Called once by the program.
+    `log_format`: `json`, `console`, or `auto` (console on a terminal). The program calls this function once.
     """
     if log_format == "auto":
         log_format = "console" if sys.stderr.isatty() else "json"
     renderer: Any = structlog.processors.JSONRenderer()
     if log_format == "console":
-        # Plain tracebacks are used, because the pretty ones import rich, which takes a fifth of the start time.
+        # Plain tracebacks are used, because pretty tracebacks import rich, which takes a fifth of the start time.
         renderer = structlog.dev.ConsoleRenderer(
             colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
         )

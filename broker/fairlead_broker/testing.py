@@ -1,7 +1,7 @@
-"""Brokers for tests of applications, in the test's process; found by `fairlead.testing` through an entry point.
+"""Brokers for tests of applications, run in the test's process.
 
-Only the SDK's testing module calls this module. The brokers are those of `fairlead dev up`, without logs and on free
-ports.
+`fairlead.testing` finds this module by its entry point. Only the SDK's testing module calls this module. The brokers
+are the same as those of `fairlead dev up`, but without logs and on free ports.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ async def cluster(
 ) -> AsyncIterator[str]:
     """Run a number of brokers and yield the addresses of their data listeners, separated by commas.
 
-    Raises ValueError for less than one broker and for wrong configuration, LogError if `data` cannot be used.
+    Raises ValueError for fewer than one broker and for invalid configuration, and LogError if `data` cannot be used.
     """
     if brokers < 1:
         message = f"brokers is {brokers}; allowed: 1 and more"

@@ -1,6 +1,6 @@
 """Messages between brokers for the checksum of a range of a partition.
 
-The encoding is that of `messages`. This module does not compare checksums.
+The messages are encoded by `messages`. This module does not compare checksums.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ class DigestRequest(PeerPartition, frozen=True, kw_only=True):
     first_offset: Offset
     end_offset: Offset
     max_bytes: Count
-    """Limit of the range, applied at the end of a batch; the first batch is always included."""
+    """Maximum number of bytes to read; the range ends at the end of a batch, and the first batch is always included."""
 
 
 class RangeDigest(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer of a replica; `digest` is only set if the whole range was read and is undamaged."""
+    """Answer of a replica; `digest` is set only if the range was read without damage."""
 
     state: DigestState
     digest: str | None = None
     """SHA-256 of the stored batches, in hexadecimal digits."""
     next_offset: Offset
-    """End of the read batches: the requested end, or an earlier offset if `max_bytes` was reached."""
+    """End of the batches that were read: the requested end, or an earlier offset if `max_bytes` was reached."""
     log_start_offset: Offset | None = None
-    """First offset of the replica's log; None if the broker has no such replica."""
+    """First offset of the replica's log; None if the broker has no open replica of the partition."""
     log_end_offset: Offset | None = None
     damaged_offset: Offset | None = None
-    """First damaged offset; None if there is no damage."""
+    """First damaged offset; None if no damage was found."""
     detail: str | None = None

@@ -1,9 +1,10 @@
-"""Wait for the HTTP client's threads before the interpreter finalizes.
+"""Wait for the threads of the HTTP client before the interpreter finalizes.
 
-pyreqwest passes results on from its own thread. After the last result of a program, this thread may still be returning
-from Python when the interpreter finalizes. CPython before 3.14 then ends the thread in the middle of native code, and
-the process aborts (exit code 134) after successful work. `peers` registers the wait when it opens a client. The SDK has
-a copy of this file, because the two packages only share the contract, which has neither clock nor HTTP client.
+pyreqwest passes results to Python from a thread of its own. After the last result of a program, this thread may still
+be executing Python code when the interpreter finalizes. In that case, CPython before 3.14 terminates the thread within
+native code, and the process aborts (exit code 134) after successful work. `peers` registers the wait when it opens a
+client. The SDK has a copy of this file, because the two packages share only the contract, which has neither a clock nor
+an HTTP client.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from fairlead_broker.clock import SystemClock
 
 THREAD_NAME: Final = "pyreqwest"
 REST_SECONDS_MAX: Final = 1.0
-"""Maximum wait in seconds; a thread that is busy for longer serves a client that was not closed."""
+"""Maximum number of seconds to wait. A thread that is busy for longer serves a client that was not closed."""
 POLL_SECONDS: Final = 0.0005
 _TASKS: Final = Path("/proc/self/task")
 
 
 @cache
 def rest_before_exit() -> None:
-    """Register the wait once per process, on systems that need it."""
+    """Register the wait for the HTTP client's threads, once per process, on systems that need it."""
     if sys.version_info < (3, 14) and _TASKS.is_dir():
         atexit.register(_wait_until_at_rest)
 
@@ -45,8 +46,8 @@ def _wait_until_at_rest() -> None:
 def _busy() -> bool:
     """Return whether a thread of the HTTP client runs or could run.
 
-    Reading the file releases the interpreter lock, which makes a thread that waits for the lock runnable. A thread that
-    is observed asleep waits for the network.
+    Reading the state of a thread releases the interpreter lock, so that a thread that waits for the lock becomes
+    runnable. A thread that is found asleep waits for the network.
     """
     for task in _TASKS.iterdir():
         with suppress(OSError):  # The thread may end during the check.

@@ -1,7 +1,7 @@
 """Identity of brokers in calls between them, and the headers of each call.
 
-The headers of peer calls are: cluster, broker, its epoch, its secret (requests only) and the revision of its mirror.
-`peers` and the server's peer listener write and check the headers.
+The headers of peer calls name the cluster, the broker, its epoch, its secret (in requests only) and the revision of its
+mirror. `peers` and the server's peer listener write and check the headers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MIRROR_REVISION: Final = "fairlead-mirror-revision"
 
 @dataclass(frozen=True, slots=True)
 class PeerIdentity:
-    """Identity of this broker in calls to its peers. Epoch and revision change while the broker runs."""
+    """Identity of this broker in calls to its peers. The broker epoch and the revision change while the broker runs."""
 
     cluster_id: str
     broker: BrokerId
@@ -32,7 +32,7 @@ class PeerIdentity:
     """Function that returns the revision of this broker's mirror."""
 
     def headers(self) -> dict[str, str]:
-        """Return the headers of an answer; a request has the secret in addition."""
+        """Return the identity headers of an answer; a request has the secret in addition."""
         return {
             CLUSTER_ID: self.cluster_id,
             BROKER_ID: str(self.broker),

@@ -1,8 +1,8 @@
 """Messages between brokers, as objects and as bytes.
 
-Requests are JSON. The answer to a fetch consists of frames, the first of which describes the session; batches are
-passed on without changes. Messages are encoded by `peers` and decoded by the server's peer listener, and vice versa.
-Fields that a later release adds are skipped. This module does not act on messages.
+Requests are JSON. The answer to a fetch consists of frames. The first frame describes the session, and batches are sent
+unchanged. Messages are encoded by `peers` and decoded by the server's peer listener, and vice versa. Fields that a
+later release adds are ignored. This module only defines and encodes messages.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ class PeerPartition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplicaFetchPartition(PeerPartition, frozen=True, kw_only=True):
-    """Position of a follower in one partition, and the number of bytes to send (protocol section 4, rule 8)."""
+    """Fetch offset of a follower in one partition, and a limit on the bytes to send (protocol section 4, rule 8)."""
 
     generation: Count
     leader_epoch: Epoch
     last_epoch: LeaderEpoch | None = None
-    """Leader epoch of the follower's last record; None with an empty log."""
+    """Leader epoch of the follower's last record; None if the follower's log is empty."""
     fetch_offset: Offset
     synced_offset: Offset
     log_start: Offset
@@ -80,7 +80,7 @@ class ReplicaFetchRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     session: Count = NEW_SESSION
     sequence: Count = 0
-    """Number of the request in its session; 0 starts a session."""
+    """Sequence number of the request in its session; 0 starts a session."""
     max_wait_ms: Count
     min_bytes: Count
     max_bytes: Count
@@ -89,7 +89,10 @@ class ReplicaFetchRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Divergence(msgspec.Struct, frozen=True, kw_only=True):
-    """End of the leader's records of an epoch; the follower's log diverges from the leader's there or earlier."""
+    """End of the leader's records of an epoch.
+
+    The follower's log diverges from the leader's log at this offset or earlier.
+    """
 
     epoch: LeaderEpoch
     end_offset: Offset
@@ -110,9 +113,10 @@ class ReplicaFetchResult(PeerPartition, frozen=True, kw_only=True, omit_defaults
     """High watermark of the leader; None while it is unknown."""
     log_start: Offset = Offset(0)
     end_offset: Offset = Offset(0)
-    """End of the leader's log, including unsynced records."""
+    """End offset of the leader's log, including unsynced records."""
     next_offset: Offset | None = None
-    """Offset at which the log continues after an accepted loss from the requested offset to its end."""
+    """Offset at which the leader's log continues after an accepted loss that begins at the fetch offset; None without a
+    loss."""
     lost_epochs: Sequence[EpochBegin] = ()
     """Epochs of the lost records, oldest first; sent together with `next_offset`."""
     diverging: Divergence | None = None
@@ -122,7 +126,7 @@ class ReplicaFetchResult(PeerPartition, frozen=True, kw_only=True, omit_defaults
     epoch_before: EpochBegin | None = None
     """Leader epoch of the record before the log start; None if the leader knows no such epoch."""
     data: Sequence[memoryview] = ()
-    """Whole batches. A leader may pass several pieces. A follower receives at most one, a memoryview of the received
+    """Whole batches. A leader may pass several pieces. A follower receives at most one piece, a memoryview of the
     body."""
 
     @property
@@ -135,7 +139,8 @@ class ReplicaFetchResult(PeerPartition, frozen=True, kw_only=True, omit_defaults
 class ReplicaFetchAnswer:
     """Answer of a leader to a fetch: partitions with news, and the number of the session.
 
-    The session 0 means that the leader does not know the named session, and the follower must begin a new one.
+    The session number 0 means that the leader does not know the follower's session, and the follower must begin a new
+    session.
     """
 
     session: int
@@ -143,7 +148,7 @@ class ReplicaFetchAnswer:
 
 
 class ProgressPartition(PeerPartition, frozen=True, kw_only=True):
-    """Offset up to which a follower's log is synced."""
+    """Offset up to which a follower's log of one partition is synced."""
 
     generation: Count
     leader_epoch: Epoch
@@ -151,7 +156,7 @@ class ProgressPartition(PeerPartition, frozen=True, kw_only=True):
 
 
 class ProgressRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Offsets that a follower has made durable since its last report; the answer is empty."""
+    """Report of the offsets that a follower has made durable since its last report; the answer is empty."""
 
     partitions: list[ProgressPartition]
 
@@ -172,7 +177,7 @@ class LogEnd(PeerPartition, frozen=True, kw_only=True):
 
 
 class LogEndsAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Ends of the requested logs that the broker has."""
+    """Ends of the requested logs, as far as the broker has them."""
 
     ends: list[LogEnd]
 
@@ -189,7 +194,7 @@ def encode(message: msgspec.Struct) -> bytes:
 
 
 def decode(message_type: type[M], body: Buffer) -> M:
-    """Decode the message in a body. Raises `malformed_request` that names the wrong field."""
+    """Decode the message in a body. Raises `malformed_request`, which names the invalid field."""
     try:
         return msgspec.json.decode(body, type=message_type)
     except msgspec.DecodeError as error:
@@ -206,7 +211,7 @@ def encode_answer(answer: ReplicaFetchAnswer) -> list[Buffer]:
 
 
 def decode_answer(body: Buffer) -> ReplicaFetchAnswer:
-    """Decode the fetch answer in a body. Its data are memoryviews of the body. Raises `malformed_request`."""
+    """Decode the fetch answer in a body; the data are memoryviews of the body. Raises `malformed_request`."""
     frames = iterate_frames(body, PARTITIONS_MAX + 1)
     head = next(frames, None)
     if head is None:

@@ -1,8 +1,8 @@
 """Calls to other brokers, with one attempt each, over HTTP/2.
 
 Used by the runtime (fetching, progress, log ends) and by the server (forwarding). Only this room of the broker uses
-pyreqwest, whose exceptions are translated here. A peer that does not answer raises `PeerUnavailable`, which tells
-whether the request may have been executed; the caller decides about a retry.
+pyreqwest, whose exceptions are translated here. If a peer does not answer, a call raises `PeerUnavailable`, which
+states whether the request may have been executed; the caller decides about a retry.
 """
 
 from __future__ import annotations
@@ -42,20 +42,21 @@ from fairlead_broker.registry.records import BrokerRegistration, BrokerState
 
 CONNECT_SECONDS_MAX: Final = 1.0
 ANSWER_MARGIN_SECONDS: Final = 3.0
-"""Seconds that a peer may take in addition to the requested wait."""
+"""Number of seconds that a peer may take in addition to the requested wait."""
 SHORT_CALL_SECONDS_MAX: Final = 3.0
 POSITIONS_SECONDS_MAX: Final = 10.0
-"""Maximum number of seconds in which a leader looks up a time in a thousand logs."""
+"""Maximum number of seconds that a leader takes to look up a time in a thousand logs."""
 KEEP_ALIVE_INTERVAL: Final = timedelta(seconds=2)
 KEEP_ALIVE_TIMEOUT: Final = timedelta(seconds=2)
-"""Timeout of a ping. Pings detect a peer whose machine has vanished, even during a parked fetch."""
+"""Timeout of a ping. Pings detect a peer whose machine has disappeared, even while a fetch is parked."""
 STREAM_WINDOW_BYTES: Final = 16 << 20
 CONNECTION_WINDOW_BYTES: Final = 64 << 20
 FRAME_BYTES: Final = 1 << 20
-"""Size of a frame. HTTP/2's defaults (64 KiB windows, 16 KiB frames) are three to five times slower."""
+"""Maximum number of bytes of an HTTP/2 frame. The defaults of HTTP/2 (64 KiB windows, 16 KiB frames) are three to five
+times slower."""
 
 TIMER_SECONDS_MAX: Final = 0.1
-"""Maximum difference between the two clocks that measure the duration of a request."""
+"""Maximum difference in seconds between the two clocks that measure the duration of a request."""
 
 REPLICA_FETCH_PATH: Final = "/peer/v1/replica-fetch"
 PROGRESS_PATH: Final = "/peer/v1/progress"
@@ -63,14 +64,14 @@ LOG_ENDS_PATH: Final = "/peer/v1/log-ends"
 DIGEST_PATH: Final = "/peer/v1/digest"
 POSITIONS_PATH: Final = "/peer/v1/positions"
 DIGEST_SECONDS_MAX: Final = 10.0
-"""Timeout of a digest, for which the peer reads a piece of a log from the disk."""
+"""Timeout in seconds of a digest request, for which the peer reads a piece of a log from the disk."""
 
 
 class PeerUnavailable(Exception):
-    """Error for a broker that gave no answer.
+    """Error for a broker that did not answer.
 
     `sent`: the request may have reached the broker. `timed_out`: the answer took too long. `expected`: one of the two
-    brokers is stopping, which needs no warning.
+    brokers is stopping, so no warning is logged.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class PeerAnswer:
 
 
 class Peers:
-    """All connections of this broker to other brokers. Must be created on the loop that uses them."""
+    """Connections of this broker to all other brokers. A `Peers` must be created on the event loop that uses it."""
 
     def __init__(
         self,
@@ -109,15 +110,18 @@ class Peers:
         self._seen: dict[BrokerId, Revision] = {}
         self._forwarding: pyreqwest.client.Client | None = _client()
         self._replication: pyreqwest.client.Client | None = _client()
-        """Replication has its own connections: forwarded polls may occupy all streams of a connection, and must not
-        delay copies."""
+        """Client for replication. Replication has separate connections, because forwarded long polls may occupy all
+        streams of a connection and must not delay replication."""
 
     def seen_revision(self, broker: BrokerId) -> Revision:
-        """Return the highest revision of a peer's mirror in its requests and answers; 0 before the first."""
+        """Return the highest mirror revision that a peer has sent in a request or an answer.
+
+        0 before its first message.
+        """
         return self._seen.get(broker, Revision(0))
 
     def note_revision(self, broker: BrokerId, revision: Revision) -> None:
-        """Record the revision of a peer's mirror, if it is the highest so far."""
+        """Record the revision of a peer's mirror if it is the highest revision so far."""
         if revision > self.seen_revision(broker):
             self._seen[broker] = revision
 
@@ -152,7 +156,7 @@ class Peers:
             raise PeerUnavailable(broker, "this broker is stopping", sent=False, expected=True)
         builder = client.request(method, self._address(broker) + path)
         builder = builder.timeout(timedelta(seconds=timeout_seconds))
-        # `headers` is not used, because it accepts each name only once.
+        # The headers are added one by one, because the `headers` method accepts each name only once.
         for name, value in (*self.own.headers().items(), (identity.PEER_SECRET, self.own.secret), *headers):
             builder = builder.header(name, value)
         content = body if isinstance(body, bytes) else b"".join(body)
@@ -174,7 +178,7 @@ class Peers:
     async def replica_fetch(
         self, broker: BrokerId, request: ReplicaFetchRequest, timeout_seconds: float | None = None
     ) -> ReplicaFetchAnswer:
-        """Fetch from a leader. Raises `PeerUnavailable`, and `ProblemError` for a refusal of the whole request."""
+        """Fetch from a leader. Raises `PeerUnavailable`, and `ProblemError` if the leader refuses the whole request."""
         if timeout_seconds is None:
             timeout_seconds = request.max_wait_ms / 1000 + ANSWER_MARGIN_SECONDS
         answer = await self._post(broker, REPLICA_FETCH_PATH, messages.encode(request), timeout_seconds)
@@ -187,7 +191,7 @@ class Peers:
     async def log_ends(
         self, broker: BrokerId, partitions: Sequence[TopicIdPartition]
     ) -> Mapping[TopicIdPartition, LogEnd]:
-        """Request the ends of a broker's replicas; missing replicas are left out. Raises like `replica_fetch`."""
+        """Request the log ends of a broker's replicas; missing replicas are left out. Raises like `replica_fetch`."""
         request = LogEndsRequest(
             partitions=[PeerPartition(topic_id=key.topic_id, partition=key.partition) for key in partitions]
         )
@@ -237,7 +241,7 @@ class Peers:
         return f"http://{registered.value.addresses.peer}"
 
     def _check_origin(self, broker: BrokerId, answer: PeerAnswer) -> None:
-        """Record the peer's revision, and refuse an answer of another cluster or broker at its address."""
+        """Record the peer's revision; refuse an answer from another cluster or broker at the peer's address."""
         headers = answer.headers
         if headers.get(identity.CLUSTER_ID) != self.own.cluster_id or headers.get(identity.BROKER_ID) != str(
             broker
@@ -289,10 +293,10 @@ def _unavailable(
 ) -> PeerUnavailable:
     """Translate an error; `seconds_left`: remaining time of the request.
 
-    A timeout of the whole request is also raised as ConnectTimeoutError, regardless of its progress. Only a
-    ConnectTimeoutError before the end of that time proves, like a refused connection, that nothing was sent. A
-    connection that broke before the answer is raised as either error, like a connection that was never made; the causes
-    tell the two cases apart.
+    pyreqwest also raises ConnectTimeoutError when the whole request times out, regardless of its progress. Only a
+    ConnectTimeoutError before the timeout of the request proves, like a refused connection, that no byte was sent. A
+    connection that broke before the answer and a connection that was never made can raise the same error; the error's
+    causes distinguish the two cases.
     """
     causes = (error.details or {}).get("causes") or []
     reason = causes[-1]["message"] if causes else error.message

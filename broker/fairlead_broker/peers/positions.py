@@ -1,6 +1,6 @@
 """Messages between brokers about the offsets of a log, and about the record at an offset or a time.
 
-Group coordinators request positions for lag and for resets; leaders answer. The encoding is that of `messages`.
+Group coordinators request positions for lag and for resets; leaders answer. The messages are encoded by `messages`.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from fairlead_broker.peers.messages import PARTITIONS_MAX, PeerPartition
 
 
 class PositionAsked(PeerPartition, frozen=True, kw_only=True, omit_defaults=True):
-    """One partition, and what is requested about it in addition to the offsets of its log."""
+    """Request for the offsets of one partition's log and, optionally, for a record's age or the offset at a time."""
 
     offset: Offset | None = None
-    """Offset of the record whose age is requested; None to request no age."""
+    """Offset of the record whose age is requested; None if no age is requested."""
     from_start: bool = False
     """Whether the age of the first record is requested."""
     timestamp_us: TimestampUs | None = None
-    """Time whose first record is requested: the first at or after this time; None to request none."""
+    """Time for which the first record at or after it is requested; None if no such record is requested."""
 
 
 class PositionsRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,14 +31,14 @@ class PositionsRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PositionTold(PeerPartition, frozen=True, kw_only=True, omit_defaults=True):
-    """One partition with its offsets, or the document of the problem that prevented an answer."""
+    """Offsets of one partition's log, or the problem document if the positions could not be determined."""
 
     log_start: Offset = Offset(0)
     high_watermark: Offset = Offset(0)
     append_time_us: TimestampUs | None = None
     """Append time of the batch with the requested offset; None if the log has no batch at or after the offset."""
     found_offset: Offset | None = None
-    """Offset of the first record at or after the requested time; None if there is none."""
+    """Offset of the first record at or after the requested time; None if there is no such record."""
     problem: dict[str, object] | None = None
 
 

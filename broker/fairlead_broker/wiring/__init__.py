@@ -1,6 +1,6 @@
-"""The composition root: assembles a broker, starts it and stops it, without decisions of its own.
+"""Composition root: assembles, starts and stops a broker, and makes no decisions of its own.
 
-`start` starts a broker with its listeners; `broker` opens the broker without them. The other modules build one part
-each, as functions from values to values: `engine`, `replicas`, `calls`, `upkeep`, `endpoints`. The commands and tests
-that need a whole broker use the room.
+`start` starts a broker with its listeners; `broker` opens a broker without listeners. Each of the other modules
+(`engine`, `replicas`, `calls`, `upkeep`, `endpoints`) consists of functions that build one group of parts. The room is
+used by the commands, and by tests that need a whole broker.
 """

@@ -1,4 +1,4 @@
-"""Opening of a broker without its listeners, and closing in reverse order."""
+"""Opening of a broker without its listeners, and closing of its parts in reverse order."""
 
 from __future__ import annotations
 
@@ -38,11 +38,12 @@ async def open_broker(
     storage: Storage | None = None,
     coordination: Coordination | None = None,
 ) -> Broker:
-    """Enter the cluster, open and recover every replica, start every task; return the broker when it is ready.
+    """Enter the cluster, open and recover every replica, and start every task; return the broker when it is ready.
 
-    `new_id` draws a version 4 UUID. `storage` replaces the disk. `coordination` is a client of a store that several
-    brokers share; it is closed with the broker. Raises the errors of the directory (LogError) and of coordination
-    (CoordinationError), with advice in the message; all opened parts are closed before an exception.
+    `new_id` returns a random version 4 UUID. `storage` replaces the disk. `coordination` is a client of a store that
+    several brokers share; the client is closed with the broker. Raises LogError for errors of the directory and
+    CoordinationError for errors of coordination, with advice in the message. All opened parts are closed before an
+    exception is raised.
     """
     state = state or BrokerState()
     engine = build_engine(settings, telemetry, clock, new_id)
@@ -59,7 +60,7 @@ async def open_broker(
         broker = await _opened(engine, cluster, entry, peers, syncing, state, release)
     except BaseException:
         engine.loop_lag.stop()
-        # Logs that are queued for recovery are recovered by the next start.
+        # Logs that are still queued for recovery are recovered at the next start.
         engine.opening.drop_queued()
         await _release(engine, cluster, peers, syncing, clean=False)
         raise
@@ -96,7 +97,7 @@ def _cluster_entry(engine: Engine, storage: Storage, coordination: Coordination 
 
 
 def addresses_of(settings: BrokerSettings) -> Advertised:
-    """Return the addresses to register, as far as the settings contain them."""
+    """Return the addresses to register that the settings contain."""
     return Advertised(
         data=str(settings.advertise or settings.listen),
         peer=str(settings.peer_advertise or settings.peer_listen),
@@ -113,22 +114,24 @@ async def _opened(
     state: BrokerState,
     release: str,
 ) -> Broker:
-    """Build the parts on an entered cluster, open the replicas, and start the tasks."""
+    """Build the parts of a broker that has entered its cluster, open the replicas, and start the tasks."""
     parts = build_replicas(engine, entry, peers, syncing)
     calls = build_calls(engine, entry, parts)
     upkeep = build_upkeep(engine, entry, parts)
     config_follower = ClusterConfigFollower(calls.topic_admin, engine.log)
     _watch(engine, parts, calls, release)
     entry.mirror.subscribe(partial(_changed, parts, upkeep, config_follower))
-    # The rounds must run before logs open: from then on, replicas of partitions that other brokers lead are kept up to
-    # date.
+    # The sync rounds must run before logs are opened, because a follower replica starts fetching as soon as its log is
+    # open.
     rounds = engine.supervisor.spawn(parts.disk.rounds.run(), "sync rounds")
     await parts.replicas.open_all()
     await _set_strays_aside(engine, entry)
-    # With this checkpoint, a later start does not read and sync again what this recovery has read and synced.
+    # Because of this checkpoint, a later start does not read and sync again the records that this recovery has read and
+    # synced.
     await upkeep.upkeep.checkpoint()
     await entry.open_directory()
-    # Controllership must not begin earlier: a controller that is still recovering would do nothing for the cluster.
+    # Controllership must not begin earlier, because a controller that is still recovering could not act for the
+    # cluster.
     await calls.controllership.begin()
     spawn_tasks(engine, entry, parts, calls, upkeep, config_follower)
     close = partial(_close, engine, cluster, peers, parts, calls, upkeep, rounds)
@@ -203,7 +206,7 @@ def _watch(engine: Engine, parts: ReplicaParts, calls: CallParts, release: str) 
 
 
 def _is_healthy(engine: Engine, health: DirectoryHealth) -> bool:
-    """Return whether writes are possible: no failed disk and no failed task."""
+    """Return whether writes are possible: neither the disk nor a task has failed."""
     return health.failure is None and not engine.supervisor.failure.done()
 
 
@@ -255,7 +258,7 @@ async def _release(
     await engine.supervisor.stop()
     if peers is not None:
         await peers.close()
-    # The directory is closed after the last running opening of a log.
+    # The directory is closed only after the last log that is being opened. Logs that are queued need not be opened.
     engine.opening.drop_queued()
     await engine.opening.idle()
     try:

@@ -48,7 +48,7 @@ def build_calls(engine: Engine, entry: Entry, parts: ReplicaParts) -> CallParts:
     limits, clock, metadata = engine.settings.limits, engine.clock, entry.mirror.metadata
 
     def new_start_index() -> int:
-        """Return a random index for the first broker of a topic, which also spreads topics of one partition."""
+        """Return a random index for the first broker of a topic, which also spreads topics that have one partition."""
         return zlib.crc32(engine.new_id().encode())
 
     controllership = Controllership(
@@ -99,7 +99,7 @@ def build_calls(engine: Engine, entry: Entry, parts: ReplicaParts) -> CallParts:
 
 
 def build_groups(engine: Engine, entry: Entry, parts: ReplicaParts) -> Groups:
-    """Build the groups of a broker; they follow its mirror and its incarnation."""
+    """Build the groups of a broker, and notify them of changes of its mirror and its incarnation."""
     meters = GroupMeters(engine.telemetry)
     groups = Groups(
         GroupStore(entry.coordination, entry.keys),

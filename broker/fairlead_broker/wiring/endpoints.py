@@ -1,4 +1,4 @@
-"""The endpoints of the data and peer listeners: one for each route."""
+"""Endpoints of the data and peer listeners: one endpoint for each route."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ from fairlead_broker.server.routing.peer_calls import PeerCalls
 
 DATA_ROUTES: Final = {route.name: route for route in ROUTES if route.listener is Listener.DATA}
 ANSWERED_ANYWHERE: Final = frozenset({"allocate_producer"})
-"""Writing admin calls that need no controller; every other writing admin call is forwarded to the controller."""
+"""Names of mutating admin calls that need no controller; every other mutating admin call is forwarded to the
+controller."""
 
 
 @dataclass(frozen=True, slots=True)

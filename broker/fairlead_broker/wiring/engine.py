@@ -28,7 +28,7 @@ class Engine:
     supervisor: Supervisor
     disk: DiskPool
     opening: DiskPool
-    """Threads that open and recover logs."""
+    """Thread pool that opens and recovers logs."""
     validation: DiskPool
     produce_budget: ByteBudget
     answers: AnswerBudget
@@ -39,7 +39,7 @@ class Engine:
 def build_engine(
     settings: BrokerSettings, telemetry: Telemetry, clock: Clock, new_id: Callable[[], str]
 ) -> Engine:
-    """Build the engine of a broker; its supervisor and the measurement of the loop's lag are not started yet."""
+    """Build the engine of a broker; the supervisor and the measurement of the loop lag are not started yet."""
     limits = settings.limits
     return Engine(
         settings=settings,

@@ -1,4 +1,4 @@
-"""The replicas of a broker that has entered its cluster, their upkeep, and the answers to other brokers about them."""
+"""Replicas of a broker that has entered its cluster, upkeep of the replicas, and answers to other brokers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class DiskParts:
 
 @dataclass(frozen=True, slots=True)
 class PeerParts:
-    """Answers and requests to other brokers about replicas."""
+    """Parts that answer other brokers, or send requests to them, about replicas."""
 
     replica_serving: ReplicaServing
     move_progress: MoveProgress
@@ -140,7 +140,7 @@ def build_disk(engine: Engine, entry: Entry, syncing: Syncing) -> DiskParts:
 
 
 def build_peer_serving(engine: Engine, entry: Entry, peers: Peers, replicas: Replicas) -> PeerParts:
-    """Build the parts that answer other brokers."""
+    """Build the parts that answer calls of other brokers."""
     limits, metadata = engine.settings.limits, entry.mirror.metadata
     replica_serving = ReplicaServing(
         replicas.find,
@@ -171,7 +171,10 @@ def build_peer_serving(engine: Engine, entry: Entry, peers: Peers, replicas: Rep
 
 
 def build_peers(engine: Engine, entry: Entry, secret: str) -> Peers:
-    """Build the calls to other brokers; `secret` proves to peers that this process is the registered broker."""
+    """Build the client for calls to other brokers.
+
+    `secret` proves to peers that this process is the registered broker.
+    """
     metadata = entry.mirror.metadata
     identity = PeerIdentity(
         entry.cluster.cluster_id,

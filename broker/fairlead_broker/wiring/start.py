@@ -1,6 +1,6 @@
-"""Start and stop of a broker with its listeners; alone, or several brokers over one embedded store.
+"""Start and stop of one broker with its listeners, or of several brokers that share one embedded store.
 
-The commands and tests that need a whole broker use the module.
+The module is used by the commands, and by tests that need a whole broker.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ from fairlead_broker.wiring.broker import addresses_of, open_broker
 from fairlead_broker.wiring.endpoints import build_endpoints
 
 READERS_SECONDS_MIN = 1.0
-"""Minimum number of seconds that a stop leaves for unfinished answers, even if its other steps took all of its time."""
+"""Minimum number of seconds that a stop leaves for unfinished answers, even if its other steps have used up the time
+limit."""
 
 
 class RunningBroker:
-    """A broker that serves until it is stopped."""
+    """A running broker; it serves until it is stopped."""
 
     def __init__(self, broker: Broker, listeners: Listeners, forwarding: Forwarding) -> None:
         self.broker = broker
@@ -42,16 +43,16 @@ class RunningBroker:
 
     @property
     def brokers(self) -> tuple[RunningBroker, ...]:
-        """This broker alone; see `LocalCluster`."""
+        """Tuple with only this broker, as the counterpart of `LocalCluster.brokers`."""
         return (self,)
 
     @property
     def addresses(self) -> ListenerAddresses:
-        """Bound addresses of the listeners."""
+        """Addresses to which the listeners are bound."""
         return self._listeners.addresses
 
     async def wait_failed(self) -> BaseException:
-        """Wait for an unexpected failure and return it; the process must exit afterwards."""
+        """Wait until the broker fails unexpectedly, and return the error; the process must exit afterwards."""
         return await self.broker.failure
 
     async def stop(self) -> None:
@@ -61,11 +62,11 @@ class RunningBroker:
         begun = broker.clock.monotonic()
         await broker.announce_stop()
         end = broker.clock.monotonic() + broker.settings.limits.stop_answer_seconds
-        # Calls that wait for other brokers or for the rest of a body end first.
+        # Calls that wait for other brokers or for the rest of a request body are ended first.
         self._forwarding.stop()
         self._listeners.end_bodies()
         await broker.stop_answering()
-        # Every call has its answer. Only slow clients are still receiving theirs.
+        # Every call has been answered. Only slow clients are still receiving their answers.
         await self._listeners.stop(max(READERS_SECONDS_MIN, end - broker.clock.monotonic()))
         await broker.stop()
         broker.log.info("broker has stopped", seconds=round(broker.clock.monotonic() - begun, 3))
@@ -81,10 +82,10 @@ async def start_broker(
 ) -> RunningBroker:
     """Start a broker and return once it serves.
 
-    `storage` replaces the disk of its logs. `coordination` is a client of a store that several brokers of this process
-    share; it is closed with the broker. The ops listener answers before recovery, which makes a long recovery
-    observable; the data listener answers after it. Raises OSError if an address is in use, LogError and
-    CoordinationError if the directory or the cluster cannot be used.
+    `storage` replaces the disk of the broker's logs. `coordination` is a client of a store that several brokers of this
+    process share; the client is closed with the broker. The ops listener answers before recovery, so that a long
+    recovery can be observed; the data listener answers after recovery. Raises OSError if an address is in use, LogError
+    and CoordinationError if the directory or the cluster cannot be used.
     """
     clock = clock or SystemClock()
     telemetry = Telemetry(log)
@@ -129,18 +130,21 @@ class LocalCluster:
     """Brokers of one process over one embedded store."""
 
     def __init__(self, store: Coordination, brokers: Sequence[RunningBroker]) -> None:
-        """Take ownership of serving brokers, each with its own client of `store`, which is closed last."""
+        """Take ownership of `store` and of serving brokers, each with its own client of the store.
+
+        The store is closed last.
+        """
         self._store = store
         self.brokers = tuple(brokers)
 
     async def wait_failed(self) -> BaseException:
-        """Wait for the first broker that fails and return its error."""
+        """Wait until a broker fails unexpectedly, and return the error of the first failed broker."""
         failures = [broker.broker.failure for broker in self.brokers]
         await asyncio.wait(failures, return_when=asyncio.FIRST_COMPLETED)
         return next(failure.result() for failure in failures if failure.done())
 
     async def stop(self) -> None:
-        """Stop all brokers in parallel, because no broker remains that could take over."""
+        """Stop all brokers in parallel, because no broker remains that could take over partitions."""
         try:
             stopping = [broker.stop() for broker in self.brokers]
             for outcome in await asyncio.gather(*stopping, return_exceptions=True):
@@ -153,9 +157,9 @@ class LocalCluster:
 async def start_local_cluster(
     brokers: Sequence[BrokerSettings], store: Path, *, clock: Clock | None = None, log: Log | None = None
 ) -> LocalCluster:
-    """Start brokers that share the embedded store in this file; return once all serve and know each other.
+    """Start brokers that share the embedded store in a file; return once all brokers serve and know each other.
 
-    Raises like `start_broker`; all started brokers are stopped before an exception.
+    Raises like `start_broker`; all started brokers are stopped before an exception is raised.
     """
     clock = clock or SystemClock()
     coordination = await EmbeddedCoordination.open(store, clock)
@@ -172,9 +176,9 @@ async def start_local_cluster(
 
 
 async def acquaint(brokers: Collection[RunningBroker]) -> None:
-    """Return once each broker knows all of them, after which no call is refused for a missing broker.
+    """Return once the mirror of each broker shows all brokers. From then on, no call is refused for a missing broker.
 
-    Raises CoordinationUnavailable if a broker stops earlier.
+    Raises CoordinationUnavailable if a broker stops before that.
     """
     last = max(broker.broker.entry.incarnation.membership.revision for broker in brokers)
     await asyncio.gather(*(broker.broker.entry.mirror.wait_for(last) for broker in brokers))
@@ -183,7 +187,7 @@ async def acquaint(brokers: Collection[RunningBroker]) -> None:
 async def move_coordination(settings: BrokerSettings) -> Moved:
     """Move the coordination of the broker with these settings from its directory to etcd.
 
-    Raises CoordinationError that names the obstacle; the call may be repeated afterwards.
+    Raises CoordinationError with the reason; the call may be repeated afterwards.
     """
     store = store_path(settings.data)
     if not store.exists():
@@ -222,7 +226,7 @@ def warn_if_open(settings: BrokerSettings, log: Log) -> None:
 
 
 def warn_if_unreachable(settings: BrokerSettings, log: Log) -> None:
-    """Warn if the advertised address only works on this machine."""
+    """Warn if the advertised address can be used only on this machine."""
     addresses = {"advertise": settings.advertise or settings.listen}
     if settings.etcd_endpoints:
         addresses["peer-advertise"] = settings.peer_advertise or settings.peer_listen
@@ -236,7 +240,7 @@ def warn_if_unreachable(settings: BrokerSettings, log: Log) -> None:
 
 
 def _advertised(settings: BrokerSettings, bound: ListenerAddresses) -> Advertised:
-    """Return the addresses to register: those of the settings, or else the bound ones with their real ports."""
+    """Return the addresses to register: those in the settings, or else the bound addresses with their actual ports."""
     known = addresses_of(settings)
     return Advertised(
         data=known.data if settings.advertise else bound.data or known.data,

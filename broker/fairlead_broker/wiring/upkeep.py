@@ -26,7 +26,7 @@ class UpkeepParts:
 
 
 def build_upkeep(engine: Engine, entry: Entry, parts: ReplicaParts) -> UpkeepParts:
-    """Build the parts for checkpoints, scrubbing and retention."""
+    """Build the parts that write checkpoints, scrub and apply retention."""
     limits, clock, log = engine.settings.limits, engine.clock, engine.log
     return UpkeepParts(
         upkeep=Upkeep(

@@ -291,7 +291,7 @@ class BodyReader:
         self.held_bytes = size_bytes
 
     async def drain(self, bytes_max: int) -> None:
-        """Read and discard the body before a refusal, until it ends, pauses, or exceeds ``bytes_max`` or the time."""
+        """Read and discard the body before a refusal, until its end, a pause, ``bytes_max`` or the time limit."""
         drained = 0
         try:
             async with asyncio.timeout(DRAIN_SECONDS_MAX):
