@@ -1,8 +1,8 @@
-"""Quoting of a caller's values in problems: short, in ASCII, and always valid JSON.
+"""Quoting of values from requests in problems: short, in ASCII, and always valid JSON.
 
-A hostile value must not make an answer or a log line long, or hide control characters and look-alikes in the text. An
-integer beyond 64 bits must not make the problem impossible to encode. Used by every refusal that contains a value of
-the request.
+A hostile value must not make an answer or a log line long, nor insert control characters and look-alike characters into
+the text. An integer beyond 64 bits must not prevent the problem from being encoded. Every problem that contains a value
+of the request uses this module.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ INTEGER_MIN: Final = -(2**63)
 
 
 def shortened(text: str) -> str:
-    """Return the text, truncated after 80 characters."""
+    """Return the text, truncated to 80 characters."""
     return text if len(text) <= CHARACTERS_MAX else f"{text[:CHARACTERS_MAX]}..."
 
 
 def shown(value: object) -> str:
     """Return a value of a request for the detail of a problem: quoted if text, in ASCII, truncated if long.
 
-    Python names never appear: null, true and false are written as in JSON.
+    Values never appear in Python's notation: null, true and false are written as in JSON.
     """
     if isinstance(value, str):
         return ascii(shortened(value))
@@ -39,7 +39,7 @@ def shown(value: object) -> str:
 
 
 def excerpt(value: object) -> JSON:
-    """Return a value of a request as data of a problem: text truncated, arrays and objects described in words."""
+    """Return a value of a request as data of a problem: text is truncated, arrays and objects are summarised."""
     if isinstance(value, str):
         return shortened(value)
     if value is None or isinstance(value, bool | float):
@@ -50,7 +50,7 @@ def excerpt(value: object) -> JSON:
 
 
 def _number_text(value: object) -> str:
-    """Return a number as text, or its size in bits beyond 64 bits; Python formats no number above 4,300 digits."""
+    """Return a number as text, or its size in bits if it exceeds 64 bits, since Python limits the formatting."""
     if isinstance(value, int) and not INTEGER_MIN <= value <= INTEGER_MAX:
         return f"an integer of {value.bit_length()} bits"
     return str(value)

@@ -1,9 +1,9 @@
 """Definitions of all metrics that a broker exposes.
 
 The broker registers the metrics from these definitions, dashboards and alert rules use the names, and the reference
-page is generated from them. This module must not know Prometheus' client library. Names follow Prometheus' conventions:
-prefix, base unit, `_total` for counters. A label never contains a value of which a caller can create an unlimited
-number, such as a path or an unknown topic.
+page is generated from them. This module must not depend on Prometheus' client library. Names follow Prometheus'
+conventions: prefix, base unit, `_total` for counters. A label never contains values that callers can create without
+limit, such as paths or unknown topics.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class MetricDefinition:
 LATENCY_BUCKETS: Final = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 )  # fmt: skip
-"""Buckets in seconds, from a read of the page cache to the longest default timeout."""
+"""Histogram buckets in seconds, from the time of a read from the page cache to the longest default timeout."""
 SYNC_BUCKETS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
-"""Buckets in seconds, from a drive with a protected cache to a failing drive."""
+"""Histogram buckets in seconds, from the sync time of a drive with a protected cache to that of a failing drive."""
 GROUP_BUCKETS: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)
-"""Buckets for the number of batches in one write; writev accepts at most 1,024 buffers."""
+"""Histogram buckets for the number of batches in one write; writev accepts at most 1,024 buffers."""
 LAG_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 
 _COUNTER: Final = MetricKind.COUNTER

@@ -1,7 +1,7 @@
-"""Assignment of a key to a partition by Kafka's rule, so that both systems assign a key to the same partition.
+"""Assignment of a key to a partition by Kafka's rule, so that Fairlead and Kafka assign a key to the same partition.
 
-Called by the SDK and by topic produce calls of the broker for single keys; `batch.partitioning` handles whole columns.
-This module must not know Arrow or how records without a key are distributed.
+The SDK and the broker's topic produce calls use this module for single keys; `batch.partitioning` handles whole
+columns. This module must not depend on Arrow or on how records without a key are distributed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Setting of the C allocator that keeps freed memory in the process.
+"""Setting of the C allocator, by which freed memory stays in the process.
 
-Called at the start of Fairlead's own processes: brokers and Spark workers. The SDK does not call it, since it runs in a
-user's process. By default glibc returns each freed block of megabytes to the system, and the system maps and zeroes
-pages again for the next batch. This takes a fifth of the work of a produce request.
+Fairlead's own processes (brokers and Spark workers) call this module at their start. The SDK does not call this module,
+since the SDK runs in a user's process. By default glibc returns each freed block of megabytes to the system, and the
+system maps and zeroes pages again for the next batch. Mapping and zeroing take a fifth of the processor time of a
+produce request.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ ARENAS_MAX: Final = 4
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 _M_ARENA_MAX: Final = -8
-"""Parameter numbers of glibc's malloc.h, see mallopt(3)."""
+"""Parameter numbers from glibc's malloc.h; see mallopt(3)."""
 
 
 def keep_freed_memory(library: object = None) -> bool:
-    """Make malloc keep up to `KEPT_BYTES` of freed memory per arena; return whether the allocator supports it.
+    """Make malloc keep up to `KEPT_BYTES` of freed memory per arena; return whether the allocator supports the setting.
 
-    `library` is the C library. Only glibc supports the setting; musl and macOS have no mallopt, and nothing changes.
+    `library` is the C library. Only glibc supports the setting; with musl and on macOS, which have no mallopt, the
+    function has no effect.
     """
     mallopt = getattr(library if library is not None else ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:

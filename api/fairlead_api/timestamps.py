@@ -1,6 +1,6 @@
 """Timestamp formats: microseconds internally, milliseconds or RFC 3339 in requests, RFC 3339 in answers.
 
-Used by JSON bodies, query parameters and answers. Must not read a clock.
+JSON bodies, query parameters and answers use this module, which must not read a clock.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def parse_timestamp_us(value: int | str, what: str) -> int:
     """Return a timestamp of a request in microseconds since the Unix epoch.
 
     An integer, or text of digits, is in milliseconds. Other text is RFC 3339 with up to nine fractional digits, which
-    are truncated to microseconds. Allowed are the years 1 to 9999. Raises `malformed_request` that names `what`, the
-    parameter or field.
+    are truncated to microseconds. Timestamps of the years 1 to 9999 are allowed. Raises `malformed_request` with the
+    name of the parameter or field, `what`.
     """
     if isinstance(value, str):
         if _MILLISECONDS.fullmatch(value):
@@ -48,19 +48,20 @@ def format_timestamp(timestamp_us: int) -> str:
     """Return a timestamp in RFC 3339 format, in UTC with microseconds, such as `2013-01-01T05:15:00.250000Z`.
 
     A year outside RFC 3339, which only a binary batch can contain, is written as an ISO 8601 expanded year with sign
-    and six digits. The function never raises for a 64-bit number.
+    and six digits. The function never raises an exception for a 64-bit number.
     """
     second, microsecond = divmod(timestamp_us, MICROSECONDS_PER_SECOND)
     return f"{format_second(second)}.{microsecond:06d}Z"
 
 
-@lru_cache(16)  # answers within one second share the text
+@lru_cache(16)  # timestamps within one second share the cached text
 def format_second(second: int) -> str:
     """Return the date and time of a whole second, without fraction and time zone."""
     if YEAR_1_US <= second * MICROSECONDS_PER_SECOND < YEAR_10000_US:
         return (_EPOCH + timedelta(seconds=second)).isoformat()[:19]
     days, in_day = divmod(second, 86_400)
-    # The calendar repeats every 400 years (146,097 days), so the date is computed for a year within datetime's range.
+    # The calendar repeats every 400 years (146,097 days), so the date is computed for an equivalent year within
+    # datetime's range.
     cycles, day_in_cycle = divmod(days, 146_097)
     date = _EPOCH + timedelta(days=day_in_cycle, seconds=in_day)
     return f"{date.year + 400 * cycles:+07d}{date.isoformat()[4:19]}"

@@ -1,7 +1,7 @@
 """Versions that this release supports: API versions, batch formats, codecs, feature level.
 
 `GET /v1/versions` returns the versions, and requests that name a version are checked against them. This module must not
-know the release number of the software, which is read from the installed distribution.
+contain the release number of the software, which is read from the installed distribution.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ API_VERSIONS: Final = ("v1",)
 BATCH_FORMATS: Final = (1,)
 CODECS: Final = ("none", "lz4", "zstd")
 FEATURE_LEVEL: Final = 1
-"""Feature level that every broker of a cluster must support before newer fields may be written."""
+"""Feature level of this release; newer fields are written only when every broker of the cluster supports their
+level."""
 
 
 def check_batch_formats(formats: Iterable[int]) -> None:

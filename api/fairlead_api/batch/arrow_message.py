@@ -1,9 +1,10 @@
 """Check of the metadata of an Arrow IPC record batch message before Arrow reads the message.
 
-Arrow's reader trusts lengths, counts and positions and detects most invalid values only when it validates the finished
-columns. This module parses the flatbuffer with bounds checks on every step and compares it with the only schema of a
-record batch. Called by `batches` on each decode. This module must not use Arrow's library: it works on plain bytes and
-follows Arrow's columnar format specification (Message.fbs) and the binary format of flatbuffers.
+Arrow's reader trusts lengths, counts and positions, and detects most invalid values only when it validates the columns
+after reading them. This module parses the flatbuffer with bounds checks at every step and compares the metadata with
+the only schema of a record batch. `batches` calls this module for each decode. This module must not use Arrow's
+library: it works on plain bytes and follows Arrow's columnar format specification (Message.fbs) and the binary format
+of flatbuffers.
 """
 
 from __future__ import annotations
@@ -23,13 +24,14 @@ CONTINUATION: Final = 0xFFFFFFFF
 """First four bytes of an encapsulated message."""
 METADATA_V5: Final = 4
 RECORD_BATCH: Final = 3
-"""Type of the message's header in the union MessageHeader."""
+"""Value of the union type MessageHeader for a record batch."""
 PREFIX_BYTES: Final = 8
-"""Size of the continuation marker and the length of the metadata."""
+"""Size in bytes of the continuation marker plus the length field of the metadata."""
 METADATA_BYTES_MAX: Final = 4096
-"""Largest accepted metadata. The schema needs about 500 bytes; no legitimate writer needs more."""
+"""Maximum accepted size of the metadata in bytes. The metadata of the schema takes about 500 bytes."""
 KNOWN_METADATA_MAX: Final = 512
-"""Number of cached metadata, which take at most 4 MiB; batches with records of one size have equal metadata."""
+"""Number of cached metadata, which take at most 4 MiB; the cache helps because batches of records of equal size have
+equal metadata."""
 
 _PREFIX: Final = struct.Struct("<II")
 _U8: Final = struct.Struct("<B")
@@ -61,13 +63,13 @@ class Node:
 
 
 _Bitmap: TypeAlias = tuple[str, int, int, int]
-"""Name of the column, start in the body, size in bytes, rows."""
+"""Name of the column, start of the bitmap in the body, its size in bytes, number of rows."""
 
 _BATCH_ROWS: Final = -1
 _ANY_ROWS: Final = -2
 _OFFSETS: Final = (4, 4)
 _DATA: Final = (0, 0)
-"""Size of a data buffer, which only the offsets determine; Arrow's validation compares both."""
+"""Size of a data buffer, which only the offsets determine; Arrow's validation compares the buffer with the offsets."""
 _BINARY: Final = (_OFFSETS, _DATA)
 _COLUMNS: Final = (
     Node("key", _BATCH_ROWS, _BINARY),
@@ -87,7 +89,7 @@ _TIMESTAMP_BUFFER: Final = 7
 
 
 class _Layout:
-    """Expected nodes and buffers of a message of the schema, arranged for one pass over its numbers."""
+    """Expected nodes and buffers of a message of the schema, arranged so that one pass over the numbers checks them."""
 
     __slots__ = ("bitmaps", "buffer_numbers", "buffers", "node_numbers", "nodes")
 
@@ -99,7 +101,7 @@ class _Layout:
             bitmaps.append(len(buffers))
             buffers += [(number, *size) for size in (_DATA, *node.buffers)]
         self.buffers = tuple(buffers)
-        """For each buffer: its node, the bytes per row and the additional bytes."""
+        """Node, bytes per row and additional bytes of each buffer."""
         self.bitmaps = tuple(bitmaps)
         """Index of each node's validity bitmap among the buffers."""
         self.node_numbers = struct.Struct(f"<{2 * len(nodes)}q")
@@ -111,7 +113,7 @@ _WITH_OFFSETS: Final = _Layout((*_COLUMNS, _OFFSET_DELTA))
 
 
 class ArrowMessage(msgspec.Struct, frozen=True, gc=False):
-    """Contents of checked metadata."""
+    """Contents of metadata that has been checked."""
 
     rows: int
     null_counts: tuple[int, ...]
@@ -168,7 +170,7 @@ def _read(message: Buffer, layout: _Layout) -> ArrowMessage:
 def _read_metadata(
     metadata: bytes, body_bytes: int, layout: _Layout
 ) -> tuple[ArrowMessage, tuple[_Bitmap, ...]]:
-    """Return the contents of the metadata, and the bitmaps of columns with a null count of zero."""
+    """Return the contents of the metadata, and the validity bitmaps of columns with a null count of zero."""
     batch = _batch_table(metadata, body_bytes)
     length, nodes_at, buffers_at, compression, variadic_counts = _fields(metadata, batch)
     if compression:
@@ -224,7 +226,7 @@ def _fields(metadata: bytes, at: int) -> tuple[int, ...]:
     of the table, and for each field the u16 distance from the table, 0 for an absent field.
     """
     vtable: int = at - _I32.unpack_from(metadata, at)[0]
-    if vtable < 0:  # struct would interpret a negative position from the end
+    if vtable < 0:  # struct would interpret a negative position as relative to the end
         raise struct.error
     slots = min(max((_U16.unpack_from(metadata, vtable)[0] - 4) // 2, 0), _TABLE_FIELDS)
     places = [
@@ -298,7 +300,7 @@ def _idle_bitmaps(layout: _Layout, nodes: tuple[int, ...], buffers: tuple[int, .
 
 
 def _all_valid(bitmap: Buffer, rows: int) -> bool:
-    """Return whether a bitmap agrees with a null count of zero; readers differ in which of the two they use."""
+    """Return whether a bitmap agrees with a null count of zero, since readers use either the bitmap or the count."""
     whole, rest = divmod(rows, 8)
     mask = (1 << rest) - 1
     return bytes(bitmap[:whole]).count(0xFF) == whole and (not rest or bitmap[whole] & mask == mask)

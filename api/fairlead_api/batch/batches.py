@@ -1,13 +1,13 @@
 """Record batches and Arrow: encode columns into a batch, decode a batch into columns or records.
 
-Called by the SDK, by the JSON and Arrow calls of the broker, and by `validation`. docs/reference/record-batch.md
-describes the layout. This module must not know topics, producer state or the network. For binary batches a broker uses
-this module only to validate them.
+The SDK, the broker's JSON and Arrow calls, and `validation` call this module. docs/reference/record-batch.md describes
+the layout. This module must not depend on topics, producer state or the network. A broker uses this module for binary
+batches only to validate them.
 
-The Arrow message of a few records is written directly (`MessageLayout`). Building arrays and running Arrow's writer
-takes 80 µs even for one record, which is most of a client's time for such a request. The bytes are the same: buffers in
-order, each padded to eight bytes, and the metadata that Arrow wrote for another message of the schema with its numbers
-replaced. One file because both ways write the same bytes.
+The Arrow message of a batch with few records is written without Arrow's writer (`MessageLayout`). Building arrays and
+running Arrow's writer takes 80 µs even for one record, which is most of a client's time for such a request. The result
+has the same bytes: the buffers in order, each padded to eight bytes, and the metadata of another message that Arrow
+wrote, with replaced numbers. One file because both writers produce the same bytes.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ from fairlead_api.problems import ProblemError
 _ALIGNMENT: Final = 8
 _PADDING: Final = tuple(bytes(-count % _ALIGNMENT) for count in range(_ALIGNMENT))
 _NO_OFFSETS: Final = bytes(4)
-"""Offsets of a column without rows."""
+"""Offsets buffer of a column without rows."""
 
 
 class MessageLayout:
@@ -76,7 +76,7 @@ class MessageLayout:
     __slots__ = ("_constants", "_metadata")
 
     def __init__(self, template: Buffer) -> None:
-        """Split the metadata at the numbers, which must be in the order in which Arrow writes them."""
+        """Split the metadata at its numbers, which must be in Arrow's order."""
         metadata, places = number_places(template)
         prefix = bytes(template[: PREFIX_BYTES + len(metadata)])
         form, constants, at = "<", [], 0
@@ -103,7 +103,7 @@ class MessageLayout:
             *(key_bitmap, key_offsets, key_bytes),
             *(value_bitmap, value_offsets, value_bytes),
             *(b"", struct.pack(f"<{count}q", *timestamps_us)),
-            *(bytes((count + 7) // 8), bytes(4 * (count + 1))),  # the headers are all null
+            *(bytes((count + 7) // 8), bytes(4 * (count + 1))),  # the headers of all records are null
             *(b"", b"", _NO_OFFSETS, b"", b"", _NO_OFFSETS, b""),
         )
         parts: list[bytes] = [b""]
@@ -160,8 +160,8 @@ _CODECS: Final = tuple(int(codec) for codec in Codec)
 _TIMESTAMP_COLUMN: Final = 2
 _OFFSET_DELTA_COLUMN: Final = 4
 _SMALL_RECORDS_MAX: Final = 128
-"""Largest number of records whose message is written directly; one record takes a sixth of Arrow's time, this number
-half of it."""
+"""Maximum number of records whose message is written directly: one record takes a sixth of the time of Arrow's writer,
+and this number of records takes half."""
 _SMALL: Final = MessageLayout(
     memoryview(one_empty_record().serialize())  # any record
 )
@@ -181,7 +181,7 @@ NO_PRODUCER_STAMP: Final = ProducerStamp(NO_PRODUCER, NO_PRODUCER, NO_PRODUCER)
 
 @dataclass(frozen=True, slots=True)
 class EncodedBatch:
-    """Batch without the leader's stamp, as consecutive parts; large parts are not copied."""
+    """Batch without the leader's stamp, as a sequence of byte strings; large parts are not copied."""
 
     parts: tuple[Buffer, ...]
     nbytes: int
@@ -261,7 +261,7 @@ def _framed(
     producer: ProducerStamp | None,
     extension: tuple[ExtensionEntry, ...],
 ) -> EncodedBatch:
-    """Return the batch around a message."""
+    """Return the batch that contains an Arrow message."""
     body = memoryview(pa.compress(message, _CODEC_NAMES[codec], asbytes=True) if codec else message)
     padding = -len(body) % 8
     entries = pack_extension(extension)
@@ -306,10 +306,10 @@ def decode(
 ) -> pa.RecordBatch:
     """Decode the batch at the start of a buffer into columns, without copying if the batch is not compressed.
 
-    The columns keep the buffer alive. With stamp flag bit 0 set, the timestamps are the append time. A compacted batch
-    also has the column `offset_delta`. Raises `malformed_batch`, `crc_mismatch` (both checksums; the stamp's only if
-    the batch is stamped) or `unsupported_version`. `validate=False` is only for bytes that this process wrote: other
-    bytes can crash the interpreter.
+    The columns keep the buffer in memory. If stamp flag bit 0 is set, all timestamps are the append time. A compacted
+    batch also has the column `offset_delta`. Raises `malformed_batch`, `crc_mismatch` (for both checksums, but for the
+    stamp's only if the batch is stamped) or `unsupported_version`. `validate=False` is only for bytes that this process
+    wrote: other bytes can crash the interpreter.
     """
     view = memoryview(buffer)
     if header is None:
@@ -336,7 +336,7 @@ def decode(
 
 
 def _no_records(header: BatchHeader) -> pa.RecordBatch:
-    """Return empty columns for a batch that compaction has emptied; the batch has no body."""
+    """Return empty columns for a batch without a body, whose records compaction has removed."""
     if header.body_stop != header.body_start or header.uncompressed_bytes:
         _malformed("record count 0 with a body; allowed: body length 0")
     schema = SCHEMA_WITH_OFFSETS if header.has_offset_column else SCHEMA
@@ -344,14 +344,14 @@ def _no_records(header: BatchHeader) -> pa.RecordBatch:
 
 
 class Body(msgspec.Struct, frozen=True):
-    """Decompressed body: the message, its metadata, and columns whose contents are not validated yet."""
+    """Decompressed body of a batch: Arrow message, its metadata, and columns with contents not validated yet."""
 
     message: memoryview
     metadata: ArrowMessage
     columns: pa.RecordBatch
 
     def timestamp_range(self) -> tuple[int, int]:
-        """Return the smallest and the largest timestamp; the body must have records and no null timestamps."""
+        """Return the smallest and the largest timestamp of a body, which must have records and no null timestamps."""
         rows = self.metadata.rows
         times = np.frombuffer(self.message, np.int64, rows, self.metadata.timestamps_start)
         return (int(times.min()), int(times.max())) if rows > 1 else (int(times[0]), int(times[0]))
@@ -385,8 +385,7 @@ def read_body(batch: memoryview, header: BatchHeader) -> Body:
 def decompress(body: memoryview, header: BatchHeader) -> memoryview:
     """Decompress a body, up to the declared length plus one byte.
 
-    A stream is used instead of Arrow's one-shot function, which with LZ4 and a wrong length returns uninitialized
-    memory.
+    A stream is used because Arrow's one-shot function returns uninitialized memory for LZ4 with a wrong length.
     """
     declared = header.uncompressed_bytes
     codec = _CODEC_NAMES[Codec(header.codec)]
@@ -429,7 +428,7 @@ def validate_columns(columns: pa.RecordBatch) -> None:
 
 
 def check_nulls(metadata: ArrowMessage) -> None:
-    """Raise `invalid_record` for nulls in columns that do not allow them.
+    """Raise `invalid_record` for nulls in columns that do not allow nulls.
 
     The null counts come from the metadata, which Arrow's validation has verified.
     """
@@ -466,12 +465,12 @@ def offsets_of(header: BatchHeader, columns: pa.RecordBatch) -> pa.Array:
 
 
 def decode_records(buffer: Buffer) -> list[Record]:
-    """Decode all records of concatenated batches, without control batches. Raises as `decode`."""
+    """Decode all records of concatenated batches except control batches. Raises the problems of `decode`."""
     view = memoryview(buffer)
     records: list[Record] = []
     for at, header in iterate_headers(view):
         columns = decode(view[at : at + header.total_bytes], header)
-        # Checked only after the checksums, since a flipped bit may mark a batch as a control batch.
+        # The control bit is checked only after the checksums, since a flipped bit may mark a batch as a control batch.
         if not header.is_control:
             records.extend(_records(header, columns))
     return records

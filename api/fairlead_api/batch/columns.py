@@ -1,7 +1,7 @@
-"""Columns of a record batch: building from lists, casting of users' columns, splitting.
+"""Columns of a record batch: building from lists, casting of columns from users, splitting.
 
-Called by `batches`, and through it by the SDK and the broker. This module must know only the Arrow schema of the body
-and not the bytes of a batch.
+`batches` calls this module for the SDK and the broker. This module must depend only on the Arrow schema of the body,
+not on the bytes of a batch.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _FIELDS: Final[list[pa.Field]] = [
 SCHEMA: Final = pa.schema(_FIELDS)
 """Columns of every record batch."""
 SCHEMA_WITH_OFFSETS: Final = SCHEMA.append(pa.field("offset_delta", pa.int32()))
-"""Columns of a batch that compaction has rewritten."""
+"""Columns of a batch that compaction has rewritten, with offset deltas."""
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
-"""Headers of one record, in order; names may repeat."""
+"""Headers of one record in order; names may repeat."""
 
 _Number = TypeVar("_Number", np.int32, np.int64)
 _HEADER_FIELDS: Final = {"key", "value"}
@@ -55,7 +55,7 @@ _NO_HEADERS: Final = cast(
 )
 _INT32: Final = struct.Struct("<i")
 _COLUMN_BYTES_MAX: Final = 2**31 - 1
-"""Largest size of a column, since its offsets have 32 bits."""
+"""Maximum size of a column in bytes, since Arrow's offsets have 32 bits."""
 _FIXED_WIDTH_BUFFERS: Final = 1
 _BINARY_BUFFERS: Final = 2
 _TEXT_TYPES: Final = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
@@ -78,8 +78,9 @@ def record_batch(
 ) -> pa.RecordBatch:
     """Build columns from lists of equal length, one list per column.
 
-    Timestamps are in microseconds, UTC; None, or no list, means the default. Timestamps in an array of 64-bit numbers
-    are used unchanged. Empty headers become null. Raises `invalid_record` that names the column.
+    Timestamps are in microseconds, UTC; None as a value, or instead of a list, means the default. Timestamps in an
+    array of 64-bit numbers are used unchanged. Empty headers become null. Raises `invalid_record` that names the
+    column.
     """
     count = len(values)
     for name, column in (("key", keys), ("timestamp", timestamps_us), ("headers", headers)):
@@ -101,8 +102,8 @@ def canonical(data: pa.RecordBatch | pa.Table, default_timestamp_us: int) -> pa.
 
     The data must have `value` and may have key, timestamp and headers. Text becomes its UTF-8 bytes. Timestamps of any
     unit become microseconds (rounded down; UTC without a time zone), and missing or null timestamps become the default.
-    Missing keys and headers, and headers without entries, become null. A table is copied into one piece. Raises
-    `invalid_record` that names the column.
+    Missing keys and headers, and headers without entries, become null. The chunks of a table are copied into one.
+    Raises `invalid_record` that names the column.
     """
     unknown = [name for name in data.schema.names if name not in SCHEMA.names]
     if unknown:
@@ -128,7 +129,7 @@ def canonical(data: pa.RecordBatch | pa.Table, default_timestamp_us: int) -> pa.
 
 
 def compact(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the batch with buffers that contain only its own rows; return the same batch if this is already true.
+    """Return the batch with buffers that contain only its own rows; return the same object if they already do.
 
     Arrow's IPC writer truncates the buffers of a slice only roughly: it would write up to 63 bytes of neighbouring
     values, and all offsets of an empty child.
@@ -143,7 +144,7 @@ def compact(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _compacted(column: pa.Array) -> pa.Array:
-    """Return the array with buffers of its own size; for values without nulls only the offsets are copied."""
+    """Return the array with buffers that contain only its rows; for values without nulls only offsets are copied."""
     count = len(column)
     # Arrow may omit the buffer of values if it is empty.
     if column.type != pa.binary() or column.null_count or not count or column.buffers()[2] is None:
@@ -156,7 +157,7 @@ def _compacted(column: pa.Array) -> pa.Array:
 
 
 def split(batch: pa.RecordBatch, bytes_max: int) -> list[pa.RecordBatch]:
-    """Split a batch into slices of at most `bytes_max` bytes of columns; a larger record forms a slice of its own.
+    """Split a batch into slices of at most `bytes_max` bytes of columns; a larger record forms a separate slice.
 
     A slice has at most `RECORDS_MAX` rows. The limit is for the columns, without the header and the metadata (about 600
     bytes together) and before compression.
@@ -178,13 +179,13 @@ def header_counts(columns: pa.RecordBatch) -> npt.NDArray[np.int32]:
     lists = cast("pa.ListArray", columns.column(_HEADERS_COLUMN))
     counts = np.diff(numbers_of(lists.offsets, np.int32))
     if lists.null_count:
-        # The offsets of a null may have any difference.
+        # The two offsets around a null value may differ by any number.
         counts[lists.is_null().to_numpy(zero_copy_only=False)] = 0
     return counts
 
 
 def null_headers(count: int) -> pa.Array:
-    """Return null headers for `count` records; `pa.nulls` would add offsets for absent children."""
+    """Return null headers for `count` records; `pa.nulls` would add offsets of absent children."""
     return pa.ListArray.from_buffers(HEADERS_TYPE, count, _nothing(count), count, 0, [_NO_HEADERS])
 
 
@@ -203,7 +204,7 @@ def constant_timestamps(count: int, timestamp_us: int) -> pa.Array:
 
 
 def numbers_of(column: pa.Array, kind: type[_Number]) -> npt.NDArray[_Number]:
-    """Return the numbers of a column without nulls as a view; `kind` must match the Arrow type."""
+    """Return a view of the numbers of a column without nulls; `kind` must match the Arrow type."""
     buffer = column.buffers()[1]
     assert buffer is not None, "a column of numbers has its values"
     return np.frombuffer(memoryview(buffer), kind, len(column), column.offset * np.dtype(kind).itemsize)
@@ -214,7 +215,7 @@ def _null_keys(count: int) -> pa.Array:
 
 
 def _nothing(count: int) -> list[pa.Buffer | None]:
-    """Return a bitmap of nulls, and offsets that are all 0."""
+    """Return a validity bitmap for only nulls, and offsets that are all 0."""
     return [pa.py_buffer(bytes((count + 7) // 8)), pa.py_buffer(bytes(4 * (count + 1)))]
 
 
@@ -266,7 +267,7 @@ def _headers(headers: Sequence[Headers | None]) -> pa.Array:
 
 
 def _single(name: str, column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return a column as one array without a dictionary."""
+    """Return a column as one array, decoded if it is dictionary-encoded."""
     if isinstance(column, pa.ChunkedArray):
         if column.nbytes > _COLUMN_BYTES_MAX:
             _invalid(
@@ -327,7 +328,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def _holds_headers(kind: pa.DataType) -> bool:
-    """Return whether Arrow casts the type without loss; it empties list views and structs with other field names."""
+    """Return whether Arrow casts the type without loss: list views and structs with other fields become empty."""
     if pa.types.is_map(kind):
         return pa.types.is_string(kind.key_type) and _is_bytes(kind.item_type)
     if not pa.types.is_list(kind) and not pa.types.is_large_list(kind):

@@ -1,7 +1,7 @@
-"""Extension between header and body, with which later versions add entries to a batch without a new format.
+"""Extension between header and body, by which later versions add entries to a batch without a new batch format.
 
-Called by `batches` and `validation`. This module must not know the purpose of entries: the owner of a type reads the
-value.
+`batches` and `validation` call this module. This module must not depend on the purpose of entries: the module that owns
+a type reads the value.
 """
 
 from __future__ import annotations
@@ -16,21 +16,22 @@ from fairlead_api.problems import ProblemError
 
 _ENTRY: Final = struct.Struct("<HH")
 REFUSING_TYPES_START: Final = 0x8000
-"""First type of the range for which a reader must refuse the batch if it does not know the type."""
+"""First type of the range of types that must not be skipped: a reader refuses a batch with an unknown type of the
+range."""
 
 
 class ExtensionType(IntEnum):
-    """Defined types of entries."""
+    """Types of entries that this release defines."""
 
     PADDING = 0
-    """End of the entries; all following bytes are zero."""
+    """End of the entries; all bytes after this entry are zero."""
     HORIZON = 1
-    """Tombstone or marker horizon, i64 microseconds."""
+    """Horizon of tombstones or markers, an i64 in microseconds."""
     IDEMPOTENCY_KEY = 2
     """Idempotency key of at most 64 bytes."""
     COLUMN_STATISTICS = 3
     REQUEST_DIGEST = 4
-    """Digest of 16 bytes that tells whether two requests with the same idempotency key are the same request."""
+    """Digest of 16 bytes that distinguishes different requests with the same idempotency key."""
 
 
 IDEMPOTENCY_KEY_BYTES_MAX: Final = 64
@@ -56,7 +57,7 @@ def read_extension(batch: Buffer, header: BatchHeader) -> tuple[ExtensionEntry, 
 
 
 def unpack_extension(extension: bytes) -> tuple[ExtensionEntry, ...]:
-    """Return the entries in the bytes of an extension. Raises as `read_extension`."""
+    """Return the entries in the bytes of an extension. Raises the problem of `read_extension`."""
     entries: list[ExtensionEntry] = []
     at = 0
     while len(extension) - at >= _ENTRY.size:

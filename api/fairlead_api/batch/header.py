@@ -1,8 +1,8 @@
 """Header of a record batch: 88 bytes with two checksums and the stamp of the leader.
 
-Used by every part that moves batches: the log, the runtime, followers and the SDK. The layout is permanent and is
-described in docs/reference/record-batch.md. This module must not know Arrow: `batches` handles the body, so that moving
-batches never decodes them.
+Every part that moves batches uses this module: the log, the runtime, followers and the SDK. The layout is permanent and
+is described in docs/reference/record-batch.md. This module must not depend on Arrow: `batches` handles the body, so
+that batches are moved without being decoded.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ from google_crc32c import extend
 from fairlead_api.problems import ProblemError
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-"""Bytes that are read without copying."""
+"""Types of bytes that are read without copying."""
 
 FORMAT: Final = 1
 HEADER_BYTES: Final = 88
-"""Number of bytes before the extension."""
+"""Size of the header, the number of bytes before the extension."""
 STAMP_BYTES: Final = 36
-"""Number of bytes before the range of the content checksum: 32 bytes of the stamp, 4 bytes of that checksum."""
+"""Number of bytes before the range of the content checksum: 32 bytes of the stamp and 4 bytes of the content checksum
+itself."""
 LENGTH_STOP: Final = 12
-"""End of the length field; the batch has this number of bytes more than the value of the field."""
+"""End of the length field; a batch is longer than the value of the length field by this number of bytes."""
 FORMAT_STOP: Final = 37
 """Number of bytes needed to read the format; bytes 0 to 36 keep their meaning in every later format."""
 NO_PRODUCER: Final = -1
@@ -34,9 +35,9 @@ RECORDS_MAX: Final = 1 << 20
 """Maximum number of records in a batch. A compressed batch of a few kilobytes can contain millions of empty records,
 and each takes about 800 bytes of objects in a client that handles records one by one."""
 HEADERS_MAX: Final = 1 << 20
-"""Maximum number of headers of all records in a batch, which become objects in a client, too."""
+"""Maximum number of headers of all records in a batch; each header also becomes an object in a client."""
 RECORD_HEADERS_MAX: Final = 4096
-"""Maximum number of headers of a record; a client that reads JSON has all of them in memory at once."""
+"""Maximum number of headers of a record; a client that reads JSON has all headers in memory at once."""
 
 _STAMP: Final = struct.Struct("<qIiqHH")
 _LENGTH: Final = struct.Struct("<I")
@@ -71,13 +72,14 @@ class Attribute(IntFlag):
 
 
 class StampFlag(IntFlag):
-    """Bits of the stamp flags, which the leader writes."""
+    """Bits of the stamp flags, a field that the leader writes."""
 
     APPEND_TIME = 1
     """The timestamp of every record is the append time."""
 
 
-# The bits as plain integers, since an operation on an IntFlag takes a microsecond and the bits are read for each batch.
+# The bits are plain integers, since an operation on an IntFlag takes a microsecond and the bits are read for each
+# batch.
 _TRANSACTIONAL: Final = int(Attribute.TRANSACTIONAL)
 _CONTROL: Final = int(Attribute.CONTROL)
 _OFFSET_COLUMN: Final = int(Attribute.OFFSET_COLUMN)
@@ -112,7 +114,7 @@ class BatchHeader(msgspec.Struct, frozen=True, gc=False):
     producer_epoch: int
     base_sequence: int
     uncompressed_bytes: int
-    """Length of the body before compression."""
+    """Length of the body in bytes before compression."""
     schema_id: int
     extension_bytes: int
 
@@ -158,7 +160,7 @@ class BatchHeader(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_control(self) -> bool:
-        """Whether the batch is a control batch, which is for brokers and never delivered to users."""
+        """Whether the batch is a control batch, which is meant for brokers and never delivered to users."""
         return bool(self.attributes & _CONTROL)
 
     @property
@@ -168,7 +170,7 @@ class BatchHeader(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def has_offset_column(self) -> bool:
-        """Whether the batch has a column of offset deltas, as after compaction."""
+        """Whether the batch has a column of offset deltas, which compaction adds."""
         return bool(self.attributes & _OFFSET_COLUMN)
 
     @property
@@ -217,7 +219,7 @@ def _check_layout(header: BatchHeader) -> None:
 
 
 def batch_span(buffer: Buffer, at: int = 0) -> tuple[int, int, int]:
-    """Return (base offset, bytes of the whole batch, last offset delta) for fast iteration over batches.
+    """Return (base offset, bytes of the whole batch, last offset delta) for a fast iteration over batches.
 
     The caller guarantees that the buffer has 44 bytes and that the bytes come from a checked log. The only check is for
     a length shorter than a header, which raises `malformed_batch`, so that an iteration always advances.
@@ -231,7 +233,7 @@ def batch_span(buffer: Buffer, at: int = 0) -> tuple[int, int, int]:
 def iterate_headers(buffer: Buffer, start: int = 0) -> Iterator[tuple[int, BatchHeader]]:
     """Yield (position, header) of each batch in concatenated batches.
 
-    Raises as `read_header`, and `malformed_batch` when the last batch is incomplete.
+    Raises the problems of `read_header`, and `malformed_batch` if the last batch is incomplete.
     """
     at, stop = start, len(buffer)
     while at < stop:
@@ -247,7 +249,8 @@ def make_stamp(
 ) -> bytes:
     """Return the 36 bytes that replace the first 36 of a produced batch.
 
-    The first 32 bytes are the leader's stamp with its checksum; the last 4 are the producer's checksum from `header`.
+    The first 32 bytes are the leader's stamp with its checksum; the last 4 bytes are the producer's checksum from
+    `header`.
     """
     stamp = _STAMP.pack(base_offset, header.length, leader_epoch, append_time_us, stamp_flags, 0)
     return stamp + _CHECKSUMS.pack(extend(0, stamp), header.content_checksum)
@@ -296,16 +299,16 @@ def check_content_checksum(buffer: Buffer, at: int, header: BatchHeader) -> None
 
 
 def check_checksums(buffer: Buffer, at: int, header: BatchHeader) -> None:
-    """Check both checksums of a stored batch. Raises `crc_mismatch`."""
+    """Check both checksums of a stored batch. Raises `crc_mismatch` for a mismatch."""
     check_stamp_checksum(buffer, at)
     check_content_checksum(buffer, at, header)
 
 
 def check_sizes(batch: Buffer, bytes_max: int) -> None:
-    """Check the length of exactly one batch, without reading other fields.
+    """Check that the buffer has the length of exactly one batch, without reading other fields.
 
-    Raises `batch_too_large` beyond the limit, and `malformed_batch` when the length field does not match the buffer or
-    the length is not a multiple of 8.
+    Raises `batch_too_large` for a batch beyond the limit, and `malformed_batch` if the length field does not match the
+    buffer or the length is not a multiple of 8.
     """
     if len(batch) > bytes_max:
         raise ProblemError(
@@ -323,7 +326,7 @@ def check_sizes(batch: Buffer, bytes_max: int) -> None:
 
 
 def check_unread_checksum(batch: Buffer) -> None:
-    """Check the content checksum of exactly one batch before its header is read; its format may be unknown."""
+    """Check the content checksum of exactly one batch before its header is read; the format may be unknown."""
     stored = _CHECKSUM.unpack_from(batch, _CONTENT_CHECKSUM_AT)[0]
     computed = checksum(batch, STAMP_BYTES, len(batch))
     if computed != stored:
@@ -331,20 +334,20 @@ def check_unread_checksum(batch: Buffer) -> None:
 
 
 def checksum(buffer: Buffer, start: int, stop: int, before: int = 0) -> int:
-    """Return the CRC32C of a range; `before` is the checksum of the preceding bytes, which the result extends.
+    """Return the CRC32C of a range, which extends `before`, the checksum of the preceding bytes.
 
-    google_crc32c refuses memoryviews, and slicing bytes copies them. It accepts a numpy view, so long ranges are read
-    without copying. For short ranges a copy is faster than a view.
+    google_crc32c refuses memoryviews, and slicing bytes copies them. google_crc32c accepts a numpy view, so long ranges
+    are read without copying. For short ranges a copy is faster than a numpy view.
     """
     if stop - start <= _COPIED_BYTES_MAX:
         return int(extend(before, bytes(buffer[start:stop])))
-    import numpy as np  # noqa: PLC0415 - importing numpy takes a tenth of a second
+    import numpy as np  # noqa: PLC0415 - importing numpy takes 0.1 s
 
     return int(extend(before, np.frombuffer(buffer, np.uint8, stop - start, start)))
 
 
 def is_stamped(buffer: Buffer, at: int = 0) -> bool:
-    """Return whether a leader has stamped the batch; the stamp of an unstamped batch is zero except for the length."""
+    """Return whether a leader has stamped the batch: an unstamped batch has a stamp of zeros except for the length."""
     return bool(
         bytes(buffer[at : at + _LENGTH_AT]) != _UNSTAMPED_HEAD
         or bytes(buffer[at + LENGTH_STOP : at + _CONTENT_CHECKSUM_AT]) != _UNSTAMPED_TAIL

@@ -1,8 +1,8 @@
 """Assignment of whole columns of keys to partitions.
 
-Called by the SDK when it sends tables, and by the broker. Keys of equal length are hashed together by numpy, four bytes
-of all keys per step. In columns with many lengths or long keys, each distinct key is hashed once. The results must
-equal those of `partition_for_key`.
+The SDK calls this module when it sends tables; the broker calls it, too. Keys of equal length are hashed together by
+numpy, four bytes of all keys per step. In columns with many lengths or long keys, each distinct key is hashed once. The
+results must equal those of `partition_for_key`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ NO_PARTITION: Final = -1
 _M: Final = np.uint32(0x5BD1E995)
 _R: Final = np.uint32(24)
 _COLUMN_LENGTH_MAX: Final = 64
-"""Longest keys that are hashed by numpy; for longer keys, hashing each distinct key is faster."""
+"""Maximum length in bytes of keys that numpy hashes; for longer keys, hashing each distinct key once is faster."""
 _COLUMN_LENGTHS_MAX: Final = 16
-"""Maximum number of different key lengths for hashing by numpy, which needs a separate pass for each length."""
+"""Maximum number of different key lengths in a column that numpy hashes, which requires a separate pass for each
+length."""
 
 
 def partitions_for_keys(
@@ -62,7 +63,7 @@ def _distinct_lengths(lengths: npt.NDArray[np.int32]) -> list[int]:
 def _rows_of_bytes(
     content: npt.NDArray[np.uint8], starts: npt.NDArray[np.int32], length: int
 ) -> npt.NDArray[np.uint8]:
-    """Return keys of equal length as rows; adjacent keys are not copied."""
+    """Return keys of equal length as the rows of an array; keys that are adjacent in memory are not copied."""
     first = int(starts[0])
     if int(starts[-1]) - first == length * (len(starts) - 1):
         return content[first : first + length * len(starts)].reshape(len(starts), length)
@@ -79,7 +80,7 @@ def _by_distinct_keys(keys: pa.DictionaryArray, partition_count: int) -> npt.NDA
 
 
 def _murmur2_columns(keys: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
-    """Return the hashes of rows of equal length by Kafka's variant of Austin Appleby's MurmurHash2.
+    """Return the hashes of rows of equal length, by Kafka's variant of Austin Appleby's MurmurHash2.
 
     Each step is executed for all rows at once.
     """

@@ -1,8 +1,8 @@
 """Validation of a produced batch by the leader before the batch is stored.
 
-Called by the runtime once per produced batch. The protocol defines the order of the checks: cheap and safe checks
-precede expensive and risky checks, so that untrusted bytes reach the Arrow library last. This module must not know
-topics or offsets; limits and the current time are arguments.
+The runtime calls this module once per produced batch. The protocol defines the order of the checks: cheap and safe
+checks precede expensive and risky checks, so that untrusted bytes reach the Arrow library last. This module must not
+depend on topics or offsets; limits and the current time are arguments.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 UNLIMITED_US: Final = 2**63 - 1
-"""Limit of a timestamp window that refuses no timestamp."""
+"""Value for the limit of a timestamp window that refuses no timestamp."""
 _NO_PRODUCER: Final = (NO_PRODUCER, NO_PRODUCER, NO_PRODUCER)
 _REFUSED_EXTENSIONS: Final = frozenset(
     {ExtensionType.HORIZON, ExtensionType.IDEMPOTENCY_KEY, ExtensionType.REQUEST_DIGEST}
 )
 NO_EXTENSIONS: Final[frozenset[ExtensionType]] = frozenset()
-"""Extensions that are for brokers but allowed in a client's batch: none."""
+"""Extension types reserved for brokers that are nevertheless allowed in a client's batch: none."""
 KEYED_EXTENSIONS: Final = frozenset({ExtensionType.IDEMPOTENCY_KEY, ExtensionType.REQUEST_DIGEST})
-"""Extensions that a broker writes to a batch encoded from a request with an idempotency key."""
+"""Extension types that a broker adds to a batch encoded from a request with an idempotency key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +46,15 @@ class ValidationLimits:
     """Limits of a topic for produced batches."""
 
     batch_bytes_max: int
-    """Largest batch in bytes as sent and stored, including header and padding."""
+    """Maximum size of a batch in bytes as sent and stored, including header and padding."""
     decompressed_bytes_max: int
-    """Largest body in bytes after decompression."""
+    """Maximum size of a body in bytes after decompression."""
     timestamp_before_max_us: int
-    """Maximum distance of a timestamp into the past; `UNLIMITED_US` for no limit."""
+    """Maximum age of a timestamp in microseconds; `UNLIMITED_US` means no limit."""
     timestamp_after_max_us: int
-    """Maximum distance of a timestamp into the future; `UNLIMITED_US` for no limit."""
+    """Maximum distance of a timestamp into the future in microseconds; `UNLIMITED_US` means no limit."""
     create_times_kept: bool = True
-    """Whether consumers see the timestamps of the records; False if the append time replaces them."""
+    """Whether consumers see the create times of the records; False if the append time replaces the create times."""
 
 
 def validate_produced(
@@ -65,10 +65,10 @@ def validate_produced(
 ) -> BatchHeader:
     """Validate a batch, and return its header if the batch may be stored unchanged.
 
-    The stamped fields are ignored, except for the length. `own_extensions` are the extensions that the broker itself
-    has added to this batch; a client's batch with any of them is refused. Raises `batch_too_large`, `malformed_batch`,
-    `crc_mismatch`, `unsupported_version` or `invalid_record`; the detail has the field, its value and the allowed
-    values.
+    The stamped fields are ignored, except for the length. `own_extensions` are the extension types that the broker
+    itself has added to this batch; a client's batch with any of these types is refused. Raises `batch_too_large`,
+    `malformed_batch`, `crc_mismatch`, `unsupported_version` or `invalid_record`; the detail has the field, its value
+    and the allowed values.
     """
     check_sizes(batch, limits.batch_bytes_max)
     check_unread_checksum(batch)
@@ -91,7 +91,7 @@ def validate_produced(
         _too_many("headers", body.metadata.headers, HEADERS_MAX)
     validate_columns(body.columns)
     check_nulls(body.metadata)
-    # If the whole batch has no more headers than a record may have, no record has too many.
+    # If the whole batch has at most as many headers as one record may have, no record has too many.
     if body.metadata.headers > RECORD_HEADERS_MAX:
         check_header_counts(body.columns)
     first, last = body.timestamp_range()
@@ -138,7 +138,7 @@ def _check_padding(batch: memoryview, header: BatchHeader) -> None:
 
 
 def _check_window(header: BatchHeader, limits: ValidationLimits, now_us: int) -> None:
-    # A timestamp outside the years 1 to 9999 would make every consumer fail to read the batch permanently.
+    # A timestamp outside the years 1 to 9999 would permanently prevent every consumer from reading the batch.
     if limits.create_times_kept and not (
         header.min_timestamp_us >= YEAR_1_US and header.max_timestamp_us < YEAR_10000_US
     ):
@@ -157,7 +157,7 @@ def _check_window(header: BatchHeader, limits: ValidationLimits, now_us: int) ->
 
 
 def check_header_counts(columns: pa.RecordBatch) -> None:
-    """Raise `invalid_record`, with the record's number, for a record with too many headers; columns must be valid."""
+    """Raise `invalid_record` with the number of the record for too many headers; the columns must be valid."""
     counts = header_counts(columns)
     record = int(counts.argmax())
     if counts[record] > RECORD_HEADERS_MAX:

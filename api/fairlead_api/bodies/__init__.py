@@ -1,4 +1,4 @@
 """Bodies of requests and answers: JSON documents, frames of batches, CloudEvents, media types.
 
-Used by broker and client. These modules must not know routes or how a call is carried out.
+Used by broker and client. These modules must not depend on routes or on how a call is carried out.
 """

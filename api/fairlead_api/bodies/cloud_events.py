@@ -2,8 +2,8 @@
 
 In every mode, a record is built as in the binary mode of CloudEvents' Kafka binding: the value is the event's data,
 each attribute is a header `ce_<name>`, `datacontenttype` is the header `content-type`, and the key is the extension
-`partitionkey`. The timestamp of the record is the time of the event. This module must not know HTTP: headers are a
-mapping.
+`partitionkey`. The timestamp of the record is the time of the event. This module must not depend on an HTTP library:
+headers are a mapping.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def parse_event(body: bytes | memoryview) -> RecordColumns:
 
 
 def parse_event_batch(body: bytes | memoryview) -> RecordColumns:
-    """Return the events of a batch, which may be empty. Raises as `parse_event`, with the event's number from 0."""
+    """Return the events of a batch, possibly none. Raises like `parse_event`, with the event's number from 0."""
     events = decode_kept_json(_EVENTS, body)
     return _structured(events)
 
@@ -116,7 +116,7 @@ def _structured(events: Iterable[dict[str, msgspec.Raw]]) -> RecordColumns:
 
 
 def _attribute(number: int, name: str, raw: msgspec.Raw) -> str | None:
-    """Return the canonical text of an attribute; None for null, which means an absent attribute."""
+    """Return the canonical text of an attribute; None for null, which represents an absent attribute."""
     try:
         value = _ATTRIBUTE.decode(raw)
     except msgspec.DecodeError as error:

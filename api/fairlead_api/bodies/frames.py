@@ -1,8 +1,8 @@
 """Frames: the batches of many partitions in one body, each preceded by JSON metadata that names the partition.
 
-The format of `application/vnd.fairlead.frames;v=1` bodies, which broker and SDK write and read. A frame has two u32
-lengths (little-endian), the metadata (JSON padded with spaces to a multiple of 8) and the data (whole batches), so that
-every batch is 8-aligned in the body. This module must not know the contents of the metadata.
+Broker and SDK write and read this format, which is that of `application/vnd.fairlead.frames;v=1` bodies. A frame has
+two u32 lengths (little-endian), the metadata (JSON padded with spaces to a multiple of 8) and the data (whole batches),
+so that every batch is 8-aligned in the body. This module must not depend on the contents of the metadata.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from fairlead_api.problems import ProblemError
 _LENGTHS: Final = struct.Struct("<II")
 _ALIGNMENT: Final = 8
 META_BYTES_MAX: Final = 64 * 1024
-"""Maximum size of a frame's metadata, which fits the longest problem document; without a problem, metadata have about
-250 bytes."""
+"""Maximum size of a frame's metadata, which is sufficient for the longest problem document; metadata without a problem
+have about 250 bytes."""
 FRAMES_MAX: Final = 10_000
 """Maximum number of partitions in a request, which equals the maximum of a group."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Frame of a body."""
+    """One frame of a body."""
 
     meta: bytes
     """JSON metadata, which may have trailing spaces."""
@@ -38,8 +38,8 @@ class Frame:
 def encode_frame(meta: bytes | msgspec.Struct, data: Sequence[Buffer] = ()) -> list[Buffer]:
     """Return a frame as consecutive parts; the parts of the data are not copied.
 
-    Raises `ValueError`, as a programming error, for data whose length is not a multiple of 8, or for metadata or data
-    beyond their limits.
+    Raises `ValueError`, which indicates a programming error, for data whose length is not a multiple of 8, or for
+    metadata or data beyond their limits.
     """
     document = meta if isinstance(meta, bytes) else msgspec.json.encode(meta)
     document += b" " * (-len(document) % _ALIGNMENT)
@@ -53,8 +53,8 @@ def encode_frame(meta: bytes | msgspec.Struct, data: Sequence[Buffer] = ()) -> l
 def iterate_frames(body: Buffer, frames_max: int = FRAMES_MAX) -> Iterator[Frame]:
     """Yield the frames of a body in order; their data are memoryviews of the body, not copies.
 
-    Raises `malformed_request` with the number of the first frame (from 0) that has invalid lengths, after yielding the
-    previous frames.
+    Raises `malformed_request`, after yielding the previous frames, with the number (from 0) of the first frame that has
+    invalid lengths.
     """
     view = memoryview(body)
     at, number = 0, 0

@@ -1,6 +1,7 @@
-"""Answers of the calls about consumer groups.
+"""Types of the answers to calls about consumer groups.
 
-Built by the group's coordinator, read by SDK and CLI. Clients ignore unknown fields. This module contains only types.
+The coordinator of the group builds the answers; SDK and CLI read them. Clients ignore unknown fields. This module
+contains only types.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class AssignedPartitions(Answer, frozen=True, kw_only=True):
 class HeartbeatAnswer(Answer, frozen=True, kw_only=True):
     """Answer to a join or heartbeat.
 
-    `assignment` has all partitions that the member may own; null if the assignment has not changed. The member sends
+    `assignment` lists all partitions that the member may own; null if the assignment has not changed. The member sends
     its next heartbeat within `heartbeat_interval_ms`; after `session_timeout_ms` without a heartbeat it is fenced.
     """
 
@@ -39,7 +40,7 @@ class HeartbeatAnswer(Answer, frozen=True, kw_only=True):
 
 
 class CommitResult(Answer, frozen=True, kw_only=True):
-    """Result of a commit for one partition, in order of the request; with `problem` the offset was not stored."""
+    """Result of a commit for one partition, in request order; if `problem` is set, the offset was not stored."""
 
     topic: str
     topic_id: str | None
@@ -66,16 +67,16 @@ class CommittedOffset(Answer, frozen=True, kw_only=True):
 
 
 class OffsetsAnswer(Answer, frozen=True, kw_only=True):
-    """Committed offsets, sorted by topic name and partition; the answer to a deletion has the deleted offsets."""
+    """Committed offsets, sorted by topic name and partition; the answer to a deletion lists the deleted offsets."""
 
     offsets: list[CommittedOffset]
 
 
 class ResetOffset(Answer, frozen=True, kw_only=True):
-    """Committed offset of one partition before a reset, null if there was none, and after the reset.
+    """Committed offset of one partition before a reset (null if the group had no offset) and after the reset.
 
-    With `problem` the offset is unchanged, because the partition could not be queried or the position is not in its
-    log.
+    If `problem` is set, the offset is unchanged, because the partition could not be queried or the position is not in
+    its log.
     """
 
     topic: str
@@ -87,7 +88,7 @@ class ResetOffset(Answer, frozen=True, kw_only=True):
 
 
 class ResetAnswer(Answer, frozen=True, kw_only=True):
-    """Answer of `POST /v1/groups/{group}/offsets:reset`, which is the same for a dry run."""
+    """Answer of `POST /v1/groups/{group}/offsets:reset`; a dry run has the same answer."""
 
     offsets: list[ResetOffset]
 
@@ -137,8 +138,8 @@ class PartitionLag(Answer, frozen=True, kw_only=True):
 
     `committed_offset` is null if no offset was committed. The lag counts only existing records: it begins at the log
     start if no offset was committed or if retention has deleted records after the committed offset. `lag_seconds` is
-    the age of the next record to read, 0 if there is no lag. With `problem` the partition could not be queried, and the
-    values from its leader are null. `member_id` is the owner of the partition, null if there is no owner.
+    the age of the next record to read, or 0 without lag. If `problem` is set, the partition could not be queried, and
+    the values from its leader are null. `member_id` is the owner of the partition, null if the partition has no owner.
     """
 
     topic: str

@@ -1,8 +1,8 @@
 """JSON requests of members and operators of consumer groups.
 
-Decoded by the broker with `json_bodies.decode_request`, built by SDK and CLI. A request object satisfies every rule
-that can be checked without knowing the group. The coordinator checks the other rules, for example whether a pattern is
-an RE2 expression. This module must not know existing groups.
+The broker decodes the requests with `json_bodies.decode_request`; SDK and CLI build them. A request object satisfies
+every rule that can be checked without knowing the group. The coordinator checks the other rules, for example whether a
+pattern is an RE2 expression. This module must not depend on existing groups.
 """
 
 from __future__ import annotations
@@ -39,13 +39,15 @@ REBALANCE_TIMEOUT_MS_DEFAULT: Final = 300_000
 REBALANCE_TIMEOUT_MS_MIN: Final = 1_000
 REBALANCE_TIMEOUT_MS_MAX: Final = 3_600_000
 HEARTBEAT_INTERVAL_MS_MAX: Final = 5_000
-"""Maximum recommended interval of heartbeats; a third of the session timeout if this is shorter."""
+"""Maximum recommended interval of heartbeats; a third of the session timeout is recommended if that is shorter."""
 ASSIGNORS: Final = ("uniform", "range")
-"""Strategies for distributing partitions: `uniform`, the default, over all topics together; `range` topic by topic."""
+"""Strategies for distributing partitions: `uniform`, the default, distributes over all topics together, `range` topic
+by topic."""
 NO_MEMBER_EPOCH: Final = -1
 """Epoch of a commit by a program that is not a member of the group."""
 SUBSCRIBED_TOPICS_MAX: Final = 1_000
-"""Maximum number of topics that a member names, since its record contains all of them; a pattern may match more."""
+"""Maximum number of topics that a member names, since the member's record contains all names; a pattern may match more
+topics."""
 PATTERN_CHARACTERS_MAX: Final = 1_000
 METADATA_BYTES_MAX: Final = 256
 """Maximum size of the metadata of a committed offset in bytes of UTF-8."""
@@ -71,13 +73,13 @@ class OwnedPartitions(Request, frozen=True, kw_only=True):
 
 
 class HeartbeatRequest(Request, frozen=True, kw_only=True):
-    """Body of `PUT /v1/groups/{group}/members/{member}`: join with `member_epoch` 0, else heartbeat.
+    """Body of `PUT /v1/groups/{group}/members/{member}`: a join if `member_epoch` is 0, otherwise a heartbeat.
 
-    A join is complete: absent fields have their defaults, regardless of earlier requests with this member id or
-    instance id. A heartbeat has only the changed fields: an absent field is unchanged, and null resets a field to its
+    A join sets every field: absent fields have their defaults, regardless of earlier requests with this member id or
+    instance id. A heartbeat contains only changed fields: an absent field is unchanged, and null resets a field to its
     default (no topics, no pattern, no rack, the group's assignor, the default timeout). The instance id cannot change
-    after the join. `owned` has the partitions of all topics that the member still processes; it is sent when they have
-    changed.
+    after the join. `owned` lists the partitions of all topics that the member still processes; a member sends `owned`
+    when these partitions have changed.
     """
 
     member_epoch: EpochNumber
@@ -107,7 +109,7 @@ class HeartbeatRequest(Request, frozen=True, kw_only=True):
 
     @property
     def joins(self) -> bool:
-        """Whether the request is a join, in which the coordinator assigns the member epoch."""
+        """Whether the request is a join, to which the coordinator answers with the member epoch."""
         return self.member_epoch == 0
 
     def _check_join(self) -> None:
@@ -118,7 +120,7 @@ class HeartbeatRequest(Request, frozen=True, kw_only=True):
 
 
 class OffsetCommit(Request, frozen=True, kw_only=True):
-    """Commit for one partition: `offset` is the next offset to read, `leader_epoch` is that of the last record read."""
+    """Commit for one partition: the next `offset` to read, and the `leader_epoch` of the last record read."""
 
     topic: str
     topic_id: TopicIdText | None = None
@@ -130,13 +132,13 @@ class OffsetCommit(Request, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Raise `invalid_topic_name`, and `malformed_request` for more than 256 bytes of metadata."""
         check_topic_name(self.topic)
-        # Lone surrogates cannot occur in UTF-8 JSON, but a caller of the SDK may pass them.
+        # Lone surrogates cannot occur in UTF-8 JSON, but a caller of the SDK may pass text with lone surrogates.
         if len(self.metadata.encode("utf-8", "surrogatepass")) > METADATA_BYTES_MAX:
             _refuse("metadata", self.metadata, f"at most {METADATA_BYTES_MAX} bytes of UTF-8")
 
 
 class CommitRequest(Request, frozen=True, kw_only=True):
-    """Body of `PUT /v1/groups/{group}/offsets`: a commit with member id and epoch, or by a program with neither."""
+    """Body of `PUT /v1/groups/{group}/offsets`: a commit, with member id and epoch if from a member."""
 
     member_id: str | None = None
     member_epoch: Annotated[int, Meta(ge=NO_MEMBER_EPOCH, le=INT32_MAX)] = NO_MEMBER_EPOCH
@@ -172,7 +174,7 @@ class ResetTarget(Request, frozen=True, kw_only=True):
 
 
 class ResetKind(StrEnum):
-    """Kind of a reset, which determines the meaning of its number."""
+    """Kind of a reset position, which determines the meaning of the position's number."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -193,7 +195,7 @@ class ResetPosition:
 
 
 class ResetPartition(Request, frozen=True, kw_only=True):
-    """Partitions of a topic to reset: one in `partition`, or several in `partitions`."""
+    """Partitions of a topic whose offsets are reset: one in `partition`, or several in `partitions`."""
 
     topic: str
     topic_id: TopicIdText | None = None
@@ -222,8 +224,8 @@ class ResetPartition(Request, frozen=True, kw_only=True):
 class ResetRequest(Request, frozen=True, kw_only=True):
     """Body of `POST /v1/groups/{group}/offsets:reset`: a position, and names of topics or single partitions.
 
-    Without `topics` all partitions with committed offsets of the group are reset. If a topic is given by its name, all
-    its partitions are reset, including partitions without a committed offset.
+    Without `topics`, the committed offsets of all partitions of the group are reset. If a topic is given by name only,
+    all its partitions are reset, including partitions without a committed offset.
     """
 
     to: Literal["earliest", "latest"] | ResetTarget

@@ -1,7 +1,7 @@
-"""Decoding of JSON bodies to typed requests, or to a refusal that names the invalid place.
+"""Decoding of JSON bodies to typed requests, or to a problem that names the invalid position.
 
-All JSON from callers is decoded here: by `decode_request` for admin calls and metadata of frames, and by `decode_json`
-for record bodies with their own decoders. This module must not depend on any particular request.
+All JSON from callers is decoded by this module: by `decode_request` for admin calls and metadata of frames, and by
+`decode_json` for record bodies with their own decoders. This module must not depend on any particular request.
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ if TYPE_CHECKING:
     from fairlead_api.problems.definitions import JSON
 
 DEPTH_MAX: Final = 32
-"""Maximum nesting depth; deeper bodies are refused before parsing. No request of the contract is deeper than five."""
+"""Maximum nesting depth; deeper bodies are refused before parsing. No request of the contract nests deeper than five
+levels."""
 
 OBJECTS_MAX: Final = 1 << 19
-"""Maximum number of objects and arrays in a body; each takes three bytes of text and at least 60 bytes when parsed."""
+"""Maximum number of objects and arrays in a body; each object or array takes as few as three bytes of text but at least
+60 bytes when parsed."""
 
 T = TypeVar("T")
 
@@ -52,15 +54,15 @@ _STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|(\[\.\.\.\])")
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """JSON object of a request; unknown fields are refused by name."""
+    """JSON object of a request; unknown fields are refused, and the problem names the field."""
 
 
 def decode_request(type_: type[T], body: bytes | memoryview, *, unique_keys: bool = True) -> T:
     """Return a body as a request of this type.
 
     Raises `malformed_request` with the path, the value and the allowed values, and `unknown_option` for an unknown
-    field. A repeated key in an object is refused unless `unique_keys` is false, as on the hot path, where the last
-    value is used.
+    field. A repeated key in an object is refused unless `unique_keys` is false: on the hot path, the last value of the
+    key is used.
     """
     request = decode_json(_decoder(type_), body)
     if unique_keys:
@@ -69,17 +71,17 @@ def decode_request(type_: type[T], body: bytes | memoryview, *, unique_keys: boo
 
 
 def decode_json(decoder: msgspec.json.Decoder[T], body: bytes | memoryview) -> T:
-    """Decode a body with a given decoder; the last value of a repeated key is used. Raises as `decode_request`."""
+    """Decode a body with a given decoder; the last value of a repeated key is used. Raises like `decode_request`."""
     _check_structure(body)
     return _decoded(decoder, body)
 
 
 def decode_kept_json(decoder: msgspec.json.Decoder[T], body: bytes | memoryview) -> T:
-    """Decode as `decode_json`, with a decoder that keeps values as text (`msgspec.Raw`).
+    """Decode like `decode_json`, with a decoder that keeps values as text (`msgspec.Raw`).
 
-    The decoder checks only the structure of values that it keeps. Therefore the whole body is also parsed: text that is
-    not UTF-8, or a number beyond the range of a double, would be stored in a record that consumers could not parse as
-    JSON.
+    For values that the decoder keeps as text, it checks only the structure. Therefore the whole body is also parsed.
+    Otherwise text that is not UTF-8, or a number beyond the range of a double, would be stored in a record that
+    consumers could not parse as JSON.
     """
     _check_structure(body)
     _parsed(_ANYTHING, body)
@@ -87,7 +89,7 @@ def decode_kept_json(decoder: msgspec.json.Decoder[T], body: bytes | memoryview)
 
 
 def number_beyond(text: bytes | memoryview) -> str | None:
-    """Return the first number in a refused text that is not allowed in JSON, truncated if long; None if there is none.
+    """Return the first number in a refused text that JSON does not allow, truncated if long, or None.
 
     JSON has no NaN and no infinity. A number such as 1e999 is valid JSON, but every parser that uses doubles reads it
     as infinity.
@@ -100,7 +102,7 @@ def number_beyond(text: bytes | memoryview) -> str | None:
             found.append(number)
         return value
 
-    # Other errors of the text follow the number, or are reported by the parser that refused the text.
+    # Other errors come after the number in the text, or are reported by the parser that refused the text.
     with suppress(ValueError, RecursionError):
         json.loads(str(text, "utf-8"), parse_float=to_float, parse_constant=found.append)
     return shortened(found[0]) if found else None
@@ -109,9 +111,9 @@ def number_beyond(text: bytes | memoryview) -> str | None:
 def nested_too_deeply(body: bytes) -> bool:
     """Return whether a JSON text nests arrays and objects deeper than 32 levels, without parsing the text.
 
-    The function keeps only the brackets outside strings, converted to one kind, and removes the innermost pairs level
-    by level. If pairs are left after 32 levels, the text is deeper. Unmatched brackets are left to the parser. The cost
-    is a few passes over the body in C, regardless of its contents.
+    The function keeps only the brackets outside strings, converts them to one kind, and removes the innermost pairs
+    level by level. If pairs are left after 32 levels, the text is deeper. The parser detects unmatched brackets. The
+    cost is a few passes over the body in C, regardless of its contents.
     """
     return body.count(b"[") + body.count(b"{") > DEPTH_MAX and _is_deep(_brackets(body))
 
@@ -143,9 +145,10 @@ def _decoder(type_: type[T]) -> msgspec.json.Decoder[T]:
 
 
 _ANYTHING: Final[msgspec.json.Decoder[object]] = msgspec.json.Decoder(object)
-"""Decoder of any JSON value; input that it refuses, such as a number of 5,000 digits, is refused as invalid JSON."""
+"""Decoder of any JSON value; input that the decoder refuses, such as a number of 5,000 digits, is refused as invalid
+JSON."""
 _DECODERS: Final[dict[object, msgspec.json.Decoder[object]]] = {}
-"""Cached decoders by request type; creating a decoder takes longer than decoding a small request."""
+"""Cached decoders by request type, because creating a decoder takes longer than decoding a small request."""
 
 
 def _check_structure(body: bytes | memoryview) -> None:
@@ -166,7 +169,7 @@ def _check_structure(body: bytes | memoryview) -> None:
 
 
 def _decoded(decoder: msgspec.json.Decoder[T], body: bytes | memoryview) -> T:
-    """Decode a body whose structure has been checked."""
+    """Decode a body whose nesting and size have been checked."""
     try:
         return _parsed(decoder, body)
     except msgspec.ValidationError as error:
@@ -210,7 +213,7 @@ def _refuse_repeated_keys(body: bytes) -> None:
 
 
 def _refusal(type_: object, body: object, message: str) -> ProblemError:
-    """Return a problem for a message of msgspec, with the value and the allowed values."""
+    """Return a problem for an error message of msgspec, with the value and the allowed values."""
     place = _PLACE.fullmatch(message)
     assert place is not None, message
     what, path = place["what"], place["path"] or "$"
@@ -228,7 +231,8 @@ def _refusal(type_: object, body: object, message: str) -> ProblemError:
     expected = _EXPECTED.fullmatch(what)
     if expected is None:
         return ProblemError("malformed_request", f"{what} at {path}", data={"parameter": shortened(path)})
-    # msgspec does not name the key of a mapping whose value is wrong; the first value of the refused type is used.
+    # msgspec does not name the key of a mapping whose value is wrong, so the first value of the refused type is
+    # reported.
     exact, value = next(
         (place for place in _values_at(body, "$", steps) if expected["got"] in (None, _kind(place[1]))),
         (path, body),
@@ -300,7 +304,7 @@ def _choices_at(type_: object, steps: list[tuple[str, str, str]]) -> list[str]:
 
 
 def _places_at(type_: object, steps: list[tuple[str, str, str]]) -> list[inspect.Type]:
-    """Return the types that are allowed at a path of msgspec."""
+    """Return the types that are allowed at a path of a msgspec error."""
     places = [inspect.type_info(type_)]
     for name, _, _ in steps:
         places = [inner for place in places for inner in _inside(place, name)]

@@ -1,7 +1,7 @@
 """Records as JSON: conversion of produce bodies to columns, and of columns to fetched records.
 
 Used by the JSON calls of the broker and by the CLI, once per batch. Keys and values are bytes internally; the
-`encoding` of the call determines their form in JSON. This module must not know Arrow: columns are Python lists.
+`encoding` of the call determines their form in JSON. This module must not depend on Arrow: columns are Python lists.
 """
 
 from __future__ import annotations
@@ -28,15 +28,17 @@ class Encoding(StrEnum):
     """Representation of the bytes of keys and values in JSON."""
 
     UTF8 = "utf8"
-    """Text. Bytes that are not UTF-8 are answered as `{"base64": "..."}`, which is also accepted."""
+    """Keys and values are text. Bytes that are not UTF-8 are answered as `{"base64": "..."}`, which requests may
+    contain, too."""
     JSON = "json"
-    """Any JSON value; the bytes are its JSON text. Bytes that are not JSON are answered as `{"base64": "..."}`."""
+    """Keys and values are any JSON values; the stored bytes are the JSON text. Bytes that are not JSON are answered as
+    `{"base64": "..."}`."""
     BASE64 = "base64"
-    """Text in base64 with padding."""
+    """Keys and values are text in base64 with padding."""
 
 
 class Base64(Request, frozen=True, kw_only=True):
-    """Bytes that are not text, in base64."""
+    """Bytes that are not text, encoded in base64."""
 
     base64: str
 
@@ -60,7 +62,7 @@ class JsonRecord(Request, frozen=True, kw_only=True):
 class JsonValueRecord(Request, frozen=True, kw_only=True):
     """Record with any JSON values as key and value, kept as text; null means no key, or a tombstone."""
 
-    # A factory is used because a default of type Raw cannot be written to a schema.
+    # A default factory is used because a default of type Raw cannot be written to a schema.
     key: msgspec.Raw = msgspec.field(default_factory=lambda: _NULL)
     value: msgspec.Raw
     headers: HeaderPairs | None = None
@@ -81,7 +83,7 @@ class JsonValueProduceRequest(Request, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class RecordColumns:
-    """Columns of the records of a produce request, all of equal length; a timestamp of None means now."""
+    """Columns of the records of a produce request, of equal length; a timestamp of None means the current time."""
 
     keys: list[bytes | None]
     values: list[bytes | None]
@@ -95,7 +97,7 @@ class RecordColumns:
 
 @dataclass(frozen=True, slots=True)
 class FetchedColumns:
-    """Columns of the records of a fetched batch, of equal length; `timestamps_us` are the times that consumers see."""
+    """Columns of the records of a fetched batch, of equal length, with the timestamps that consumers see."""
 
     offsets: Sequence[int]
     timestamps_us: Sequence[int]
@@ -136,8 +138,8 @@ def parse_records(body: bytes | memoryview, encoding: Encoding = Encoding.UTF8) 
     """Return the records of a JSON produce body, an object with `records` or a plain array, as columns.
 
     The last value of a repeated key is used. Raises `malformed_request` and `unknown_option` with the path, and
-    `invalid_record` with the number of a record that has invalid base64. A body without records is allowed here; the
-    call decides whether to accept it.
+    `invalid_record` with the number of a record that has invalid base64. A body without records is allowed by this
+    function; the calling code decides whether to accept such a body.
     """
     plain = _ARRAY.match(body) is not None
     if encoding is Encoding.JSON:
@@ -152,9 +154,9 @@ def parse_records(body: bytes | memoryview, encoding: Encoding = Encoding.UTF8) 
 def parse_record_lines(
     lines: Sequence[tuple[int, bytes]], encoding: Encoding = Encoding.UTF8
 ) -> RecordColumns:
-    """Return the records of numbered lines, each a JSON object, as columns.
+    """Return the records of numbered lines, each of which is a JSON object, as columns.
 
-    Raises as `parse_records`, with the line number.
+    Raises the problems of `parse_records` with the line number.
     """
     try:
         return _from_lines([line for _, line in lines], encoding)
@@ -242,7 +244,8 @@ def json_line(payload: bytes) -> bytes | None:
 
 
 def _column(name: str, texts: Iterable[Text], to_bytes: Callable[[Text], bytes | None]) -> list[bytes | None]:
-    # A loop is used instead of a comprehension, so that the length at a failure is the number of the wrong record.
+    # A loop is used instead of a comprehension, so that after a failure the length of the list is the number of the
+    # invalid record.
     payloads: list[bytes | None] = []
     text: Text = None
     try:
@@ -302,7 +305,7 @@ def _pairs(index: int, headers: HeaderPairs) -> list[tuple[str, bytes | None]]:
 
 
 def _formatted(timestamps_us: Iterable[int]) -> list[str]:
-    """Return formatted timestamps; the text of a second is reused, since adjacent records mostly share the second."""
+    """Return formatted timestamps; the text of a second is cached, since adjacent records often share the second."""
     texts: list[str] = []
     current, prefix = None, ""
     for timestamp_us in timestamps_us:

@@ -1,6 +1,7 @@
 """Media types of bodies, and names of Fairlead's own headers.
 
-Used by broker and client. This module must not know which call supports which type; the routes define that.
+Used by broker and client. This module must not depend on which call supports which media type; the routes define the
+media types.
 """
 
 from __future__ import annotations
@@ -56,5 +57,5 @@ FORWARD_NEVER: Final = "never"
 
 
 def essence(media_type: str) -> str:
-    """Return a media type in lower case, without parameters: `text/plain` for `Text/Plain; charset=utf-8`."""
+    """Return a media type in lower case, without parameters: `text/plain` becomes `Text/Plain; charset=utf-8`."""
     return media_type.partition(";")[0].strip().lower()

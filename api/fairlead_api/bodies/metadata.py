@@ -1,7 +1,7 @@
-"""Answers of the calls about the cluster and its topics.
+"""Types of the answers to calls about the cluster and its topics.
 
-Built by the broker, read by SDK and CLI. Clients ignore unknown fields, so later releases may add fields. This module
-must not know how the broker stores the values.
+The broker builds the answers; SDK and CLI read them. Clients ignore unknown fields, so later releases may add fields.
+This module must not depend on how the broker stores the values.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Page(Answer, Generic[T], frozen=True, kw_only=True):
-    """Page of a list; `next` is the cursor to pass as `after`, null at the end."""
+    """Page of a list; `next` is the cursor to pass as `after` for the next page, null on the last page."""
 
     items: list[T]
     next: str | None = None
 
 
 class Versions(Answer, frozen=True, kw_only=True):
-    """Versions that a broker supports, and its cluster."""
+    """Versions that a broker supports, and the id of its cluster."""
 
     release: str
     api: list[str]
@@ -57,7 +57,7 @@ class BrokerDescription(Answer, frozen=True, kw_only=True):
 
 
 class ClusterDescription(Answer, frozen=True, kw_only=True):
-    """State of the cluster known to this broker; `controller` is a broker id, null if there is no controller."""
+    """State of the cluster known to this broker; `controller` is a broker id, null if the cluster has no controller."""
 
     cluster_id: str
     cluster: str
@@ -70,7 +70,8 @@ class PartitionMetadata(Answer, frozen=True, kw_only=True):
 
     While its topic is being created, a partition may have no leader and no replicas. `offline` lists the replicas whose
     broker is not registered or whose directory is not healthy. `adding` and `removing` are replicas that a move in
-    progress adds and removes. With fewer than `min_isr` in-sync replicas no produce call with acks=all succeeds.
+    progress adds and removes. If the number of in-sync replicas is below `min_isr`, produce calls with acks=all are
+    refused.
     """
 
     partition: int

@@ -1,6 +1,6 @@
 """Requests and answers of the operations on brokers and partitions.
 
-Bodies of the calls in `routes.operations`, for broker, SDK and CLI. This module contains only types.
+Broker, SDK and CLI use these bodies for the calls in `routes.operations`. This module contains only types.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class ElectRequest(Request, frozen=True, kw_only=True):
     """Body of `POST .../partitions/{partition}:elect`.
 
     `preferred`: the first replica becomes leader if it is in sync. `unclean`: the replica with the longest log becomes
-    leader if no complete replica is left and the topic allows it; records may be lost.
+    leader if no complete replica is left and the topic allows unclean elections; records may be lost.
     """
 
     kind: ElectionKind = "preferred"
 
 
 class PartitionState(Answer, frozen=True, kw_only=True):
-    """State of a partition after an operation; `leader` is null if the partition has no leader."""
+    """State of a partition after an operation; `leader` is null for a partition without a leader."""
 
     topic: str
     topic_id: str
@@ -80,9 +80,9 @@ ReplicaDigestState = Literal["compared", "no_answer", "not_held", "damaged", "un
 class ReplicaDigest(Answer, frozen=True, kw_only=True):
     """Result of one replica for a range of offsets.
 
-    `compared`: the replica has the whole range, and `digest` can be compared. `no_answer`: its broker does not answer.
-    `not_held`: a part of the range, or the whole replica, is missing. `damaged`: stored bytes have changed at
-    `damaged_offset`. `unreadable`: the disk cannot be read. `detail` has further information.
+    `compared`: the replica has the whole range, and `digest` can be compared. `no_answer`: the broker of the replica
+    does not answer. `not_held`: a part of the range, or the whole replica, is missing. `damaged`: stored bytes have
+    changed at `damaged_offset`. `unreadable`: the disk cannot be read. `detail` contains further information.
     """
 
     broker: int
@@ -117,7 +117,7 @@ class PartitionDigest(Answer, frozen=True, kw_only=True):
 
 
 class RestartPermitAnswer(Answer, frozen=True, kw_only=True):
-    """The cluster's only permit to restart a broker, and its validity in seconds."""
+    """The cluster's only permit to restart a broker, and the validity of the permit in seconds."""
 
     broker: int
     seconds: int

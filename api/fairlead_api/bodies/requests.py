@@ -1,7 +1,7 @@
 """JSON requests about topics, records and offsets, and answers of produce and offset calls.
 
-Decoded by the broker with `json_bodies.decode_request`, built by SDK and CLI. A request object satisfies every rule
-that can be checked without knowing the cluster. This module must not know existing topics.
+The broker decodes the requests with `json_bodies.decode_request`; SDK and CLI build them. A request object satisfies
+every rule that can be checked without knowing the cluster. This module must not depend on existing topics.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ __all__ = [
 ]
 
 PARTITIONS_MAX = 10_000
-"""Maximum number of partitions of a topic and of a request; a transaction plan and an answer of this size are small
-enough."""
+"""Maximum number of partitions of a topic and of a request; with this number, a plan of transactions and an answer are
+small enough."""
 INT64_MAX = 2**63 - 1
 INT32_MAX = 2**31 - 1
 BYTES_DEFAULT = 1 << 20
@@ -63,7 +63,7 @@ TIMEOUT_MS_DEFAULT = 30_000
 TIMEOUT_MS_MAX = 300_000
 
 HIGH_WATERMARK = -1
-"""Value in place of an offset with which all committed records are deleted."""
+"""Value that, instead of an offset, requests the deletion of all committed records."""
 
 PartitionNumber = Annotated[int, Meta(ge=0, le=INT32_MAX)]
 PartitionCount = Annotated[int, Meta(ge=1, le=PARTITIONS_MAX)]
@@ -103,7 +103,7 @@ class AlterTopicRequest(Request, frozen=True, kw_only=True):
 
 
 class AlterConfigRequest(Request, frozen=True, kw_only=True):
-    """Body of `PATCH /v1/cluster/config` and `/v1/brokers/{broker}/config`, a merge patch: null resets a key or all."""
+    """Body of `PATCH /v1/cluster/config` and `/v1/brokers/{broker}/config`, a merge patch: null resets one key or all."""
 
     config: dict[str, ConfigInput] | None
 
@@ -118,7 +118,7 @@ class DeleteRecordsRequest(Request, frozen=True, kw_only=True):
 
 
 class DeleteRecordsAnswer(Answer, frozen=True, kw_only=True):
-    """New log start on every replica: the requested offset, or the previous log start if it is higher."""
+    """New log start on every replica: the requested offset, or the previous log start if that is higher."""
 
     low_watermark: int
     leader_epoch: int
@@ -208,7 +208,7 @@ class ProduceResult(Answer, frozen=True, kw_only=True):
 
 
 class PartitionProduceResult(Answer, frozen=True, kw_only=True):
-    """Entry of one partition in a produce answer: the fields of a result, or only `problem`.
+    """Entry of one partition in a produce answer: either the fields of a result, or only `problem`.
 
     `topic_id` is present only if the request can name several topics.
     """
@@ -224,13 +224,13 @@ class PartitionProduceResult(Answer, frozen=True, kw_only=True):
 
 
 class ProduceAnswer(Answer, frozen=True, kw_only=True):
-    """Answer of `POST /v1/produce`: one entry per frame, in order of the frames."""
+    """Answer of `POST /v1/produce` with one entry per frame, in the order of the frames."""
 
     results: list[PartitionProduceResult]
 
 
 class RecordStatus(Answer, frozen=True, kw_only=True):
-    """Outcome of one record of a topic produce request that was stored only in part."""
+    """Outcome of one record of a topic produce request whose records were only partly stored."""
 
     status: int
     partition: int
@@ -239,7 +239,7 @@ class RecordStatus(Answer, frozen=True, kw_only=True):
 
 
 class TopicProduceAnswer(Answer, frozen=True, kw_only=True):
-    """Answer of `POST /v1/topics/{topic}/records`; with status 207, `records` has one entry per record, in order."""
+    """Answer of `POST /v1/topics/{topic}/records`; with status 207, `records` has one entry per record."""
 
     topic: str
     topic_id: str
@@ -248,7 +248,7 @@ class TopicProduceAnswer(Answer, frozen=True, kw_only=True):
 
 
 class ProducedLines(Answer, frozen=True, kw_only=True):
-    """Outcome of a group of lines of an NDJSON body: results, or the problem with which all lines were refused.
+    """Outcome of a group of lines of an NDJSON body: the results, or the problem for which all lines were refused.
 
     Lines are numbered from 1, including empty lines. `status` is 200, 202 (for `acks=0`, without results), 207 if not
     all partitions were stored, or the status of the problem.
@@ -271,7 +271,7 @@ class ProducedSummary(Answer, frozen=True, kw_only=True):
 
 
 class PartitionOffsets(Answer, frozen=True, kw_only=True):
-    """Answer of `GET .../offsets`: start and end of the log, known to the leader of `leader_epoch`."""
+    """Answer of `GET .../offsets`: start and end of the log, as known to the leader of the epoch `leader_epoch`."""
 
     log_start_offset: int
     high_watermark: int
@@ -308,7 +308,7 @@ class TopicOffsetLookup(Request, frozen=True, kw_only=True):
 
     @property
     def position(self) -> Literal["earliest", "latest"] | int:
-        """Requested position: an end of the log, or a timestamp in microseconds."""
+        """Requested position: start or end of the log, or a timestamp in microseconds."""
         if self.timestamp == "earliest":
             return "earliest"
         if self.timestamp == "latest":
@@ -323,9 +323,9 @@ class OffsetsLookupRequest(Request, frozen=True, kw_only=True):
 
 
 class PartitionOffsetsLookup(Answer, frozen=True, kw_only=True):
-    """Answer of a lookup for one partition, in order of the request; null if all records are older than the time.
+    """Answer of a lookup for one partition, in the order of the request; null if all records are older than the time.
 
-    With `problem` the partition could not be queried, and offset and timestamp are null.
+    If `problem` is set, the partition could not be queried, and offset and timestamp are null.
     """
 
     topic: str
@@ -344,7 +344,7 @@ class OffsetsLookupAnswer(Answer, frozen=True, kw_only=True):
 
 
 def check_isolation(isolation: str) -> None:
-    """Raise `invalid_config` for `read_committed`, which is not supported yet."""
+    """Raise `invalid_config` for the isolation level `read_committed`, which is not supported yet."""
     if isolation == "read_committed":
         raise ProblemError(
             "invalid_config",

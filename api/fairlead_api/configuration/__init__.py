@@ -1,8 +1,8 @@
-"""Configuration of topics, brokers and the cluster: check of values, their stored form, the effective value of a key.
+"""Configuration of topics, brokers and the cluster: validation and stored form of values, effective value of a key.
 
-The broker checks values with this module before it stores them, and builds the `TopicConfig` of a log; SDK and CLI use
-the entries. This module must not know where values are stored. Keys and values that are not supported yet are refused
-and therefore never stored, since a user would expect an accepted key to have an effect.
+The broker checks values with this module before it stores them, and builds the `TopicConfig` of a log with it; SDK and
+CLI use the entry types. This module must not depend on where values are stored. Keys and values that are not supported
+yet are refused and never stored, since users would expect an accepted key to have an effect.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ ConfigInput = str | int | float | bool | None
 
 _INTEGER: Final = re.compile(r"-?[0-9]{1,19}")
 _NAME_COMPARED: Final = 100
-"""Number of characters of an unknown key that are compared with existing keys; the longest key has 39."""
+"""Number of characters of an unknown key that are compared with existing keys; the longest key has 39 characters."""
 
 
 class Durability(StrEnum):
-    """State in which a record counts as stored."""
+    """State in which a record counts as stored and may be acknowledged."""
 
     SYNCED = "synced"
     REPLICATED = "replicated"
@@ -96,7 +96,7 @@ class ConfigEntry(msgspec.Struct, frozen=True):
 class TopicConfig:
     """Typed values of all supported keys of a topic; field names are the keys with underscores instead of dots.
 
-    The defaults are those of the catalogue for a topic with one or two replicas.
+    The default values are those of the catalogue for a topic with one or two replicas.
     """
 
     retention_ms: int = 604_800_000
@@ -129,15 +129,15 @@ _ENUMS: Final[Mapping[str, type[StrEnum]]] = {
 def parse_value(name: str, value: ConfigInput, scope: ConfigScope = ConfigScope.TOPIC) -> ConfigValue:
     """Return the typed value of a key that is set in a scope.
 
-    A broker and the cluster have their own keys, and keys of topics as defaults for topics. Raises `invalid_config`
-    with key, value and allowed values for an unknown key, a key of another scope, a wrong type, a value out of range,
-    null, and a key or value that is not supported yet.
+    Brokers and the cluster have their own keys, and can also set topic keys as defaults for topics. Raises
+    `invalid_config` with key, value and allowed values for an unknown key, a key of another scope, a wrong type, a
+    value out of range, null, and a key or value that is not supported yet.
     """
     return _parsed(_known_key(name, scope), value)
 
 
 def stored_value(name: str, value: ConfigInput, scope: ConfigScope = ConfigScope.TOPIC) -> str:
-    """Return the canonical text of a value for storing, as in Kafka. Raises as `parse_value`."""
+    """Return the canonical text of a value for storing, as in Kafka. Raises the problems of `parse_value`."""
     return _text(parse_value(name, value, scope))
 
 
@@ -148,8 +148,8 @@ def merge_patch(
 ) -> dict[str, str]:
     """Return the stored configuration after a JSON merge patch: null resets a key to its default, or all keys.
 
-    The whole patch is checked first: raises as `parse_value`, and for a key that is read only when a broker starts. The
-    function also builds the configuration of a new topic, from an empty one.
+    The whole patch is checked first. Raises the problems of `parse_value`, and a problem for a key that is read only
+    when a broker starts. The function also builds the configuration of a new topic, from an empty configuration.
     """
     if patch is None:
         return {}
@@ -196,7 +196,7 @@ def effective_topic_config(
 def effective_config(
     scope: ConfigScope, layers: Mapping[ConfigScope, Mapping[str, ConfigInput]]
 ) -> dict[str, ConfigEntry]:
-    """Return every key that can be set in a scope (a broker, the cluster) with its value in the scope and the source.
+    """Return every key that can be set in a scope (a broker, the cluster), with its value there and the source.
 
     For a default that depends on other settings, the value is a description of the rule.
     """
@@ -215,7 +215,7 @@ def effective_config(
 def _nearest(
     key: ConfigKey, layers: Mapping[ConfigScope, Mapping[str, ConfigInput]]
 ) -> tuple[ConfigInput, ConfigSource]:
-    """Return the set value with the highest precedence, and its source; None if only the default applies."""
+    """Return the value that is set with the highest precedence, and its source; None if only the default applies."""
     for scope in ConfigScope:
         layer = layers.get(scope)
         if layer is not None and scope in key.scopes and layer.get(key.name) is not None:
@@ -278,7 +278,7 @@ def _choice(key: ConfigKey, value: ConfigInput) -> ConfigValue:
 
 
 def _integer(value: ConfigInput) -> int | None:
-    """Return an integer from JSON or text; None for another value, including true and false."""
+    """Return an integer from JSON or text; None for any other value, including true and false."""
     if isinstance(value, str):
         return int(value) if _INTEGER.fullmatch(value) else None
     return value if isinstance(value, int) and not isinstance(value, bool) else None

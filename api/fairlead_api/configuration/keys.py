@@ -1,8 +1,8 @@
 """Definitions of all configuration keys of topics, brokers and the cluster.
 
-The keys have Kafka's names, types and defaults (release 4.3), except where the entry explains a difference. The keys
-`durability`, `replication.mode` and `quorum.write` are Fairlead's own. Used through `configuration`, by the broker and
-by the docs generator. This module must not know the values that are set.
+The keys have Kafka's names, types and defaults (release 4.3), except where the definition of a key explains a
+difference. The keys `durability`, `replication.mode` and `quorum.write` are Fairlead's own. The broker and the docs
+generator use these definitions through `configuration`. This module must not depend on the values that are set.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DAY_MS: Final = 24 * 3_600_000
 
 
 class ConfigType(StrEnum):
-    """Type of a value, with Kafka's names."""
+    """Type of a configuration value, with Kafka's names."""
 
     BOOLEAN = "boolean"
     INT = "int"
@@ -32,7 +32,7 @@ class ConfigType(StrEnum):
 
 
 class ConfigScope(StrEnum):
-    """Scope in which a key can be set; the value nearest to the topic takes precedence."""
+    """Scope in which a key can be set; the value in the scope nearest to the topic takes precedence."""
 
     TOPIC = "topic"
     BROKER = "broker"
@@ -49,10 +49,10 @@ for min.insync.replicas since KIP-966)."""
 class ConfigKey:
     """Definition of a key: its meaning and its allowed values.
 
-    `default` is in the stored form; None if the default depends on other settings, as described in `default_rule`. A
-    key that is not `dynamic` is read from the broker's own settings when the broker starts, and no call can change it.
-    `choices_supported` are the implemented choices; other choices are refused as not supported yet. `unit` is the unit
-    of a number; empty if there is no unit.
+    `default` is the default in stored form; None if the default depends on other settings, as described in
+    `default_rule`. A key that is not `dynamic` is read from the broker's own settings when the broker starts, and no
+    call can change its value. `choices_supported` are the choices that are implemented; other choices are refused as
+    not supported yet. `unit` is the unit of a number, or empty for a value without a unit.
     """
 
     name: str
@@ -71,7 +71,7 @@ class ConfigKey:
 
     @property
     def allowed(self) -> str:
-        """Description of the allowed values."""
+        """Description of the values that the key allows."""
         if self.choices:
             return "one of " + ", ".join(self.choices_supported)
         return f"{self._type_in_words} from {self.minimum} to {self.maximum}"

@@ -1,8 +1,8 @@
-"""Catalogue of all problems that Fairlead can answer, and their exception.
+"""Catalogue of all problems with which Fairlead can answer a request, and the exception for these problems.
 
 The broker converts a `ProblemError` to an `application/problem+json` answer (RFC 9457), and the SDK converts the answer
-to the same exception. `api` and the broker raise every refusal as a `ProblemError`. This module must not know HTTP
-headers or frameworks, only the status and the JSON document.
+to the same exception. `api` and the broker raise every refusal as a `ProblemError`. This module must not depend on HTTP
+headers or frameworks, only on the status and the JSON document.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _RESERVED: Final = frozenset(
 
 
 class ProblemError(Exception):
-    """Refusal with a problem of the catalogue and the detail of this occurrence.
+    """Refusal of a request with a problem of the catalogue and the detail of this occurrence.
 
     `detail` names the subject, the numbers and the allowed values. `data` has the members that the catalogue lists for
     the code. `retry_after_seconds` is the retry delay advised by the broker, which is also sent as `Retry-After`.
     `side_effect` overrides the catalogue's value for this occurrence: for example, a storage failure after the append
-    is `maybe`.
+    has the side effect `maybe`.
     """
 
     definition: ProblemDefinition
@@ -76,7 +76,7 @@ class ProblemError(Exception):
 
     @property
     def kind(self) -> ProblemKind:
-        """Kind of the problem, which determines how the caller should react."""
+        """Kind of the problem, which determines the required reaction of the caller."""
         return self.definition.kind
 
     @property
@@ -106,7 +106,7 @@ class ProblemError(Exception):
         """Return the exception for a document, which may come from a newer broker.
 
         An unknown code keeps the status and the kind of the document; a document without a known kind gets a kind that
-        follows from its status. The method never raises, whatever the JSON object contains.
+        follows from its status. The method never raises an exception, regardless of the contents of the JSON object.
         """
         definition = _definition_in(document)
         problem = cls.__new__(cls)
@@ -174,7 +174,7 @@ def _kind_in(document: Mapping[str, JSON], status: int) -> ProblemKind:
 
 
 def _side_effect_in(document: Mapping[str, JSON], definition: ProblemDefinition) -> SideEffect:
-    """Return the side effect of a document; `maybe`, the safe assumption, if a server failure has an unknown value."""
+    """Return the side effect of a document; a server failure with an unknown value counts as `maybe`, to be safe."""
     value = document.get("side_effect")
     if value == SideEffect.NONE.value:
         return SideEffect.NONE

@@ -1,6 +1,6 @@
 """Problems of the cluster: wrong broker, temporary unavailability, and failures.
 
-Part of the problem catalogue, which `problems` assembles.
+The module is a part of the problem catalogue, which `problems` assembles.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Types of the problem catalogue: kind, side effect and definition of a problem.
 
-Used by the modules with the definitions and by `problems` (the catalogue and the exception). This module must not know
-any single problem, or HTTP except for the status.
+The modules that define problems and `problems` (the catalogue and the exception) use this module. This module must not
+depend on any particular problem, nor on HTTP except for the status.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ JSON: TypeAlias = "bool | int | float | str | Sequence[JSON] | Mapping[str, JSON
 
 
 class ProblemKind(StrEnum):
-    """Required reaction of the caller; clients decide by the kind and use the code only for display."""
+    """Required reaction of the caller; clients act on the kind and only display the code."""
 
     RETRY = "retry"
     """Send the same request again later, with back-off."""
@@ -29,7 +29,8 @@ class ProblemKind(StrEnum):
     FENCED = "fenced"
     """Stop, because a newer process has taken over this identity."""
     DATA_LOSS = "data_loss"
-    """Let a person or a policy decide, because expected records are lost or their state cannot be determined."""
+    """Let a person or a policy decide, because expected records are lost or the state of the records cannot be
+    determined."""
     BUG = "bug"
     """Report the failure, which is an error in the broker or its storage."""
 
@@ -48,7 +49,7 @@ class SideEffect(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DataMember:
-    """Member that the problem documents of a code have in addition to the standard members."""
+    """Member of the problem documents of a code in addition to the standard members."""
 
     name: str
     explanation: str
@@ -56,7 +57,7 @@ class DataMember:
 
 @dataclass(frozen=True, slots=True)
 class ProblemDefinition:
-    """Entry of the catalogue with all properties of a problem that do not depend on the occurrence.
+    """Entry of the catalogue, with all properties of a problem that do not depend on the occurrence.
 
     `explanation` describes what happened, and `next_step` describes what the caller should do; both appear on the page
     `/problems/<code>`.
@@ -78,5 +79,5 @@ class ProblemDefinition:
 
     @property
     def type_uri(self) -> str:
-        """RFC 9457 `type`: path of a page that every broker serves."""
+        """RFC 9457 `type`: path of the problem's page, which every broker serves."""
         return f"/problems/{self.code}"

@@ -1,6 +1,6 @@
 """Problems of valid requests that conflict with the state of topics, groups, producers or logs.
 
-Part of the problem catalogue, which `problems` assembles.
+The module is a part of the problem catalogue, which `problems` assembles.
 """
 
 from __future__ import annotations

@@ -45,7 +45,8 @@ class ClusterSpec(Part):
     )
 
     version: Release | None = None
-    """Release of the brokers; by default the release of the operator. A change restarts brokers one at a time."""
+    """Release of the brokers; by default the release of the operator. A change of the release restarts brokers one at \
+a time."""
     image: Image | None = None
     """Image of the brokers; by default the image of the operator, with `version` as its tag."""
     format_version: (
@@ -62,8 +63,8 @@ class ClusterSpec(Part):
         ]
         | None
     ) = None
-    """Newest format in which brokers may store data. Increase it when all brokers run the new release; until then a \
-downgrade to the old release is possible."""
+    """Newest format in which brokers may store data. Increase formatVersion when all brokers run the new release; \
+until then a downgrade to the old release is possible."""
     brokers: Annotated[
         tuple[BrokerPool, ...],
         kubernetes(
@@ -85,28 +86,30 @@ downgrade to the old release is possible."""
     listeners: Listeners = Listeners()
     """Listeners at which clients reach the brokers."""
     etcd: Etcd = Etcd(managed=ManagedEtcd())
-    """Store of the coordination data; by default a managed etcd with three members."""
+    """Etcd with the coordination data; by default a managed etcd with three members."""
     config: ConfigMap = Field(default_factory=dict)
-    """Configuration of the cluster by Kafka's keys, always as strings. Dynamic keys are changed without a restart; \
-other keys restart the brokers one at a time. Unknown and forbidden keys are ignored and named in the condition \
-Warning."""
+    """Configuration of the cluster: values by Kafka's keys, always as strings. Dynamic keys are changed without a \
+restart; other keys restart the brokers one at a time. Unknown and forbidden keys are ignored and named in the \
+condition Warning."""
     network_policy: NetworkPolicySettings = NetworkPolicySettings()
     """Network access to the brokers."""
     pod_monitor: PodMonitorSettings = PodMonitorSettings()
     """PodMonitor with which Prometheus scrapes the brokers."""
     deletion_policy: DeletionPolicy = "Delete"
-    """Whether brokers and etcd are deleted together with the Cluster. Delete: they are deleted, and claimPolicy \
-applies to claims. Retain: they continue to run without an operator until a Cluster of the same name adopts them."""
+    """Whether brokers and etcd are deleted together with the Cluster. Delete: brokers and etcd are deleted, and \
+claimPolicy applies to claims. Retain: brokers and etcd continue to run without an operator until a Cluster of the \
+same name adopts them."""
     claim_policy: ClaimPolicy = ClaimPolicy()
     """Whether the claims of volumes are retained or deleted."""
     topic_namespaces: Annotated[
         tuple[TopicNamespace, ...], kubernetes(**{"maxItems": 64, "x-kubernetes-list-type": "set"})
     ] = ()
-    """Other namespaces whose Topics may name this Cluster; * for all. The Cluster's own namespace is always allowed."""
+    """Other namespaces whose Topics may refer to this Cluster; * allows all namespaces. The Cluster's own namespace \
+is always allowed."""
 
     @model_validator(mode="after")
     def _holds_together(self) -> Self:
-        # Two brokers with one id would lose data, so this is checked here in addition to the schema.
+        # Two brokers with the same id would lose data, so overlaps are checked here in addition to the schema.
         for one, other in combinations(self.brokers, 2):
             if one.name == other.name or abs(one.first_broker_id - other.first_broker_id) < POOL_IDS:
                 problem = f"pools {one.name} and {other.name} overlap in their name or broker ids"

@@ -48,9 +48,10 @@ class Storage(Part):
     )
 
     size: Size
-    """Size of the volume, such as 100Gi. It can be increased but not decreased."""
+    """Size of the volume, such as 100Gi. The size can be increased but not decreased."""
     storage_class_name: ObjectName | None = None
-    """Storage class of the volume; by default the default storage class of Kubernetes. It cannot be changed."""
+    """Storage class of the volume; by default the default storage class of Kubernetes. The storage class cannot be \
+changed."""
 
 
 class Resources(Part):
@@ -63,19 +64,19 @@ class Resources(Part):
 
 
 class TemplateMetadata(Part):
-    """Labels and annotations of pods in addition to the operator's own."""
+    """Labels and annotations of pods in addition to those that the operator sets."""
 
     labels: Labels = Field(default_factory=dict)
-    """Labels; the operator's own (app.kubernetes.io, fairlead.dev) take precedence."""
+    """Labels of the pods; the operator's own labels (app.kubernetes.io, fairlead.dev) take precedence."""
     annotations: Annotations = Field(default_factory=dict)
-    """Annotations; the operator's own (fairlead.dev) take precedence."""
+    """Annotations of the pods; the operator's own annotations (fairlead.dev) take precedence."""
 
 
 class PodTemplate(Part):
     """Additions to the pods that the operator creates, applied as a strategic merge patch."""
 
     metadata: TemplateMetadata | None = None
-    """Labels and annotations."""
+    """Labels and annotations of the pods."""
     spec: Annotated[
         dict[str, JsonValue],
         kubernetes(
@@ -83,7 +84,7 @@ class PodTemplate(Part):
         ),
     ] = Field(default_factory=dict)
     """Any part of a pod's spec, such as nodeSelector, tolerations or further containers. Lists are merged by name. \
-The API server validates the result when the pods are created."""
+The API server validates the merged spec when the pods are created."""
 
 
 class BrokerPool(Part):
@@ -113,9 +114,9 @@ class BrokerPool(Part):
     """Name of the pool, unique in the Cluster. To rename a pool, add another pool, then scale the old pool to 0."""
     first_broker_id: Annotated[int, Field(ge=0, le=BROKER_ID_MAX)] = 0
     """Id of the pool's first broker; the ids of the other brokers follow. The 100 ids from this id on are reserved \
-for the pool. It cannot be changed."""
+for the pool. The first id cannot be changed."""
     replicas: Annotated[int, Field(ge=0, le=POOL_IDS)]
-    """Number of brokers. When it is decreased, surplus brokers are drained before removal, the highest id first."""
+    """Number of brokers. If the number is decreased, surplus brokers are drained and removed, the highest id first."""
     storage: Storage
     """Volume of each broker."""
     resources: Resources | None = None
@@ -147,18 +148,18 @@ class DataListener(Part):
     )
 
     type: ListenerType = "internal"
-    """Type of the listener. internal: only inside the Kubernetes cluster. nodeport: a port of every node. \
-loadbalancer: a load balancer of the cloud."""
+    """Type of the listener. internal: brokers are reachable only inside the Kubernetes cluster. nodeport: brokers are \
+reachable at a port of every node. loadbalancer: brokers are reachable through a load balancer of the cloud."""
     per_broker: bool = False
-    """Whether each broker has its own Service, so that external clients reach leaders directly. Otherwise brokers \
-forward requests to the leaders."""
+    """Whether each broker has its own Service, so that external clients reach leaders directly. Without their own \
+Services, brokers forward requests to the leaders."""
     advertised_host: Annotated[str, kubernetes(maxLength=253, minLength=1)] | None = None
     """Host at which clients reach each broker, with the placeholders {id}, {pod} and {namespace}, for example \
 broker-{id}.example.com."""
     annotations: Annotations = Field(default_factory=dict)
     """Annotations of the Services, for load balancers and DNS controllers."""
     node_port: Annotated[int, Field(ge=1, le=65535)] | None = None
-    """Port of the nodes for the bootstrap Service; by default Kubernetes chooses a port."""
+    """Port of every node for the bootstrap Service; by default Kubernetes chooses a port."""
 
 
 class Listeners(Part):
@@ -188,7 +189,7 @@ class ManagedEtcd(Part):
 
 
 class ExternalEtcd(Part):
-    """Etcd that the operator does not run; the operator only checks its health."""
+    """Etcd that the operator does not run; the operator only checks the health of this etcd."""
 
     endpoints: Annotated[
         tuple[
@@ -234,27 +235,27 @@ class Etcd(Part):
 
 
 class LabelRequirement(Part):
-    """Requirement of a label selector."""
+    """Requirement of a label selector on one label."""
 
     key: LabelKey
     """Key of the label."""
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
     """Relation between the label's value and the values of the requirement."""
     values: Annotated[tuple[LabelValue, ...], kubernetes(maxItems=LABELS_MAX)] = ()
-    """Values for In and NotIn."""
+    """Values for the operators In and NotIn."""
 
 
 class LabelSelector(Part):
     """Selector of objects by their labels; an empty selector selects all objects."""
 
     match_labels: Labels = Field(default_factory=dict)
-    """Labels that selected objects have."""
+    """Labels that selected objects must have."""
     match_expressions: Annotated[tuple[LabelRequirement, ...], kubernetes(maxItems=LABELS_MAX)] = ()
-    """Requirements that selected objects meet."""
+    """Requirements that selected objects must meet."""
 
 
 class AddressBlock(Part):
-    """Range of IP addresses."""
+    """Range of IP addresses without the excluded ranges."""
 
     cidr: Annotated[
         str,
@@ -272,7 +273,7 @@ class AddressBlock(Part):
 
 
 class NetworkPeer(Part):
-    """Peers that may connect, as in a NetworkPolicy: pods and namespaces by labels, or addresses."""
+    """Peers that may connect, as in a NetworkPolicy: pods and namespaces by labels, or IP addresses."""
 
     model_config = ConfigDict(
         json_schema_extra=rules(
@@ -288,7 +289,7 @@ class NetworkPeer(Part):
     namespace_selector: LabelSelector | None = None
     """Selector of namespaces."""
     ip_block: AddressBlock | None = None
-    """Range of addresses."""
+    """Range of IP addresses of the peers."""
 
 
 class NetworkPolicySettings(Part):
@@ -312,9 +313,9 @@ class ClaimPolicy(Part):
     """Whether the claims of volumes are retained or deleted."""
 
     when_deleted: KeptOrDeleted = Kept
-    """Policy when the Cluster is deleted."""
+    """Policy for claims when the Cluster is deleted."""
     when_scaled: KeptOrDeleted = Kept
-    """Policy when a drained broker is removed."""
+    """Policy for claims when a drained broker is removed."""
 
 
 TopicNamespace = Annotated[

@@ -25,7 +25,7 @@ class BrokerCount(Part):
     ready: int = 0
     """Number of brokers that have caught up and serve."""
     summary: ShortText = ""
-    """Both numbers as `ready/desired`, for listings."""
+    """Numbers of ready and desired brokers as `ready/desired`, for listings."""
 
 
 class PoolStatus(Part):
@@ -36,7 +36,7 @@ class PoolStatus(Part):
     replicas: int = 0
     """Number of existing brokers, including brokers that are being drained."""
     ready: int = 0
-    """Number of brokers of the pool that are ready."""
+    """Number of ready brokers of the pool."""
     updated: int = 0
     """Number of brokers of the pool that run with the newest template."""
     broker_ids: Annotated[tuple[int, ...], kubernetes(maxItems=200)] = ()
@@ -57,7 +57,7 @@ class EtcdMemberStatus(Part):
 
 
 class EtcdRestartStatus(Part):
-    """Restart of an etcd member in progress."""
+    """Restart of an etcd member that is in progress."""
 
     name: ShortText
     """Name of the pod."""
@@ -82,7 +82,7 @@ class EtcdStatus(Part):
     ] = ()
     """Status of each member."""
     restart: EtcdRestartStatus | None = None
-    """Restart of a member by the operator, until the member is healthy again."""
+    """Restart of a member by the operator; absent when the member is healthy again."""
 
 
 class BrokerAddress(Part):
@@ -102,7 +102,7 @@ class ListenerStatus(Part):
     type: ShortText = ""
     """Type of the listener."""
     bootstrap: LongText = ""
-    """Bootstrap URL for clients."""
+    """Bootstrap URL of the listener for clients."""
     brokers: Annotated[
         tuple[BrokerAddress, ...],
         kubernetes(
@@ -113,7 +113,7 @@ class ListenerStatus(Part):
 
 
 class RollStatus(Part):
-    """Restart of brokers in progress."""
+    """Rolling restart of brokers that is in progress."""
 
     broker_id: int
     """Id of the broker that is being restarted or would be restarted next."""
@@ -124,7 +124,7 @@ class RollStatus(Part):
 
 
 class ScaleDownStatus(Part):
-    """Removal of brokers in progress; it is written before the first broker is cordoned, so that it can be undone."""
+    """Removal of brokers that is in progress, written before the first broker is cordoned so that it can be undone."""
 
     broker_id: int
     """Id of the broker that is being drained."""
@@ -142,7 +142,7 @@ class ClusterStatus(Part):
     conditions: Conditions = ()
     """Conditions; the reference of conditions explains each type and reason."""
     cluster_id: ShortText | None = None
-    """Id of the cluster, which its brokers generated."""
+    """Id of the cluster, which the brokers generated."""
     version: ShortText | None = None
     """Release that all brokers run; during an upgrade, the oldest release."""
     format_version: int | None = None
@@ -166,6 +166,6 @@ class ClusterStatus(Part):
     ] = ()
     """Addresses at which clients reach the brokers."""
     roll: RollStatus | None = None
-    """Restart of brokers in progress."""
+    """Rolling restart of brokers that is in progress."""
     scale_down: ScaleDownStatus | None = None
     """Removal of brokers in progress."""

@@ -1,6 +1,6 @@
 """Types of the catalogue of conditions: condition types, their reasons, and their desired status.
 
-Must not depend on any particular reason.
+The module must not depend on any particular reason.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Polarity(StrEnum):
     """Desired status of a condition."""
 
     GOOD_WHEN_TRUE = "good when True"
-    """Condition that is always present and needs attention while it is False or Unknown."""
+    """Condition that is always present, and needs attention while its status is False or Unknown."""
     BAD_WHEN_TRUE = "bad when True"
-    """Condition that is present only while it is True, which requires an action."""
+    """Condition that is present only while its status is True, and then requires an action."""
     NEUTRAL = "neither good nor bad"
     """Condition that explains the state of the object and requires no action."""
 
@@ -48,16 +48,16 @@ class Reason:
 
     name: str
     statuses: tuple[str, ...]
-    """Statuses that are possible with the reason."""
+    """Statuses that the condition can have with this reason."""
     meaning: str
     next_step: str
-    """Action for a person; starts with "Nothing" if no action is required."""
+    """Action for a person; the text starts with "Nothing" if no action is required."""
     kinds: tuple[ResourceKind, ...] = (ResourceKind.CLUSTER, ResourceKind.TOPIC)
 
 
 @dataclass(frozen=True, slots=True)
 class ConditionType:
-    """Type of condition."""
+    """Definition of a condition type."""
 
     name: ConditionName
     polarity: Polarity

@@ -1,4 +1,4 @@
-"""Conditions in the status of a resource: their form, and the rules for the time of the last change.
+"""Conditions in the status of a resource: their format, and the rules for the time of the last change.
 
 The catalogue `CONDITIONS` defines each type and reason; this module creates no other conditions.
 """
@@ -35,7 +35,7 @@ class Condition(Part):
     reason: Annotated[str, kubernetes(maxLength=128)]
     """Reason for the status, as one word from the catalogue."""
     message: Annotated[str, kubernetes(maxLength=MESSAGE_LENGTH_MAX)] = ""
-    """Explanation for people with the affected objects, numbers and the remedy."""
+    """Explanation for people, with the affected objects, numbers and the remedy."""
     last_transition_time: Annotated[str, kubernetes(format="date-time")]
     """Time of the last change of the status."""
     observed_generation: int | None = None
@@ -69,7 +69,7 @@ def set_condition(conditions: Iterable[Condition], new: Condition) -> tuple[Cond
     """Return the conditions with `new` in place of the condition of its type, in the catalogue's order.
 
     The time of the last change is kept if the status is the same, even with a new reason or message. The time of a
-    condition that was never evaluated is not kept, since it had no status.
+    condition that was never evaluated is not kept, since that condition had no status.
     """
     by_type = {each.type: each for each in conditions}
     old = by_type.get(new.type)
@@ -113,7 +113,7 @@ CONDITIONS: Final[Mapping[ConditionName, ConditionType]] = {
         RECONCILIATION_PAUSED,
     )
 }
-"""All types by name, in the order of a status."""
+"""All condition types by name, in the order of the conditions in a status."""
 
 
 def reason_of(type_: ConditionName, reason: str) -> Reason | None:

@@ -1,4 +1,4 @@
-"""Kubernetes quantities such as `10Gi`, `500m`, `1e9`.
+"""Parsing of Kubernetes quantities such as `10Gi`, `500m`, `1e9`.
 
 The schema accepts the quantities that the API server's `isQuantity` accepts; this module converts quantities to numbers
 that can be compared.
@@ -43,7 +43,7 @@ AmountOfResource = Annotated[
 
 
 def quantity(text: str | int) -> Fraction:
-    """Return the exact number of a quantity. Raises `ValueError` for an invalid quantity."""
+    """Return the exact value of a quantity. Raises `ValueError` for an invalid quantity."""
     match = _QUANTITY.fullmatch(str(text))
     if match is None:
         problem = f"{text!r} is not a quantity such as 500m, 2 or 4Gi"

@@ -22,7 +22,7 @@ CATEGORY: Final = "fairlead"
 
 
 class Part(BaseModel):
-    """Part of a resource: immutable, camelCase in manifests, and ignoring unknown fields."""
+    """Part of a resource, which is immutable, has camelCase names in manifests, and ignores unknown fields."""
 
     model_config = ConfigDict(
         alias_generator=to_camel,
@@ -55,7 +55,7 @@ class Metadata(Part):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Error in a stored object: its path, such as `spec.brokers[0].replicas`, and the reason."""
+    """Error in a stored object: path of the invalid field, such as `spec.brokers[0].replicas`, and description."""
 
     path: str
     reason: str
@@ -66,12 +66,12 @@ class Fault:
 
 
 class InvalidResource(Exception):
-    """Raised for a stored object that this release cannot read; reported as the condition InvalidSpec."""
+    """A stored object cannot be read by this release; the operator reports the error as the condition InvalidSpec."""
 
     def __init__(self, subject: str, faults: tuple[Fault, ...]) -> None:
         super().__init__(f"{subject}: {'; '.join(map(str, faults))}")
         self.subject = subject
-        """Kind, namespace and name, as far as the object has them, for example `Cluster shop/main`."""
+        """Kind, namespace and name of the object, if present, for example `Cluster shop/main`."""
         self.faults = faults
         """All errors in the object, at least one."""
 
@@ -82,7 +82,7 @@ class InvalidResource(Exception):
 
     @property
     def reason(self) -> str:
-        """Reason for the first error."""
+        """Description of the first error."""
         return self.faults[0].reason
 
 

@@ -1,8 +1,8 @@
 """Checks of the API server that Pydantic does not perform: Kubernetes schema keywords, and CEL rules.
 
 The checks are attached to the models as extra JSON schema, which the generator of the custom resource definitions
-reads. A rule has the message that a user sees when the rule is violated; the message explains the remedy if it is not
-obvious.
+reads. The message of a rule is shown to users when the rule is violated; the message explains the remedy if the remedy
+is not obvious.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ RULES: Final = "x-kubernetes-validations"
 
 
 class RuleReason(StrEnum):
-    """Kind of refusal that the API server reports for a violated rule; its other kinds omit the message."""
+    """Kind of refusal that the API server reports for a violated rule; other kinds omit the rule's message."""
 
     INVALID = "FieldValueInvalid"
     FORBIDDEN = "FieldValueForbidden"
@@ -33,7 +33,7 @@ class Rule:
     message: str
     """Message of the API server when the rule is violated."""
     field_path: str = ""
-    """Path of the invalid field relative to the rule, such as `.name`; empty for the field of the rule."""
+    """Path of the invalid field relative to the rule's field, such as `.name`; empty for the rule's field itself."""
     reason: RuleReason = RuleReason.INVALID
 
     def schema(self) -> dict[str, JsonValue]:

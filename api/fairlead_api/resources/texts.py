@@ -1,6 +1,6 @@
 """Text types with patterns and maximum lengths: names of objects, topics and configuration keys, addresses.
 
-The rules are only in the schema; the operator reads stored strings without checks.
+The patterns and lengths are only in the schema; the operator does not check stored strings again.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from fairlead_api.identifiers import NAME_LENGTH_MAX
 from fairlead_api.resources.schema_rules import Rule, kubernetes
 
 CONFIG_KEYS_MAX: Final = 64
-"""Maximum number of keys of a `config`, which is more than the catalogue has."""
+"""Maximum number of keys of a `config`, which is more than the number of keys in the catalogue."""
 CONFIG_VALUE_LENGTH_MAX: Final = 1024
 KEY_LENGTH_MAX: Final = 128
 
@@ -70,4 +70,4 @@ ConfigMap = Annotated[
     dict[str, Annotated[str, kubernetes(maxLength=CONFIG_VALUE_LENGTH_MAX)]],
     kubernetes(KEYS_WITHOUT_A_FORM, maxProperties=CONFIG_KEYS_MAX),
 ]
-"""Values by configuration key; always strings, since `kubectl apply` would remove a null."""
+"""Values by configuration key, which are always strings, since `kubectl apply` would remove a null."""

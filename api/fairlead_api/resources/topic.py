@@ -31,8 +31,8 @@ class ClusterReference(Part):
     name: ObjectName
     """Name of the Cluster."""
     namespace: NamespaceName | None = None
-    """Namespace of the Cluster; by default that of the Topic. A Cluster in another namespace must list the Topic's \
-namespace in topicNamespaces."""
+    """Namespace of the Cluster; by default the namespace of the Topic. A Cluster in another namespace must list the \
+Topic's namespace in topicNamespaces."""
 
 
 class TopicSpec(Part):
@@ -65,9 +65,9 @@ class TopicSpec(Part):
             )
         ),
     ]
-    """The Cluster that has the topic. It cannot be changed."""
+    """The Cluster that has the topic. The reference cannot be changed."""
     name: TopicName | None = None
-    """Name of the topic; by default the name of the resource. It cannot be changed."""
+    """Name of the topic; by default the name of the resource. The name cannot be changed."""
     partitions: Annotated[
         int,
         Field(ge=1, le=PARTITIONS_MAX),
@@ -79,18 +79,19 @@ class TopicSpec(Part):
             )
         ),
     ] = 1
-    """Number of partitions. It can be increased but not decreased; an increase assigns keys to different partitions."""
+    """Number of partitions, which can be increased but not decreased. An increase assigns keys to different \
+partitions."""
     replicas: Annotated[int, Field(ge=1, le=REPLICAS_MAX)] | None = None
     """Number of replicas of each partition; by default the cluster's default.replication.factor when the topic is \
-created. A change moves data; status.reassignment shows the progress."""
+created. A change of the number moves data; status.reassignment shows the progress."""
     config: ConfigMap = Field(default_factory=dict)
-    """Configuration by Kafka's keys, always as strings. A missing key has its default. A value that is changed in the \
-cluster by other means is reset."""
+    """Configuration of the topic: values by Kafka's keys, always as strings. A key that is not set has its default. A \
+value that is changed in the cluster by other means is reset."""
     unmanaged_config: Annotated[
         tuple[ConfigKeyName, ...],
         kubernetes(**{"maxItems": CONFIG_KEYS_MAX, "x-kubernetes-list-type": "set"}),
     ] = ()
-    """Keys that are managed by other means; the operator neither reads nor writes them."""
+    """Keys that are managed by other means; the operator neither reads nor writes these keys."""
     deletion_policy: DeletionPolicy = "Delete"
     """Whether the topic and its data are deleted or retained when the resource is deleted."""
 
@@ -114,7 +115,7 @@ class TopicStatus(Part):
     topic_name: ShortText | None = None
     """Name of the topic."""
     topic_id: ShortText | None = None
-    """Id of the topic; it changes when the topic is deleted and created again."""
+    """Id of the topic, which changes when the topic is deleted and created again."""
     partitions: int | None = None
     """Number of partitions of the topic."""
     replicas: int | None = None

@@ -1,7 +1,7 @@
 """Table of all calls that a broker serves.
 
-The table is used by the broker's dispatch and `authorize`, the OpenAPI document and the reference page. This module
-must not know how a call is carried out.
+The broker's dispatch, `authorize`, the OpenAPI document and the reference page use the table. This module must not
+depend on how a call is carried out.
 """
 
 from __future__ import annotations
@@ -59,5 +59,5 @@ def route(name: str) -> Route:
 
 
 def parse_query(entry: Route, raw_query: bytes | str) -> QueryValues:
-    """Return the typed query parameters of a request to this route. Raises as `parse_parameters`."""
+    """Return the typed query parameters of a request to this route. Raises the problems of `parse_parameters`."""
     return parse_parameters(entry.query, raw_query)

@@ -1,6 +1,6 @@
 """Routes of the calls about the configuration of the cluster and of single brokers.
 
-Part of the route table, which `routes` assembles.
+The module is a part of the route table, which `routes` assembles.
 """
 
 from __future__ import annotations

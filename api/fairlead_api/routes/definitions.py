@@ -1,6 +1,7 @@
 """Types of the route table.
 
-Used by `routes` (the table), `openapi`, the broker and the docs generator. Must not depend on any particular call.
+`routes` (the table), `openapi`, the broker and the docs generator use this module, which must not depend on any
+particular call.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class Listener(StrEnum):
 
 
 class Operation(StrEnum):
-    """Operation of a call on its resource, with the names of Kafka's access rules."""
+    """Operation of a call on a resource, with the names from Kafka's access rules."""
 
     DESCRIBE = "describe"
     CREATE = "create"
@@ -35,7 +36,7 @@ class Operation(StrEnum):
 
 
 class Resource(StrEnum):
-    """Kind of resource that a call operates on; PUBLIC is for calls that every caller may make."""
+    """Kind of resource on which a call operates; PUBLIC marks calls that every caller may make."""
 
     PUBLIC = "public"
     CLUSTER = "cluster"
@@ -45,7 +46,7 @@ class Resource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HeaderParameter:
-    """Request header that a call supports in addition to HTTP's own; its value must match the expression `pattern`."""
+    """Request header that a call supports besides HTTP's own; its value must match the regular expression `pattern`."""
 
     name: str
     explanation: str
@@ -54,10 +55,10 @@ class HeaderParameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerForm:
-    """Form of a successful answer of a call.
+    """Format of a successful answer of a call.
 
-    `type` is the msgspec type of a JSON body; None if there is no JSON body. `other_types` are types that the body has
-    instead if a parameter requests them. `line_types` are the types of a line or an event if the body is a stream.
+    `type` is the msgspec type of a JSON body, or None without a JSON body. `other_types` are alternative types of the
+    body, which a parameter selects. `line_types` are the types of the lines or events of a streamed body.
     """
 
     status: int
@@ -73,9 +74,9 @@ class AnswerForm:
 class Route:
     """Definition of a call: path, operation and resource for access rules, parameters, bodies and answers.
 
-    `path` has its parameters in braces. `request` is the msgspec type of a JSON body; None if there is no JSON body.
-    `other_requests` are further types that the body may have, and `line_requests` are the types of a line of NDJSON.
-    `answer` is the type of the usual JSON answer. `problems` are codes of the catalogue in addition to the codes that
+    `path` contains the parameters in braces. `request` is the msgspec type of a JSON body, or None without a JSON body.
+    `other_requests` are further media types of the body, and `line_requests` are the types of a line of NDJSON.
+    `answer` is the type of the normal JSON answer. `problems` are codes of the catalogue in addition to the codes that
     every call can answer. The broker calls `authorize` with `operation` and `resource`.
     """
 
@@ -95,18 +96,18 @@ class Route:
     headers: tuple[HeaderParameter, ...] = ()
     problems: tuple[str, ...] = ()
     path_parameters: Mapping[str, str] = field(default_factory=dict)
-    """Explanations of the parameters in the path, by name."""
+    """Explanations of the path parameters, by name."""
 
     @property
     def answer(self) -> object:
-        """Type of the JSON body of the first answer."""
+        """Type of the JSON body of the route's first answer."""
         return self.answers[0].type
 
     @property
     def answer_types(self) -> tuple[str, ...]:
-        """Media types of the first answer, starting with the default."""
+        """Media types of the route's first answer, starting with the default."""
         return self.answers[0].media_types
 
 
 EVERYWHERE: Final = ("malformed_request", "unknown_option", "forbidden", "internal")
-"""Problems that every call of the data listener can answer in addition to those of its route."""
+"""Codes of the problems that every call of the data listener can answer in addition to the problems of its route."""

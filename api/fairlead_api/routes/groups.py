@@ -1,7 +1,7 @@
 """Routes of the calls about consumer groups.
 
-Part of the route table, which `routes` assembles. Every broker accepts each call. A call about one group is answered by
-the group's coordinator, to which other brokers forward the call.
+The module is a part of the route table, which `routes` assembles. Every broker accepts every call about groups. The
+group's coordinator answers calls about one group; other brokers forward these calls to the coordinator.
 """
 
 from __future__ import annotations

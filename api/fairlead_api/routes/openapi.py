@@ -1,7 +1,7 @@
 """OpenAPI 3.1 document of the contract, built from the route table.
 
-Served at `/openapi.json` and checked by tests against the standard. This module must contain only information from the
-route table and the request types, so that no call can be missing.
+Brokers serve the document at `/openapi.json`, and tests check the document against the standard. This module must take
+all information from the route table and the request types, so that no call can be missing.
 """
 
 from __future__ import annotations
@@ -81,12 +81,12 @@ def document(release: str, listeners: Container[Listener] = frozenset(Listener))
             "responses": {code: _problem_response(code) for code in sorted(CATALOGUE)},
         },
     }
-    # Encoding and decoding converts values such as tuples in defaults to JSON values.
+    # Encoding and decoding the document converts values such as tuples in defaults to JSON values.
     return msgspec.json.decode(msgspec.json.encode(described), type=Schema)
 
 
 class _Schemas:
-    """Schemas of all bodies, created together so that shared types get one name."""
+    """Schemas of all bodies, created together so that each shared type has one name."""
 
     def __init__(self) -> None:
         types = [
@@ -109,13 +109,13 @@ class _Schemas:
         self._by_type = dict(zip(unique, schemas, strict=True))
 
     def of(self, types: tuple[object, ...]) -> Schema:
-        """Return the schema of a body that has one of these types."""
+        """Return the schema of a body that can have any of these types."""
         schemas = [self._by_type[type_] for type_ in types]
         return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
 
 
 def _any_value(type_: type) -> Schema:
-    """Return the schema of `object`, the only type that msgspec does not describe, as any JSON value."""
+    """Return the schema of any JSON value for `object`, the only type that msgspec does not describe."""
     assert type_ is object, type_
     return {"description": "any JSON value"}
 
@@ -226,7 +226,7 @@ def _content(
 def _body_schema(
     media_type: str, types: tuple[object, ...], line_types: tuple[object, ...], schemas: _Schemas
 ) -> Schema:
-    """Return the schema of a body: the JSON schema, the schema of a stream's lines, or text or bytes."""
+    """Return the schema of a body: a JSON schema, the schema of the lines of a stream, text, or bytes."""
     if media_type in _BODY_SCHEMAS:
         return _BODY_SCHEMAS[media_type]
     if media_type in (NDJSON, EVENT_STREAM):
@@ -243,7 +243,7 @@ def _body_schema(
 
 
 def _refusals(route: Route) -> dict[str, object]:
-    """Return the problems of a route by status, without statuses that the route also uses for success."""
+    """Return the problems of a route by status, except statuses that the route also uses for success."""
     codes = (*route.problems, *EVERYWHERE) if route.listener is Listener.DATA else route.problems
     taken = {form.status for form in route.answers}
     by_status: dict[int, list[str]] = {}

@@ -1,6 +1,6 @@
 """Routes of the calls with which operators cordon, drain and restart brokers and move partitions.
 
-Part of the route table, which `routes` assembles.
+The module is a part of the route table, which `routes` assembles.
 """
 
 from __future__ import annotations

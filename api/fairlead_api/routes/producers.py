@@ -1,6 +1,6 @@
 """Route and bodies of the call that allocates the id and epoch of an idempotent producer.
 
-Part of the route table, which `routes` assembles.
+The module is a part of the route table, which `routes` assembles.
 """
 
 from __future__ import annotations

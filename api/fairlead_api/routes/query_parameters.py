@@ -1,8 +1,8 @@
-"""Query parameters: their definitions, and parsing of a query to typed values.
+"""Definition of query parameters, and parsing of a query to typed values.
 
 Routes define their parameters with `QueryParameter`; the broker parses queries with `parse_parameters`. An unknown,
-repeated or malformed parameter is never ignored but refused by name. This module must not depend on any particular
-route.
+repeated or malformed parameter is never ignored: the query is refused, and the problem names the parameter. This module
+must not depend on any particular route.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 FIELDS_MAX: Final = 64
-"""Maximum number of parameters in a query; no call has as many, and a hostile query must not fill the memory."""
+"""Maximum number of parameters in a query, which is more than any call has; a hostile query must not fill the
+memory."""
 _INTEGER: Final = re.compile(r"-?[0-9]{1,19}")
 _FLAGS: Final = {"true": True, "false": False}
 
 
 class ParameterKind(StrEnum):
-    """Type of a parameter."""
+    """Type of a query parameter."""
 
     INTEGER = "integer"
     CHOICE = "choice"
@@ -43,7 +44,7 @@ class ParameterKind(StrEnum):
 
 
 class OffsetOrigin(StrEnum):
-    """Origin of an offset expression."""
+    """Position to which an offset expression refers."""
 
     NUMBER = "number"
     EARLIEST = "earliest"
@@ -53,7 +54,7 @@ class OffsetOrigin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OffsetExpression:
-    """Offset in a request; `number` is the offset itself, or the number of records before the end, else 0."""
+    """Offset expression in a request; `number` is the offset itself or the number of records before the end, else 0."""
 
     origin: OffsetOrigin
     number: int = 0
@@ -69,7 +70,7 @@ QueryValue = int | bool | str | tuple[str, ...] | OffsetExpression | None
 class QueryParameter:
     """Definition of a query parameter.
 
-    `default` is the typed value of an absent parameter; None if absence has its own meaning. `excludes` names
+    `default` is the typed value of an absent parameter; None if a call interprets the absence itself. `excludes` names
     parameters that must not be combined with this parameter. `choices_later` are values that are not supported yet.
     """
 
@@ -86,7 +87,7 @@ class QueryParameter:
 
     @property
     def allowed(self) -> str:
-        """Description of the allowed values."""
+        """Description of the values that the parameter allows."""
         match self.kind:
             case ParameterKind.INTEGER:
                 return f"an integer from {self.minimum} to {self.maximum}"
@@ -113,43 +114,43 @@ class QueryValues:
     values: Mapping[str, QueryValue] = field(default_factory=dict)
 
     def integer(self, name: str) -> int:
-        """Return an integer parameter that has a default."""
+        """Return the value of an integer parameter that has a default."""
         value = self.values[name]
         assert isinstance(value, int), f"{name} is not an integer with a default"
         return value
 
     def integer_or_none(self, name: str) -> int | None:
-        """Return an integer parameter, or a timestamp in microseconds; None when it is absent."""
+        """Return the value of an integer or timestamp parameter (in microseconds); None if the parameter is absent."""
         return None if self.values[name] is None else self.integer(name)
 
     def timestamp_us(self, name: str) -> int | None:
-        """Return a timestamp parameter in microseconds since the Unix epoch; None when it is absent."""
+        """Return a timestamp parameter in microseconds since the Unix epoch; None if the parameter is absent."""
         return self.integer_or_none(name)
 
     def flag(self, name: str) -> bool:
-        """Return a flag parameter."""
+        """Return the value of a flag parameter."""
         value = self.values[name]
         assert isinstance(value, bool), f"{name} is not a flag"
         return value
 
     def text(self, name: str) -> str:
-        """Return a choice parameter, or a string parameter that has a default."""
+        """Return the value of a choice parameter, or of a string parameter that has a default."""
         value = self.values[name]
         assert isinstance(value, str), f"{name} is not a text with a default"
         return value
 
     def text_or_none(self, name: str) -> str | None:
-        """Return a string parameter; None when it is absent."""
+        """Return the value of a string parameter; None if the parameter is absent."""
         return None if self.values[name] is None else self.text(name)
 
     def offset(self, name: str) -> OffsetExpression:
-        """Return an offset parameter."""
+        """Return the value of an offset parameter."""
         value = self.values[name]
         assert isinstance(value, OffsetExpression), f"{name} is not an offset expression"
         return value
 
     def names(self, name: str) -> tuple[str, ...] | None:
-        """Return a topic names parameter; None when it is absent."""
+        """Return the value of a parameter with topic names; None if the parameter is absent."""
         value = self.values[name]
         assert value is None or isinstance(value, tuple), f"{name} is not a list of names"
         return value
@@ -183,7 +184,7 @@ def parse_parameters(parameters: Sequence[QueryParameter], raw_query: bytes | st
 
 
 def parse_offset(text: str) -> OffsetExpression | None:
-    """Return an offset expression, or None for invalid text; -0 is the end of the log."""
+    """Return an offset expression, or None for invalid text; -0 means the end of the log."""
     if text == "earliest":
         return EARLIEST
     if text == "latest":
@@ -228,7 +229,7 @@ def _value(parameter: QueryParameter, text: str) -> QueryValue:
 
 
 def _read(parameter: QueryParameter, text: str) -> QueryValue:
-    """Return a string as a value of the parameter's kind; None for a value that is not allowed."""
+    """Convert a string to a value of the parameter's kind; return None for a value that is not allowed."""
     match parameter.kind:
         case ParameterKind.INTEGER:
             number = int(text) if _INTEGER.fullmatch(text) else None

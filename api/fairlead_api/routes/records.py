@@ -1,9 +1,9 @@
 """Routes of the calls that produce, fetch and delete records and look up offsets.
 
-Part of the route table, which `routes` assembles.
+The module is a part of the route table, which `routes` assembles.
 
-Answers about offsets have the leader epoch. A consumer sends the highest epoch that it has seen, so that a broker with
-a lower epoch does not answer a smaller offset.
+Answers about offsets contain the leader epoch. A consumer sends the highest epoch that it has seen, so that a broker
+with a lower epoch does not answer with a smaller offset.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Routes of the calls about the cluster, its topics and the broker itself.
 
-Part of the route table, which `routes` assembles.
+The module is a part of the route table, which `routes` assembles.
 """
 
 from __future__ import annotations

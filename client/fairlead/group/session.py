@@ -344,7 +344,7 @@ class GroupSession:
             await self._calls.leave(static=self._settings.instance_id is not None)
         except (FairleadError, TimeoutError) as error:
             _LOG.info(
-                "group %s: the leave request got no answer; the coordinator removes the member when the session ends: %s",
+                "group %s: the leave request got no answer; the member is removed when the session ends: %s",
                 self._settings.group,
                 error,
             )
@@ -396,8 +396,8 @@ class GroupSession:
             )  # fmt: skip
         else:
             _LOG.error(
-                "group %s: no heartbeat succeeded for %.1f s, longer than the session timeout of %g s: other members may own "
-                "the partitions: %s", group, seconds, session, error,
+                "group %s: no heartbeat succeeded for %.1f s, longer than the session timeout of %g s: other members "
+                "may own the partitions: %s", group, seconds, session, error,
             )  # fmt: skip
 
     def _callback_failed(self, error: BaseException) -> None:

@@ -38,7 +38,9 @@ async def test_missing_topics_are_named(
     async with Consumer(bootstrap, group="z2", topics=["nope-y", "flights", "nope-x"]):
         await until(lambda: bool(told(caplog)))
 
-    assert told(caplog) == ["group z2: topics that do not exist, and are read once they do: nope-x, nope-y"]
+    assert told(caplog) == [
+        "group z2: these topics do not exist yet and will be read when they are created: nope-x, nope-y"
+    ]
 
 
 async def test_a_missing_topic_is_named_once_and_read_once_it_exists(
@@ -75,4 +77,6 @@ async def test_a_member_without_a_partition_warns_of_no_existing_topic(
             await until(lambda: bool(told(caplog)))
             assert len(first.assignment) + len(second.assignment) == 1
 
-    assert told(caplog) == ["group z2: topics that do not exist, and are read once they do: nope-x"]
+    assert told(caplog) == [
+        "group z2: these topics do not exist yet and will be read when they are created: nope-x"
+    ]
