@@ -1,7 +1,7 @@
-"""Writes that spread work over brokers: moves off draining brokers, and moves of leadership to preferred leaders.
+"""Writes that balance brokers: moves of replicas off draining brokers, and of leadership to preferred leaders.
 
-The controllership writes the proposed records. This module keeps no state of a drain: the remaining work follows from
-the mirror, so that the next controller can continue it.
+The controllership writes the proposed records. The module keeps no state of a drain: the remaining work follows
+from the mirror, so that the next controller can continue the drain.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from fairlead_broker.coordination.partition_index import PartitionsByBroker
 from fairlead_broker.registry.metadata import ClusterMetadata
 
 MOVES_MAX: Final = 20
-"""Maximum partitions of the cluster that drains move at one time, since each move copies a log over the network."""
+"""Maximum number of partitions that drains move at one time in the cluster, since each move copies a log over the
+network.
+"""
 
 
 class Balancing:
-    """Proposes the writes that are due."""
+    """Source of the writes that balance brokers."""
 
     def __init__(self, metadata: ClusterMetadata, index: PartitionsByBroker, clock: Clock) -> None:
         self._metadata = metadata
@@ -34,13 +36,13 @@ class Balancing:
         """Return the writes that are due, at most one record for each partition."""
         drains = self._drains(view)
         begun = {write.key for write in drains}
-        # A partition that begins to move gets its preferred leader in a later call.
+        # A partition whose move begins now gets its preferred leader in a later call.
         return [*drains, *(write for write in self._preferences(view) if write.key not in begun)]
 
     def _drains(self, view: ClusterView) -> list[PartitionWrite]:
         writes = self._moves_taken_back(view)
         if writes:
-            # Drains start again when the cancellations are written.
+            # Drains continue after the cancellations are written.
             return writes
         room, load = MOVES_MAX - len(self._index.moving), self._index.replica_counts()
         leaving = {key for broker in view.draining for key in self._index.of_broker(broker)}

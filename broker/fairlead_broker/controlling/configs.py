@@ -1,4 +1,4 @@
-"""Configurations of the cluster and of single brokers, each in one key that is changed by compare-and-set.
+"""Configurations of the cluster and of individual brokers, each in one key that is changed by compare-and-set.
 
 The runtime of the broker that received the request calls this module. Every broker reads the changed configuration from
 its mirror. The module must not know the meaning of a configuration key.
@@ -22,7 +22,7 @@ from fairlead_broker.registry.transactions import Put, Transaction, absent, unch
 
 
 class ConfigAdmin:
-    """Changes configurations by merge patches (null resets a key, or all), and waits for the mirror.
+    """Changes of configurations by merge patches (null resets a key, or all keys), each of which waits for the mirror.
 
     Every call may raise `ProblemError`: `invalid_config` before any write, `conflict`, `coordination_unavailable`.
     """
@@ -32,17 +32,20 @@ class ConfigAdmin:
         self._runner = PlanRunner(coordination, mirror)
 
     async def alter_cluster(self, patch: Mapping[str, ConfigInput] | None) -> None:
-        """Change the configuration of the whole cluster."""
+        """Change the cluster's configuration."""
         key = self._metadata.keys.cluster_config
         await self._alter(key, lambda: self._metadata.cluster_config, patch, ConfigScope.CLUSTER)
 
     async def alter_broker(self, broker: BrokerId, patch: Mapping[str, ConfigInput] | None) -> None:
-        """Change a broker's configuration, or raise `broker_not_found` if it is neither registered nor configured."""
+        """Change a broker's configuration.
+
+        Raises `broker_not_found` if the broker is neither registered nor configured.
+        """
         self.check_broker(broker)
         await self.set_on_broker(broker, patch)
 
     async def set_on_broker(self, broker: BrokerId, patch: Mapping[str, ConfigInput] | None) -> None:
-        """Change the configuration of a broker that may be gone, after the caller has checked that it exists."""
+        """Change the configuration of a broker that may be gone. The caller has checked that the broker exists."""
         key = self._metadata.keys.broker_config(broker)
         await self._alter(key, lambda: self._metadata.broker_config(broker), patch, ConfigScope.BROKER)
 
@@ -70,5 +73,5 @@ class ConfigAdmin:
             changed = msgspec.structs.replace(record, values={**after})
             return (Transaction((guard,), (Put(key, encode(changed)),)),)
 
-        # The plan is written once, so that a value that another caller sets after this write stays.
+        # The plan is written only once, so that a value that another caller sets after the write is kept.
         await self._runner.begin(plan)

@@ -1,8 +1,8 @@
-"""The controller's term, which one broker holds and the other brokers wait for, and the work of the controller.
+"""The controller's term, which one broker holds while the other brokers wait for it, and the controller's work.
 
 The runtime of every broker creates and runs a controllership. The work follows from the mirror alone
-(`controller.partition_changes`), so that any controller can continue the work of an earlier one. Only partitions that a
-change has touched are examined again.
+(`controller.partition_changes`), so that any controller can continue the work of an earlier one. Only partitions
+that are affected by a change are examined again.
 """
 
 from __future__ import annotations
@@ -44,15 +44,19 @@ from fairlead_broker.registry.metadata import BrokerChange, PartitionChange, Ver
 from fairlead_broker.registry.records import BrokerState, PartitionRecord, TopicState
 
 TICK_SECONDS: Final = 1.0
-"""Seconds between two checks for work that no event announces: waits that are over, and a store that answers again."""
+"""Seconds between two checks for work that no event announces: waits that have ended, and a store that answers
+again.
+"""
 UNFINISHED_SECONDS: Final = 5.0
-"""Seconds after which the controller finishes an unfinished topic, since the broker that began it has given up."""
+"""Seconds after which the controller finishes an unfinished topic, since the broker that began the operation has
+given up.
+"""
 
 _log = structlog.get_logger("fairlead.controller")
 
 
 class Controllership:
-    """Claims the term when it is free, and does the controller's work while this broker holds the term."""
+    """The controller of one broker: claims the term when it is free, and does the controller's work during the term."""
 
     def __init__(
         self,
@@ -65,7 +69,7 @@ class Controllership:
         new_start_index: Callable[[], int] = lambda: 0,
         count_elections: Callable[[str, int], None] = lambda kind, count: None,
     ) -> None:
-        """`membership` returns the broker's current membership, which may be replaced while the controllership runs.
+        """Create a controllership. `membership` returns the broker's current membership, which may be replaced later.
 
         `count_elections` receives a kind, `clean` or `unclean`, and the number of installed leaders.
         """
@@ -87,15 +91,15 @@ class Controllership:
         self._term: Revision | None = None
         self._unclean = UncleanElections(survey, self.view, clock, self._wake.set)
         self._surveys: asyncio.TaskGroup | None = None
-        """Task group of the surveys, or None before `run`."""
+        """Task group of the surveys, or None before `run` is called."""
         self._lease_seconds_max = 0
-        """Seconds for which an ended incarnation may still act as if it were registered."""
+        """Maximum number of seconds for which an ended incarnation may still act as if it were registered."""
         self._count_elections = count_elections
         mirror.subscribe(self._changed)
 
     @property
     def term(self) -> ControllerTerm | None:
-        """Term of this broker that the mirror shows, or None if another broker or no broker is the controller."""
+        """This broker's term according to the mirror, or None if this broker is not the controller."""
         standing, own = self._metadata.controller, self._membership()
         if standing is None or (standing.value.broker, standing.value.broker_epoch) != (
             own.broker_id,
@@ -106,12 +110,12 @@ class Controllership:
 
     @property
     def leaderless(self) -> int:
-        """Number of partitions that no broker can lead now, or 0 if this broker is not the controller."""
+        """Number of partitions that currently no broker can lead, or 0 if this broker is not the controller."""
         return len(self._leaderless)
 
     @property
     def moving(self) -> int:
-        """Number of partitions in a move, or 0 if this broker is not the controller."""
+        """Number of partitions that are being moved, or 0 if this broker is not the controller."""
         return 0 if self._term is None else len(self._index.moving)
 
     @property
@@ -124,7 +128,7 @@ class Controllership:
         return cluster_view(self._metadata)
 
     async def begin(self) -> None:
-        """Claim the term once, and after a successful claim do all due work.
+        """Try once to claim the term, and do all due work if the claim succeeds.
 
         Raises only `CoordinationClosed`, because `run` repeats every other failed step.
         """
@@ -139,7 +143,7 @@ class Controllership:
                     if await self._try_turn():
                         await self._wait_for_change()
                     else:
-                        # No event announces that the store answers again, so only another attempt can find out.
+                        # No event announces that the store answers again, so only another attempt can detect it.
                         await asyncio.sleep(TICK_SECONDS)  # noqa: TID251
         except* CoordinationClosed as closed:
             raise closed.exceptions[0] from None
@@ -167,7 +171,7 @@ class Controllership:
             await self._claim()
         term = self.term
         if term is None:
-            # The next term examines every partition and topic, so the notes are dropped.
+            # The next term examines every partition and topic, so the recorded partitions and topics are dropped.
             self._term = None
             self._touched.clear()
             self._due_topics.clear()
@@ -191,7 +195,7 @@ class Controllership:
             await self._mirror.wait_for(claimed.revision)
 
     def _enter(self, term: ControllerTerm) -> None:
-        """Begin a term by examining every partition and topic, since earlier controllers may have left work undone."""
+        """Begin a term by queueing every partition and topic, as earlier controllers may have left work unfinished."""
         _log.info("term of the controller taken", term=term.revision)
         self._term = term.revision
         self._touched.add(key for key, _ in self._index.partitions())
@@ -200,13 +204,13 @@ class Controllership:
         self._unclean.forget()
 
     def _changed(self, update: MirrorUpdate) -> None:
-        """Note the partitions and topics that an update touches. The mirror calls this method."""
+        """Record the partitions and topics that an update affects. The mirror calls this method."""
         for change in update.changes:
             self._touched.add(self._index.touched_by(change))
             if isinstance(change, BrokerChange) and change.before is not None:
                 self._lease_seconds_max = max(self._lease_seconds_max, change.before.value.lease_seconds or 0)
             if isinstance(change, PartitionChange) and _has_moved(change):
-                # The topic's configuration may not have fitted the earlier replicas.
+                # The topic's configuration may have been limited by the number of replicas before the move.
                 self._due_topics.update(self._named(change.topic_id))
         self._wake.set()
 
@@ -221,7 +225,7 @@ class Controllership:
         return partition is not None and not has_live_leader(partition.value, self._metadata.brokers)
 
     async def _settle_partitions(self, term: ControllerTerm) -> None:
-        """Take steps until no touched partition has a step left, or the term is lost."""
+        """Write steps of partition records until no queued partition has a step left, or the term is lost."""
         while self._touched and self.term == term:
             keys = self._touched.take(self._portion_size)
             view = self.view()
@@ -249,7 +253,7 @@ class Controllership:
     async def _write(
         self, term: ControllerTerm, writes: Sequence[PartitionWrite], kind: str = "clean"
     ) -> None:
-        """Write the records in portions, and touch the partitions of failed, unknown and remaining writes again."""
+        """Write the records in portions, and queue the partitions again whose writes failed, are unknown or remain."""
         waiting = list(writes)
         try:
             while waiting and self.term == term:
@@ -265,7 +269,7 @@ class Controllership:
     async def _write_portion(self, term: ControllerTerm, writes: Sequence[PartitionWrite]) -> bool:
         """Run one transaction, and wait until the mirror shows its effect or the conflicting write.
 
-        Portions become smaller while other brokers write the same records, and then grow again.
+        Portions become smaller while other brokers write the same records, and grow again afterwards.
         """
         transaction = write_partitions(term, writes)
         smaller = max(1, len(writes) // 2)
@@ -281,7 +285,7 @@ class Controllership:
         return result.succeeded
 
     async def _settle_topics(self) -> None:
-        """Finish unfinished topics: all of them at the start of a term, later the topics whose creator gave up."""
+        """Finish unfinished topics: all topics at the start of a term, later the topics whose creator has given up."""
         self._note_unfinished()
         while self._due_topics:
             name = next(iter(self._due_topics))
@@ -301,13 +305,14 @@ class Controllership:
         self._unfinished = unfinished
 
     async def _elect_unclean(self, term: ControllerTerm) -> None:
-        """Elect the longest log if no complete replica has returned in time and the topic allows unclean elections.
+        """Elect the replica with the longest log if no complete replica returned in time and the topic allows the loss.
 
-        Records restored from a backup are included, because none of their replicas is certainly complete.
+        Records restored from a backup are included, because no replica of a restored record is certain to be
+        complete.
         """
         delay_seconds = cluster_number(self._metadata, "unclean.leader.election.delay.ms") / 1000
-        # A leader whose lease ended early still acts as the leader for the whole lease, and acknowledges alone until
-        # then.
+        # A leader whose lease ended early still acts as the leader for the full time to live of the lease, and may
+        # acknowledge alone during this time.
         patience_seconds = max(delay_seconds, self._membership().lease.ttl_seconds, self._lease_seconds_max)
         await self._write(term, self._unclean.elected(self._index.find, patience_seconds), "unclean")
         if self._surveys is not None:
@@ -327,8 +332,8 @@ class Controllership:
     ) -> tuple[PartitionWrite | None, tuple[BrokerId, ...]]:
         """Survey the live replicas for an operator, without waiting for brokers that are gone.
 
-        Return the write that elects the longest log (None if no replica answers), and the live brokers that do not
-        answer.
+        Returns the write that elects the replica with the longest log (None if no replica answers), and the live
+        brokers that did not answer.
         """
         surveyed = await self._unclean.survey(key, partition)
         return self._unclean.election(surveyed, forced=True), surveyed.silent(self.view())

@@ -1,7 +1,7 @@
 """Periodic work of the controller: compaction of coordination, and removal of the records of deleted topics.
 
-The runtime of every broker runs the housekeeping. Every broker notes the current revision with its time, so that a new
-controller knows the ages of revisions. Only the controller writes.
+The runtime of every broker runs the housekeeping. Every broker records the current revision with the time, so
+that a new controller knows the ages of revisions. Only the controller writes.
 """
 
 from __future__ import annotations
@@ -24,13 +24,15 @@ from fairlead_broker.registry.transactions import Transaction
 
 INTERVAL_SECONDS: Final = 300.0
 HISTORY_SECONDS: Final = 600.0
-"""Minimum seconds of kept history. A watch that was interrupted for less time continues at its last revision."""
+"""Minimum seconds of history that are kept. A watch that was interrupted for less time continues at its last
+revision.
+"""
 
 _log = structlog.get_logger("fairlead.coordination")
 
 
 class Housekeeping:
-    """Compacts every five minutes to the revision of ten minutes ago (protocol section 3, rule 6)."""
+    """Periodic compaction, every five minutes, to the revision of ten minutes ago (protocol section 3, rule 6)."""
 
     def __init__(self, coordination: Coordination, mirror: Mirror, term: OfficeHeld, clock: Clock) -> None:
         self._coordination = coordination
@@ -41,7 +43,7 @@ class Housekeeping:
         self._seen: deque[tuple[float, Revision]] = deque()
 
     async def run(self) -> None:
-        """Do the due work at every interval, until cancelled or the client is closed."""
+        """Do the due work at every interval, until the task is cancelled or the client is closed."""
         while True:
             try:
                 await self.tick()

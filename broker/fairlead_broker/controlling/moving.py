@@ -1,8 +1,9 @@
 """Moves of coordination from the embedded store of one broker to etcd, in steps that can be repeated.
 
-`fairlead cluster move-coordination` runs a move, and a broker reads the mark of a finished move at its start. The keys
-of many topics do not fit into one transaction of etcd, so the cluster record is written last: before that write no
-broker finds a cluster in etcd, and the broker can continue with the embedded store (protocol section 3, rule 9).
+`fairlead cluster move-coordination` runs a move, and a broker reads the mark of a finished move when it starts.
+The keys of many topics do not fit into one transaction of etcd, so the cluster record is written last: before
+this write no broker finds a cluster in etcd, and the broker can continue with the embedded store (protocol
+section 3, rule 9).
 """
 
 from __future__ import annotations
@@ -35,29 +36,31 @@ from fairlead_broker.registry.transactions import (
 )
 
 STEP_KEYS: Final = 60
-"""Keys of one transaction, equal to the limit of the controller."""
+"""Maximum number of keys in one transaction, equal to the controller's limit."""
 STEP_BYTES: Final = 512 << 10
-"""Bytes of one transaction, well below etcd's limit."""
+"""Maximum size of one transaction in bytes, well below etcd's limit."""
 EARLIER: Final = BrokerEpoch(0)
-"""Broker epoch of all incarnations that moved records name. Broker epochs are revisions of a store, so those of the old
-store mean nothing in the new one. The single broker has every record in any incarnation."""
+"""Broker epoch that replaces all incarnations in moved records. Broker epochs are revisions of a store, so the
+epochs of the old store have no meaning in the new store. The only broker of the cluster has every record, whatever
+its incarnation.
+"""
 
 Changes: TypeAlias = Mapping[str, bytes | None]
 
 
 class MovedRecord(Record, frozen=True, kw_only=True):
-    """The cluster and the etcd of a move: key `moved` of the old store, key `moving` of the new one."""
+    """Cluster and etcd of a move: value of the key `moved` in the old store and `moving` in the new store."""
 
     cluster_id: str
     etcd: str
 
 
 class MoveRefused(CoordinationError):
-    """The move cannot be made, and the data that brokers serve is unchanged."""
+    """The move was refused, and the data that brokers serve is unchanged."""
 
 
 class MoveInDoubt(MoveRefused):
-    """The answer to a step was lost, which may have been the last step. The command has to be run again."""
+    """The answer to a step, perhaps to the last step, was lost. The command has to be run again."""
 
 
 class CoordinationMoved(CoordinationError):
@@ -76,7 +79,7 @@ class Moved:
 
 
 async def check_not_moved(store: Coordination, keys: Keys, data: Path) -> None:
-    """Raise `CoordinationMoved` if the coordination of this store's cluster was moved to etcd."""
+    """Raise `CoordinationMoved` if the coordination data of the store's cluster was moved to etcd."""
     [item] = (await store.transact((), (Get(_moved_key(keys)),))).reads
     if item is not None:
         moved = decode(item.key, item.value, MovedRecord)
@@ -89,19 +92,19 @@ async def check_not_moved(store: Coordination, keys: Keys, data: Path) -> None:
 
 
 class CoordinationMove:
-    """One move. Both stores are open, and the lock of the old store excludes a running broker of the cluster."""
+    """A move of coordination data. Both stores are open, and the lock of the old store excludes a running broker."""
 
     def __init__(self, old: Coordination, new: Coordination, keys: Keys, etcd: str) -> None:
-        """`etcd` has the URLs of the members, written as in the broker's setting."""
+        """Prepare a move. `etcd` has the URLs of the members, in the format of the broker's setting."""
         self._old = old
         self._new = new
         self._keys = keys
         self._etcd = etcd
 
     async def run(self) -> Moved:
-        """Copy all keys and mark the old store. The call may be repeated after any error.
+        """Copy all keys and mark the old store as moved. The call may be repeated after any error.
 
-        Raises `MoveRefused` with the reason.
+        Raises `MoveRefused`, which states the reason.
         """
         source = await _listed(self._old, self._keys.prefix)
         source.pop(_moved_key(self._keys), None)
@@ -139,10 +142,11 @@ class CoordinationMove:
         return decode(self._keys.cluster, value, ClusterRecord)
 
     def _moved(self, key: str, value: bytes) -> bytes | None:
-        """Return the value for the new store, or None for keys that end with the incarnation of the old broker."""
+        """Return a key's value for the new store, or None for a key that ends with the old broker's incarnation."""
         group = group_of(self._keys, key)
         if group is not None and key == GroupKeys(self._keys, group).coordinator:
-            # A claim names a revision that the new store has not reached, for which a call about the group would wait.
+            # A claim names a revision that the new store has not reached, and a call for the group would wait for
+            # this revision.
             return None
         match self._keys.parse(key):
             case BrokerKey() | ControllerKey():
@@ -166,7 +170,7 @@ class CoordinationMove:
         raise MoveRefused(message)
 
     async def _claim(self, cluster: ClusterRecord, own: bytes) -> None:
-        """Reserve the name in etcd for this move."""
+        """Reserve the cluster's name in etcd for this move."""
         key = _moving_key(self._keys)
         result = await self._step((absent(key), absent(self._keys.cluster)), (Put(key, own),), (Get(key),))
         if result is None:
@@ -211,7 +215,7 @@ class CoordinationMove:
     async def _step(
         self, compares: Sequence[Compare], success: Sequence[Operation], failure: Sequence[Operation] = ()
     ) -> bytes | None:
-        """Apply a step. Returns None, or the value that was read if a compare failed (empty if there is no value)."""
+        """Apply a step. Returns None, or after a failed compare the value that was read (empty for no value)."""
         try:
             result = await self._new.transact(compares, success, failure)
         except (UnknownOutcome, CoordinationUnavailable) as error:

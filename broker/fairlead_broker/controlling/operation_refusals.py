@@ -1,6 +1,6 @@
-"""Refusals of operators' calls, each with its subject, the numbers and the allowed values.
+"""Refusals of operators' calls. Each refusal names its subject, the numbers and the allowed values.
 
-`operations` and the restart permits raise these refusals.
+`operations` and `restart_permits` raise these refusals.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from fairlead_broker.registry.records import PartitionRecord
 
 
 def broker_not_found(broker: BrokerId) -> ProblemError:
-    """Return the refusal of a broker that is not registered, has no configuration and keeps no replica."""
+    """Return the refusal for a broker that is not registered, has no configuration and has no replica."""
     return ProblemError("broker_not_found", f"no broker {broker} is registered", data={"broker": broker})
 
 
 def topic_not_found(topic: str) -> ProblemError:
-    """Return the refusal of a name that no topic has."""
+    """Return the refusal for a topic name that does not exist."""
     return ProblemError("topic_not_found", f"there is no topic {topic}", data={"topic": topic})
 
 
 def topic_recreated(topic: str, expected: TopicId, actual: TopicId) -> ProblemError:
-    """Return the refusal of a topic id that the topic of this name does not have."""
+    """Return the refusal for a topic id that differs from the id of the topic with this name."""
     return ProblemError(
         "topic_recreated",
         f"topic {topic} has id {actual} now, not {expected}",
@@ -32,7 +32,7 @@ def topic_recreated(topic: str, expected: TopicId, actual: TopicId) -> ProblemEr
 
 
 def partition_not_found(topic: str, partition: PartitionIndex, partitions: int) -> ProblemError:
-    """Return the refusal of a partition beyond the partitions of the topic."""
+    """Return the refusal for a partition that the topic does not have."""
     return ProblemError(
         "partition_not_found",
         f"topic {topic} has partitions 0 to {partitions - 1}, not {partition}",
@@ -41,7 +41,7 @@ def partition_not_found(topic: str, partition: PartitionIndex, partitions: int) 
 
 
 def bad_replicas(wanted: Sequence[BrokerId], why: str, allowed: str) -> ProblemError:
-    """Return the refusal of a list of replicas."""
+    """Return the refusal for an invalid list of replicas."""
     named = ", ".join(map(str, wanted))
     return ProblemError(
         "invalid_config",
@@ -51,7 +51,7 @@ def bad_replicas(wanted: Sequence[BrokerId], why: str, allowed: str) -> ProblemE
 
 
 def already_moving(topic: str, partition: PartitionIndex, record: PartitionRecord) -> ProblemError:
-    """Return the refusal of a second move, since a partition has at most one move at a time."""
+    """Return the refusal for a second move of a partition that is already being moved."""
     return ProblemError(
         "reassignment_in_progress",
         f"{topic}-{partition} is being moved: {_named(record.adding)} added, {_named(record.removing)} removed",
@@ -60,7 +60,7 @@ def already_moving(topic: str, partition: PartitionIndex, record: PartitionRecor
 
 
 def cancel_has_to_wait(topic: str, partition: PartitionIndex, left: int, required: int) -> ProblemError:
-    """Return the refusal of a cancellation that would leave too few in-sync replicas, or no leader."""
+    """Return the refusal for a cancellation that would leave too few in-sync replicas or no leader."""
     return ProblemError(
         "not_enough_replicas",
         f"the move of {topic}-{partition} cannot be cancelled yet: of the replicas that would stay {left} are in sync, "
@@ -70,7 +70,7 @@ def cancel_has_to_wait(topic: str, partition: PartitionIndex, left: int, require
 
 
 def drain_begins_again(topic: str, partition: PartitionIndex, draining: Sequence[BrokerId]) -> ProblemError:
-    """Return the refusal of a cancellation after which a drain would begin the same move again from the start."""
+    """Return the refusal for a cancellation after which a drain would begin the same move again from the start."""
     return ProblemError(
         "not_possible_now",
         f"{topic}-{partition} is being moved because brokers {_named(draining)} drain, which would begin the same move "
@@ -80,7 +80,7 @@ def drain_begins_again(topic: str, partition: PartitionIndex, draining: Sequence
 
 
 def preferred_cannot_lead(topic: str, partition: PartitionIndex, record: PartitionRecord) -> ProblemError:
-    """Return the refusal of a preferred leader that cannot lead, with the reason."""
+    """Return the refusal for a preferred leader that cannot lead, with the reason."""
     preferred = record.replicas[0].broker
     if record.restored:
         reason = "what is known of it is from a backup, and all its replicas have to tell first where their logs end"
@@ -95,7 +95,7 @@ def preferred_cannot_lead(topic: str, partition: PartitionIndex, record: Partiti
 
 
 def unclean_not_allowed(topic: str, partition: PartitionIndex) -> ProblemError:
-    """Return the refusal of an unclean election on a topic whose configuration does not allow the loss of records."""
+    """Return the refusal for an unclean election of a topic whose configuration does not allow the loss of records."""
     return ProblemError(
         "not_possible_now",
         f"topic {topic} allows no unclean election for partition {partition}; set "
@@ -105,7 +105,7 @@ def unclean_not_allowed(topic: str, partition: PartitionIndex) -> ProblemError:
 
 
 def nobody_to_elect(topic: str, partition: PartitionIndex, record: PartitionRecord) -> ProblemError:
-    """Return the refusal of an unclean election for which no running replica has reported the end of its log."""
+    """Return the refusal for an unclean election when no running replica has reported the end of its log."""
     replicas = _named(tuple(replica.broker for replica in record.replicas))
     return ProblemError(
         "no_leader",
@@ -115,7 +115,7 @@ def nobody_to_elect(topic: str, partition: PartitionIndex, record: PartitionReco
 
 
 def replicas_are_silent(topic: str, partition: PartitionIndex, silent: Sequence[BrokerId]) -> ProblemError:
-    """Return the refusal of an unclean election while a registered replica, maybe with the longest log, is silent."""
+    """Return the refusal for an unclean election while a registered replica, maybe with the longest log, is silent."""
     return ProblemError(
         "not_possible_now",
         f"brokers {_named(silent)} keep {topic}-{partition} and are registered, but have not told where its log ends; "
@@ -125,7 +125,7 @@ def replicas_are_silent(topic: str, partition: PartitionIndex, silent: Sequence[
 
 
 def still_running(broker: BrokerId) -> ProblemError:
-    """Return the refusal to unregister a live broker."""
+    """Return the refusal for unregistering a live broker."""
     return ProblemError(
         "not_possible_now",
         f"broker {broker} is registered; stop it, and wait until its lease is over",
@@ -134,7 +134,7 @@ def still_running(broker: BrokerId) -> ProblemError:
 
 
 def still_keeps(broker: BrokerId, count: int) -> ProblemError:
-    """Return the refusal to unregister a broker with replicas."""
+    """Return the refusal for unregistering a broker that has replicas."""
     return ProblemError(
         "not_possible_now",
         f"broker {broker} keeps {count} replicas; drain it first",
@@ -143,7 +143,7 @@ def still_keeps(broker: BrokerId, count: int) -> ProblemError:
 
 
 def restart_forbidden(broker: BrokerId, partitions: Sequence[tuple[str, PartitionIndex]]) -> ProblemError:
-    """Return the refusal of a restart during which partitions would have too few in-sync replicas."""
+    """Return the refusal for a restart during which partitions would have too few in-sync replicas."""
     shown = ", ".join(f"{topic}-{partition}" for topic, partition in partitions[:10])
     return ProblemError(
         "restart_refused",
@@ -153,7 +153,7 @@ def restart_forbidden(broker: BrokerId, partitions: Sequence[tuple[str, Partitio
 
 
 def another_restarts(broker: BrokerId, holder: BrokerId) -> ProblemError:
-    """Return the refusal of a restart permit while another broker holds the only permit."""
+    """Return the refusal for a restart permit while another broker holds the only permit."""
     return ProblemError(
         "restart_refused",
         f"broker {holder} has the permit to restart; broker {broker} gets it when {holder} is back, or after five "

@@ -36,7 +36,7 @@ __all__ = ["ClusterOperations", "ElectionKind", "Reassignment", "RestartPermit"]
 
 
 IMMOVABLE_MAX: Final = 100
-"""Immovable partitions of a drain that an answer names at most."""
+"""Maximum number of immovable partitions of a drain that an answer names."""
 
 
 class ElectionKind(StrEnum):
@@ -45,12 +45,14 @@ class ElectionKind(StrEnum):
     PREFERRED = "preferred"
     """The first replica becomes the leader, if it is in sync."""
     UNCLEAN = "unclean"
-    """The longest log becomes the leader, if no complete replica is left and the topic allows unclean elections."""
+    """The replica with the longest log becomes the leader, if no complete replica is left and the topic allows
+    unclean elections.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Reassignment:
-    """A reassignment that is under way."""
+    """A reassignment of a partition that is under way."""
 
     topic: str
     topic_id: TopicId
@@ -63,7 +65,7 @@ class Reassignment:
 
 
 class ClusterOperations:
-    """Cluster operations, each of which returns when the mirror shows its effect."""
+    """Operations on the cluster. Each operation returns when the mirror shows its effect."""
 
     def __init__(self, coordination: Coordination, mirror: Mirror, controllership: Controllership) -> None:
         self._mirror = mirror
@@ -74,12 +76,12 @@ class ClusterOperations:
         self._permits = RestartPermits(coordination, mirror, controllership.index)
 
     def gone(self) -> list[BrokerId]:
-        """Return the brokers that are not registered, but keep replicas or have a configuration."""
+        """Return the brokers that are not registered but have replicas or a configuration."""
         known = self._controllership.index.keepers() | self._metadata.broker_configs.keys()
         return sorted(known - self._metadata.brokers.keys())
 
     def immovable(self, broker: BrokerId) -> list[str]:
-        """Return the partitions that a broker's drain cannot move, or none if the broker is not draining."""
+        """Return the partitions that a broker's drain cannot move, or no partitions if the broker is not draining."""
         view = self._controllership.view()
         if broker not in view.draining:
             return []
@@ -91,15 +93,15 @@ class ClusterOperations:
         return [f"{topic}-{partition}" for topic, partition in sorted(found)[:IMMOVABLE_MAX]]
 
     async def cordon(self, broker: BrokerId) -> None:
-        """Cordon the broker: it gets no new replicas, also after restarts."""
+        """Cordon a broker: the broker gets no new replicas, even after a restart."""
         await self._want(broker, CORDONED, "true")
 
     async def uncordon(self, broker: BrokerId) -> None:
-        """End the cordon: the broker gets new replicas again, unless it is draining."""
+        """End the cordon of a broker: the broker gets new replicas again, unless it is draining."""
         await self._want(broker, CORDONED, None)
 
     async def drain(self, broker: BrokerId) -> None:
-        """Drain a registered or gone broker: cordon it, then move its leaderships and its replicas to other brokers."""
+        """Drain a registered or gone broker: cordon it, and move its leaderships and replicas to other brokers."""
         await self._want(broker, DRAINING, "true")
 
     async def undrain(self, broker: BrokerId) -> None:
@@ -113,7 +115,7 @@ class ClusterOperations:
         return await self._permits.request(broker)
 
     async def unregister(self, broker: BrokerId) -> None:
-        """Remove the configuration and the permit of a broker that is gone for good and keeps no replica."""
+        """Remove the configuration and the permit of a broker that is permanently gone and has no replica."""
         if not self._is_known(broker):
             raise refusals.broker_not_found(broker)
         key = self._metadata.keys.broker_config(broker)
@@ -142,7 +144,7 @@ class ClusterOperations:
     ) -> PartitionRecord:
         """Move a partition to these brokers, the preferred leader first, and return when the move has begun.
 
-        Nothing changes if these brokers keep the partition already or are the target of its current move.
+        Nothing changes if the partition is already on these brokers, or is already being moved to these brokers.
         """
         key, wanted = self._key(topic, partition, topic_id), tuple(replicas)
 
@@ -161,7 +163,7 @@ class ClusterOperations:
     async def cancel_reassignment(
         self, topic: str, partition: PartitionIndex, topic_id: TopicId | None = None
     ) -> PartitionRecord:
-        """Cancel the move of a partition, so that its earlier replicas remain. Without a move the record is unchanged.
+        """Cancel the move of a partition and keep its earlier replicas. Without a move the record is unchanged.
 
         The cancellation is refused if a drain would begin the same move again.
         """
@@ -192,7 +194,7 @@ class ClusterOperations:
         kind: ElectionKind,
         topic_id: TopicId | None = None,
     ) -> PartitionRecord:
-        """Elect a leader now, unless the preferred replica (for an unclean election: any replica) leads."""
+        """Elect a leader now, unless the preferred replica (for an unclean election: any replica) already leads."""
         key = self._key(topic, partition, topic_id)
         if kind is ElectionKind.UNCLEAN:
             await self._elect_unclean(topic, key)
@@ -257,7 +259,7 @@ class ClusterOperations:
         key: PartitionKey,
         step: Callable[[Versioned[PartitionRecord]], PartitionRecord | None],
     ) -> Callable[[int], Sequence[Transaction]]:
-        """Return a plan for one step of a partition, made from the mirror at each attempt."""
+        """Return a plan that computes one step of a partition record from the mirror at each attempt."""
 
         def plan(_: int) -> Sequence[Transaction]:
             term = required_term(lambda: self._controllership.term)
@@ -270,7 +272,7 @@ class ClusterOperations:
         return plan
 
     def _check_target(self, wanted: tuple[BrokerId, ...], record: PartitionRecord) -> None:
-        """Refuse new replicas on unsuitable brokers. Present replicas of the partition may stay on any broker."""
+        """Refuse new replicas on unsuitable brokers. Existing replicas of the partition may stay on any broker."""
         if not wanted:
             raise refusals.bad_replicas(wanted, "names no broker", "at least one broker")
         twice = sorted({broker for broker in wanted if wanted.count(broker) > 1})

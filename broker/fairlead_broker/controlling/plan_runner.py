@@ -1,7 +1,8 @@
-"""Execution of plans against the store until no step is left.
+"""Execution of plans: transactions are run against the store until no step of the plan is left.
 
-`topics` and `housekeeping` use this module, which makes no decisions. A plan is made from the mirror. If a compare of a
-transaction fails, the runner waits until the mirror shows the conflicting write, and makes the plan again.
+`topics` and `housekeeping` use this module, which makes no decisions. A plan is computed from the mirror. If a
+compare of a transaction fails, the runner waits until the mirror shows the conflicting write, and computes the
+plan again.
 """
 
 from __future__ import annotations
@@ -21,22 +22,23 @@ from fairlead_broker.coordination.protocol import (
 from fairlead_broker.registry.transactions import Transaction
 
 ATTEMPTS_MAX: Final = 100
-"""Attempts before giving up. Each failed attempt means that a write of another broker succeeded."""
+"""Maximum number of attempts. Each failed attempt means that a write of another broker succeeded."""
 
 Plan: TypeAlias = Callable[[int], Sequence[Transaction]]
-"""Function from the maximum partitions of a transaction to the remaining transactions as of the mirror, empty when the
-plan is complete."""
+"""Function that returns the remaining transactions according to the mirror, or no transactions when the plan is
+complete. The argument is the maximum number of partitions in one transaction.
+"""
 
 
 class PlanRunner:
-    """Runs the plans of this controller."""
+    """Runner of the plans of this broker's controller."""
 
     def __init__(self, coordination: Coordination, mirror: Mirror) -> None:
         self._coordination = coordination
         self._mirror = mirror
 
     async def complete(self, plan: Plan) -> None:
-        """Make and run the plan until it is empty. An error that the plan raises is not caught.
+        """Compute and run the plan until it is empty. Errors that the plan raises are not caught.
 
         Raises `ProblemError` `coordination_unavailable`, with the side effect `maybe` if a write succeeded or may have
         succeeded, and `conflict` if other brokers keep changing the same keys.
@@ -44,10 +46,10 @@ class PlanRunner:
         await self._drive(plan, only_first=False)
 
     async def begin(self, plan: Plan) -> bool:
-        """Make the plan until its first transaction succeeds, and leave the other steps to the caller.
+        """Compute and run the plan until its first transaction succeeds. The other transactions are left to the caller.
 
-        Use this method for a plan that must not be made again from a state that another broker changed after the plan's
-        first write. Returns False for an empty plan. Raises as `complete` does.
+        Use this method for a plan that must not be computed again from a state that another broker changed after
+        the plan's first write. Returns False for an empty plan. Raises the errors of `complete`.
         """
         return await self._drive(plan, only_first=True)
 

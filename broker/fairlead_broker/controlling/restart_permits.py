@@ -1,8 +1,8 @@
 """The cluster's only permit to restart a broker, as a key under a lease of five minutes.
 
-`operations` uses this module. A rolling restart requests the permit before each broker. The controller grants it to one
-broker at a time, when every partition can do without that broker. The permit ends when its broker is registered in a
-later incarnation or unregistered, or with the lease.
+`operations` uses this module. A rolling restart requests the permit before each broker. The controller grants the
+permit to one broker at a time, if every partition has enough in-sync replicas without that broker. The permit
+ends when its broker registers in a later incarnation, when the broker is unregistered, or when the lease ends.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class RestartPermit:
 
 
 class RestartPermits:
-    """Grants and ends the permit."""
+    """Granting and ending of the restart permit."""
 
     def __init__(self, coordination: Coordination, mirror: Mirror, index: PartitionsByBroker) -> None:
         self._coordination = coordination
@@ -55,7 +55,7 @@ class RestartPermits:
         self._index = index
 
     async def request(self, broker: BrokerId) -> RestartPermit:
-        """Grant the permit to a registered broker, also if it holds the permit already, or raise `restart_refused`."""
+        """Grant the permit to a registered broker, even if the broker already holds it. Raises `restart_refused`."""
         forbidding = self.forbidding(broker)
         if forbidding:
             raise refusals.restart_forbidden(broker, forbidding)
@@ -66,7 +66,7 @@ class RestartPermits:
             raise ProblemError("coordination_unavailable", detail, side_effect=SideEffect.MAYBE) from error
 
     async def forget(self, broker: BrokerId) -> None:
-        """End the permit of a broker that is gone for good. If the store does not answer, the lease ends the permit."""
+        """End the permit of a permanently gone broker. If the store does not answer, the lease ends the permit."""
         key = self._metadata.keys.restart_permit
         with suppress(CoordinationUnavailable, UnknownOutcome):
             [item] = (await self._coordination.transact((), (Get(key),))).reads
@@ -74,7 +74,7 @@ class RestartPermits:
                 await self._coordination.transact((unchanged_since(key, item.mod_revision),), (Delete(key),))
 
     def forbidding(self, broker: BrokerId) -> list[tuple[str, PartitionIndex]]:
-        """Return the partitions that need the broker now, but would not need it if other replicas were in sync."""
+        """Return the partitions that need the broker now, but would not if other replicas were in sync."""
         named = [
             (self._metadata.topic_name(key.topic_id) or key.topic_id, key.partition)
             for key in self._index.of_broker(broker)
@@ -110,7 +110,7 @@ class RestartPermits:
         return RestartPermit(broker, PERMIT_SECONDS)
 
     async def _renewed(self, permit: KeyValue) -> bool:
-        """Extend the permit to its full time, and return False if it has just ended."""
+        """Extend the permit to its full time. Returns False if the permit has ended."""
         if permit.lease_id is None:
             return False
         try:
@@ -126,7 +126,7 @@ class RestartPermits:
         return BrokerEpoch(registered.create_revision)
 
     def _is_back(self, holder: RestartPermitRecord) -> bool:
-        """Return whether the broker with the permit has restarted."""
+        """Return whether the broker that holds the permit has restarted."""
         registered = self._metadata.brokers.get(holder.broker)
         return registered is not None and BrokerEpoch(registered.create_revision) != holder.broker_epoch
 
@@ -134,8 +134,8 @@ class RestartPermits:
 def _needs(record: PartitionRecord, broker: BrokerId, brokers: Brokers) -> bool:
     """Return whether a partition forbids the broker's restart.
 
-    A partition with no replica to spare never forbids the restart, since waiting would not help. A partition below its
-    minimum always forbids it, because the broker may be the first to catch up.
+    A partition with no more replicas than its minimum never forbids the restart, since waiting would not help.
+    Any other partition below its minimum forbids the restart, because the broker may be the first to catch up.
     """
     in_sync = {entry.broker for entry in record.isr if _stays(entry, brokers)}
     if len(record.replicas) <= record.min_isr or len(in_sync) > record.min_isr:
@@ -144,5 +144,5 @@ def _needs(record: PartitionRecord, broker: BrokerId, brokers: Brokers) -> bool:
 
 
 def _stays(entry: InSync, brokers: Brokers) -> bool:
-    """Return whether a broker is in the incarnation in which it was in sync and is not stopping."""
+    """Return whether a broker still runs in the incarnation in which it was in sync, and is not stopping."""
     return is_live(entry, brokers) and brokers[entry.broker].value.state is not BrokerState.STOPPING

@@ -1,8 +1,8 @@
-"""Completion of the operation that a topic's key names, and the inputs of plans for topics.
+"""Completion of the operation that a topic's key names, and the inputs for plans of topic operations.
 
-`topics` completes the operations of users, and the controllership completes the operations that earlier controllers
-left. Two callers may handle one topic at the same time: a guard lets one write succeed, and the other caller then finds
-the operation complete.
+`topics` completes the operations of users, and the controllership completes operations that earlier controllers
+left unfinished. Two callers may handle the same topic at the same time: a guard lets only one write succeed, and
+the other caller finds the operation complete.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from fairlead_broker.registry.records import TopicRecord, TopicState
 from fairlead_broker.registry.transactions import Transaction
 
 OfficeHeld: TypeAlias = Callable[[], ControllerTerm | None]
-"""Function that returns the controller's term while this broker holds it, else None."""
+"""Function that returns the controller's term while this broker holds the term, else None."""
 
 
 class TopicCompletion:
-    """Runs plans while this broker is the controller, and else refuses."""
+    """Runner of topic plans, which refuses calls unless this broker is the controller."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class TopicCompletion:
         clock: Clock,
         new_start_index: Callable[[], int],
     ) -> None:
-        """`new_start_index` returns the index at which the placement of new partitions begins."""
+        """Create a runner. `new_start_index` returns the index at which the placement of new partitions begins."""
         self._metadata = mirror.metadata
         self._term = term
         self._clock = clock
@@ -76,7 +76,7 @@ class TopicCompletion:
 
 
 def required_term(term: OfficeHeld) -> ControllerTerm:
-    """Return the term, or raise the refusal, since no write of a broker without the term can succeed."""
+    """Return the term. Raises `coordination_unavailable` without the term, since no write could succeed."""
     held = term()
     if held is None:
         raise ProblemError("coordination_unavailable", "this broker is not the controller")
@@ -84,5 +84,5 @@ def required_term(term: OfficeHeld) -> ControllerTerm:
 
 
 def is_unfinished(topic: TopicRecord) -> bool:
-    """Return whether partition records of a new or growing topic are still missing."""
+    """Return whether a new or growing topic still lacks partition records."""
     return topic.state is TopicState.CREATING or topic.growing_to is not None

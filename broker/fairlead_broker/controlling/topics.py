@@ -1,8 +1,8 @@
-"""Creation, change and deletion of topics for users, or the refusal with its reason.
+"""Creation, change and deletion of topics on behalf of users, and refusals with their reasons.
 
-The runtime calls this module. The module compares a request with the stored records, lets `controller` plan, and runs
-the plan. Several callers, also on several brokers, may send the same request at one time: a guard lets one write
-succeed, and the other callers then find the operation complete.
+The runtime calls this module. The module compares a request with the stored records, lets `controller` plan, and
+runs the plan. Several callers, also on several brokers, may send the same request at the same time: a guard lets
+only one write succeed, and the other callers find the operation complete.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ MIN_ISR = "min.insync.replicas"
 
 
 class TopicAdmin:
-    """Changes topics on the broker that holds the controller's term.
+    """Operations on topics, run on the broker that holds the controller's term.
 
-    Every call may raise `ProblemError`, with `coordination_unavailable` also if the term is lost.
+    Every call may raise `ProblemError`. `coordination_unavailable` is also raised if the term is lost.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class TopicAdmin:
         new_topic_id: Callable[[], TopicId],
         new_start_index: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`new_topic_id` makes UUIDs; `new_start_index` returns the index at which a new topic's placement begins."""
+        """`new_topic_id` returns a UUID; `new_start_index` returns the index at which placement of a topic begins."""
         self._mirror = mirror
         self._metadata = mirror.metadata
         self._clock = clock
@@ -62,9 +62,10 @@ class TopicAdmin:
         self._being_created: dict[str, int] = {}
 
     async def create(self, request: CreateTopicRequest, *, dry_run: bool = False) -> tuple[TopicRecord, bool]:
-        """Create a topic and return it with True, or return an existing topic of the same specification with False.
+        """Create a topic and return it with True, or return an existing topic with an equal specification with False.
 
-        `topic_exists` names the differences from another specification. A dry run makes the checks and writes nothing.
+        Raises `topic_exists`, which names the differences, if an existing topic has another specification. A dry
+        run checks the request and writes nothing.
         """
         check_topic_name(request.name)
         config = merge_patch({}, request.config)
@@ -90,7 +91,7 @@ class TopicAdmin:
     ) -> TopicRecord:
         """Change configuration (a merge patch) and replication factor (of new partitions), and grow a topic.
 
-        If a topic id is given, another topic of the same name is refused as `topic_recreated`.
+        If a topic id is given and the topic of this name has another id, `topic_recreated` is raised.
         """
         altered = self._required(name, topic_id).value.topic_id
         start_index = self._new_start_index()
@@ -105,7 +106,8 @@ class TopicAdmin:
             return self._alteration(name, topic, request, self._completing.planning(size, start_index))
 
         while True:
-            # An operation that another broker has begun is completed first, as often as other brokers begin one.
+            # An operation that another broker has begun is completed first, each time that another broker has begun
+            # an operation.
             await self._runner.complete(completion)
             self._refuse_unfinished(name, altered)
             if await self._runner.begin(announcement) or not is_unfinished(
@@ -122,7 +124,7 @@ class TopicAdmin:
                 await self._completing.finish(name)
 
     async def delete(self, name: str, topic_id: TopicId | None = None) -> None:
-        """Delete a topic, and return when its name is free. Raises `topic_recreated` as `alter` does."""
+        """Delete a topic, and return when its name can be used again. Raises `topic_recreated` as `alter` does."""
         doomed = self._required(name, topic_id).value.topic_id
 
         def plan(size: int) -> Sequence[Transaction]:
@@ -157,7 +159,7 @@ class TopicAdmin:
         )
 
     def _check_placeable(self, name: str, topic: TopicRecord, replication_factor: int) -> None:
-        """Refuse a higher replication factor that no new partition could have now."""
+        """Refuse an increased replication factor that exceeds the number of brokers that can get new replicas."""
         broker_count = len(placeable(self._metadata.brokers, cordoned_brokers(self._metadata)))
         if replication_factor > max(topic.replication_factor, broker_count):
             raise _too_few_brokers(name, replication_factor, broker_count)
@@ -165,7 +167,7 @@ class TopicAdmin:
     def _creation(
         self, request: CreateTopicRequest, config: dict[str, str], offered: set[TopicId]
     ) -> Callable[[int], Sequence[Transaction]]:
-        """Return a plan for each state of the name: a topic in creation (by any call), a topic in deletion, or none.
+        """Return a plan that creates the topic, even if a topic of this name is being created or deleted.
 
         `offered` collects the topic ids under which this call tried to create the topic.
         """
@@ -280,7 +282,7 @@ def _check_same(request: CreateTopicRequest, config: dict[str, str], existing: T
 
 
 def _check_min_isr(name: str, config: Mapping[str, str], replication_factor: int) -> None:
-    """Refuse a minimum above the number of replicas. The cluster's default is lowered to that number instead."""
+    """Refuse a topic's min.insync.replicas above its number of replicas. The cluster's default is lowered instead."""
     asked = int(config.get(MIN_ISR, 1))
     if asked > replication_factor:
         raise ProblemError(

@@ -1,10 +1,11 @@
-"""Surveys of the replicas of partitions that no complete replica can lead, and the elections that follow.
+"""Surveys of the replicas of partitions that no complete replica can lead, and the resulting unclean elections.
 
-The controllership runs the surveys. Each survey is its own task beside the controller's turns, so that a slow broker
-delays only the elections of its own partitions. The next turn compares the answers with the mirror. An answer from an
-ended incarnation does not count. A live replica that did not answer may have the longest log. The survey therefore
-repeats the request for the topic's delay, counted in the replica's incarnation, before the election ignores the
-replica. A restored record requires the answers of all replicas.
+The controllership runs the surveys. Each survey runs in its own task, concurrently with the controller's turns,
+so that a slow broker delays only the elections of its own partitions. The next turn compares the answers of a
+survey with the mirror. An answer from an ended incarnation does not count. A live replica that did not answer may
+have the longest log. The survey is therefore repeated for the configured delay, counted from the first survey of
+the replica's incarnation, before the election ignores the replica. A restored record requires the answers of all
+replicas.
 """
 
 from __future__ import annotations
@@ -33,14 +34,15 @@ from fairlead_broker.registry.metadata import Versioned
 from fairlead_broker.registry.records import PartitionRecord
 
 Survey: TypeAlias = Callable[[PartitionKey, Sequence[BrokerId]], Awaitable[Mapping[BrokerId, LogEnd]]]
-"""Function that returns the log ends of replicas, without brokers that do not answer or have no open log."""
+"""Function that returns the log ends of replicas. Brokers that do not answer or have no open log are left out."""
 LeaderlessPartition: TypeAlias = tuple[PartitionKey, Versioned[PartitionRecord]]
 
 SURVEYS_MAX: Final = PARTITIONS_MAX
-"""Surveys under way at one time."""
+"""Maximum number of surveys under way at one time."""
 AGAIN_SECONDS: Final = 1.0
-"""Seconds between two surveys of a partition, since refusals arrive at once and each survey costs work on every
-replica."""
+"""Minimum seconds between two surveys of a partition, since refusals arrive immediately and each survey causes work
+on every replica.
+"""
 
 _log = structlog.get_logger("fairlead.controller")
 
@@ -56,11 +58,14 @@ class Surveyed:
     ends: Mapping[BrokerId, LogEnd]
 
     def answered(self, view: ClusterView) -> Mapping[BrokerId, LogEnd]:
-        """Return the log ends from brokers that are still in the surveyed incarnation."""
+        """Return the log ends of brokers that still run in the surveyed incarnation."""
         return {broker: end for broker, end in self.ends.items() if self._is_current(broker, view)}
 
     def silent(self, view: ClusterView) -> tuple[BrokerId, ...]:
-        """Return the live replicas that have not answered, without stopping and quarantined ones, which never lead."""
+        """Return the live replicas that have not answered.
+
+        Stopping and quarantined replicas never lead, so they are left out.
+        """
         answered = self.answered(view)
         return tuple(
             replica.broker
@@ -76,18 +81,18 @@ class Surveyed:
 
 
 async def nobody_answers(key: PartitionKey, brokers: Sequence[BrokerId]) -> Mapping[BrokerId, LogEnd]:
-    """Return no answers, as the survey of a broker without peers."""
+    """Return no answers. Brokers without peers use this function as their survey."""
     del key, brokers
     return {}
 
 
 class UncleanElections:
-    """Keeps the surveys of one controller."""
+    """Surveys of one controller, and the elections that follow from the surveys."""
 
     def __init__(
         self, survey: Survey, view: Callable[[], ClusterView], clock: Clock, done: Callable[[], None]
     ) -> None:
-        """`done` is called at the end of every survey."""
+        """Start without surveys. `done` is called at the end of every survey."""
         self._survey = survey
         self._view = view
         self._clock = clock
@@ -98,7 +103,7 @@ class UncleanElections:
         self._last: dict[PartitionKey, float] = {}
 
     def begin(self, group: asyncio.TaskGroup, due: Iterable[LeaderlessPartition]) -> None:
-        """Begin a survey of each due partition that has none under way, as a task of the group."""
+        """Begin a survey of each due partition without a survey under way. Each survey is a task of the group."""
         now = self._clock.monotonic()
         for key, partition in due:
             if len(self._under_way) >= SURVEYS_MAX:
@@ -112,9 +117,10 @@ class UncleanElections:
     def elected(
         self, find: Callable[[PartitionKey], Versioned[PartitionRecord] | None], patience_seconds: float
     ) -> list[PartitionWrite]:
-        """Return the elections that follow from the ended surveys, and drop these surveys.
+        """Return the elections that follow from completed surveys, and drop these surveys.
 
-        `find` returns the current record of a partition. A silent replica is asked again for `patience_seconds`.
+        `find` returns the current record of a partition. Silent replicas are surveyed again for
+        `patience_seconds`.
         """
         surveyed, self._surveyed = self._surveyed, []
         now, writes = self._clock.monotonic(), []
@@ -165,12 +171,12 @@ class UncleanElections:
         return Surveyed(key, partition, asked, await self._survey(key, list(asked)))
 
     def forget(self) -> None:
-        """Drop all surveys, because a term begins and another controller may have held a term in between."""
+        """Drop all surveys when a term begins, because another controller may have held a term in between."""
         for kept in (self._surveyed, self._first, self._last):
             kept.clear()
 
     def _note_first(self, key: PartitionKey, partition: Versioned[PartitionRecord], now: float) -> None:
-        """Note the time of the first survey of each incarnation for this record."""
+        """Record the time of the first survey of each incarnation for this partition record."""
         known = self._first.get(key)
         if known is None or known.revision != partition.mod_revision:
             known = self._first[key] = _FirstAsked(partition.mod_revision, {})
@@ -180,7 +186,7 @@ class UncleanElections:
         }
 
     def _asked_last(self, key: PartitionKey, brokers: Sequence[BrokerId], now: float) -> float:
-        """Return the latest time of a first survey of these replicas. A restarted replica gets its full time."""
+        """Return the latest of these replicas' first survey times, so that a restarted replica gets the full delay."""
         known = self._first.get(key)
         at = {} if known is None else known.at
         return max(at.get(incarnation, now) for incarnation in self._incarnations(brokers))
@@ -204,12 +210,14 @@ class UncleanElections:
 
 @dataclass(slots=True)
 class _FirstAsked:
-    """Times of the first surveys of a partition's replicas since its record was written."""
+    """Times of the first surveys of a partition's replicas since the partition record was written."""
 
     revision: Revision
     """Revision of the partition record."""
     at: dict[tuple[BrokerId, BrokerEpoch], float]
-    """Time by incarnation, since a restarted broker may need the full delay again before it can answer."""
+    """Time of the first survey by incarnation. A restarted broker may need the full delay again before it can
+    answer.
+    """
 
 
 def _named(key: PartitionKey) -> dict[str, object]:
