@@ -62,17 +62,23 @@ PeerAdvertise = Annotated[
 Rack = Annotated[str | None, typer.Option(help="Rack or zone of this broker.")]
 Etcd = Annotated[
     str | None,
-    typer.Option(metavar="URL,URL", help="Members of etcd; without them, coordination is embedded."),
+    typer.Option(metavar="URL,URL", help="URLs of etcd's members; without them, coordination is embedded."),
 ]
 EtcdCa = Annotated[
     Path | None, typer.Option(help="Certificate of the authority that signs etcd's certificates, in PEM.")
 ]
-EtcdCert = Annotated[Path | None, typer.Option(help="Own certificate for etcd, in PEM; with --etcd-key.")]
+EtcdCert = Annotated[
+    Path | None, typer.Option(help="Certificate of the broker for etcd, in PEM; used with --etcd-key.")
+]
 EtcdKey = Annotated[Path | None, typer.Option(help="Key of --etcd-cert.")]
-EtcdUser = Annotated[str | None, typer.Option(help="User of etcd; password in FAIRLEAD_ETCD_PASSWORD.")]
+EtcdUser = Annotated[
+    str | None, typer.Option(help="Name of an etcd user; FAIRLEAD_ETCD_PASSWORD sets the password.")
+]
 LeaseSeconds = Annotated[
     int | None,
-    typer.Option(help="Seconds without a renewed lease before others take over.", show_default="6"),
+    typer.Option(
+        help="Seconds without a renewed lease after which other brokers take over.", show_default="6"
+    ),
 ]
 Output = Annotated[
     Literal["table", "json"], typer.Option("--output", help="json: one JSON object on stdout when ready.")
@@ -193,7 +199,7 @@ def cluster_move_coordination(
         Path,
         typer.Option("--from", metavar="DIR", help="Data directory of the broker, which must be stopped."),
     ],
-    etcd: Annotated[str, typer.Option(metavar="URL,URL", help="Members of etcd.")],
+    etcd: Annotated[str, typer.Option(metavar="URL,URL", help="URLs of etcd's members.")],
     cluster: Cluster = None,
     etcd_ca: EtcdCa = None,
     etcd_cert: EtcdCert = None,
@@ -231,7 +237,7 @@ async def _move(settings: BrokerSettings) -> int:
     except CoordinationError as error:
         typer.echo(f"fairlead: coordination was not moved: {error}", err=True)
         return FAILED_EXIT
-    done = "had been moved before" if moved.already else f"moved: {moved.keys} keys"
+    done = "was already moved" if moved.already else f"moved: {moved.keys} keys"
     typer.echo(
         f"coordination of cluster {settings.cluster} ({moved.cluster_id}) {done}; start the broker with "
         f"--data {settings.data} --etcd {settings.etcd}"
@@ -267,7 +273,7 @@ def _check_brokers_of(data: Path, brokers: int) -> None:
         if brokers > 1:
             _refuse(f"{data} is the directory of one broker; give a cluster of {brokers} another --data")
     elif made_with > brokers:
-        _refuse(f"{data} holds the records of {made_with} brokers; start it with --brokers {made_with}")
+        _refuse(f"{data} contains the records of {made_with} brokers; start it with --brokers {made_with}")
 
 
 def _check_etcd(settings: BrokerSettings) -> None:

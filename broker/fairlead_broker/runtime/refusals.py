@@ -94,7 +94,7 @@ def offset_out_of_range(topic: str, index: int, offset: Offset, start: Offset, e
     """Return the problem for an offset beyond the log."""
     return ProblemError(
         "offset_out_of_range",
-        f"offset {offset} of {topic}-{index} is outside the log, which goes from {start} to {end}",
+        f"offset {offset} of {topic}-{index} is outside the log, which ranges from {start} to {end}",
         data={
             "topic": topic,
             "partition": index,
@@ -118,7 +118,7 @@ def log_truncated(topic: str, index: int, epoch: LeaderEpoch, end_offset: Offset
     """Return the problem for a caller whose last record was truncated from this log."""
     return ProblemError(
         "log_truncated",
-        f"{topic}-{index} was cut: leader epoch {epoch} ends at {end_offset}",
+        f"{topic}-{index} was truncated: leader epoch {epoch} ends at {end_offset}",
         data={"topic": topic, "partition": index, "epoch": epoch, "end_offset": end_offset},
     )
 
@@ -261,7 +261,7 @@ def storage_failed(topic: str, index: int, effect: SideEffect = SideEffect.NONE)
     """Return the problem for a partition whose disk failed."""
     return ProblemError(
         "storage_failed",
-        f"the disk under {topic}-{index} failed; it takes no writes until the broker is restarted",
+        f"the disk under {topic}-{index} failed; writes are refused until the broker is restarted",
         side_effect=effect,
         data={},
     )

@@ -233,7 +233,7 @@ def warn_if_unreachable(settings: BrokerSettings, log: Log) -> None:
     for option, address in addresses.items():
         if address.everywhere:
             log.warning(
-                "the advertised address means the caller's own machine; set an address that others can reach",
+                "the advertised address only works on this machine; set an address that other machines can reach",
                 option=f"--{option}",
                 address=str(address),
             )

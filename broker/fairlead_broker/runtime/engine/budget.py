@@ -38,7 +38,7 @@ class ByteBudget:
     def give_back(self, nbytes: int) -> None:
         """Return taken bytes to the budget."""
         self.taken -= nbytes
-        assert self.taken >= 0, "more bytes given back than were taken"
+        assert self.taken >= 0, "more bytes were returned than taken"
 
 
 class AnswerBudget:

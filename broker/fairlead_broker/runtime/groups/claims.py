@@ -73,7 +73,7 @@ class GroupClaims:
                 return claim
         raise ProblemError(
             "coordination_unavailable",
-            f"the claim on group {group} changed {ATTEMPTS_MAX} times in a row",
+            f"the claim on group {group} changed during each of {ATTEMPTS_MAX} attempts",
             retry_after_seconds=group_refusals.RETRY_SOON_SECONDS,
         )
 

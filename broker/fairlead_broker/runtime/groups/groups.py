@@ -130,7 +130,7 @@ class Groups:
                 raise group_refusals.member_not_found(group, member_id) from problem
             raise
         reply = await coordinated.ask(group_calls.heartbeat_event(member_id, request))
-        assert isinstance(reply, HeartbeatReply), "a heartbeat is answered by its reply, or refused"
+        assert isinstance(reply, HeartbeatReply), "the reply to a heartbeat is a HeartbeatReply"
         return group_calls.heartbeat_answer(reply, self._mirror.metadata.topic_name)
 
     async def leave(self, group: str, member_id: str, *, static: bool) -> None:

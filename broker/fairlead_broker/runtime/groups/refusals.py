@@ -106,7 +106,7 @@ def of_store(error: CoordinationError, group: str, *, maybe: bool = False) -> Pr
             return not_coordinator(group, None, None)
         case TransactionTooLarge():
             return ProblemError(
-                "group_too_large", f"group {group} does not fit: {error}", data={"limit": error.limit}
+                "group_too_large", f"group {group} is too large: {error}", data={"limit": error.limit}
             )
         case _:
             maybe = maybe or isinstance(error, UnknownOutcome)

@@ -55,8 +55,8 @@ class DamageAcceptance:
             damaged = [f"{each.first_offset} to {each.next_good_offset}" for each in partition.log.damaged]
             raise ProblemError(
                 "conflict",
-                f"{partition.topic}-{partition.index}: {first_offset} to {next_good_offset} is no damaged range; "
-                f"damaged are {', '.join(damaged) or 'none'}",
+                f"{partition.topic}-{partition.index}: {first_offset} to {next_good_offset} is not a damaged range; "
+                f"damaged ranges: {', '.join(damaged) or 'none'}",
             )
         self._log.warning(
             "loss of damaged records accepted",

@@ -315,7 +315,7 @@ class Fetching:
         nbytes = sum(answer.nbytes for answer in answers if isinstance(answer, FetchResult))
         held.resize(nbytes)
         if crowded and not nbytes and any(map(_lags, answers)):
-            waiting = f"answers that clients do not receive leave no room for a batch above {bytes_max} bytes"
+            waiting = f"answers not yet received by clients leave no room for a batch above {bytes_max} bytes"
             raise refusals.overloaded(waiting)
         return answers
 

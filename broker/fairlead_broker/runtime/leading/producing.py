@@ -183,7 +183,7 @@ class Producing:
     ) -> None:
         """Queue a batch with reserved bytes at its partition, unless the batch is already answered."""
         partition = item.partition
-        assert header.total_bytes == len(item.batch), "a batch that is valid is whole"
+        assert header.total_bytes == len(item.batch), "a valid batch is complete"
         # Only the first answer counts. A stop may already have answered that the batch is not stored.
         if call.answers[slot] is not None:
             self._budget.give_back(header.total_bytes)

@@ -228,7 +228,9 @@ class ClusterEntry:
         data, etcd = self._settings.data, self._settings.etcd
         there = f"etcd at {etcd}" if etcd else "the embedded store"
         holds = f"cluster {found.cluster_id}" if found else "no cluster"
-        said = f"{data} belongs to cluster {belongs_to}, but {there} holds {holds} named {self._settings.cluster}"
+        said = (
+            f"{data} belongs to cluster {belongs_to}, but {there} has {holds} named {self._settings.cluster}"
+        )
         if etcd and store_path(data).exists():
             advice = (
                 "its own coordination is the embedded store in it; to move it to etcd, stop the broker and run: "
@@ -307,7 +309,7 @@ class ClusterEntry:
                 "leave the in-sync replicas",
             )
             self._log.error(
-                "the data directory is an older copy than the cluster counts on",
+                "the data directory is an older copy of the one that the cluster relies on",
                 partition=str(key),
                 done="left isr and elr; fetched again"
                 if taken

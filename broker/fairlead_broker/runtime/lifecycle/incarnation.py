@@ -66,8 +66,8 @@ class Incarnation:
 
     def begin(self, membership: Membership) -> None:
         """Begin the next incarnation, whose epoch the data directory already stores."""
-        assert membership.broker_id == self.broker, "a life belongs to one broker"
-        assert membership.broker_epoch > self.epoch, "broker epochs only grow"
+        assert membership.broker_id == self.broker, "all incarnations belong to one broker"
+        assert membership.broker_epoch > self.epoch, "broker epochs only increase"
         self._membership = membership
         for listener in tuple(self._listeners):
             listener()

@@ -61,7 +61,7 @@ def docs_page(release: str) -> str:
     return "".join(
         (
             _HEAD,
-            f"<p>Release {escape(release)}. For programs the same is in "
+            f"<p>Release {escape(release)}. The same information for programs is in "
             '<a href="/openapi.json">/openapi.json</a>, an OpenAPI 3.1 document. Unknown query parameters and fields '
             f"are refused by name. Every call can also answer {common}.</p>\n",
             *(

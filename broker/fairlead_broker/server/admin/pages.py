@@ -50,7 +50,7 @@ class DocsPageCalls:
         """``GET /docs/{asset}``. Raises ProblemError route_not_found for the name of an unknown file."""
         name = call.parameters["asset"]
         if name != STYLES_NAME:
-            raise ProblemError("route_not_found", f"the page /docs has no part {shown(name)}")
+            raise ProblemError("route_not_found", f"the page /docs has no file {shown(name)}")
         await call.answer(HTTPStatus.OK, [_content_type(STYLES), *_CACHED], STYLE_SHEET.encode())
 
 

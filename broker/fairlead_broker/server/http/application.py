@@ -79,7 +79,7 @@ def check_head(scope: Scope, header_bytes_max: int) -> None:
         raise ProblemError(
             "headers_too_large",
             f"target and headers of the request take {size} bytes, {FIELD_BYTES} for each header included; at most"
-            f" {header_bytes_max} are read",
+            f" {header_bytes_max} bytes are accepted",
             data={"limit_bytes": header_bytes_max},
         )
     if hosts != 1 and scope["http_version"] == "1.1":
@@ -143,8 +143,8 @@ class HostCheck:
         if not self._is_own(host_of(name)):
             raise _forbidden(
                 route,
-                f"this broker listens on a loopback address and is not called {shown(name)}; allowed are IP addresses,"
-                " localhost, and the names in the settings `hosts` and `advertise`",
+                f"this broker listens on a loopback address and does not accept the name {shown(name)}; allowed:"
+                " IP addresses, localhost, and the names in the settings `hosts` and `advertise`",
             )
         if len(self._allowed) < AUTHORITIES_MAX:
             self._allowed.add(authority)
@@ -195,9 +195,7 @@ SHED: Final = problem_answer(
 )
 SHED_HEADERS: Final = [*SHED.headers, (b"content-length", b"%d" % len(SHED.body))]
 CUT_OFF: Final = problem_answer(
-    ProblemError(
-        "malformed_request", "the body ended, or broke the rules of its transfer, before it was whole"
-    )
+    ProblemError("malformed_request", "the body ended early or violated its transfer coding")
 )
 CUT_OFF_HEADERS: Final = [*CUT_OFF.headers, (b"content-length", b"%d" % len(CUT_OFF.body))]
 SHED_PATHS: Final = (b"/records", b"/v1/produce")

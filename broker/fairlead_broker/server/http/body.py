@@ -190,7 +190,7 @@ class BodyBudget:
     def _overloaded(self) -> ProblemError:
         return ProblemError(
             "overloaded",
-            f"requests in progress hold {self.held_bytes} of {self.limits.bodies_bytes_max} bytes for bodies",
+            f"bodies of requests in progress take {self.held_bytes} of {self.limits.bodies_bytes_max} bytes",
             retry_after_seconds=RETRY_SECONDS,
         )
 
@@ -249,7 +249,7 @@ class BodyReader:
             arrived = f"{self.received_bytes} bytes of the body arrived, then none for"
             raise ProblemError(
                 "malformed_request",
-                f"{arrived} {limits.body_idle_seconds_max:g} s, or not all within {limits.body_seconds_max:g} s",
+                f"{arrived} {limits.body_idle_seconds_max:g} s; or it took over {limits.body_seconds_max:g} s",
             ) from error
         finally:
             self._budget.coming.discard(pace)

@@ -59,7 +59,7 @@ class FailureLog:
         self._log.error("request_failed", route=route, failure_id=number, exc_info=error)
         return ProblemError(
             "internal",
-            f"the broker failed unexpectedly; its log has the cause under failure id {number}",
+            f"the broker failed unexpectedly; its log shows the cause under failure id {number}",
             side_effect=SideEffect.MAYBE if mutating else SideEffect.NONE,
             data={"failure_id": number},
         )

@@ -112,7 +112,7 @@ class FetchCalls:
         # answers.
         async with self._opening:
             if held.crowded:
-                waiting = "unread answers leave no memory to decode another answer"
+                waiting = "answers not yet received by clients leave no room to decode another answer"
                 raise refusals.overloaded(waiting)
             parts = await in_thread(write)
             held.resize(sum(map(len, parts)))

@@ -146,7 +146,7 @@ class FetchedRecords:
         return ProblemError(
             "not_acceptable",
             f"the record at offset {offset} of partition {self._partition} has {headers} headers; JSON answers have"
-            f" at most {RECORD_HEADERS_MAX} a record; supported: {', '.join(supported)}",
+            f" at most {RECORD_HEADERS_MAX} per record; supported: {', '.join(supported)}",
             data={"supported": supported},
         )
 

@@ -33,7 +33,7 @@ from fairlead_broker.server.routing.locate import topic_to_write
 
 OVERLOADED: Final = "overloaded"
 PAUSE_SECONDS: Final = 0.1
-ONE_REQUEST_EACH: Final = "none on a body of lines, which becomes many batches"
+ONE_REQUEST_EACH: Final = "none for a body of lines, which becomes many batches"
 
 
 class LineProduce:

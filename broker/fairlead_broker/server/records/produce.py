@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 DUPLICATE: Final = (b"fairlead-duplicate", b"true")
 """Header of an answer whose records were already stored by an earlier attempt."""
-IN_THE_BATCH: Final = "none on a binary body, whose batch carries the producer"
+IN_THE_BATCH: Final = "none for a binary body, whose batch contains the producer"
 
 
 class ProduceCalls:
@@ -208,7 +208,7 @@ def _refuse_repeated(metas: Sequence[ProduceFrameMeta]) -> None:
             raise ProblemError(
                 "malformed_request",
                 f"frames {first} and {number} name the same partition {meta.partition} of topic {meta.topic_id};"
-                " a request takes one batch a partition",
+                " a request may have one batch per partition",
             )
     if not metas:
         raise ProblemError("malformed_request", "the body has no frames")

@@ -284,7 +284,7 @@ def refuse_idempotency_key(call: Call) -> None:
         _refuse(
             Header.IDEMPOTENCY_KEY,
             call.header_text(_KEY),
-            "it is for JSON and Arrow bodies; a record batch carries producer id, epoch and base sequence",
+            "it is for JSON and Arrow bodies; a record batch contains producer id, epoch and base sequence",
         )
 
 

@@ -222,7 +222,7 @@ class TailCalls:
         for entry in found:
             if isinstance(entry.problem, dict):
                 raise ProblemError.from_document(entry.problem)  # type: ignore[arg-type]
-            assert entry.offset is not None, "both ends of a log have an offset"
+            assert entry.offset is not None, "both ends of a log have offsets"
             positions[entry.partition] = entry.offset
         return positions
 
@@ -246,7 +246,7 @@ class _Tail:
     @property
     def held(self) -> HeldAnswer:
         """Account of the bytes that the answer takes from the budget."""
-        assert self.call.held is not None, "a tail counts what it holds"
+        assert self.call.held is not None, "a tail counts the bytes of its answer"
         return self.call.held
 
     @property

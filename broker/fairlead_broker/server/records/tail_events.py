@@ -112,7 +112,7 @@ def parse_event_id(text: str, partitions: int) -> Positions:
     pairs = _PAIR.findall(text)
     positions = {int(partition): int(offset) for partition, offset in pairs}
     if len(positions) != len(pairs) or max(positions) >= partitions:
-        raise _malformed(text, f"each of the partitions 0 to {partitions - 1} once at most")
+        raise _malformed(text, f"each of the partitions 0 to {partitions - 1} at most once")
     return positions
 
 

@@ -43,7 +43,7 @@ TURNS_MAX: Final = 10_000
 """Maximum number of topics whose last partition is remembered. Beyond this number, the rotation over partitions
 restarts for all topics, which only makes the distribution less even."""
 SEQUENCES_ARE_OF_PARTITIONS: Final = (
-    "none where the broker picks partitions: sequences belong to one partition each"
+    "none if the broker selects the partitions: each sequence belongs to one partition"
 )
 
 
