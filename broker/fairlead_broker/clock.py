@@ -18,14 +18,14 @@ class Clock(Protocol):
     def now_us(self) -> TimestampUs:
         """Return the wall clock time in microseconds since 1970, UTC.
 
-        The wall clock may jump. It is used for timestamps, never for waiting.
+        The wall clock may jump. Use the wall clock for timestamps, never for waiting.
         """
         ...
 
     def monotonic(self) -> float:
         """Return the number of seconds since an arbitrary start.
 
-        The number never decreases. It is used for intervals and never stored.
+        The number never decreases. Use the number for intervals, and never store it.
         """
         ...
 

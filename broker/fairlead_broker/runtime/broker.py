@@ -66,7 +66,10 @@ class Phase(Enum):
 
 
 class BrokerState:
-    """Phase of one run of a broker. It is created before the broker, because the probes of the ops listener read it."""
+    """Phase of one run of a broker.
+
+    The state is created before the broker, because the probes of the ops listener read it.
+    """
 
     def __init__(self) -> None:
         self.phase = Phase.STARTING

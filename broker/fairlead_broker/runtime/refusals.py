@@ -258,7 +258,7 @@ def shutting_down(effect: SideEffect = SideEffect.NONE) -> ProblemError:
 
 
 def storage_failed(topic: str, index: int, effect: SideEffect = SideEffect.NONE) -> ProblemError:
-    """Return the problem for a partition whose disk failed."""
+    """Return the problem for a partition on a disk that has failed."""
     return ProblemError(
         "storage_failed",
         f"the disk under {topic}-{index} failed; writes are refused until the broker is restarted",

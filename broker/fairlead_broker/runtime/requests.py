@@ -42,7 +42,7 @@ class PartitionFetch:
     partition: PartitionIndex
     offset: Offset
     last_epoch: LeaderEpoch | None = None
-    """Leader epoch of the caller's last record. It reveals whether the log was truncated since the caller's last
+    """Leader epoch of the caller's last record. The epoch reveals whether the log was truncated since the caller's last
     fetch."""
     leader_epoch: LeaderEpoch | None = None
     """Highest leader epoch that the caller has seen."""

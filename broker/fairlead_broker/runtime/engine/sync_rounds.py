@@ -67,7 +67,7 @@ class Syncing:
 
 
 class SyncRounds:
-    """Scheduler of the sync rounds. It also delays appends while too many bytes are unsynced."""
+    """Scheduler of the sync rounds. The scheduler also delays appends while too many bytes are unsynced."""
 
     __slots__ = (
         "_busy",

@@ -215,9 +215,9 @@ class CoordinatedGroup:
     async def commit(self, admit: Callable[[], Entries], *, gives_way: bool = False) -> None:
         """Write offsets, merged with other waiting commits; return when the offsets are stored.
 
-        `admit` returns the entries. It is called now, and again at the time of the write, because the caller may have
-        lost its partitions by then. An exception of `admit` is raised to the caller. `gives_way`: other commits in the
-        same transaction take precedence, because `admit` reads only the stored offsets.
+        `admit` returns the entries. `admit` is called now, and again at the time of the write, because the caller may
+        have lost its partitions by then. An exception of `admit` is raised to the caller. `gives_way`: other commits in
+        the same transaction take precedence, because `admit` reads only the stored offsets.
         """
         self._check()
         began = self._shared.clock.monotonic()

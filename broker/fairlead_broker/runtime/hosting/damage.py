@@ -81,8 +81,8 @@ def _accept(log: PartitionLog, first_offset: Offset, next_good_offset: Offset) -
 
 
 LOOK_SECONDS: Final = 1.0
-"""Number of seconds between two checks for damage. Damage is rare, and a damaged replica does no harm before it is
-repaired, since the damaged range is not served."""
+"""Number of seconds between two checks for damage. Damage is rare, and a damaged replica is harmless until its repair,
+because the damaged range is not served."""
 
 
 class DamageRepair:

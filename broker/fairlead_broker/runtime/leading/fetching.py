@@ -197,9 +197,9 @@ class Fetching:
     ) -> FetchResult | ProblemError:
         """Return the result, unless its end offset may be lower than an offset that the caller has already read.
 
-        A leader whose high watermark is still unknown has only an older high watermark, and the client may know a newer
-        one (rule 4.9). The client may also know a newer one while the lease is in doubt, because another leader may
-        have been elected (rule 3.7).
+        Until its high watermark is known, a leader has only an older value, and the client may know a newer value (rule
+        4.9). The client may also know a newer value while the lease is in doubt, because another leader may have been
+        elected (rule 3.7).
         """
         if isinstance(answer, FetchResult) and answer.high_watermark < fetch.offset:
             try:

@@ -62,8 +62,8 @@ class PendingAppend:
         self.call = call
         self.slot = slot
         self.batch: memoryview | None = batch
-        """Bytes of the batch as sent by the producer. They are released after the append, because a batch that waits
-        for acknowledgements should occupy no memory."""
+        """Bytes of the batch as sent by the producer. The bytes are released after the append, because a batch that
+        waits for acknowledgements should occupy no memory."""
         self.header = header
         self.keyed = keyed
         """Idempotency key under which the batch is stored; None if the request has no key."""

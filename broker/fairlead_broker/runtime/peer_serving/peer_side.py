@@ -59,7 +59,7 @@ class PeerSide:
 
     @property
     def controller(self) -> BrokerId | None:
-        """Broker that holds the controller key; None if there is no controller."""
+        """Broker that is the controller; None if there is no controller."""
         controller = self.mirror.metadata.controller
         return controller.value.broker if controller else None
 

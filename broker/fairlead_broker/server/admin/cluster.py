@@ -139,8 +139,8 @@ def _partition_metadata(
 ) -> PartitionMetadata:
     """Return the leader and replicas of a partition; there are none while the topic is being created.
 
-    A partition without replicas is listed, too. A producer that knew only some partitions of a topic would assign keys
-    to other partitions than after it knows all of them.
+    Partitions without replicas are listed as well. A producer that knew only some partitions of a topic would assign
+    keys differently once it knows all partitions.
     """
     if record is None:
         return PartitionMetadata(

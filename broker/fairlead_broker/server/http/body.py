@@ -249,7 +249,8 @@ class BodyReader:
             arrived = f"{self.received_bytes} bytes of the body arrived, then none for"
             raise ProblemError(
                 "malformed_request",
-                f"{arrived} {limits.body_idle_seconds_max:g} s; or it took over {limits.body_seconds_max:g} s",
+                f"{arrived} {limits.body_idle_seconds_max:g} s; or the body took more than"
+                f" {limits.body_seconds_max:g} s",
             ) from error
         finally:
             self._budget.coming.discard(pace)

@@ -3,7 +3,7 @@
 Callers: ``fetch`` and ``tail``. First, all leaders are asked concurrently for the records that they have. If there are
 too few records, the long poll waits in slices, because another broker does not notice that the client has disconnected
 and waits until the end of its slice. The wait ends when the first leader has records or when this broker stops; the
-answers of the other leaders are those from before the wait.
+other leaders' answers from before the wait are used.
 """
 
 from __future__ import annotations

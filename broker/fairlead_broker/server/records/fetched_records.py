@@ -57,8 +57,8 @@ _JSON_HEAD: Final = b'{"records":['
 class FetchedRecords:
     """The records of one partition's fetch result from ``offset`` on.
 
-    ``next_offset`` is the offset of the next fetch. It is final only after one of the writing methods has run, because
-    an answer ends early when the decoded records are too large.
+    ``next_offset`` is the offset of the next fetch. `next_offset` is final only after one of the writing methods has
+    run, because an answer ends early when the decoded records are too large.
     """
 
     __slots__ = ("_offset", "_partition", "_result", "next_offset", "open_bytes")

@@ -1,9 +1,9 @@
 """Tailing of a topic: the records of all partitions from all leaders as a stream, for curl and for browsers.
 
-Callers: ``application`` for the route named in ``endpoints``. The answer begins immediately. It ends when the client
-disconnects, the broker stops, the topic is deleted, or the requested limits are reached. Failures after the start are
-reported within the answer: if the next records of a partition have expired, a line with the problem is sent, and the
-partition continues at its log start.
+Callers: ``application`` for the route named in ``endpoints``. The answer begins immediately. The answer ends when the
+client disconnects, the broker stops, the topic is deleted, or the requested limits are reached. Failures after the
+start are reported within the answer: if the next records of a partition have expired, a line with the problem is sent,
+and the partition continues at its log start.
 """
 
 from __future__ import annotations

@@ -37,8 +37,8 @@ class Answered:
 
 
 GroupCall: TypeAlias = Callable[[Call, bytes], Awaitable[Answered]]
-"""Function that executes a call on the coordinator. It may be called twice with the same body: a call that this broker
-refuses because it is not the coordinator is tried once more."""
+"""Function that executes a call on the coordinator. The function may be called twice with the same body: a call that
+this broker refuses because it is not the coordinator is tried once more."""
 
 
 class AtCoordinator:
