@@ -179,7 +179,7 @@ _ASSIGNORS: Final[Mapping[str, Callable[[Candidates, Shapes, Target], Target]]] 
 
 
 def _kept(members: Candidates, shapes: Shapes, before: Target) -> tuple[dict[str, list[Place]], list[Place]]:
-    """Divide the partitions into those that members keep from the previous target, and free partitions."""
+    """Divide the partitions into partitions that members keep from the previous target, and free partitions."""
     held: dict[str, list[Place]] = {member_id: [] for member_id in members}
     free: list[Place] = []
     for topic_id, shape in shapes.items():

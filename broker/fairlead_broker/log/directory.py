@@ -257,7 +257,7 @@ class LogDirectory:
         return sorted(PartitionIndex(int(name)) for name in names if name.isascii() and name.isdigit())
 
     def remove_given_up(self, folder: Path) -> None:
-        """Delete the files of a dropped partition. Any partition may be opened meanwhile, even the dropped one."""
+        """Delete the files of a dropped partition. Any partition may be opened at the same time."""
         try:
             self._remove_folder(folder)
             self._remove_topic_folder_if_empty(folder.parent)

@@ -240,7 +240,7 @@ class PartitionLog(ReadableLog):
                     self.sync()
                     self._write_checkpoint()
                 except Shortage:
-                    # The log would end at `end` after the next start, so the leader must not be told a higher offset.
+                    # The log would end at `end` after the next start, so the leader must not learn a higher offset.
                     with self._sync_lock:
                         self._epochs.forget(end)
                         self._end_at(end, damaged)

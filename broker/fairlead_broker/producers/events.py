@@ -37,7 +37,7 @@ class KeyedArrived(msgspec.Struct, Generic[R], frozen=True, gc=False):
 
 
 class Withdrawn(msgspec.Struct, Generic[R], frozen=True, gc=False):
-    """A held batch reached its request timeout, and the client was told that the batch is not stored."""
+    """A held batch reached its request timeout, and the client received an error: the batch is not stored."""
 
     request: R
 
