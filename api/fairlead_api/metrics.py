@@ -74,7 +74,7 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
     MetricDefinition(
         name="fairlead_fetch_read_seconds",
         kind=_HISTOGRAM,
-        help="Time in which a fetch reads from all its partitions, without its wait for records.",
+        help="Time for reading from all partitions of a fetch, without the wait for records.",
         buckets=LATENCY_BUCKETS,
     ),
     MetricDefinition(
@@ -104,13 +104,13 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
     MetricDefinition(
         name="fairlead_held_bytes",
         kind=_GAUGE,
-        help="Memory of unfinished calls: bodies, batches to be appended, answers not yet read by clients.",
+        help="Memory used by unfinished calls: bodies, batches to be appended, answers not yet read by clients.",
         labels=("of",),
     ),
     MetricDefinition(
         name="fairlead_produce_calls",
         kind=_GAUGE,
-        help="Produce calls currently under way.",
+        help="Produce calls that are currently in progress.",
     ),
     MetricDefinition(
         name="fairlead_admitted_produce_calls",
@@ -138,7 +138,7 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
     MetricDefinition(
         name="fairlead_coordination_seconds",
         kind=_HISTOGRAM,
-        help="Time of a call to etcd or the embedded store, including failed calls.",
+        help="Duration of calls to etcd or the embedded store, including failed calls.",
         labels=("call",),
         buckets=SYNC_BUCKETS,
     ),
@@ -151,12 +151,12 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
     MetricDefinition(
         name="fairlead_held_batches",
         kind=_GAUGE,
-        help="Batches that arrived out of order and wait for earlier batches of their producer.",
+        help="Batches that arrived out of order and wait for earlier batches of the same producer.",
     ),
     MetricDefinition(
         name="fairlead_append_fsync_seconds",
         kind=_HISTOGRAM,
-        help="Time of one round of syncs over all written partitions.",
+        help="Duration of one round of syncs over all written partitions.",
         buckets=SYNC_BUCKETS,
     ),
     MetricDefinition(
@@ -206,7 +206,7 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
     MetricDefinition(
         name="fairlead_quarantined_replicas",
         kind=_GAUGE,
-        help="Replicas on this broker that are the only copy left but an outdated one; they serve no requests.",
+        help="Replicas on this broker that are outdated but the only remaining copy; they serve no requests.",
     ),
     MetricDefinition(
         name="fairlead_lost_leases_total",
@@ -271,7 +271,7 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
     MetricDefinition(
         name="fairlead_leader_elections_total",
         kind=_COUNTER,
-        help="Leaders that this broker has elected as the controller; unclean elections may have lost records.",
+        help="Leaders that this broker elected while it was the controller; unclean elections may have lost records.",
         labels=("kind",),
     ),
     MetricDefinition(
@@ -355,7 +355,7 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
     MetricDefinition(
         name="fairlead_event_loop_lag_seconds",
         kind=_HISTOGRAM,
-        help="Delay with which the event loop wakes a timer, caused by work that blocks the loop.",
+        help="Delay with which the event loop wakes a timer, caused by work that blocks the event loop.",
         buckets=LAG_BUCKETS,
     ),
 )

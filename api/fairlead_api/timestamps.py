@@ -95,7 +95,7 @@ def _zone_us(match: re.Match[str]) -> int:
         return 0
     hours, minutes = int(match[9]), int(match[10])
     if hours > 23 or minutes > 59:
-        raise ValueError("zone beyond a day")
+        raise ValueError("time zone offset beyond 24 hours")
     offset_us = (hours * 3600 + minutes * 60) * MICROSECONDS_PER_SECOND
     return -offset_us if match[8] == "-" else offset_us
 

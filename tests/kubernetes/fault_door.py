@@ -1,7 +1,7 @@
 """A door to the API server that is slow, refuses, answers errors or is closed, as ordered.
 
 The door is a process in the network of the box, one for each test that uses it. `doors.py` starts it and sends orders,
-one JSON object a line on standard input, each of which is answered. The process ends with its input, so that it never
+one JSON object per line on standard input, each of which is answered. The process ends with its input, so that it never
 outlives the test. It terminates TLS and forwards requests with their token; clients with certificates use the front
 door.
 """

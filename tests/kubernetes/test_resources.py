@@ -161,7 +161,7 @@ def not_reconciled() -> Manifest:
         "type": "Ready",
         "status": "Unknown",
         "reason": "NotReconciled",
-        "message": "no operator has looked at this object yet",
+        "message": "no operator has reconciled this object yet",
         "lastTransitionTime": EPOCH,
     }
 

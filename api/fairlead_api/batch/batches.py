@@ -82,7 +82,7 @@ class MessageLayout:
         form, constants, at = "<", [], 0
         for place, count in places:
             start = PREFIX_BYTES + place
-            assert start >= at, "Arrow's writer orders buffers differently than assumed here"
+            assert start >= at, "Arrow's writer does not order the buffers as this module assumes"
             form += f"{start - at}s{count}q"
             constants.append(prefix[at:start])
             at = start + 8 * count
@@ -315,7 +315,7 @@ def decode(
     if header is None:
         header = read_header(view)
     if len(view) < header.total_bytes:
-        _malformed(f"the batch has {header.total_bytes} bytes, {len(view)} are there")
+        _malformed(f"the batch has {header.total_bytes} bytes, but the buffer has {len(view)}")
     if verify_checksum:
         check_content_checksum(view, 0, header)
         if is_stamped(view):
@@ -451,7 +451,9 @@ def _check_offset_deltas(header: BatchHeader, columns: pa.RecordBatch) -> None:
     column = columns.column(_OFFSET_DELTA_COLUMN)
     deltas = numbers_of(column, np.int32)
     if column.null_count or deltas[0] < 0 or deltas[-1] > last or (np.diff(deltas) <= 0).any():
-        _malformed(f"column offset_delta must rise from record to record, from 0 to {last}, without nulls")
+        _malformed(
+            f"column offset_delta must increase from record to record, from 0 to {last}, without nulls"
+        )
 
 
 def offsets_of(header: BatchHeader, columns: pa.RecordBatch) -> pa.Array:

@@ -110,7 +110,7 @@ def canonical(data: pa.RecordBatch | pa.Table, default_timestamp_us: int) -> pa.
         _invalid(f"column {unknown[0]} is unknown; allowed: {', '.join(SCHEMA.names)}")
     for name in SCHEMA.names:
         if data.schema.names.count(name) > 1:
-            _invalid(f"column {name} is there more than once")
+            _invalid(f"column {name} is repeated")
     if "value" not in data.schema.names:
         _invalid("column value is missing")
     columns = {name: _single(name, data.column(name)) for name in data.schema.names}
@@ -206,7 +206,7 @@ def constant_timestamps(count: int, timestamp_us: int) -> pa.Array:
 def numbers_of(column: pa.Array, kind: type[_Number]) -> npt.NDArray[_Number]:
     """Return a view of the numbers of a column without nulls; `kind` must match the Arrow type."""
     buffer = column.buffers()[1]
-    assert buffer is not None, "a column of numbers has its values"
+    assert buffer is not None, "a column of numbers has a values buffer"
     return np.frombuffer(memoryview(buffer), kind, len(column), column.offset * np.dtype(kind).itemsize)
 
 
@@ -270,9 +270,7 @@ def _single(name: str, column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return a column as one array, decoded if it is dictionary-encoded."""
     if isinstance(column, pa.ChunkedArray):
         if column.nbytes > _COLUMN_BYTES_MAX:
-            _invalid(
-                f"column {name} has {column.nbytes} bytes; allowed: {_COLUMN_BYTES_MAX}, send it in parts"
-            )
+            _invalid(f"column {name} has {column.nbytes} bytes; allowed: {_COLUMN_BYTES_MAX} in one batch")
         column = _joined(column)
     return column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column
 

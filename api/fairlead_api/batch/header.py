@@ -321,7 +321,7 @@ def check_sizes(batch: Buffer, bytes_max: int) -> None:
     length = _LENGTH.unpack_from(batch, _LENGTH_AT)[0]
     if LENGTH_STOP + length != len(batch) or len(batch) % 8:
         _malformed(
-            f"length {length} in a batch of {len(batch)} bytes; 12 + length must be its size and a multiple of 8"
+            f"length {length} in a batch of {len(batch)} bytes; 12 + length must equal that size and be a multiple of 8"
         )
 
 

@@ -36,8 +36,8 @@ def partitions_for_keys(
     if keys.null_count == len(keys):
         return places
     _, offsets_buffer, data = keys.buffers()
-    assert offsets_buffer is not None, "a column that has keys has offsets"
-    assert data is not None, "Arrow keeps an empty buffer where there are no bytes"
+    assert offsets_buffer is not None, "a column with keys has offsets"
+    assert data is not None, "Arrow keeps an empty buffer for a column without bytes"
     offsets = np.frombuffer(memoryview(offsets_buffer), np.int32, len(keys) + 1, 4 * keys.offset)
     lengths = np.diff(offsets)
     if keys.null_count:

@@ -114,9 +114,9 @@ class HeartbeatRequest(Request, frozen=True, kw_only=True):
 
     def _check_join(self) -> None:
         if not self.topics and not self.topic_pattern:
-            _refuse("topics", excerpt(self.topics or None), "names of topics, or topic_pattern, in a join")
+            _refuse("topics", excerpt(self.topics or None), "topic names, or topic_pattern, in a join")
         if self.owned:
-            _refuse("owned", "an array", "nothing in a join: a joining member owns no partitions yet")
+            _refuse("owned", "an array", "no partitions in a join, since a joining member owns none")
 
 
 class OffsetCommit(Request, frozen=True, kw_only=True):
@@ -154,7 +154,7 @@ class CommitRequest(Request, frozen=True, kw_only=True):
             _refuse(
                 "member_epoch",
                 self.member_epoch,
-                "the member's own with member_id, and -1 without it for programs that are no members",
+                "the epoch of the member with member_id, or -1 without member_id for programs that are not members",
             )
         _refuse_repeated("offsets", ((entry.topic, entry.partition) for entry in self.offsets))
 
@@ -212,7 +212,7 @@ class ResetPartition(Request, frozen=True, kw_only=True):
             _refuse(
                 "topics",
                 f"{self.topic} with {'partition and partitions' if both else 'neither partition nor partitions'}",
-                "one of both, or the name of the topic alone for all of its partitions",
+                "only one of the two, or only the name of the topic for all its partitions",
             )
 
     @property

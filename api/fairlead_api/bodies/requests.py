@@ -103,7 +103,7 @@ class AlterTopicRequest(Request, frozen=True, kw_only=True):
 
 
 class AlterConfigRequest(Request, frozen=True, kw_only=True):
-    """Body of `PATCH /v1/cluster/config` and `/v1/brokers/{broker}/config`, a merge patch: null resets one key or all."""
+    """Body of `PATCH /v1/cluster/config` and `/v1/brokers/{broker}/config`, a merge patch: null resets one or all."""
 
     config: dict[str, ConfigInput] | None
 
@@ -355,5 +355,5 @@ def check_isolation(isolation: str) -> None:
 
 def produce_entry(result: ProduceResult, *, topic_id: str | UnsetType = UNSET) -> PartitionProduceResult:
     """Return a result with a partition as an entry of an answer about several partitions."""
-    assert result.partition is not UNSET, "the entry of a many-partition answer names its partition"
+    assert result.partition is not UNSET, "an entry of a many-partition answer names its partition"
     return PartitionProduceResult(topic_id=topic_id, **msgspec.structs.asdict(result))

@@ -76,7 +76,7 @@ REQUEST_PROBLEMS: Final = (
         403,
         "The operation is not permitted",
         FIX,
-        "The caller is known and has no permission for this operation on this resource.",
+        "The caller is authenticated but has no permission for this operation on this resource.",
         "Ask the administrator of the cluster for the permission that the detail names.",
         data_members=(
             DataMember("operation", "operation that was refused"),
@@ -130,9 +130,9 @@ REQUEST_PROBLEMS: Final = (
     ProblemDefinition(
         "not_acceptable",
         406,
-        "No acceptable answer form",
+        "No acceptable media type",
         FIX,
-        "The `Accept` header names no media type that this call can answer with.",
+        "The `Accept` header names no media type in which this call can answer.",
         "Request one of the supported media types listed in the problem.",
         data_members=(SUPPORTED,),
     ),
@@ -227,7 +227,7 @@ REQUEST_PROBLEMS: Final = (
         "The pattern is not allowed",
         FIX,
         "A subscription pattern is not a valid RE2 expression, or is too expensive to match.",
-        "Correct the pattern; RE2 has no back references and no look-around. Repeat less, or name the topics.",
+        "Correct the pattern; RE2 has no back references and no look-around. Repeat less, or list the topics.",
         data_members=(VALUE,),
     ),
     ProblemDefinition(

@@ -126,7 +126,7 @@ STATE_PROBLEMS: Final = (
         "Another instance took over",
         FENCED,
         "Another member joined under the same static instance id.",
-        "Stop this instance; every running instance needs its own id.",
+        "Stop this instance; every running instance needs its own instance id.",
         data_members=(DataMember("instance_id", "static instance id"),),
     ),
     ProblemDefinition(
@@ -161,7 +161,7 @@ STATE_PROBLEMS: Final = (
     ProblemDefinition(
         "conflict",
         409,
-        "Another caller changed it at the same time",
+        "Another caller changed the same state",
         FIX,
         "The state that the request was based on changed before it was applied. Nothing was changed by this "
         "request.",
@@ -220,7 +220,7 @@ STATE_PROBLEMS: Final = (
         data_members=(
             TOPIC,
             PARTITION,
-            DataMember("epoch", "largest leader epoch that is not above the epoch seen by the consumer"),
+            DataMember("epoch", "largest leader epoch that does not exceed the epoch seen by the consumer"),
             DataMember("end_offset", "end offset of that epoch in the leader's log"),
         ),
     ),

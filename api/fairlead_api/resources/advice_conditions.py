@@ -76,7 +76,7 @@ WARNING: Final = ConditionType(
             "SingleBroker",
             ("True",),
             "The cluster has one broker: every restart is an interruption, and its pod may be evicted at any time.",
-            "Nothing for a trial; use three brokers for important data.",
+            "Nothing for a trial cluster; use three brokers for important data.",
             CLUSTER_ONLY,
         ),
         Reason(
@@ -112,8 +112,8 @@ WARNING: Final = ConditionType(
 RECONCILIATION_PAUSED: Final = ConditionType(
     ConditionName.RECONCILIATION_PAUSED,
     Polarity.NEUTRAL,
-    "The annotation fairlead.dev/paused keeps the operator from changing anything; observedGeneration is not updated. "
-    "The object can still be deleted.",
+    "The annotation fairlead.dev/paused prevents the operator from changing anything; observedGeneration is not "
+    "updated. The object can still be deleted.",
     (
         Reason(
             "Annotation",

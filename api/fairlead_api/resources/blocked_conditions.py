@@ -44,7 +44,7 @@ ROLL_BLOCKED: Final = ConditionType(
         Reason(
             "RestartsSuspended",
             ("True",),
-            "The annotation fairlead.dev/no-restarts keeps the operator from restarting brokers.",
+            "The annotation fairlead.dev/no-restarts prevents the operator from restarting brokers.",
             "Remove the annotation to allow restarts.",
         ),
         Reason(

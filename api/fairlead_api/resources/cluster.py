@@ -37,7 +37,7 @@ class ClusterSpec(Part):
         json_schema_extra=rules(
             Rule(
                 "!has(oldSelf.formatVersion) || has(self.formatVersion)",
-                "formatVersion cannot be removed once it is set: stored data has that format",
+                "formatVersion cannot be removed once it is set, because stored data has that format",
                 ".formatVersion",
                 RuleReason.FORBIDDEN,
             ),
@@ -56,7 +56,7 @@ a time."""
             kubernetes(
                 Rule(
                     "self >= oldSelf",
-                    "formatVersion only grows: stored data has that format",
+                    "formatVersion can only increase, because stored data has that format",
                     reason=RuleReason.FORBIDDEN,
                 )
             ),
@@ -72,7 +72,7 @@ until then a downgrade to the old release is possible."""
             Rule(
                 f"self.all(a, self.exists_one(b, a.firstBrokerId < b.firstBrokerId + {POOL_IDS} && "
                 f"b.firstBrokerId < a.firstBrokerId + {POOL_IDS}))",
-                f"pools overlap: each owns the {POOL_IDS} broker ids from its firstBrokerId on",
+                f"pools overlap: each pool reserves the {POOL_IDS} broker ids from its firstBrokerId on",
             ),
             **{
                 "minItems": 1,

@@ -40,7 +40,7 @@ class Storage(Part):
             Rule(
                 "has(self.storageClassName) == has(oldSelf.storageClassName) && "
                 "(!has(self.storageClassName) || self.storageClassName == oldSelf.storageClassName)",
-                "the storage class of existing volumes cannot be changed; make another pool",
+                "the storage class of existing volumes cannot be changed; create another pool",
                 ".storageClassName",
                 RuleReason.FORBIDDEN,
             )
@@ -94,7 +94,7 @@ class BrokerPool(Part):
         json_schema_extra=rules(
             Rule(
                 "self.firstBrokerId == oldSelf.firstBrokerId",
-                "firstBrokerId cannot be changed: ids belong to the data on the volumes",
+                "firstBrokerId cannot be changed, because the data on the volumes belongs to the broker ids",
                 ".firstBrokerId",
                 RuleReason.FORBIDDEN,
             )
@@ -141,7 +141,7 @@ class DataListener(Part):
             Rule(
                 "!has(self.advertisedHost) || self.advertisedHost.contains('{id}') || "
                 "self.advertisedHost.contains('{pod}')",
-                "advertisedHost names each broker by itself: it contains {id} or {pod}",
+                "advertisedHost must contain {id} or {pod}, so that each broker has its own host",
                 ".advertisedHost",
             ),
         )
@@ -199,7 +199,7 @@ class ExternalEtcd(Part):
                     Rule(
                         "self.matches('^https?://[a-zA-Z0-9.-]+:[0-9]{1,5}$') || "
                         r"self.matches('^https?://\\[[0-9a-fA-F:.]+\\]:[0-9]{1,5}$')",
-                        "an endpoint is a URL with host and port, as https://etcd-0.example.com:2379",
+                        "an endpoint is a URL with host and port, such as https://etcd-0.example.com:2379",
                     ),
                     maxLength=300,
                 ),
@@ -222,7 +222,7 @@ class Etcd(Part):
             Rule("has(self.managed) != has(self.external)", "exactly one of managed and external is set"),
             Rule(
                 "has(self.managed) == has(oldSelf.managed)",
-                "a Cluster cannot change between managed and external etcd",
+                "a Cluster cannot switch between managed and external etcd",
                 reason=RuleReason.FORBIDDEN,
             ),
         )
@@ -260,7 +260,8 @@ class AddressBlock(Part):
     cidr: Annotated[
         str,
         kubernetes(
-            Rule("isCIDR(self)", "must be a range of addresses, as 10.0.0.0/8 or 2001:db8::/32"), maxLength=64
+            Rule("isCIDR(self)", "must be a range of addresses, such as 10.0.0.0/8 or 2001:db8::/32"),
+            maxLength=64,
         ),
     ]
     """Range in CIDR notation."""

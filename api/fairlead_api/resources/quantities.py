@@ -21,11 +21,11 @@ QUANTITY_LENGTH_MAX: Final = 32
 
 NOT_A_SIZE: Final = Rule(
     "isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))",
-    "must be a quantity above zero, as 500Mi or 10Gi",
+    "must be a quantity above zero, such as 500Mi or 10Gi",
 )
 NO_SHRINKING: Final = Rule(
     "!isQuantity(self) || !isQuantity(oldSelf) || quantity(self).compareTo(quantity(oldSelf)) >= 0",
-    "storage cannot shrink: a volume can only be made larger",
+    "storage cannot be decreased: a volume can only be enlarged",
     reason=RuleReason.FORBIDDEN,
 )
 
@@ -35,7 +35,7 @@ Size = Annotated[str, kubernetes(NOT_A_SIZE, NO_SHRINKING, maxLength=QUANTITY_LE
 AmountOfResource = Annotated[
     int | str,
     kubernetes(
-        Rule("isQuantity(string(self))", "must be a quantity, as 500m, 2 or 4Gi"),
+        Rule("isQuantity(string(self))", "must be a quantity, such as 500m, 2 or 4Gi"),
         maxLength=QUANTITY_LENGTH_MAX,
     ),
 ]

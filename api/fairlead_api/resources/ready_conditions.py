@@ -14,7 +14,7 @@ from fairlead_api.resources.condition_definitions import (
 )
 
 NOT_RECONCILED: Final = "NotReconciled"
-NOT_RECONCILED_MESSAGE: Final = "no operator has looked at this object yet"
+NOT_RECONCILED_MESSAGE: Final = "no operator has reconciled this object yet"
 
 READY: Final = ConditionType(
     ConditionName.READY,
@@ -126,7 +126,7 @@ READY: Final = ConditionType(
             "Reassigning",
             ("False",),
             "Replicas are being moved until every partition has the number of replicas in the resource.",
-            "Wait; status.reassignment has the number of partitions that are left.",
+            "Wait; status.reassignment has the number of remaining partitions.",
             TOPIC_ONLY,
         ),
         Reason(

@@ -42,7 +42,7 @@ class TopicSpec(Part):
         json_schema_extra=rules(
             Rule(
                 "has(self.name) == has(oldSelf.name) && (!has(self.name) || self.name == oldSelf.name)",
-                "a topic cannot be renamed: make another Topic",
+                "a topic cannot be renamed: create another Topic",
                 ".name",
                 RuleReason.FORBIDDEN,
             ),
@@ -60,7 +60,7 @@ class TopicSpec(Part):
         kubernetes(
             Rule(
                 "self == oldSelf",
-                "clusterRef cannot be changed: make another Topic",
+                "clusterRef cannot be changed: create another Topic",
                 reason=RuleReason.FORBIDDEN,
             )
         ),
@@ -74,7 +74,7 @@ class TopicSpec(Part):
         kubernetes(
             Rule(
                 "self >= oldSelf",
-                "partitions cannot be taken away: their number only grows",
+                "partitions cannot be removed: their number can only increase",
                 reason=RuleReason.FORBIDDEN,
             )
         ),

@@ -26,7 +26,7 @@ from fairlead_api.routes.topics import AFTER, LIMIT, TOPICS
 _GROUP: Final = "/v1/groups/{group}"
 _MEMBER: Final = f"{_GROUP}/members/{{member}}"
 _GROUP_PARAMETER: Final = {"group": "name of the group"}
-_MEMBER_PARAMETERS: Final = {**_GROUP_PARAMETER, "member": "id of the member, which it chooses itself"}
+_MEMBER_PARAMETERS: Final = {**_GROUP_PARAMETER, "member": "id of the member, which the member chooses"}
 _FORWARD_HEADER: Final = HeaderParameter(
     Header.FORWARD,
     "`never`: answer `not_coordinator` with the coordinator's address instead of forwarding",

@@ -231,9 +231,9 @@ def _body_schema(
         return _BODY_SCHEMAS[media_type]
     if media_type in (NDJSON, EVENT_STREAM):
         what = (
-            "one JSON object a line"
+            "one JSON object per line"
             if media_type == NDJSON
-            else "events whose `data` is one JSON object each"
+            else "events, each with one JSON object as `data`"
         )
         # OpenAPI 3.1 cannot describe streams; OpenAPI 3.2 has `itemSchema` for this purpose.
         return {"type": "string", "description": what, "x-itemSchema": schemas.of(line_types)}

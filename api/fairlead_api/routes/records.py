@@ -175,7 +175,7 @@ TAIL_FROM: Final = QueryParameter(
     kind=ParameterKind.CHOICE,
     default="latest",
     choices=("earliest", "latest"),
-    explanation="start position without `Last-Event-ID`; with it, the partitions that it names continue at its "
+    explanation="start position if `Last-Event-ID` is not sent; with it, the partitions that it names continue at its "
     "offsets, and partitions added since then begin at their start",
 )
 TAIL_SECONDS_MAX: Final = QueryParameter(
@@ -358,7 +358,7 @@ RECORD_ROUTES: Final = (
                 type=JsonFetchAnswer,
                 media_types=(JSON, BATCHES, ARROW_STREAM),
                 headers=FETCH_HEADERS,
-                explanation="records from the offset; clients skip earlier records in a binary answer",
+                explanation="records from the offset; a binary answer may begin with earlier records",
             ),
             AnswerForm(status=204, headers=FETCH_HEADERS, explanation="the wait ended without records"),
         ),
