@@ -18,7 +18,7 @@ class Clock(Protocol):
     def now_us(self) -> TimestampUs:
         """Return the wall clock time in microseconds since 1970, UTC.
 
-        The wall clock may jump. Use the wall clock for timestamps, never for waiting.
+        The wall clock may jump. Callers use the wall clock for timestamps, never for waiting.
         """
         ...
 

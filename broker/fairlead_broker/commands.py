@@ -1,8 +1,8 @@
 """Commands around a broker: `broker start`, `broker prepare-stop`, `dev up`, `cluster move-coordination`.
 
-The commands are entry points in the group `fairlead.commands`. The command line of the base install finds them there if
-the extra `broker` is installed; without the extra, the import of uvloop at the top of this module fails. Modules that
-are slow to import are imported when a command runs.
+The commands are entry points in the group `fairlead.commands`. The command line of the base install finds the commands
+in this group if the extra `broker` is installed; without the extra, the import of uvloop at the top of this module
+fails. Modules that are slow to import are imported when a command runs.
 """
 
 from __future__ import annotations

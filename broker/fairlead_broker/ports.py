@@ -13,7 +13,7 @@ Answer = TypeVar("Answer")
 
 
 class BlockingWork(Protocol):
-    """Execution of blocking calls (disk, decompression) outside of the event loop."""
+    """Executes blocking calls (disk, decompression) outside of the event loop."""
 
     async def run(self, call: Callable[..., Answer], *arguments: Any) -> Answer:
         """Run `call(*arguments)` in another thread; return its result or raise its exception.

@@ -47,7 +47,7 @@ START_KEYS = {
 _HOST = re.compile(r"[A-Za-z0-9._-]{1,253}")
 _ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/?#\s]+")
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
-EVERY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - addresses that a listener may be given
+EVERY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - a listener may be configured to use these addresses
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -491,7 +491,7 @@ def read_config_file(path: Path) -> dict[str, Any]:
     content = _parse(path, path.read_text(encoding="utf-8"))
     if not isinstance(content, dict):
         msg = f"{path}: expected names and values at the top, found {type(content).__name__}"
-        raise ValueError(msg)  # noqa: TRY004 - the file is invalid, not an argument's type
+        raise ValueError(msg)  # noqa: TRY004 - the file's content is invalid, not an argument's type
     return {str(name).replace("-", "_"): value for name, value in content.items()}
 
 
@@ -506,7 +506,7 @@ def _parse(path: Path, text: str) -> object:
 
 
 def _parse_yaml(path: Path, text: str) -> object:
-    import yaml  # noqa: PLC0415 - takes a twentieth of the start, and only YAML needs it
+    import yaml  # noqa: PLC0415 - slow to import, and needed only for YAML files
 
     try:
         return {} if (content := yaml.safe_load(text)) is None else content

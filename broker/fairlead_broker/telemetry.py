@@ -21,7 +21,7 @@ from prometheus_client import (
     ProcessCollector,
     disable_created_metrics,
 )
-from prometheus_client.metrics import MetricWrapperBase  # noqa: TC002 - a top-level import shows the dependency
+from prometheus_client.metrics import MetricWrapperBase  # noqa: TC002 - a top-level import makes the dependency visible
 
 from fairlead_api.metrics import METRICS, MetricDefinition
 
@@ -96,7 +96,7 @@ class Telemetry:
 def quiet_by_default() -> Iterator[None]:
     """Limit structlog to failures on stderr, unless the program has configured a destination for its logs.
 
-    The logger factory shows whether the program has configured structlog. `is_configured` does not:
+    The logger factory shows whether the program has configured structlog. `is_configured` is not sufficient:
     `structlog.testing.capture_logs` configures structlog with the previous defaults, and `is_configured` remains true
     afterwards.
     """

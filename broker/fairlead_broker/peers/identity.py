@@ -16,7 +16,7 @@ from fairlead_api.identifiers import BrokerEpoch, BrokerId, Revision
 CLUSTER_ID: Final = "fairlead-cluster-id"
 BROKER_ID: Final = "fairlead-broker-id"
 BROKER_EPOCH: Final = "fairlead-broker-epoch"
-PEER_SECRET: Final = "fairlead-peer-secret"  # noqa: S105 - the name of a header
+PEER_SECRET: Final = "fairlead-peer-secret"  # noqa: S105 - a header name, not a secret
 MIRROR_REVISION: Final = "fairlead-mirror-revision"
 
 

@@ -232,7 +232,7 @@ class Broker:
     async def alter_cluster_config(self, patch: Mapping[str, ConfigInput] | None) -> dict[str, ConfigEntry]:
         """Change the cluster's configuration by a merge patch.
 
-        Return the resulting configuration once it is in force here.
+        Return the resulting configuration once this broker applies it.
         """
         self.admit()
         await self.config_admin.alter_cluster(patch)
@@ -245,7 +245,7 @@ class Broker:
     ) -> dict[str, ConfigEntry]:
         """Change a broker's configuration by a merge patch.
 
-        Return the resulting configuration once it is in force here.
+        Return the resulting configuration once this broker applies it.
         """
         self.admit()
         await self.config_admin.alter_broker(broker, patch)
@@ -271,7 +271,7 @@ class Broker:
     async def alter_topic(
         self, name: str, request: AlterTopicRequest, topic_id: TopicId | None = None
     ) -> TopicView:
-        """Change a topic's configuration or add partitions; return the topic once the change is in force here."""
+        """Change a topic's configuration or add partitions; return the topic once this broker applies the change."""
         self.admit()
         await self.topic_admin.alter(name, request, topic_id)
         await self.replicas.settled()

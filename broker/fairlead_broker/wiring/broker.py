@@ -258,7 +258,7 @@ async def _release(
     await engine.supervisor.stop()
     if peers is not None:
         await peers.close()
-    # The directory is closed only after the last log that is being opened. Logs that are queued need not be opened.
+    # The directory must not be closed while logs are being opened. Queued logs need not be opened.
     engine.opening.drop_queued()
     await engine.opening.idle()
     try:

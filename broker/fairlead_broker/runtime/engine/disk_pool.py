@@ -71,7 +71,7 @@ class DiskPool:
         for future in [self.submit(call) for call in calls]:
             try:
                 answers.append(await future)
-            except Exception as error:  # noqa: BLE001 - the caller judges each failure
+            except Exception as error:  # noqa: BLE001 - the caller handles each failure
                 answers.append(error)
         return answers
 

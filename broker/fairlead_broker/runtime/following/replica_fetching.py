@@ -76,7 +76,7 @@ class LeaderCalls(Protocol):
 class ReplicaFetching:
     """Fetchers of one broker.
 
-    The fetcher for a leader is created with the first partition that the leader leads and this broker follows.
+    A leader's fetcher is created when this broker begins to follow the first partition of the leader.
     """
 
     def __init__(

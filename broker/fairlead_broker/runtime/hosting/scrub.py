@@ -89,8 +89,8 @@ class Scrub:
                 await self._pause(nbytes / bytes_per_second)
             damaged = await self._pool.run(scrub.finish)
         except (LogError, OSError) as error:
-            # The segment was closed, truncated or deleted, or became unreadable. In the last case the next pass or
-            # reader reports the problem.
+            # The segment was closed, truncated or deleted, or became unreadable. If the segment is unreadable, the next
+            # pass or reader reports the problem.
             self._log.warning("segment not scrubbed", path=str(segment.path), reason=str(error))
             return read
         for damage in damaged:

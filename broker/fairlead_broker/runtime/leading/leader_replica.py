@@ -77,8 +77,8 @@ class LeaderReplica:
         """Marks appended bytes for the sync rounds."""
         self._leader = leader
         self.leadership = Leadership(topic, key, leader, shared, meters, self._advanced)
-        """Shell of the leader state machine: passes events of followers and of the coordination store to it, and
-        executes the effects that it returns."""
+        """Shell that passes events of followers and of the coordination store to the leader state machine, and executes
+        the effects of the state machine."""
         self._shared = shared
         self._meters = meters
         self._queue: deque[PendingAppend] = deque()

@@ -28,7 +28,8 @@ class AppendState(Enum):
     """The batch is being written or is about to be written. From this state on, a refusal has the side effect
     `maybe`."""
     SETTLED = auto()
-    """The batch has its answer. The partition still counts its bytes until the high watermark has passed the batch."""
+    """The batch has been answered. The partition still counts its bytes until the high watermark has passed the
+    batch."""
 
 
 class PendingAppend:
@@ -80,7 +81,7 @@ class PendingAppend:
 
     @property
     def side_effect(self) -> SideEffect:
-        """Side effect that a refusal of the batch must report at the moment."""
+        """Side effect that a refusal must report in the current state of the batch."""
         return SideEffect.NONE if self.state is AppendState.QUEUED else SideEffect.MAYBE
 
     def stored(self, leader_epoch: LeaderEpoch) -> None:
@@ -116,7 +117,7 @@ class PendingAppend:
 
 
 class Acknowledging(Protocol):
-    """Interface that a produce call uses of the partition of a batch."""
+    """Interface of the partition of a batch, as used by produce calls."""
 
     def timed_out(self, seconds: float, effect: SideEffect) -> ProblemError:
         """Return the problem that explains why the batch was not acknowledged in time."""

@@ -96,7 +96,10 @@ class Producing:
         return answers
 
     async def stop(self, seconds: float) -> None:
-        """Refuse new calls; fail calls that are still running after the time limit. Their batches may be stored."""
+        """Refuse new calls; fail calls that are still running after the time limit.
+
+        The batches of failed calls may be stored.
+        """
         self._stopping = True
         try:
             async with asyncio.timeout(seconds):

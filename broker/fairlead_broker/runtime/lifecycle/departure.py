@@ -66,7 +66,7 @@ class Departure:
         """
         while late := [peer for peer in self._peers() if self._peer_calls.seen_revision(peer) < revision]:
             await asyncio.gather(*(self._ask(peer) for peer in late))
-            await asyncio.sleep(LOOK_SECONDS)  # noqa: TID251 - no event reports the peer's mirror
+            await asyncio.sleep(LOOK_SECONDS)  # noqa: TID251 - no event announces the progress of a peer's mirror
 
     async def _ask(self, peer: BrokerId) -> None:
         """Send a request to a peer, because any answer contains the revision of the peer's mirror."""

@@ -56,7 +56,7 @@ class OpsApplication:
         except ProblemError as problem:
             answer = problem_answer(problem)
             status, headers, body = answer.status, answer.headers, answer.body
-        except Exception as error:  # noqa: BLE001 - the last handler: nothing may escape without an answer
+        except Exception as error:  # noqa: BLE001 - the last handler: every failure needs an answer
             answer = problem_answer(self._failures.record(error, "ops"))
             status, headers, body = answer.status, answer.headers, answer.body
         headers.append((b"content-length", b"%d" % len(body)))

@@ -256,7 +256,7 @@ class Application:
             self._connections.cut(*scope["client"])
         except ProblemError as problem:
             await self._refuse(call, problem)
-        except Exception as error:  # noqa: BLE001 - the last handler: nothing may escape without an answer
+        except Exception as error:  # noqa: BLE001 - the last handler: every failure needs an answer
             await self._fail(call, error)
         finally:
             call.body_reader.release()

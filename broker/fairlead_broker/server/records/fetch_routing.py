@@ -35,7 +35,7 @@ SLICE_MS: Final = 2000
 """Maximum number of milliseconds for which another broker is asked to wait in one request."""
 PEER_BYTES_MAX: Final = 8 << 20
 """Maximum number of bytes requested from another broker at once. The answer is kept in memory until it is complete, and
-it must arrive within seconds; thirty concurrent answers of 64 MiB did not."""
+it must arrive within seconds. Thirty concurrent answers of 64 MiB did not arrive in time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,7 +114,7 @@ class LineProduce:
             except ProblemError:
                 if self._clock.monotonic() >= end:
                     raise
-                await asyncio.sleep(PAUSE_SECONDS)  # noqa: TID251 - a stream may wait where a request may not
+                await asyncio.sleep(PAUSE_SECONDS)  # noqa: TID251 - a stream waits until it is admitted instead of being refused
             else:
                 return
 

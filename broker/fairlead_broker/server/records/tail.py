@@ -160,7 +160,7 @@ class TailCalls:
             await tail.send(tail.format.sign_of_life())
             tail.told_at = now
         if pause:
-            await asyncio.sleep(pause)  # noqa: TID251 - no event signals a leader on another broker
+            await asyncio.sleep(pause)  # noqa: TID251 - no event announces an election of a leader on another broker
 
     async def _tell(self, tail: _Tail, answer: FetchedPartition) -> float:
         """Send the records of one partition, and return the seconds to wait before the next round."""

@@ -26,7 +26,7 @@ Positions = dict[int, int]
 
 
 class TailFormat(Protocol):
-    """Interface of a format of the answer. The positions advance as records are written."""
+    """Interface of an answer format. The positions advance as records are written."""
 
     def begin(self, positions: Positions) -> bytes:
         """Return the bytes before the first record."""

@@ -182,7 +182,7 @@ class Forwarding:
             await call.answer(heard.status, passed_back(heard))
             return
         if call.scope["method"] == "HEAD":
-            # The answer to HEAD has no body; its Content-Length is the length of the answer to GET.
+            # The answer to HEAD has no body, but has the Content-Length of the answer to GET.
             await call.answer_head(
                 heard.status, passed_back(heard), int(heard.headers.get("content-length", "0"))
             )
