@@ -1,7 +1,8 @@
-"""`make bench`: Fairlead against Apache Kafka, its Python clients and NATS JetStream, on the same work in the same run.
+"""`make bench`: compares Fairlead with Apache Kafka, its Python clients and NATS JetStream on the same work.
 
-Each part starts new brokers; while one is measured the others are stopped (SIGSTOP), and what is dirty is on the
-disk. A peer that does not start ends the run. Results go to build/bench/bench.json, tables to standard output.
+Each part starts new brokers. While one broker is measured, the other brokers are stopped (SIGSTOP), and dirty pages
+have been written to the disk. The run fails if a peer does not start. Results are written to build/bench/bench.json,
+and tables to standard output.
 """
 
 from __future__ import annotations
@@ -33,14 +34,22 @@ PARTS: dict[str, Part] = {
 
 
 def main() -> None:
-    """Parse the command line, measure, print, write the results file."""
+    """Parse the command line, measure the parts, print the tables and write the results file."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; all without")
+    parser.add_argument("parts", nargs="*", help=f"parts to measure, of {', '.join(PARTS)}; default: all")
     parser.add_argument(
-        "--records", type=int, default=5_000_000, help="records of 100 bytes; others in proportion"
+        "--records",
+        type=int,
+        default=5_000_000,
+        help="number of 100-byte records; larger records in proportion",
     )
     parser.add_argument("--pairs", type=int, default=5, help="alternating rounds of each case")
-    parser.add_argument("--share", type=float, default=0.4, help="consume: of them read record by record")
+    parser.add_argument(
+        "--share",
+        type=float,
+        default=0.4,
+        help="consume: fraction of the records that is read record by record",
+    )
     add_folders(parser)
     measure_parts(PARTS, parser.parse_args(), "bench.json")
 

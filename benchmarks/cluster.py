@@ -1,7 +1,7 @@
-"""`make bench-cluster`: three brokers with three replicas, against three Kafka brokers with the same settings.
+"""`make bench-cluster`: compares three brokers with three replicas to three Kafka brokers with the same settings.
 
-Throughput is measured in alternating pairs, as in `throughput.py`. What Kafka is not measured in here, failover,
-planned moves and many partitions, is reported with its target. Results go to build/bench/cluster.json.
+Throughput is measured in alternating pairs, as in `throughput.py`. Failover, planned moves and many partitions are
+measured for Fairlead only and reported with their targets. Results are written to build/bench/cluster.json.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TOPIC_TOOL = "org.apache.kafka.tools.TopicCommand"
 
 
 class ClusterBench:
-    """The two clusters and the measurements that are made on both."""
+    """The two clusters, and the measurements that are made on both clusters."""
 
     def __init__(self, fairlead: FairleadCluster, kafka: KafkaCluster, records: int) -> None:
         self._fairlead = fairlead
@@ -40,7 +40,7 @@ class ClusterBench:
         self._topics = 0
 
     def produce_case(self, durability: str, target: float, pairs: int) -> Pairs:
-        """Produce 100-byte records with acks=all, three replicas and two in sync at least."""
+        """Measure producing 100-byte records with acks=all, three replicas, and a minimum of two in-sync replicas."""
         ours, theirs = [], []
         for _ in range(pairs):
             self._alone(self._fairlead, self._kafka)
@@ -55,7 +55,8 @@ class ClusterBench:
         os.sync()
         measured.resume()
         if isinstance(measured, FairleadCluster):
-            # Its leases ran out while it stood still: it comes back by itself, as after any pause.
+            # The leases of the cluster expired while its processes were stopped; the cluster recovers by itself, as
+            # after any pause.
             asyncio.run(failover.settled(measured))
         else:
             time.sleep(12)
@@ -101,7 +102,7 @@ class ClusterBench:
 
 
 def throughput(options: argparse.Namespace, folder: Path) -> dict[str, object]:
-    """Both clusters in alternating pairs."""
+    """Measure throughput of both clusters in alternating pairs."""
     jars = fetch_kafka(options.cache)
     fairlead = FairleadCluster.start(folder / "fairlead", lease_seconds=6)
     try:
@@ -125,7 +126,7 @@ def throughput(options: argparse.Namespace, folder: Path) -> dict[str, object]:
 def alone(
     work: Callable[[FairleadCluster, argparse.Namespace], dict[str, object]],
 ) -> Callable[[argparse.Namespace, Path], dict[str, object]]:
-    """Make a part that needs a Fairlead cluster only, with a lease of 3 s renewed each second."""
+    """Return a part that only needs a Fairlead cluster, with a lease of 3 s that is renewed every second."""
 
     def run(options: argparse.Namespace, folder: Path) -> dict[str, object]:
         cluster = FairleadCluster.start(folder / "fairlead", lease_seconds=3)
@@ -147,13 +148,15 @@ PARTS: dict[str, Callable[[argparse.Namespace, Path], dict[str, object]]] = {
 
 
 def main() -> None:
-    """Parse the command line, measure, print, write the results file."""
+    """Parse the command line, measure the parts, print the tables and write the results file."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; all without")
+    parser.add_argument("parts", nargs="*", help=f"parts to measure, of {', '.join(PARTS)}; default: all")
     parser.add_argument("--records", type=int, default=2_000_000, help="records of each run")
     parser.add_argument("--pairs", type=int, default=3, help="alternating pairs of each case")
-    parser.add_argument("--runs", type=int, default=50, help="kills, and moves")
-    parser.add_argument("--partitions", type=int, default=1000, help="of the case with many")
+    parser.add_argument("--runs", type=int, default=50, help="number of kills and of moves")
+    parser.add_argument(
+        "--partitions", type=int, default=1000, help="number of partitions in the part with many partitions"
+    )
     add_folders(parser)
     options = parser.parse_args()
     measure_parts(PARTS, options, "cluster.json")

@@ -1,6 +1,7 @@
-"""Three brokers of each system under measurement, as processes: Fairlead with etcd, Kafka with its KRaft quorum.
+"""Processes of the measured clusters of three brokers: Fairlead with etcd, and Kafka with its KRaft quorum.
 
-Called by `cluster.py`. Knows how a cluster is started and which process is which broker; nothing of workloads.
+Called by `cluster.py`. The module starts clusters and knows the process of each broker, but does not depend on
+workloads.
 """
 
 from __future__ import annotations
@@ -37,21 +38,21 @@ FAIRLEAD = Path(sys.executable).with_name("fairlead")
 
 @dataclass(slots=True)
 class ClusterProcesses:
-    """All processes of one cluster; while the other peer is measured they stand still."""
+    """All processes of one cluster, which are paused while the other cluster is measured."""
 
     folder: Path
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def pause(self) -> None:
-        """Stop all of them where they are."""
+        """Pause all processes of the cluster."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let them go on."""
+        """Resume all processes of the cluster."""
         self._signal(signal.SIGCONT)
 
     def stop(self) -> None:
-        """Terminate all of them, what others need last, and remove their data."""
+        """Terminate all processes, each after the processes that depend on it, and remove their data."""
         self.resume()
         for process in reversed(self.processes.values()):
             process.terminate()
@@ -63,11 +64,11 @@ class ClusterProcesses:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def cpu_seconds(self, name: str) -> float:
-        """Processor time that a process has used so far, in user and system mode."""
+        """Return the processor time in seconds that a process has used so far, in user and system mode."""
         return cpu_seconds(self.processes[name].pid)
 
     def resident_mib(self, name: str) -> float:
-        """Resident memory of a process now."""
+        """Return the current resident memory of a process in MiB."""
         pages = Path(f"/proc/{self.processes[name].pid}/statm").read_text(encoding="ascii").split()[1]
         return int(pages) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
@@ -79,7 +80,7 @@ class ClusterProcesses:
 
 @dataclass(slots=True)
 class FairleadCluster(ClusterProcesses):
-    """One etcd and three `fairlead broker start`."""
+    """Cluster of one etcd and three brokers that are started by `fairlead broker start`."""
 
     etcd_url: str = ""
     lease_seconds: int = 6
@@ -87,7 +88,7 @@ class FairleadCluster(ClusterProcesses):
 
     @classmethod
     def start(cls, folder: Path, lease_seconds: int) -> FairleadCluster:
-        """Start all and return when the brokers serve."""
+        """Start all processes, and return when the brokers serve."""
         folder.mkdir(parents=True)
         port, peer_port = free_port(), free_port()
         url, peer_url = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peer_port}"
@@ -106,15 +107,15 @@ class FairleadCluster(ClusterProcesses):
 
     @property
     def bootstrap(self) -> str:
-        """Addresses of all brokers, with commas between."""
+        """The addresses of all brokers, separated by commas."""
         return ",".join(self.urls.values())
 
     def start_broker(self, broker: int) -> None:
-        """Start a broker, again perhaps, and return when it serves."""
+        """Start or restart a broker, and return when the broker serves."""
         log = self.folder / f"broker-{broker}.log"
         command = [str(FAIRLEAD), "broker", "start", "--id", str(broker), "--etcd", self.etcd_url]
         command += ["--data", str(self.folder / f"broker-{broker}"), "--output", "json"]
-        # The same address after a restart, as behind a name.
+        # After a restart, the broker has the same address, as if clients used a DNS name.
         listen = self.urls.get(broker, "http://127.0.0.1:0").removeprefix("http://")
         for listener, address in (
             ("--listen", listen),
@@ -134,7 +135,7 @@ class FairleadCluster(ClusterProcesses):
         self.urls[broker] = json.loads(ready)["brokers"][0]["data"]
 
     def kill_broker(self, broker: int) -> float:
-        """Kill a broker without a warning; returns the monotonic time of it."""
+        """Kill a broker with SIGKILL; return the monotonic time of the kill."""
         process = self.processes[f"broker-{broker}"]
         at = time.monotonic()
         process.kill()
@@ -142,7 +143,7 @@ class FairleadCluster(ClusterProcesses):
         return at
 
     def terminate_broker(self, broker: int) -> None:
-        """Stop a broker in order and wait for its end."""
+        """Stop a broker gracefully, and wait until its process has ended."""
         process = self.processes[f"broker-{broker}"]
         process.terminate()
         process.wait(STOP_SECONDS_MAX)
@@ -150,14 +151,14 @@ class FairleadCluster(ClusterProcesses):
 
 @dataclass(slots=True)
 class KafkaCluster(ClusterProcesses):
-    """Three KRaft nodes, each broker and controller."""
+    """Cluster of three KRaft nodes, each of which is broker and controller."""
 
     bootstrap: str = ""
     environment: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def start(cls, folder: Path, jars: Path) -> KafkaCluster:
-        """Format three storages, start the nodes and wait until they answer."""
+        """Format the storage of three nodes, start the nodes and wait until they answer."""
         folder.mkdir(parents=True)
         ports = [(free_port(), free_port()) for _ in range(BROKERS)]
         environment = {**os.environ, "CLASSPATH": f"{HERE / 'kafka'}:{jars}/*"}
@@ -188,7 +189,7 @@ class KafkaCluster(ClusterProcesses):
         return cluster
 
     def tool(self, main_class: str, *arguments: str) -> str:
-        """Run one of Kafka's own tools against the cluster and answer its standard output."""
+        """Run one of Kafka's own tools against the cluster, and return its standard output."""
         return run_java(self.environment, main_class, *arguments)
 
 

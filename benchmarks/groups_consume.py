@@ -1,7 +1,7 @@
-"""What one member of a group reads a second: the SDK, and Kafka's Python clients on Kafka's broker.
+"""Records per second that one member of a group reads: the SDK, and Kafka's Python clients on Kafka's broker.
 
-Called by `groups.py`. Both topics hold as many records of the same size; every side reads as the only member of a
-fresh group, in a process of its own, while the other broker is stopped.
+Called by `groups.py`. Both topics contain the same number of records of the same size. Every side reads as the only
+member of a new group, in a separate process, while the other broker is stopped.
 """
 
 from __future__ import annotations
@@ -37,13 +37,15 @@ TARGETS = (
     ("batches", "confluent-poll", 10.0),
     ("batches", "aiokafka-getmany", 5.0),
 )
-"""Like is compared with like: lists with lists, one by one with one by one, and batches with all of theirs."""
+"""Pairs of sides to compare, each with a target: lists with lists, single records with single records, and batches with
+all sides of the peers."""
 BATCHES_TIMES = 4
-"""So many times as many records are read by batch: half a second would measure how a reading begins."""
+"""Factor by which more records are read if they are read as batches, since a read of half a second would mostly measure
+its start."""
 
 
 def consume(options: argparse.Namespace, folder: Path) -> dict[str, object]:
-    """Read by every side in turn, as often as asked."""
+    """Measure reading by every side in turn, for the requested number of rounds."""
     jars = fetch_kafka(options.cache)
     with both_peers(folder, jars) as (fairlead, kafka):
         return _measure(Bench(fairlead, kafka, BATCHES_TIMES * options.records), fairlead, kafka, options)
@@ -64,7 +66,8 @@ def _measure(
             peer: PeerProcess = fairlead if side in OURS else kafka
             bench.alone(peer)
             url, topic = (fairlead.url, our_topic) if side in OURS else (kafka.bootstrap, their_topic)
-            # Arrow batches are read to the end; at a tenth of their speed a part of the topic tells as much.
+            # Sides that read Arrow batches read the whole topic. All other sides have a tenth of the speed, so a part
+            # of the topic is enough.
             share = BATCHES_TIMES if side == "batches" else options.share
             measured.append(_run(side, url, topic, round(options.records * share)))
             print(f"{side}: {measured[-1]['records_per_second']:,.0f} records/s", file=sys.stderr, flush=True)

@@ -1,7 +1,7 @@
-"""What happens to a group when a member comes, a member dies, and its coordinator dies.
+"""Effects on a group when a member joins, when a member dies, and when the coordinator of the group dies.
 
-Called by `groups.py`; each part runs three brokers and an etcd of its own. Times are of the monotonic clock, which
-all processes of a machine share.
+Called by `groups.py`. Each part runs its own three brokers and etcd. Times are measured with the monotonic clock, which
+all processes on a machine share.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ COORDINATOR_SESSION_SECONDS = 60
 
 @dataclass(slots=True)
 class Crew:
-    """Members in a process of their own, which begin to read on a command."""
+    """Members in a separate process, which begin to read on command."""
 
     process: subprocess.Popen[str]
 
     @classmethod
     def start(cls, cluster: FairleadCluster, topic: str, members: int, *more: str) -> Self:
-        """Start the process and return when it has loaded its code; it has not joined yet."""
+        """Start the process, and return when the process has loaded its code; its members have not joined yet."""
         command = [sys.executable, str(HERE / "groups_workload.py"), "members", "--url", cluster.bootstrap]
         command += ["--topic", topic, "--group", GROUP, "--members", str(members), *more]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -57,7 +57,7 @@ class Crew:
         return cls(process)
 
     def go(self) -> float:
-        """Let the members join; returns the time of it."""
+        """Signal the members to join; return the time of the signal."""
         assert self.process.stdin is not None
         at = time.monotonic()
         self.process.stdin.write("go\n")
@@ -65,14 +65,14 @@ class Crew:
         return at
 
     def stop(self) -> list[Counter[int]]:
-        """Let the members leave; returns what each read, by tenth of a second."""
+        """Signal the members to leave; return the number of records that each member read in each tenth of a second."""
         output, _ = self.process.communicate("stop\n", timeout=120)
         document = json.loads(output)
         assert not document["failed"], document["failed"]
         return [Counter({int(at): n for at, n in buckets.items()}) for buckets in document["members"]]
 
     def kill(self) -> float:
-        """End the process without a word to the group; returns the time of it."""
+        """Kill the process, so that its members cannot leave the group; return the time of the kill."""
         at = time.monotonic()
         self.process.kill()
         self.process.wait()
@@ -80,11 +80,11 @@ class Crew:
 
 
 async def _stable(admin: Admin, members: int) -> GroupDescription:
-    """Wait until so many members have what they are to have."""
+    """Wait until the group has the given number of members, and all members have their assigned partitions."""
     found: list[GroupDescription] = []
 
     async def look() -> bool:
-        """Look once."""
+        """Describe the group, and return whether it is stable."""
         found[:] = [await admin.describe_group(GROUP)]
         return found[0].state == "stable" and len(found[0].members) == members
 
@@ -93,7 +93,7 @@ async def _stable(admin: Admin, members: int) -> GroupDescription:
 
 
 def join(options: argparse.Namespace, folder: Path) -> dict[str, object]:
-    """Let one more member join while the others read at full rate, again and again."""
+    """Repeatedly let one more member join while the other members read at full rate."""
     cluster = FairleadCluster.start(folder / "fairlead", lease_seconds=options.lease_seconds)
     try:
         partitions = PARTITIONS_A_MEMBER * (options.members + 1)
@@ -109,7 +109,7 @@ def join(options: argparse.Namespace, folder: Path) -> dict[str, object]:
 
 
 async def _replicated_once(cluster: FairleadCluster, name: str, partitions: int) -> None:
-    """Create a topic without copies: what is measured is reading."""
+    """Create a topic with one replica, since only reading is measured."""
     async with Admin(cluster.bootstrap) as admin:
         await admin.create_topic(
             name, partitions=partitions, replication_factor=1, config={"durability": "replicated"}
@@ -145,12 +145,12 @@ async def _joins(cluster: FairleadCluster, options: argparse.Namespace) -> dict[
 def _rates(
     read: Mapping[int, int], moves: list[tuple[float, float]], options: argparse.Namespace
 ) -> dict[str, object]:
-    """Compare what the others read during each move with what they read before it."""
+    """Compare the rates at which the other members read during each move and before it."""
     runs = []
     for began, ended in moves:
         before = _rate(read, began - BEFORE_SECONDS, began)
         during = _rate(read, began, ended)
-        # Where the move is shorter than a second, the second in which it lies.
+        # If a move is shorter than a second, the whole second that contains the move is measured.
         worst = min(
             _rate(read, at / BUCKETS_A_SECOND, at / BUCKETS_A_SECOND + 1)
             for at in range(int(began * BUCKETS_A_SECOND), int(ended * BUCKETS_A_SECOND) + 1)
@@ -177,7 +177,7 @@ def _rates(
 
 
 def _rate(read: Mapping[int, int], start: float, stop: float) -> float:
-    """Records a second between two times, over whole buckets."""
+    """Return the number of records per second between two times, over whole buckets."""
     first = int(start * BUCKETS_A_SECOND) + 1
     last = max(int(stop * BUCKETS_A_SECOND), first + 1)
     return sum(read.get(bucket, 0) for bucket in range(first, last)) * BUCKETS_A_SECOND / (last - first)
@@ -185,19 +185,19 @@ def _rate(read: Mapping[int, int], start: float, stop: float) -> float:
 
 @dataclass
 class Witness:
-    """Members in this process, and what they read first of the partitions that another one lost."""
+    """Members in this process, and the time at which each partition of a killed member is read again."""
 
     lost: frozenset[TopicPartition] = frozenset()
     seen: dict[TopicPartition, float] = field(default_factory=dict)
 
     async def read(self, consumer: Consumer) -> None:
-        """Read until cancelled."""
+        """Read records until cancelled."""
         async for batch in consumer:
             if batch.topic_partition in self.lost:
                 self.seen.setdefault(batch.topic_partition, time.monotonic())
 
     async def all_seen(self) -> bool:
-        """Whether every lost partition is read again."""
+        """Return whether every partition of the killed member is read again."""
         return self.lost <= self.seen.keys()
 
 
@@ -215,7 +215,7 @@ async def _in_background(*work: Coroutine[None, None, None]) -> AsyncIterator[No
 
 
 async def _produce_slowly(cluster: FairleadCluster, topic: str) -> None:
-    """A record for each partition, again and again."""
+    """Repeatedly send one record to each partition."""
     async with Producer(cluster.bootstrap, linger_ms=0, delivery_timeout="60s") as producer:
         while True:
             for partition in range(FEW_PARTITIONS):
@@ -224,7 +224,7 @@ async def _produce_slowly(cluster: FairleadCluster, topic: str) -> None:
 
 
 def member(options: argparse.Namespace, folder: Path) -> dict[str, object]:
-    """Kill a member, again and again: from the kill until others read all of its partitions."""
+    """Kill a member repeatedly; measure the time until other members read all partitions of the killed member."""
     cluster = FairleadCluster.start(folder / "fairlead", lease_seconds=options.lease_seconds)
     try:
         return asyncio.run(_member_kills(cluster, options))
@@ -252,7 +252,7 @@ async def _member_kills(cluster: FairleadCluster, options: argparse.Namespace) -
             victim = await asyncio.to_thread(Crew.start, cluster, "killed", 1, *more)
             victim.go()
             group = await _stable(admin, 3)
-            # Anywhere between two heartbeats.
+            # The kill happens at a random time between two heartbeats.
             await asyncio.sleep(1.0 + random.uniform(0, options.session_seconds / 3))
             owned = {
                 TopicPartition(each.topic, partition)
@@ -276,7 +276,7 @@ async def _member_kills(cluster: FairleadCluster, options: argparse.Namespace) -
 
 
 def coordinator(options: argparse.Namespace, folder: Path) -> dict[str, object]:
-    """Kill the coordinator, again and again: from the kill until the next coordinator accepts a heartbeat."""
+    """Kill the coordinator repeatedly; measure the time until the next coordinator accepts a heartbeat."""
     cluster = FairleadCluster.start(folder / "fairlead", lease_seconds=options.lease_seconds)
     try:
         return asyncio.run(_coordinator_kills(cluster, options))
@@ -310,7 +310,7 @@ async def _coordinator_kills(cluster: FairleadCluster, options: argparse.Namespa
             )
             await until(_accepted(plain), "a heartbeat")
             outages.append(time.monotonic() - killed_at)
-            # The members of the SDK have sent heartbeats too before the test looks at them.
+            # The members of the SDK must have sent heartbeats before the group is checked.
             await until(_heard(members), "heartbeats of the SDK's members")
             standings.add(_standing(await admin.describe_group(GROUP)))
             print(f"coordinator: {outages[-1]:.2f} s", file=sys.stderr, flush=True)
@@ -328,7 +328,7 @@ async def _coordinator_kills(cluster: FairleadCluster, options: argparse.Namespa
 
 
 async def _settled_with(plain: PlainMember, admin: Admin) -> GroupDescription:
-    """Send heartbeats until all four members have the partitions that they are to have."""
+    """Send heartbeats until all four members have their assigned partitions."""
     while True:
         await plain.beat()
         group = await admin.describe_group(GROUP)
@@ -338,14 +338,14 @@ async def _settled_with(plain: PlainMember, admin: Admin) -> GroupDescription:
 
 
 def _standing(group: GroupDescription) -> str:
-    """All that a rebalance would change: epochs and assignments."""
+    """Return the values that a rebalance would change: epochs and assignments."""
     members = sorted(group.members, key=lambda each: each.member_id)
     return repr((group.epoch, [(each.member_id, each.member_epoch, each.assignment) for each in members]))
 
 
 def _accepted(plain: PlainMember) -> Condition:
     async def look() -> bool:
-        """Send one heartbeat."""
+        """Send one heartbeat, and return whether the coordinator accepts it."""
         return await plain.beat(timeout_seconds=1.0)
 
     return look
@@ -353,7 +353,7 @@ def _accepted(plain: PlainMember) -> Condition:
 
 def _heard(members: list[Consumer]) -> Condition:
     async def look() -> bool:
-        """Whether no heartbeat is failing."""
+        """Return whether the heartbeats of all members succeed."""
         return all(each.membership.heartbeat_failing_seconds is None for each in members)
 
     return look

@@ -1,7 +1,7 @@
-"""Members of groups that are nothing but HTTP calls: what a thousand groups are played with.
+"""Members of groups that only make HTTP calls, with which a thousand groups are simulated.
 
-Called by the parts of `groups.py`. A client remembers the coordinator of each group, as the contract asks: a
-broker that is not the coordinator answers 421 with its address.
+Called by the parts of `groups.py`. As the API requires, a client remembers the coordinator of each group: a broker that
+is not the coordinator answers 421 with the address of the coordinator.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ OUT = ("member_fenced", "member_not_found")
 
 
 class PlainClient:
-    """Connections to every broker, and the coordinator of each group."""
+    """Client with connections to every broker, which remembers the coordinator of each group."""
 
     def __init__(self, addresses: tuple[str, ...]) -> None:
         self.addresses = addresses
         self.refused = 0
-        """Calls that were neither accepted nor sent on, and attempts without an answer."""
+        """Number of calls that were neither accepted nor redirected, and of attempts without an answer."""
         self._coordinators: dict[str, str] = {}
         self._turn = 0
 
@@ -48,7 +48,7 @@ class PlainClient:
     async def put(
         self, group: str, path: str, body: object, timeout_seconds: float = TIMEOUT_SECONDS
     ) -> tuple[int, bytes]:
-        """Ask the group's coordinator; the status and body of its answer, status 0 without one."""
+        """Call the coordinator of the group; return status and body of the answer, or status 0 without an answer."""
         data, status, answer = msgspec.json.encode(body), 421, b""
         for _ in range(HOPS_MAX):
             address = self._coordinators.get(group) or self._next_address()
@@ -74,7 +74,7 @@ class PlainClient:
 
 
 class PlainMember:
-    """One member that reads nothing: it sends heartbeats, takes what it is given, and gives up what it is not."""
+    """Member that reads no records: it sends heartbeats, accepts assigned and releases revoked partitions."""
 
     def __init__(self, client: PlainClient, group: str, member_id: str, topic: str) -> None:
         self._client = client
@@ -88,7 +88,7 @@ class PlainMember:
         self.assignment: list[AssignedPartitions] = []
 
     async def join(self, session_timeout_ms: int) -> bool:
-        """Become a member; false if no broker accepted."""
+        """Join the group; return False if no broker accepted the call."""
         self._session_timeout_ms = session_timeout_ms
         return await self._call(
             {"member_epoch": 0, "topics": [self._topic], "session_timeout_ms": session_timeout_ms},
@@ -96,14 +96,14 @@ class PlainMember:
         )
 
     async def join_at_last(self, session_timeout_ms: int) -> None:
-        """Join, and again while no broker accepts."""
+        """Join the group, and retry until a broker accepts the call."""
         accepted = await self.join(session_timeout_ms)
         while not accepted:
             await asyncio.sleep(JOIN_PAUSE_SECONDS)
             accepted = await self.join(session_timeout_ms)
 
     async def beat(self, timeout_seconds: float = TIMEOUT_SECONDS) -> bool:
-        """Send a heartbeat; false if no broker accepted."""
+        """Send a heartbeat; return False if no broker accepted it."""
         if self.epoch == 0:
             return await self.join(self._session_timeout_ms)
         body: dict[str, object] = {"member_epoch": self.epoch}
@@ -121,7 +121,8 @@ class PlainMember:
         path = f"{self._path}/members/{self.member_id}"
         status, found = await self._client.put(self._group, path, body, timeout_seconds)
         if status != 200:
-            # A member that missed an answer proves that it missed no partition; a removed member joins again.
+            # After a failed call, the next heartbeat lists the member's partitions, in case an answer was lost; a
+            # removed member joins again.
             self._owned_is_told = False
             if status and msgspec.json.decode(found).get("code") in OUT:
                 self.epoch, self.assignment, self._owned_is_told = 0, [], True
@@ -136,11 +137,11 @@ class PlainMember:
 
     @property
     def partition_count(self) -> int:
-        """Partitions that it was given."""
+        """Number of partitions that are assigned to the member."""
         return sum(len(each.partitions) for each in self.assignment)
 
     async def commit(self, offset: int) -> bool:
-        """Commit an offset in all of its partitions; false if that was not stored."""
+        """Commit an offset for all partitions of the member; return False if the commit was not stored."""
         offsets = [
             {"topic": each.topic, "partition": partition, "offset": offset}
             for each in self.assignment

@@ -1,6 +1,6 @@
-"""A thousand groups of ten members on ten partitions: what their heartbeats and commits cost brokers and etcd.
+"""Cost of the heartbeats and commits of a thousand groups, each with ten members on ten partitions.
 
-Called by `groups.py`, which runs `scale`; as a program this file plays some of the groups, driven by lines on its
+`groups.py` calls `scale`. Run as a program, this file simulates some of the groups and is controlled by lines on its
 standard input.
 """
 
@@ -34,7 +34,7 @@ SESSION_MS = 45_000
 COMMIT_SECONDS = 5.0
 JOINS_AT_ONCE = 16
 REST_PAUSE_SECONDS = 0.5
-"""Pause between two rounds of heartbeats of a group that still assigns its partitions."""
+"""Pause between two rounds of heartbeats while a group still assigns its partitions."""
 IDLE_SECONDS = 10.0
 CORE_SHARE_MAX = 0.2
 TRANSACTIONS_A_SECOND_MAX = 500
@@ -42,25 +42,25 @@ TRANSACTIONS_A_SECOND_MAX = 500
 
 @dataclass(slots=True)
 class Players:
-    """A process that plays some of the groups."""
+    """A process that simulates some of the groups."""
 
     process: subprocess.Popen[str]
 
     @classmethod
     def start(cls, cluster: FairleadCluster, first: int, groups: int) -> Players:
-        """Start it; it waits for its first line."""
+        """Start the process, which waits for its first line."""
         command = [sys.executable, str(HERE / "groups_scale.py"), "--url", cluster.bootstrap]
         command += ["--first", str(first), "--groups", str(groups)]
         return cls(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
 
     def say(self, line: str) -> None:
-        """Begin something; `answer` gives its end."""
+        """Send a command to the process without waiting; `answer` returns its result."""
         assert self.process.stdin is not None
         self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
 
     def answer(self) -> dict[str, float]:
-        """Return the figures that answer the last line."""
+        """Wait for the figures with which the process answers the last command, and return them."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line, "the process ended"
@@ -69,7 +69,7 @@ class Players:
 
 
 def scale(options: argparse.Namespace, folder: Path) -> dict[str, object]:
-    """Measure all groups while they join, while they send heartbeats, and while they commit as well."""
+    """Measure all groups while members join, while members send heartbeats, and while members also commit offsets."""
     cluster = FairleadCluster.start(folder / "fairlead", lease_seconds=options.lease_seconds)
     players: list[Players] = []
     try:
@@ -109,7 +109,7 @@ def _phases(
     for phase in ("beat", "commit"):
         for each in players:
             each.say(phase)
-        # Each member begins somewhere in its interval.
+        # Each member sends its first commit at a random time in its interval.
         time.sleep(COMMIT_SECONDS)
         measured = _spent(cluster, options.seconds)
         for each in players:
@@ -127,7 +127,7 @@ def _phases(
 
 
 def _spent(cluster: FairleadCluster, seconds: float) -> dict[str, object]:
-    """What brokers and etcd used in some seconds: cores of each, transactions of etcd."""
+    """Return the usage in the given number of seconds: processor cores of brokers and etcd, and etcd transactions."""
     names = [f"broker-{broker}" for broker in range(BROKERS)]
     before = {name: cluster.cpu_seconds(name) for name in (*names, "etcd")}
     transactions, at = _transactions(cluster), time.monotonic()
@@ -142,7 +142,7 @@ def _spent(cluster: FairleadCluster, seconds: float) -> dict[str, object]:
 
 
 def _transactions(cluster: FairleadCluster) -> float:
-    """Transactions that etcd has taken from anybody, the refused ones too: its own count."""
+    """Return etcd's own count of transactions from all clients, including refused transactions."""
     with urllib.request.urlopen(f"{cluster.etcd_url}/metrics", timeout=10) as answer:
         lines = answer.read().decode().splitlines()
     counts = [
@@ -155,7 +155,7 @@ def _transactions(cluster: FairleadCluster) -> float:
 
 
 def _together(answers: list[dict[str, float]]) -> dict[str, object]:
-    """The figures of all players: rates and refusals are sums, latencies the worst of them."""
+    """Combine the figures of all processes: rates and refusals are added, and the worst latencies are returned."""
     rates: dict[str, object] = {
         name: round(sum(each[name] for each in answers), 1)
         for name in ("heartbeats_per_second", "commits_per_second", "refused")
@@ -166,7 +166,7 @@ def _together(answers: list[dict[str, float]]) -> dict[str, object]:
 
 @dataclass
 class Game:
-    """The members of some groups, and what they measured since the last line."""
+    """The members of some groups, and their measurements since the last command."""
 
     client: PlainClient
     groups: list[list[PlainMember]]
@@ -175,12 +175,12 @@ class Game:
     offset: int = 0
 
     async def join(self) -> None:
-        """Bring every group to rest, a bounded number at a time; a group at rest goes on with its heartbeats."""
+        """Let all members join, a bounded number of groups at a time; stable groups continue with heartbeats."""
         gate = asyncio.Semaphore(JOINS_AT_ONCE)
         resting: list[asyncio.Task[None]] = []
 
         async def one(members: list[PlainMember]) -> None:
-            """Join, and send heartbeats until each member has its partition."""
+            """Let the members of one group join, and send heartbeats until each member has its partition."""
             async with gate:
                 await _come_to_rest(members)
             resting.extend(self.play(members, commits=False))
@@ -189,7 +189,7 @@ class Game:
         await _cancel(resting)
 
     def play(self, members: list[PlainMember], *, commits: bool) -> list[asyncio.Task[None]]:
-        """Send heartbeats at the members' interval, with commits in between, until cancelled."""
+        """Send heartbeats at the members' interval until cancelled; with `commits`, also commit offsets."""
         return [asyncio.ensure_future(self._play_one(each, commits=commits)) for each in members]
 
     async def _play_one(self, member: PlainMember, *, commits: bool) -> None:
@@ -212,7 +212,7 @@ class Game:
                 due = max(due + member.interval_seconds, loop.time())
 
     def figures(self, seconds: float) -> dict[str, float]:
-        """Return what was measured in so many seconds, and start the next measurement."""
+        """Return the measurements of the last `seconds`, and start the next measurement."""
         measured = {
             "heartbeats_per_second": round(len(self.heartbeats) / seconds, 1),
             "commits_per_second": round(len(self.commits) / seconds, 1),
@@ -229,11 +229,11 @@ class Game:
 
 
 async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
-    """End what is played; whatever failed on its own is raised."""
+    """Cancel the tasks of the simulation; raise the error of a task that had already failed."""
     failed = [task for task in tasks if task.done()]
     left = set(tasks)
     while left:
-        # Again for tasks that a call under way has kept from seeing it.
+        # Tasks are cancelled repeatedly, since a task may miss its cancellation during a call.
         for each in left:
             each.cancel()
         _, left = await asyncio.wait(left, timeout=1.0)
@@ -279,7 +279,7 @@ def _tell(output: IO[str], document: dict[str, float]) -> None:
 
 
 def main() -> None:
-    """Parse the command line and play until standard input ends."""
+    """Parse the command line, and simulate groups until standard input ends."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--url", required=True, help="addresses of the brokers")
     parser.add_argument("--first", type=int, required=True, help="number of the first group")

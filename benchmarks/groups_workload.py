@@ -1,9 +1,9 @@
-"""The measured work of consumer groups, each in a process of its own: the SDK and the clients of Kafka.
+"""Measured work of consumer groups with the SDK and with Kafka's clients, each in a separate process.
 
-`records` and `batches` read a topic as the only member of a fresh group and print one JSON object; the time counts
-from the first record that is handed out, so that the joining of the group is left out on every side. `members` is
-several members in one process that read their partitions again and again until standard input ends. Called by the
-cases of `groups.py`.
+`records` and `batches` read a topic as the only member of a new group and print one JSON object. The measured time
+begins with the first record that is returned, so that no side is charged for joining the group. `members` runs several
+members in one process, which read their partitions repeatedly until standard input ends. Called by the parts of
+`groups.py`.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ BUCKETS_A_SECOND = 10
 
 
 class Reading:
-    """The time of a reading, on the clock and on the processor."""
+    """Elapsed time and processor time of a read."""
 
     def __init__(self) -> None:
         self._began = self._cpu_began = 0.0
 
     def begin(self) -> None:
-        """Start the time, at the first call."""
+        """Start the measurement; later calls have no effect."""
         if not self._began:
             self._began, self._cpu_began = time.perf_counter(), time.process_time()
 
     def document(
         self, options: argparse.Namespace, records: int, value_bytes: int, last: int
     ) -> dict[str, float]:
-        """What was measured, once every value had its bytes and there was a last offset."""
+        """Return the measurements, after checking the value bytes and the last offset."""
         seconds, cpu = time.perf_counter() - self._began, time.process_time() - self._cpu_began
         assert value_bytes == records * options.value_bytes, (value_bytes, records)
         assert last >= 0, last
@@ -59,7 +59,7 @@ def _consumer(options: argparse.Namespace) -> Consumer:
 
 
 async def sdk_records(options: argparse.Namespace) -> dict[str, float]:
-    """Every record by the SDK's iteration over records; value and offset are used."""
+    """Read every record with the SDK's iteration over records; value and offset are used."""
     reading, last = Reading(), -1
     got = value_bytes = 0
     async with _consumer(options) as consumer:
@@ -75,7 +75,7 @@ async def sdk_records(options: argparse.Namespace) -> dict[str, float]:
 
 
 async def sdk_record_loops(options: argparse.Namespace) -> dict[str, float]:
-    """Every record by a plain loop over each batch, as the loops of Kafka's clients over what they polled."""
+    """Read every record with a loop over each batch, like the loops of Kafka's clients over polled messages."""
     reading, last = Reading(), -1
     got = value_bytes = 0
     async with _consumer(options) as consumer:
@@ -91,7 +91,7 @@ async def sdk_record_loops(options: argparse.Namespace) -> dict[str, float]:
 
 
 async def sdk_batches(options: argparse.Namespace) -> dict[str, float]:
-    """Every batch as Arrow columns; the bytes of the values are summed by Arrow."""
+    """Read every batch as Arrow columns; Arrow computes the number of value bytes."""
     reading, last = Reading(), -1
     got = value_bytes = 0
     async with _consumer(options) as consumer:
@@ -121,7 +121,7 @@ def _confluent_consumer(options: argparse.Namespace) -> KafkaConsumer:
 
 
 async def confluent_consume(options: argparse.Namespace) -> dict[str, float]:
-    """The fastest way with confluent-kafka: lists of messages, of which value and offset are used."""
+    """Read lists of messages, the fastest way with confluent-kafka; value and offset of each message are used."""
     consumer = _confluent_consumer(options)
     reading, last = Reading(), -1
     got = value_bytes = 0
@@ -141,7 +141,7 @@ async def confluent_consume(options: argparse.Namespace) -> dict[str, float]:
 
 
 async def confluent_poll(options: argparse.Namespace) -> dict[str, float]:
-    """Its documentation's way with confluent-kafka: one message a call."""
+    """Read one message in each call, the way that the documentation of confluent-kafka shows."""
     consumer = _confluent_consumer(options)
     reading, last = Reading(), -1
     got = value_bytes = 0
@@ -172,7 +172,7 @@ def _aiokafka_consumer(options: argparse.Namespace) -> AIOKafkaConsumer:
 
 
 async def aiokafka_getmany(options: argparse.Namespace) -> dict[str, float]:
-    """The fastest way with aiokafka: lists of records by partition, of which value and offset are used."""
+    """Read lists of records by partition, the fastest way with aiokafka; value and offset of each record are used."""
     reading, last = Reading(), -1
     got = value_bytes = 0
     async with _aiokafka_consumer(options) as consumer:
@@ -188,7 +188,7 @@ async def aiokafka_getmany(options: argparse.Namespace) -> dict[str, float]:
 
 
 async def aiokafka_iterate(options: argparse.Namespace) -> dict[str, float]:
-    """Its documentation's way with aiokafka: `async for` over records."""
+    """Read with `async for` over records, the way that the documentation of aiokafka shows."""
     reading, last = Reading(), -1
     got = value_bytes = 0
     async with _aiokafka_consumer(options) as consumer:
@@ -204,15 +204,15 @@ async def aiokafka_iterate(options: argparse.Namespace) -> dict[str, float]:
 
 
 class Member:
-    """One member that reads what it is given from the start to a given offset, and again."""
+    """One member that repeatedly reads its assigned partitions from the start to a given offset."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
         self.buckets: dict[int, int] = {}
-        """Records by tenth of a second of the monotonic clock, which all processes share."""
+        """Number of records read in each tenth of a second of the monotonic clock, which all processes share."""
 
     async def run(self) -> None:
-        """Read until cancelled."""
+        """Read records until cancelled."""
         options = self._options
         async with Consumer(
             options.url,
@@ -232,7 +232,7 @@ class Member:
 
 
 async def members(options: argparse.Namespace) -> dict[str, object]:
-    """Several members in one process, from the first line of standard input to its end."""
+    """Run several members in one process, from the first line of standard input to its end."""
     print(json.dumps({"ready": True}), flush=True)
     await asyncio.to_thread(sys.stdin.readline)
     crew = [Member(options) for _ in range(options.members)]
@@ -263,15 +263,20 @@ async def _measured(options: argparse.Namespace) -> dict[str, float] | dict[str,
 
 
 def main() -> None:
-    """Parse the command line, do the work of one side and print what it measured."""
+    """Parse the command line, do the work of one side and print its measurements."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("side", choices=sorted(SIDES))
     parser.add_argument("--url", required=True, help="addresses of the brokers")
     parser.add_argument("--topic", required=True)
-    parser.add_argument("--records", type=int, required=True, help="to read; of members, of each partition")
+    parser.add_argument(
+        "--records",
+        type=int,
+        required=True,
+        help="number of records to read; with members, from each partition",
+    )
     parser.add_argument("--value-bytes", type=int, default=100)
     parser.add_argument("--group", default="bench", help="of members")
-    parser.add_argument("--members", type=int, default=1, help="in this process")
+    parser.add_argument("--members", type=int, default=1, help="number of members in this process")
     parser.add_argument("--session-seconds", type=int, default=30, help="of members")
     print(json.dumps(uvloop.run(_measured(parser.parse_args()))))
 

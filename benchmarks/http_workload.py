@@ -1,6 +1,6 @@
-"""JSON over plain HTTP, in a process of its own: requests of a few records each, some at a time.
+"""Work with JSON over plain HTTP in a separate process: requests with a few records each, several at a time.
 
-Prints one JSON object. Called by `footprint.py`; knows nothing of the SDK.
+The program prints one JSON object. Called by `footprint.py`; does not use the SDK.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ DISTINCT_BODIES = 50
 
 
 async def produce(options: argparse.Namespace) -> dict[str, float]:
-    """Post bodies of JSON records; every answer has to be 200 with results for all."""
+    """Post bodies with JSON records; every answer must be 200 with a result for each record."""
     path = f"{options.url}/v1/topics/{options.topic}/records?acks=all"
     bodies = [
         json.dumps({"records": [{"value": f"{number:08}" * 13} for _ in range(options.batch)]}).encode()
@@ -50,13 +50,13 @@ async def produce(options: argparse.Namespace) -> dict[str, float]:
 
 
 def main() -> None:
-    """Parse the command line, post, print what was measured."""
+    """Parse the command line, post the records and print the measurements."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--url", required=True)
     parser.add_argument("--topic", required=True)
     parser.add_argument("--requests", type=int, required=True)
-    parser.add_argument("--batch", type=int, required=True, help="records of a request")
-    parser.add_argument("--at-once", type=int, default=16, help="requests that wait for their answers")
+    parser.add_argument("--batch", type=int, required=True, help="number of records in a request")
+    parser.add_argument("--at-once", type=int, default=16, help="number of concurrent requests")
     print(json.dumps(uvloop.run(produce(parser.parse_args()))))
 
 

@@ -1,7 +1,7 @@
-"""`make bench-latency`: how long an acknowledgement takes, alone, under load, and on a large topic.
+"""`make bench-latency`: measures the latency of acknowledgements without load, under load, and on a large topic.
 
-Kafka's tool is run at the same rate where there is a peer for the case; everything else is reported as it is.
-Results go to build/bench/latency.json, tables to standard output.
+In cases with a peer, Kafka's tool runs at the same rate; all other cases are reported without a comparison. Results are
+written to build/bench/latency.json, and tables to standard output.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ GIB = 2**30
 
 
 class LatencyBench:
-    """One Fairlead broker and the cases that run on it."""
+    """One Fairlead broker, and the cases that run on this broker."""
 
     def __init__(self, fairlead: FairleadPeer, seconds: float) -> None:
         self._fairlead = fairlead
@@ -38,12 +38,12 @@ class LatencyBench:
         self._topics = 0
 
     def topic(self, partitions: int, durability: str) -> str:
-        """Create a fresh topic."""
+        """Create a new topic; return its name."""
         self._topics += 1
         name = f"latency-{self._topics}"
 
         async def create() -> None:
-            """Create it and wait for its leaders."""
+            """Create the topic, and wait until its partitions have leaders."""
             async with Admin(self._fairlead.url) as admin:
                 await admin.create_topic(name, partitions=partitions, config={"durability": durability})
 
@@ -51,7 +51,7 @@ class LatencyBench:
         return name
 
     def work(self, script: str, kind: str, topic: str, **options: float) -> Figures:
-        """Run one kind of work in a process of its own and answer its figures."""
+        """Run one kind of work in a separate process, and return its figures."""
         command = [sys.executable, str(HERE / script), kind, "--url", self._fairlead.url, "--topic", topic]
         for name, value in options.items():
             command += [f"--{name.replace('_', '-')}", str(int(value)) if value == int(value) else str(value)]
@@ -64,24 +64,24 @@ class LatencyBench:
         return figures
 
     def paced(self, durability: str) -> Figures:
-        """1,000 single records a second."""
+        """Measure sending 1,000 single records per second."""
         topic = self.topic(1, durability)
         return self.work("latency_workload.py", "pace", topic, partitions=1, rate=1000, seconds=self._seconds)
 
     def active_partitions(self, count: int) -> Figures:
-        """1,000 single records a second to one of `count` partitions after the other, synced."""
+        """Measure sending 1,000 single records per second to `count` partitions in turn, with `durability=synced`."""
         topic = self.topic(count, "synced")
         return self.work(
             "latency_workload.py", "pace", topic, partitions=count, rate=1000, seconds=self._seconds
         )
 
     def bursts(self, count: int) -> Figures:
-        """A record to each of `count` partitions at once, synced; the next when every one is acknowledged."""
+        """Measure rounds of one record to each of `count` partitions at once, with `durability=synced`."""
         topic = self.topic(count, "synced")
         return self.work("latency_workload.py", "rounds", topic, partitions=count, seconds=self._seconds)
 
     def steady(self, seconds: float) -> Figures:
-        """100,000 records a second in batches of 1,000; with the broker's CPU share and memory."""
+        """Measure 100,000 records per second in batches of 1,000, with the CPU usage and memory of the broker."""
         topic = self.topic(6, "synced")
         cpu, memory = self._cpu_seconds(), self._fairlead.resident_bytes()
         figures = self.work(
@@ -99,7 +99,7 @@ class LatencyBench:
         return figures
 
     def large_against_empty(self, gib: float) -> tuple[Figures, Figures]:
-        """Append and read at the end: an empty topic, then one of `gib` GiB."""
+        """Measure appending and reading at the end of an empty topic, and of a topic of `gib` GiB."""
         empty = self.work("latency_workload.py", "tail", self.topic(1, "replicated"), seconds=self._seconds)
         large = self.topic(1, "replicated")
         records = int(gib * GIB / 120)
@@ -118,7 +118,7 @@ class LatencyBench:
 
 
 def kafka_paced(kafka: KafkaPeer, seconds: float) -> Figures:
-    """1,000 single records a second by Kafka's own tool, its own percentiles."""
+    """Measure 1,000 single records per second with Kafka's own tool; return the percentiles that the tool prints."""
     topic = ("--topic", "latency", "--partitions", "1", "--replication-factor", "1")
     kafka.tool(
         "org.apache.kafka.tools.TopicCommand", "--bootstrap-server", kafka.bootstrap, "--create", *topic
@@ -136,7 +136,7 @@ def kafka_paced(kafka: KafkaPeer, seconds: float) -> Figures:
 
 
 def measure(options: argparse.Namespace) -> dict[str, Figures]:
-    """Run the cases that are asked for; Kafka runs alone, before the broker of ours starts."""
+    """Run the requested cases. Kafka runs alone, before the Fairlead broker starts."""
     results: dict[str, Figures] = {}
     with tempfile.TemporaryDirectory(prefix="fairlead-bench-", dir=options.data) as name:
         folder = Path(name)
@@ -157,7 +157,7 @@ def measure(options: argparse.Namespace) -> dict[str, Figures]:
 
 
 def large(bench: LatencyBench, options: argparse.Namespace) -> dict[str, Figures]:
-    """A topic that holds much, against an empty one."""
+    """Compare a large topic with an empty topic."""
     empty, full = bench.large_against_empty(options.gib)
     return {"append and read, empty topic": empty, f"append and read, {options.gib:g} GiB topic": full}
 
@@ -180,7 +180,7 @@ CASES: dict[str, Callable[[LatencyBench, argparse.Namespace], dict[str, Figures]
 
 
 def table(results: dict[str, Figures]) -> str:
-    """The results as a Markdown table."""
+    """Return the results as a Markdown table."""
     lines = ["| case | p50 ms | p99 ms | more |", "|---|---|---|---|"]
     for case, figures in results.items():
         more = ", ".join(f"{name} {value:.2f}" for name, value in figures.items() if not name.startswith("p"))
@@ -189,14 +189,16 @@ def table(results: dict[str, Figures]) -> str:
 
 
 def main() -> None:
-    """Parse the command line, measure, print the table, write the results file."""
+    """Parse the command line, measure the cases, print the table and write the results file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--cases", nargs="*", choices=CASES, default=list(CASES), help="which ones; all without"
+        "--cases", nargs="*", choices=CASES, default=list(CASES), help="cases to measure; default: all"
     )
-    parser.add_argument("--seconds", type=float, default=20, help="length of each case")
-    parser.add_argument("--steady-seconds", type=float, default=300, help="length of the steady case")
-    parser.add_argument("--gib", type=float, default=20, help="size of the large topic")
+    parser.add_argument("--seconds", type=float, default=20, help="duration of each case in seconds")
+    parser.add_argument(
+        "--steady-seconds", type=float, default=300, help="duration of the steady case in seconds"
+    )
+    parser.add_argument("--gib", type=float, default=20, help="size of the large topic in GiB")
     add_folders(parser)
     options = parser.parse_args()
     options.cache.mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,9 @@
-"""The measured work of the latency cases, in a process of its own.
+"""Measured work of the latency cases, in a separate process.
 
-`pace` sends single records at a steady rate and measures each acknowledgement; `rounds` sends one record to each
-of many partitions, waits for all, and again; `steady` sends batches at a steady rate for minutes; `tail` appends
-one record and fetches it at the end of the log, and again. Each prints one JSON object with percentiles in
-milliseconds. Called by `latency.py`; imports the SDK only.
+`pace` sends single records at a steady rate and measures each acknowledgement. `rounds` repeatedly sends one record to
+each of many partitions and waits for all acknowledgements. `steady` sends batches at a steady rate for minutes. `tail`
+repeatedly appends one record and fetches this record at the end of the log. Each kind of work prints one JSON object
+with percentiles in milliseconds. Called by `latency.py`; imports only the SDK.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ import uvloop
 
 from fairlead import BatchDelivery, Consumer, Delivery, Producer, TopicPartition
 
-WARM_SHARE = 0.1  # the first tenth of the samples warms connections and caches up
+WARM_SHARE = 0.1  # share of the samples during which connections and caches warm up
 
 
 def percentiles(seconds: Sequence[float]) -> dict[str, float]:
-    """p50, p99 and the largest of the samples after the warm-up, in milliseconds."""
+    """Return p50, p99 and the maximum of the samples after the warm-up, in milliseconds."""
     kept = np.asarray(seconds[int(len(seconds) * WARM_SHARE) :]) * 1000
     p50, p99 = np.percentile(kept, [50, 99])
     return {"samples": len(kept), "p50_ms": float(p50), "p99_ms": float(p99), "max_ms": float(kept.max())}
 
 
 async def timed(delivery: Awaitable[object], started: float, into: list[float]) -> None:
-    """Wait for an acknowledgement and note how long it took since `started`."""
+    """Wait for an acknowledgement, and append the time since `started` to `into`."""
     await delivery
     into.append(time.perf_counter() - started)
 
@@ -40,9 +40,10 @@ async def timed(delivery: Awaitable[object], started: float, into: list[float]) 
 async def at_rate(
     per_second: float, seconds: float, send: Callable[[], Awaitable[Sequence[Delivery | BatchDelivery]]]
 ) -> tuple[list[float], int]:
-    """Call `send` at a steady rate, whatever the answers do; latencies count from when a send was due.
+    """Call `send` at a steady rate, even if answers are late; latencies are measured from the due time of a send.
 
-    Counting from the due time keeps a stall from hiding the requests that it held back.
+    If latencies were measured from the actual time of a send, a stall would hide the delay of the requests that it held
+    back.
     """
     samples: list[float] = []
     started = time.perf_counter()
@@ -60,7 +61,7 @@ async def at_rate(
 
 
 async def pace(options: argparse.Namespace) -> dict[str, float]:
-    """Single records of `value-bytes` at `rate` a second, to one partition after the other."""
+    """Send single records of `value-bytes` at `rate` records per second, to the partitions in turn."""
     partition = 0
     async with Producer(options.url, linger_ms=0) as producer:
 
@@ -74,7 +75,7 @@ async def pace(options: argparse.Namespace) -> dict[str, float]:
 
 
 async def rounds(options: argparse.Namespace) -> dict[str, float]:
-    """One record to each partition, all at once; the next round when every one is acknowledged."""
+    """Send one record to each partition at once; the next round starts when all records are acknowledged."""
     samples: list[float] = []
     value = os.urandom(options.value_bytes)
     deadline = time.perf_counter() + options.seconds
@@ -92,7 +93,7 @@ async def rounds(options: argparse.Namespace) -> dict[str, float]:
 
 
 async def steady(options: argparse.Namespace) -> dict[str, float]:
-    """Batches of `batch-records` at `rate` records a second over the partitions."""
+    """Send batches of `batch-records` records at `rate` records per second, spread over the partitions."""
     partition = 0
     async with Producer(options.url) as producer:
 
@@ -108,7 +109,7 @@ async def steady(options: argparse.Namespace) -> dict[str, float]:
 
 
 async def tail(options: argparse.Namespace) -> dict[str, float]:
-    """Append one record, then read it at the end of the log; the sum of both is one sample."""
+    """Append one record, then read this record at the end of the log; a sample is the sum of both times."""
     samples: list[float] = []
     deadline = time.perf_counter() + options.seconds
     async with Producer(options.url, linger_ms=0) as producer, Consumer(options.url) as consumer:
@@ -122,7 +123,7 @@ async def tail(options: argparse.Namespace) -> dict[str, float]:
 
 
 def main() -> None:
-    """Parse the command line, run one kind of work and print what it measured."""
+    """Parse the command line, run one kind of work and print its measurements."""
     parser = argparse.ArgumentParser(description=__doc__)
     kinds = {"pace": pace, "rounds": rounds, "steady": steady, "tail": tail}
     parser.add_argument("kind", choices=kinds)

@@ -1,7 +1,8 @@
-"""NATS JetStream as a peer: its server built from Go modules, one node with file storage.
+"""NATS JetStream as a peer: a server that is built from Go modules, with one node and file storage.
 
-Called by the cases that name it. What it acknowledges is in its file and in the page cache, as with Kafka and with
-Fairlead's `durability=replicated`; it syncs every two minutes, which is its default.
+Called by the cases that measure NATS. An acknowledged message has been written to a file and is in the page cache, as
+with Kafka and with Fairlead's `durability=replicated`. The server syncs its files every two minutes, which is its
+default.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ SUBJECT_PREFIX = "bench"
 
 
 def fetch_nats(cache: Path) -> Path:
-    """The server, built into `cache` when that of this `go.sum` is not there yet."""
+    """Return the server program; build it into `cache` unless it was already built for the current `go.sum`."""
     number = hashlib.sha256((MODULE / "go.sum").read_bytes()).hexdigest()[:16]
     program = cache / f"nats-server-{number}"
     if not program.exists():
@@ -35,13 +36,13 @@ def fetch_nats(cache: Path) -> Path:
 
 @dataclass(slots=True)
 class NatsPeer(PeerProcess):
-    """`nats-server` with JetStream on the folder of the run."""
+    """Process of a `nats-server` with JetStream, whose data is in the folder of the run."""
 
     url: str = ""
 
     @classmethod
     def start(cls, folder: Path, program: Path) -> NatsPeer:
-        """Start a server with its data under `folder` and wait until it listens."""
+        """Start a server with its data under `folder`, and wait until the server listens."""
         data, log, port = folder / "nats", folder / "nats.log", free_port()
         data.mkdir(parents=True)
         settings = folder / "nats.conf"

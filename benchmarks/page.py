@@ -1,8 +1,8 @@
-"""Writes the figures of build/bench into docs/benchmarks.md and draws them: `make bench-page`.
+"""`make bench-page`: writes the figures in build/bench into docs/benchmarks.md and draws pictures of them.
 
-Tables stand between marks in the page, one row a case with the command and the day that it was measured by. What was
-only tried, with few records or fewer than three rounds, is left out. What was not measured stays as it was: the figures
-of the page are kept in docs/figures.
+Tables are written between marks in the page, with one row for each case, which includes the command and the day of the
+measurement. Trial runs with few records or fewer than three rounds are left out. Cases that were not measured again
+keep their figures: the figures of the page are stored in docs/figures.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ PAGE = "docs/benchmarks.md"
 FOLDER = "docs/figures"
 MARK = "<!-- {name}: {what} -->"
 Block: TypeAlias = Callable[[Results, Path], str]
-"""Markdown of what was measured, with its picture at a path; an empty string where there is nothing."""
+"""Function that returns the Markdown for some results and draws a picture at a path; empty if there are no results."""
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """What stands between two marks of the page: blocks that are separated by empty lines."""
+    """Content between two marks of the page: blocks that are separated by empty lines."""
 
     name: str
     blocks: tuple[Block, ...]
 
 
 def ratios(title: str, file: str, parts: Sequence[str], command: str) -> Block:
-    """A picture and a table of cases that were measured against a peer."""
+    """Return a block with a picture and a table of cases that were measured against a peer."""
 
     def block(results: Results, path: Path) -> str:
         cases = page_tables.cases_of(results, file, parts, command)
@@ -48,7 +48,7 @@ def ratios(title: str, file: str, parts: Sequence[str], command: str) -> Block:
 
 
 def requests(results: Results, path: Path) -> str:
-    """A picture and a table of JSON over HTTP."""
+    """Return a picture and a table of the results for JSON over HTTP."""
     measured = results.part("bench.json", "http")
     if measured is None:
         return ""
@@ -58,19 +58,19 @@ def requests(results: Results, path: Path) -> str:
 
 
 def start(results: Results, _: Path) -> str:
-    """The time to start against its limit."""
+    """Return a table with the start time and its limit."""
     measured = results.part("bench.json", "start")
     return page_tables.start(measured) if measured else ""
 
 
 def triggers(results: Results, _: Path) -> str:
-    """Triggers of Spark against those of its rate source."""
+    """Return a table that compares the duration of Spark triggers with triggers of Spark's rate source."""
     measured = results.part("spark.json", "triggers")
     return page_tables.triggers(measured) if measured else ""
 
 
 def processor(file: str, parts: Sequence[str], command: str) -> Block:
-    """A table of processor time a million records."""
+    """Return a block with a table of the processor time per million records."""
 
     def block(results: Results, _: Path) -> str:
         measured = {part: results.part(file, part) for part in parts}
@@ -116,7 +116,7 @@ SECTIONS = (
 
 
 def with_section(text: str, name: str, inside: str) -> str:
-    """The page with something else between two marks. Raises `ValueError` where it lacks them."""
+    """Return the page with new content between two marks. Raises `ValueError` if the page lacks the marks."""
     begin, end = (MARK.format(name=name, what=what) for what in ("begin", "end"))
     if not 0 <= text.find(begin) < text.find(end):
         msg = f"the page lacks the marks {begin} and {end}"
@@ -126,11 +126,11 @@ def with_section(text: str, name: str, inside: str) -> str:
 
 
 def main() -> None:
-    """Write the sections that there are figures for, and their pictures."""
+    """Write the sections for which there are figures, and draw their pictures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cache", type=absolute_path, default="build/bench", help="folder of the results")
-    parser.add_argument("--page", type=absolute_path, default=PAGE, help="the page that gets them")
-    parser.add_argument("--figures", type=absolute_path, default=FOLDER, help="the folder of its pictures")
+    parser.add_argument("--page", type=absolute_path, default=PAGE, help="page to update")
+    parser.add_argument("--figures", type=absolute_path, default=FOLDER, help="folder of the pictures")
     options = parser.parse_args()
     text = options.page.read_text(encoding="utf-8")
     options.figures.mkdir(exist_ok=True)

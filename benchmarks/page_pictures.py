@@ -1,4 +1,4 @@
-"""Pictures of the page, drawn from the parts of results files; called by `page.py`."""
+"""Draws the pictures of the page from the parts in results files; called by `page.py`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COLOURS = {True: "#1b7f4d", False: "#b3261e", None: "#3d5a80"}
 
 
 def draw_ratios(title: str, cases: Sequence[dict[str, Any]], path: Path) -> None:
-    """A line a case: the median ratio, its spread, and the target."""
+    """Draw one line for each case: the median ratio, its spread, and the target."""
     mpl.rcParams.update({"svg.hashsalt": path.stem, "font.size": 9, "svg.fonttype": "none"})
     figure, axes = plt.subplots(figsize=(9, 1.2 + 0.36 * len(cases)), layout="constrained")
     for row, case in enumerate(reversed(cases)):
@@ -38,7 +38,7 @@ def draw_ratios(title: str, cases: Sequence[dict[str, Any]], path: Path) -> None
 
 
 def draw_requests(cases: Sequence[dict[str, Any]], path: Path) -> None:
-    """A line a case: requests a second and records a second, medians and spread."""
+    """Draw one line for each case: medians and spreads of requests per second and records per second."""
     mpl.rcParams.update({"svg.hashsalt": path.stem, "font.size": 9, "svg.fonttype": "none"})
     figure, axes = plt.subplots(figsize=(9, 1.2 + 0.36 * len(cases)), layout="constrained")
     for name, label, colour in (

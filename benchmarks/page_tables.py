@@ -1,4 +1,4 @@
-"""Tables of the page in Markdown, made of the parts of results files; called by `page.py`. Pure."""
+"""Markdown tables of the page, created from the parts in results files without I/O; called by `page.py`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ REACHED = {True: "yes", False: "no", None: ""}
 
 
 def cases_of(results: Results, file: str, parts: Sequence[str], command: str) -> list[dict[str, Any]]:
-    """The cases of some parts that were measured, each with its command and day."""
+    """Return the cases of the given parts that were measured, each with its command and day."""
     measured = {part: results.part(file, part) for part in parts}
     return [
         case | {"command": of_part(command, part), "day": found["day"]}
@@ -24,24 +24,24 @@ def cases_of(results: Results, file: str, parts: Sequence[str], command: str) ->
 
 
 def of_part(command: str, part: str) -> str:
-    """The command that measures one part."""
+    """Return the command that measures one part."""
     return f'{command} BENCH="{part}"'
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Rows below a header."""
+    """Return a Markdown table with a header and rows."""
     lines = [f"| {' | '.join(line)} |" for line in (header, *rows)]
     return "\n".join((lines[0], f"|{'---|' * len(header)}", *lines[1:]))
 
 
 def spread(values: Sequence[float], form: str) -> str:
-    """A median with the least and the most, or the one value that there is."""
+    """Return the median with minimum and maximum; a single value is returned alone."""
     middle, least, most = (format(each, form) for each in (median(values), min(values), max(values)))
     return f"{middle} ({least} to {most})" if len(values) > 1 else middle
 
 
 def ratios(cases: Sequence[dict[str, Any]]) -> str:
-    """Cases against a peer."""
+    """Return a table of cases that were measured against a peer."""
     header = (
         *("case", "Fairlead", "peer", "ratio: median (min to max)", "target", "reached", "command"),
         "measured",
@@ -65,7 +65,7 @@ def ratios(cases: Sequence[dict[str, Any]]) -> str:
 
 
 def start(measured: dict[str, Any]) -> str:
-    """The seconds of a start against their limit."""
+    """Return a table with the seconds of a start and their limit."""
     milliseconds = next(case["fairlead"] for case in measured["cases"] if case["unit"] == "ms")
     row = (
         "start of the process to ready",
@@ -80,7 +80,7 @@ def start(measured: dict[str, Any]) -> str:
 
 
 def requests(measured: dict[str, Any]) -> str:
-    """JSON over HTTP by promise and by records a request."""
+    """Return a table of JSON over HTTP, by durability and by records per request."""
     header = (
         *("durability", "records a request", "requests a second", "records a second"),
         *("CPU of the client a record", "of the broker", "command", "measured"),
@@ -104,7 +104,7 @@ def requests(measured: dict[str, Any]) -> str:
 
 
 def triggers(measured: dict[str, Any]) -> str:
-    """The milliseconds of a trigger, and how many more they are than with the rate source."""
+    """Return a table with the milliseconds of a trigger, and the difference from the rate source."""
     case = measured["cases"]
     row = (
         case["case"],
@@ -124,7 +124,7 @@ def triggers(measured: dict[str, Any]) -> str:
 
 
 def processor(parts: Mapping[str, dict[str, Any]], command: str) -> str:
-    """Processor time a million records, a row for each side of each part; empty where there is none."""
+    """Return a table of processor time per million records for each side of each part; empty without results."""
     rows = [
         (part, side, f"{seconds:.2f} s", f"`{of_part(command, part)}`", measured["day"])
         for part, measured in parts.items()

@@ -1,7 +1,7 @@
-"""Alternating pairs: the same work on both peers in turn, and the ratio pair by pair.
+"""Alternating pairs: both peers do the same work in turn, and each pair of measurements gives a ratio.
 
-Machines are shared and noisy, so a ratio of neighbours in time holds where two absolute figures do not.
-Pure: takes numbers, gives numbers and text.
+Machines are shared and noisy, so the ratio of two measurements made shortly after each other is more reliable than two
+absolute figures. The module does no I/O.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from statistics import median
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """What a case measured: ours and theirs, pair by pair, and the ratio that counts as good."""
+    """Measurements of a case: the values of Fairlead and of the peer, pair by pair, and the target for their ratio."""
 
     case: str
     unit: str
     ours: tuple[float, ...]
     theirs: tuple[float, ...]
     target: float | None = None
-    """None for what is only reported."""
+    """Target for the median ratio; None if the case is only reported."""
     at_least: bool = True
 
     @property
     def ratios(self) -> tuple[float, ...]:
-        """Ours divided by theirs, in the order measured."""
+        """The values of Fairlead divided by the values of the peer, in the order of measurement."""
         return tuple(mine / other for mine, other in zip(self.ours, self.theirs, strict=True))
 
     @property
@@ -35,13 +35,13 @@ class Pairs:
 
     @property
     def reached(self) -> bool | None:
-        """Whether the median ratio meets the target; None without one."""
+        """Whether the median ratio meets the target; None if there is no target."""
         if self.target is None:
             return None
         return self.ratio >= self.target if self.at_least else self.ratio <= self.target
 
     def document(self) -> dict[str, object]:
-        """The case as JSON for the results file."""
+        """Return the case as a JSON object for the results file."""
         return {
             "case": self.case,
             "unit": self.unit,
@@ -56,7 +56,7 @@ class Pairs:
 
 
 def table(results: Sequence[Pairs]) -> str:
-    """The results as a Markdown table: medians, spread of the ratio, target."""
+    """Return the results as a Markdown table with medians, the spread of the ratio, and the target."""
     lines = [
         "| case | Fairlead | Kafka | ratio: median (min to max) | target | reached |",
         "|---|---|---|---|---|---|",

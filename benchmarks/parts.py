@@ -1,4 +1,4 @@
-"""Runs a benchmark that has parts: those asked for, each with a folder of its own and a place in the results."""
+"""Runs the requested parts of a benchmark, each with its own folder and its own entry in the results."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from typing import Any
 
 
 def absolute_path(text: str) -> Path:
-    """Turn an option into an absolute path.
+    """Return the path in an option as an absolute path.
 
-    Benchmarks hand their folders to other programs, and Maven takes a relative one as relative to the pom.
+    Benchmarks pass their folders to other programs, and Maven interprets a relative path as relative to the pom.
     """
     return Path(text).absolute()
 
 
 def add_folders(parser: argparse.ArgumentParser, *, kept: str = "programs and jars of the peers") -> None:
-    """Add the options `--cache` (with `kept` in it) and `--data`, both absolute."""
+    """Add the options `--cache` (whose help names `kept`) and `--data`, both absolute paths."""
     parser.add_argument("--cache", type=absolute_path, default="build/bench", help=f"folder of {kept}")
     parser.add_argument(
         "--data", type=absolute_path, default=None, help="folder for the data of all processes"
@@ -32,7 +32,7 @@ def add_folders(parser: argparse.ArgumentParser, *, kept: str = "programs and ja
 
 
 def measured_as(options: argparse.Namespace) -> dict[str, object]:
-    """On which day, and the numbers that the command asked for: they tell a try from a measurement."""
+    """Return the day and the numeric options of a run, which distinguish a trial run from a measurement."""
     asked = {name: value for name, value in vars(options).items() if isinstance(value, int | float)}
     return {"day": datetime.now(UTC).date().isoformat(), "asked": asked}
 
@@ -42,9 +42,9 @@ def measure_parts(
     options: argparse.Namespace,
     file_name: str,
 ) -> None:
-    """Measure `options.parts`, or all; print each, and put it into the file in `options.cache`, where others stay."""
+    """Measure `options.parts`, or all parts; print each result and store it in the results file in `options.cache`."""
     options.cache.mkdir(parents=True, exist_ok=True)
-    # A signal from outside ends the brokers with the run: they are stopped where their blocks are left.
+    # SIGTERM raises SystemExit, so that the context managers of the run stop the brokers.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     path = options.cache / file_name
     document = json.loads(path.read_text()) if path.exists() else {}

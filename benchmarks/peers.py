@@ -1,8 +1,8 @@
-"""The two systems under measurement as processes: start, pause, ask for memory, stop.
+"""Processes of the two measured systems: starts, pauses and stops brokers, and reads their memory.
 
-Called by the benchmark cases. Knows how a broker is started and where its data lies; knows nothing of
-workloads or statistics. A peer that is not being measured is stopped by SIGSTOP, so that both ends of the
-measured one have the machine to themselves.
+Called by the benchmark cases. The module knows how a broker is started and where its data is stored, but does not
+depend on workloads or statistics. A peer that is not measured is stopped with SIGSTOP, so that client and broker of the
+measured peer have the machine to themselves.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ JVM_BROKER_OPTIONS = ("-Xms1G", "-Xmx1G", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=
 JVM_TOOL_OPTIONS = ("-Xmx512m",)
 START_SECONDS_MAX = 60.0
 RUN_SECONDS_MAX = 600.0
-"""How long one side of a workload may take before the run is given up."""
+"""Time after which one side of a workload counts as failed."""
 MEMORY_BYTES = 1 << 30
-"""More than a measured run fills, twice over."""
+"""Number of bytes to touch before a measurement: twice the memory that a measured run uses."""
 
 
 class PeerFailedError(RuntimeError):
-    """A broker or one of its tools ended or answered in a way that makes a measurement worthless."""
+    """A broker or one of its tools failed or gave an answer that makes the measurement worthless."""
 
 
 def free_port() -> int:
-    """A TCP port that was free on 127.0.0.1 a moment ago."""
+    """Return a TCP port that was free on 127.0.0.1 a moment ago."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -47,18 +47,18 @@ def free_port() -> int:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Processor time that a process has used so far, in user and system mode."""
+    """Return the processor time in seconds that a process has used so far, in user and system mode."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def session_cpu_seconds(session: int) -> float:
-    """Processor time of all processes of a session, with the processes that ended and were waited for."""
+    """Return the processor time of all processes in a session, including ended processes that were waited for."""
     ticks = 0
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = status.read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
-        except OSError:  # it ended a moment ago
+        except OSError:  # the process has ended in the meantime
             continue
         if int(fields[3]) == session:
             ticks += sum(int(field) for field in fields[11:15])
@@ -67,25 +67,26 @@ def session_cpu_seconds(session: int) -> float:
 
 @dataclass(slots=True)
 class PeerProcess:
-    """A broker process and the folder that holds its data."""
+    """A broker process, and the folder that contains its data."""
 
     name: str
     data: Path
     process: subprocess.Popen[bytes]
     log: Path
     start_seconds: float = field(default=0.0, kw_only=True)
-    """From the start of the process until it was ready for clients; storage was formatted before."""
+    """Seconds from the start of the process, after its storage was formatted, until the process was ready for
+    clients."""
 
     def pause(self) -> None:
-        """Stop the process where it is; the other peer then has the cores."""
+        """Pause the process, so that the other peer has all cores."""
         self.process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let a paused process go on."""
+        """Resume the paused process."""
         self.process.send_signal(signal.SIGCONT)
 
     def resident_bytes(self, what: str = "VmRSS") -> int:
-        """Resident memory now (`VmRSS`) or at its peak (`VmHWM`), in bytes."""
+        """Return the current resident memory (`VmRSS`) or its peak (`VmHWM`), in bytes."""
         status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii")
         found = re.search(rf"^{what}:\s+(\d+) kB", status, re.MULTILINE)
         if found is None:
@@ -94,12 +95,12 @@ class PeerProcess:
         return int(found.group(1)) * 1024
 
     def stored_bytes(self, folders: str) -> int:
-        """What the folders of this name or pattern hold on the disk, sparse files by what is really there."""
+        """Return the bytes that the folders matching a pattern use on the disk; holes in sparse files do not count."""
         files = (file for folder in self.data.rglob(folders) for file in folder.rglob("*") if file.is_file())
         return sum(file.lstat().st_blocks * 512 for file in files)
 
     def stop(self) -> None:
-        """Terminate the process and remove its data."""
+        """Terminate the process, and remove its data."""
         self.resume()
         self.process.terminate()
         try:
@@ -112,13 +113,13 @@ class PeerProcess:
 
 @dataclass(slots=True)
 class FairleadPeer(PeerProcess):
-    """`fairlead broker start` on the embedded coordination."""
+    """Process of `fairlead broker start` with embedded coordination."""
 
     url: str = ""
 
     @classmethod
     def start(cls, folder: Path) -> FairleadPeer:
-        """Start a broker with its data under `folder` and wait for its ready line."""
+        """Start a broker with its data under `folder`, and wait until the broker prints that it is ready."""
         data, log = folder / "fairlead", folder / "fairlead.log"
         data.mkdir(parents=True)
         command = [str(Path(sys.executable).with_name("fairlead")), "broker", "start", "--data", str(data)]
@@ -140,14 +141,14 @@ class FairleadPeer(PeerProcess):
 
 @dataclass(slots=True)
 class KafkaPeer(PeerProcess):
-    """Apache Kafka, one KRaft node that is broker and controller."""
+    """Process of Apache Kafka: one KRaft node that is broker and controller."""
 
     bootstrap: str = ""
     environment: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def start(cls, folder: Path, jars: Path) -> KafkaPeer:
-        """Format the storage, start the node and wait until it answers."""
+        """Format the storage, start the node and wait until the node answers."""
         data, log = folder / "kafka", folder / "kafka.log"
         data.mkdir(parents=True)
         port, controller_port = free_port(), free_port()
@@ -171,12 +172,12 @@ class KafkaPeer(PeerProcess):
         )
 
     def tool(self, main_class: str, *arguments: str) -> str:
-        """Run one of Kafka's own tools against this node and answer its standard output."""
+        """Run one of Kafka's own tools against this node, and return its standard output."""
         return run_java(self.environment, main_class, *arguments)
 
 
 def alone(peer: PeerProcess, peers: Iterable[PeerProcess]) -> None:
-    """Give `peer` the machine: the others of `peers` stopped, nothing left to write back."""
+    """Reserve the machine for `peer`: pause the other peers, and wait until dirty pages are written back."""
     for other in peers:
         if other is not peer:
             other.pause()
@@ -185,17 +186,17 @@ def alone(peer: PeerProcess, peers: Iterable[PeerProcess]) -> None:
 
 
 def take_memory() -> None:
-    """Touch as much memory as a measurement fills, and let it go: hosts of virtual machines take back what is free.
+    """Touch and free as much memory as a measurement uses, since hosts of virtual machines reclaim free memory.
 
-    What the host has taken comes again page by page, at a twentieth of the speed: a write of 400 MB took 1.0 or 2.5
-    seconds by that alone, and a measurement after a deletion had the other's warm pages.
+    The host returns reclaimed memory page by page, at a twentieth of the normal speed. For this reason alone, a write
+    of 400 MB took either 1.0 or 2.5 seconds, and a measurement after a deletion got warm pages from the other peer.
     """
     np.ones(MEMORY_BYTES, np.uint8)
 
 
 @contextmanager
 def both_peers(folder: Path, jars: Path) -> Iterator[tuple[FairleadPeer, KafkaPeer]]:
-    """A broker of each system with its data under `folder`, ended with the block."""
+    """Run a broker of each system with its data under `folder`; stop both brokers at the end of the block."""
     fairlead = FairleadPeer.start(folder)
     try:
         kafka = KafkaPeer.start(folder, jars)
@@ -208,12 +209,12 @@ def both_peers(folder: Path, jars: Path) -> Iterator[tuple[FairleadPeer, KafkaPe
 
 
 def fetch_kafka(cache: Path) -> Path:
-    """Folder with Kafka's jars, fetched by Maven into `cache` when they are not there yet."""
+    """Return the folder with Kafka's jars, which Maven downloads into `cache` unless they are already there."""
     return fetch_jars(HERE / "kafka" / "pom.xml", cache / f"kafka-{KAFKA_VERSION}")
 
 
 def fetch_jars(definition: Path, jars: Path) -> Path:
-    """Let Maven copy the dependencies of a pom into the folder `jars` if it does not exist yet; return the folder."""
+    """Copy the dependencies of a pom into the folder `jars` with Maven, unless the folder exists; return the folder."""
     assert jars.is_absolute(), f"Maven would take {jars} as relative to {definition}"
     if not jars.is_dir():
         partial = jars.with_suffix(".partial")
@@ -224,7 +225,7 @@ def fetch_jars(definition: Path, jars: Path) -> Path:
 
 
 def run_java(environment: dict[str, str], main_class: str, *arguments: str) -> str:
-    """Run a Java program to its end and answer its standard output. Raises `PeerFailedError`."""
+    """Run a Java program to its end, and return its standard output. Raises `PeerFailedError`."""
     command = ["java", *JVM_TOOL_OPTIONS, main_class, *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -254,7 +255,7 @@ def _kafka_properties(data: Path, port: int, controller_port: int) -> str:
 
 
 def wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
-    """Wait until a process listens on a port. Raises `PeerFailedError` when it ends or takes too long."""
+    """Wait until a process listens on a port. Raises `PeerFailedError` if the process ends or takes too long."""
     deadline = time.monotonic() + START_SECONDS_MAX
     while time.monotonic() < deadline:
         if process.poll() is not None:

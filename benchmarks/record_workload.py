@@ -1,7 +1,8 @@
-"""Record by record from Python, each in a process of its own: `send` of the SDK and of the clients of the peers.
+"""Measured work of sending single records from Python with the SDK and with clients of the peers, each in a process.
 
-Each side hands over `--records` values one call at a time, waits for every acknowledgement, and afterwards asks the
-broker whether all are there; NATS is also read. Prints one JSON object. Called by `records.py`.
+Each side sends `--records` values with one call for each value, waits for all acknowledgements, and then checks that
+the broker has all records. For NATS, reading is measured, too. The program prints one JSON object. Called by
+`records.py`.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ TIMEOUT_SECONDS = 120.0
 
 
 def values(options: argparse.Namespace) -> list[bytes]:
-    """A thousand different values, made before the time starts; they are sent over and over."""
+    """Return a thousand different values, which are created before the measurement starts and are sent repeatedly."""
     return [number.to_bytes(8, "big") * (-(-options.value_bytes // 8)) for number in range(DISTINCT_VALUES)]
 
 
 class Sending:
-    """The time of the sending, on the clock and on the processor."""
+    """Elapsed time and processor time of sending."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         made = [value[: options.value_bytes] for value in values(options)]
@@ -45,7 +46,7 @@ class Sending:
         self._began, self._cpu_began = time.perf_counter(), time.process_time()
 
     def document(self) -> dict[str, float]:
-        """What was measured; called when the last record is acknowledged."""
+        """Return the measurements; called when the last record is acknowledged."""
         seconds, cpu = time.perf_counter() - self._began, time.process_time() - self._cpu_began
         records = len(self.rounds) * DISTINCT_VALUES
         return {
@@ -79,7 +80,7 @@ def _check_kafka(options: argparse.Namespace, measured: dict[str, float]) -> dic
 
 
 async def sdk_send(options: argparse.Namespace) -> dict[str, float]:
-    """`await producer.send(...)` of the SDK."""
+    """Send with `await producer.send(...)` of the SDK."""
     topic = options.topic
     async with Producer(options.url, acks="all", linger_ms=LINGER_MS, batch_bytes=BATCH_BYTES) as producer:
         await producer.refresh_metadata()
@@ -93,7 +94,7 @@ async def sdk_send(options: argparse.Namespace) -> dict[str, float]:
 
 
 async def sdk_blocking_send(options: argparse.Namespace) -> dict[str, float]:
-    """`producer.send(...)` of the SDK's blocking producer, without an event loop of its user's."""
+    """Send with `producer.send(...)` of the SDK's blocking producer, in a program without an event loop."""
     topic = options.topic
 
     def send() -> dict[str, float]:
@@ -111,7 +112,7 @@ async def sdk_blocking_send(options: argparse.Namespace) -> dict[str, float]:
 
 
 async def aiokafka_send(options: argparse.Namespace) -> dict[str, float]:
-    """`await producer.send(...)` of aiokafka, with batches as large."""
+    """Send with `await producer.send(...)` of aiokafka, with batches of the same size as the SDK's."""
     topic = options.topic
     producer = AIOKafkaProducer(
         bootstrap_servers=options.url, acks="all", linger_ms=LINGER_MS, max_batch_size=BATCH_BYTES
@@ -131,7 +132,7 @@ async def aiokafka_send(options: argparse.Namespace) -> dict[str, float]:
 
 
 async def confluent_produce(options: argparse.Namespace) -> dict[str, float]:
-    """`producer.produce(...)` of confluent-kafka; what does not fit into its queue waits in `poll`."""
+    """Send with `producer.produce(...)` of confluent-kafka; while its queue is full, wait in `poll`."""
     topic = options.topic
     producer = KafkaProducer(
         {
@@ -161,7 +162,7 @@ async def confluent_produce(options: argparse.Namespace) -> dict[str, float]:
 
 
 async def nats_publish(options: argparse.Namespace) -> dict[str, float]:
-    """`await js.publish_async(...)` of nats-py into a stream with file storage, 4,000 not yet acknowledged."""
+    """Send with `await js.publish_async(...)` of nats-py to a stream with file storage, up to 4,000 unacknowledged."""
     connection = await nats.connect(options.url)
     try:
         stream = connection.jetstream(publish_async_max_pending=NATS_PENDING_MAX)
@@ -182,7 +183,7 @@ async def nats_publish(options: argparse.Namespace) -> dict[str, float]:
 
 
 async def nats_fetch(options: argparse.Namespace) -> dict[str, float]:
-    """Read by a pull consumer, a thousand messages a fetch, nothing acknowledged; the bytes are summed."""
+    """Read with a pull consumer, a thousand messages in each fetch, without acknowledgements; add up the bytes."""
     connection = await nats.connect(options.url)
     try:
         stream = connection.jetstream()
@@ -218,7 +219,7 @@ SIDES: dict[str, Callable[[argparse.Namespace], Awaitable[dict[str, float]]]] = 
 
 
 async def main() -> None:
-    """Run one side and print what it measured."""
+    """Run one side, and print its measurements."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("side", choices=SIDES)
     parser.add_argument("--url", required=True)

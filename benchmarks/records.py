@@ -1,7 +1,7 @@
-"""Record by record from Python: `send` against the Python clients of Kafka and of NATS; a part of `make bench`.
+"""Part of `make bench` for single records in Python: compares `send` with the Python clients of Kafka and NATS.
 
-Reading record by record is measured by `groups_consume`; here NATS is read too. While one broker is measured the
-others are stopped.
+Reading of single records is measured by `groups_consume`, except for NATS, which is also read in this part. While one
+broker is measured, the other brokers are stopped.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ TARGETS = (
     ("sdk-send", "nats-publish", None),
     ("sdk-blocking-send", "confluent-produce", None),
 )
-"""NATS and the blocking producer are reported without a target."""
+"""Pairs of sides to compare, each with a target; NATS and the blocking producer are reported without a target."""
 
 
 class Records:
-    """Three brokers, and one side's records into a fresh topic of its broker."""
+    """Three brokers, and methods that send the records of one side to a new topic of its broker."""
 
     def __init__(self, fairlead: FairleadPeer, kafka: KafkaPeer, nats: NatsPeer, records: int) -> None:
         self._bench = Bench(fairlead, kafka, records)
@@ -54,13 +54,13 @@ class Records:
         self._streams = 0
 
     def peer_of(self, side: str) -> PeerProcess:
-        """The broker that a side talks to."""
+        """Return the broker that a side uses."""
         if side.startswith("sdk"):
             return self.fairlead
         return self._nats if side.startswith("nats") else self._kafka
 
     def send(self, side: str, share: float) -> dict[str, float]:
-        """What a side reached with its share of the records, in whole thousands."""
+        """Return the measurements of a side that sends its share of the records, in whole thousands."""
         self.alone(side)
         records = max(1, round(self._records * share / 1000)) * 1000
         if side.startswith("sdk"):
@@ -76,17 +76,17 @@ class Records:
         return measured
 
     def stream(self) -> str:
-        """The name of a stream that is not there yet."""
+        """Return the name of a stream that does not exist yet."""
         self._streams += 1
         return f"bench-{self._streams}"
 
     def alone(self, side: str) -> None:
-        """Stop the brokers that a side does not talk to."""
+        """Pause the brokers that a side does not use."""
         alone(self.peer_of(side), (self.fairlead, self._kafka, self._nats))
 
 
 def run_side(side: str, url: str, topic: str, records: int, value_bytes: int) -> dict[str, float]:
-    """Run one side of `record_workload` in its process. Raises `PeerFailedError`."""
+    """Run one side of `record_workload` in a separate process. Raises `PeerFailedError`."""
     command = [sys.executable, str(HERE / "record_workload.py"), side, "--url", url, "--topic", topic]
     command += ["--records", str(records), "--value-bytes", str(value_bytes)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=RUN_SECONDS_MAX)
@@ -99,7 +99,7 @@ def run_side(side: str, url: str, topic: str, records: int, value_bytes: int) ->
 
 
 def send(options: argparse.Namespace, folder: Path) -> dict[str, object]:
-    """Every side in turn, as often as asked."""
+    """Measure sending by every side in turn, for the requested number of rounds."""
     figures: dict[str, list[dict[str, float]]] = {side: [] for side in SIDES}
     with both_peers(folder, fetch_kafka(options.cache)) as (fairlead, kafka):
         nats = NatsPeer.start(folder, fetch_nats(options.cache))
@@ -107,7 +107,7 @@ def send(options: argparse.Namespace, folder: Path) -> dict[str, object]:
             records = Records(fairlead, kafka, nats, options.records)
             for _ in range(options.pairs):
                 for side, measured in figures.items():
-                    # Sides that are slower by far get fewer records, so that a round takes seconds.
+                    # Sides that are much slower send fewer records, so that a round takes only seconds.
                     slow = side.startswith(("aiokafka", "nats"))
                     measured.append(records.send(side, 0.02 if slow else 0.2))
         finally:
@@ -129,7 +129,7 @@ def send(options: argparse.Namespace, folder: Path) -> dict[str, object]:
 
 
 def nats(options: argparse.Namespace, folder: Path) -> dict[str, object]:
-    """1 KB records by the SDK's batches against nats-py, into and out of a stream with file storage."""
+    """Compare writing and reading 1 KB records as SDK batches with nats-py and a stream with file storage."""
     produced: dict[str, list[float]] = {"fairlead": [], "nats": []}
     consumed: dict[str, list[float]] = {"fairlead": [], "nats": []}
     count = max(1, options.records // 100_000) * 1000

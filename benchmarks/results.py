@@ -1,7 +1,7 @@
-"""The results files of the benchmarks, as the page needs them: parts that were measured, without those only tried.
+"""Results files of the benchmarks, as needed by the page: parts that were measured, without trial runs.
 
-What stands on the page is kept beside its pictures, so that one part can be measured again on a machine that has
-measured nothing else.
+The figures of the page are stored next to its pictures, so that one part can be measured again on a machine that has no
+other results.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 ASKED_MIN = {"records": 1_000_000, "pairs": 3, "rounds": 3, "triggers": 30}
-"""Fewer than these only show that the part runs: such figures never get onto the page."""
+"""Minimum values of numeric options for a measurement. A run with lower values is a trial run, whose figures are never
+written to the page."""
 
 
 class Results:
-    """What a folder of results files holds, and for the parts that it lacks what was kept of an earlier one."""
+    """Results in a folder of results files; missing parts are taken from the stored figures of the page."""
 
     def __init__(self, folder: Path, kept: Path) -> None:
         self._folder = folder
@@ -24,13 +25,13 @@ class Results:
         self._parts: dict[tuple[str, str], dict[str, Any] | None] = {}
 
     def part(self, file: str, name: str) -> dict[str, Any] | None:
-        """What was measured of a part; None with a word on standard error where it was not, or was only tried."""
+        """Return the measurements of a part; print a message and return None if there are none, or only a trial run."""
         if (file, name) not in self._parts:
             self._parts[file, name] = self._read(file, name)
         return self._parts[file, name]
 
     def keep(self) -> None:
-        """Write what was asked for to where it is found the next time, a file for each results file."""
+        """Store the parts that were requested, so that later runs find them; write one file for each results file."""
         documents: dict[str, dict[str, Any]] = {}
         for (file, name), measured in self._parts.items():
             if measured is not None:
@@ -51,7 +52,7 @@ class Results:
 
 
 def document_of(path: Path) -> dict[str, dict[str, Any]]:
-    """What a results file holds by part; nothing where it is not there."""
+    """Return the content of a results file by part; empty if the file does not exist."""
     document: dict[str, dict[str, Any]] = (
         json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     )
@@ -59,7 +60,7 @@ def document_of(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def shortcoming(measured: dict[str, Any]) -> str:
-    """Why a part is a try; an empty string where it is a measurement."""
+    """Return why a result counts as a trial run; empty if it is a measurement."""
     if "asked" not in measured:
         return "the results do not say what was asked for"
     for name, least in ASKED_MIN.items():

@@ -1,8 +1,7 @@
-"""`make bench-spark`: batch and streaming reads, writes and triggers against Spark's own Kafka connector.
+"""`make bench-spark`: compares batch and streaming reads, writes and triggers with Spark's own Kafka connector.
 
-One Spark session with both connectors reads and writes the same records, those of Fairlead from its broker, those of
-the peer from Kafka's, in turn; the broker that is not measured is stopped. Results go to build/bench/spark.json, the
-tables to standard output.
+One Spark session with both connectors reads and writes the same records with Fairlead and with Kafka in turn; the
+broker that is not measured is stopped. Results are written to build/bench/spark.json, and tables to standard output.
 """
 
 from __future__ import annotations
@@ -48,13 +47,14 @@ TRIGGER_RECORDS = 100
 TRIGGER_TASKS = 2
 TRIGGERS_WARM = 20
 WRITES_WARM = 4
-"""Unmeasured writes of each side: the JVM compiles during the first four million records, on a third of the machine."""
+"""Number of writes of each side that are not measured: the JVM uses a third of the machine for compilation during the
+first four million records."""
 SIDES = {"fairlead": "Fairlead", "kafka": "Kafka", "neither": "Parquet files"}
 Source = dict[str, Any]
 
 
 class SparkBench:
-    """Both brokers with the same records, and the session that reads and writes them."""
+    """Both brokers with the same records, and the Spark session that reads and writes the records."""
 
     def __init__(
         self, bench: Bench, peers: tuple[FairleadPeer, KafkaPeer], spark: SparkDriver, data: Data
@@ -65,10 +65,11 @@ class SparkBench:
         self._data = data
         self._topics = ("", "")
         self.cpu_seconds_per_million: dict[str, dict[str, list[float]]] = {}
-        """Seconds of Spark and of the broker together, by work and side; the first of each is of a cold JVM."""
+        """Processor seconds of Spark and the broker together per million records, by work and side. The first value of
+        each list was measured with a cold JVM."""
 
     def load(self) -> None:
-        """Put the records into a topic of each broker, and make sure that Spark sees the same there."""
+        """Load the records into a topic of each broker, and check that Spark reads the same records from both."""
         self._bench.alone(self._fairlead)
         ours = self._bench.fairlead_topic("replicated")
         load(self._data, "fairlead", self._fairlead.url, ours)
@@ -128,9 +129,9 @@ class SparkBench:
         return self._spark.cpu_seconds() + (cpu_seconds(peer.process.pid) if peer else 0.0)
 
     def reads(self, rounds: int) -> list[Pairs]:
-        """Everything to nowhere: from Fairlead, from Kafka, and from Parquet files."""
+        """Measure reading all records, which are discarded, from Fairlead, from Kafka and from Parquet files."""
         sides = {"fairlead": self._ours(), "kafka": self._theirs(), "neither": self._files()}
-        for side, source in sides.items():  # compiled and warmed before the first figure
+        for side, source in sides.items():  # the code is compiled before the first measurement
             self._rate(side, "read", self._data.records, source=source)
         rates: dict[str, list[float]] = {side: [] for side in sides}
         for _ in range(rounds):
@@ -143,7 +144,7 @@ class SparkBench:
         ]
 
     def windows(self, rounds: int) -> list[Pairs]:
-        """Counts in windows of a minute, a quarter of the records a trigger."""
+        """Measure counts in windows of one minute, with a quarter of the records in each trigger."""
         limit = str(self._data.records // 4)
         sides = {
             "fairlead": self._ours(maxOffsetsPerTrigger=limit),
@@ -153,14 +154,14 @@ class SparkBench:
         for number in range(rounds + 1):
             for side, source in sides.items():
                 rate = self._rate(side, "windows", self._data.records, source=source)
-                if number:  # the first round warms
+                if number:  # the first round is a warm-up
                     rates[side].append(rate)
         ours, theirs = (tuple(each) for each in rates.values())
         case = f"streaming windowed count, {int(limit):,} records a trigger"
         return [Pairs(case, "records/s", ours, theirs, 1.2)]
 
     def writes(self, rounds: int) -> list[Pairs]:
-        """Values that cost next to nothing to make into a fresh topic: what the sinks cost."""
+        """Measure the sinks alone, by writing values that are cheap to create to a new topic."""
         made = {"made": {"records": self._data.records, "value_bytes": self._data.value_bytes}}
         return [
             Pairs(
@@ -172,7 +173,7 @@ class SparkBench:
         ]
 
     def writes_of_files(self, rounds: int) -> list[Pairs]:
-        """The same number of values from Parquet files, whose reading costs both sides the same."""
+        """Measure writing the same number of values from Parquet files, which cost both sides the same to read."""
         rates = self._write_rates("write-files", rounds, self._files())
         return [Pairs("batch write of Parquet files, against Kafka's sink", "records/s", *rates)]
 
@@ -204,7 +205,7 @@ class SparkBench:
         return rate
 
     def triggers(self, rounds: int, measured: int, folder: Path) -> dict[str, object]:
-        """Milliseconds a trigger with a hundred records, against the rate source with as many."""
+        """Compare the milliseconds of a trigger with a hundred records with Spark's rate source."""
         self._alone("fairlead")
         records = TRIGGER_RECORDS * (TRIGGERS_WARM + measured + 20)
         small = Data(
@@ -243,7 +244,7 @@ class SparkBench:
 
 
 def load(data: Data, side: str, address: str, topic: str) -> None:
-    """Load a topic by a process of its own. Raises `PeerFailedError`."""
+    """Load a topic in a separate process. Raises `PeerFailedError`."""
     arguments = json.dumps(dataclasses.asdict(data), default=str)
     command = [sys.executable, str(HERE / "spark_data.py"), side, "--data", arguments]
     command += ["--address", address, "--topic", topic]
@@ -254,7 +255,7 @@ def load(data: Data, side: str, address: str, topic: str) -> None:
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """Start brokers and Spark, measure the parts that were asked for, stop all."""
+    """Start brokers and Spark, measure the requested parts, and stop all processes."""
     jars, connector = fetch_kafka(options.cache), fetch_connector(options.cache)
     document: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="fairlead-bench-", dir=options.data) as name:
@@ -279,20 +280,22 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Parse the command line, measure, print the tables, put the results into the file."""
+    """Parse the command line, measure the parts, print the tables and write the results file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "parts", nargs="*", help="of read, windows, write, write-files, triggers; all without"
+        "parts",
+        nargs="*",
+        help="parts to measure, of read, windows, write, write-files, triggers; default: all",
     )
-    parser.add_argument("--records", type=int, default=4_000_000, help="records of the topics")
+    parser.add_argument("--records", type=int, default=4_000_000, help="number of records in each topic")
     parser.add_argument(
-        "--rounds", type=int, default=5, help="alternating rounds of each case, one more warms"
+        "--rounds", type=int, default=5, help="alternating rounds of each case, after one warm-up round"
     )
     parser.add_argument("--triggers", type=int, default=60, help="measured triggers of each round")
     add_folders(parser)
     options = parser.parse_args()
     options.cache.mkdir(parents=True, exist_ok=True)
-    # A signal from outside ends brokers and Spark with the run.
+    # SIGTERM raises SystemExit, so that the context managers of the run stop brokers and Spark.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     results = run(options)
     print(f"machine: {os.cpu_count()} cores, {platform.platform()}; {options.records:,} records")
@@ -309,7 +312,7 @@ def main() -> None:
         cases = [each.document() for each in result] if isinstance(result, list) else result
         document[part] = {"records": options.records, "cases": cases} | measured_as(options)
         if part in cpu_seconds:
-            # What ran first of each side warmed it.
+            # The first runs of each side are the warm-up.
             warm = WRITES_WARM if part.startswith("write") else 1
             document[part]["cpu_seconds_per_million"] = {
                 side: round(median(used[warm:]), 2) for side, used in cpu_seconds[part].items()

@@ -1,7 +1,7 @@
-"""The records of the Spark benchmarks: made once as Parquet, and loaded from there into both peers.
+"""Records of the Spark benchmarks, which are created once as Parquet files and loaded from these files into both peers.
 
-Called by `spark.py`. Both topics hold the same values at the same places with the same timestamps, in batches of
-about the same size, so that a reader has the same to do for both.
+Called by `spark.py`. Both topics contain the same values at the same offsets with the same timestamps, in batches of
+about the same size, so that a reader does the same work for both.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from workload import fresh_values
 from fairlead import Producer
 
 MICROSECONDS_A_RECORD = 1_000
-"""1 M records cover about 17 minutes, so that each trigger closes and opens windows of a minute."""
+"""Microseconds between the timestamps of two records: a million records cover about 17 minutes, so that each trigger
+closes and opens windows of one minute."""
 
 SMALL_BATCH_BYTES = 100_000
 TIMESTAMP_TYPE = pa.timestamp("us", tz="UTC")
@@ -32,25 +33,25 @@ TIMESTAMP_TYPE = pa.timestamp("us", tz="UTC")
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """A folder of Parquet files, one a partition, with the seven columns of both connectors."""
+    """A folder with one Parquet file for each partition, with the seven columns of both connectors."""
 
     folder: Path
     partitions: int
     records: int
     value_bytes: int
     batch_records: int = 8_000
-    """Records that are sent and acknowledged as one batch."""
+    """Number of records that are sent and acknowledged as one batch."""
 
     def path(self, partition: int) -> Path:
-        """The file of a partition."""
+        """Return the path of the file of a partition."""
         return self.folder / f"part-{partition:03}.parquet"
 
     def write(self) -> None:
-        """Make the records: random values, neighbours in time spread over the partitions."""
+        """Create the records with random values; consecutive timestamps are spread over the partitions."""
         self.folder.mkdir()
         generator = np.random.Generator(np.random.SFC64(8))
         share = -(-self.records // self.partitions)
-        # The last is of now: what is older than a week would be deleted by both brokers.
+        # The last record has the current time, since both brokers would delete records older than a week.
         began_us = time.time_ns() // 1000 - self.records * MICROSECONDS_A_RECORD
         for partition in range(self.partitions):
             records = min(share, self.records - partition * share)
@@ -76,7 +77,7 @@ class Data:
                 writer.write_batch(pa.RecordBatch.from_pydict(columns, schema=_schema()))
 
     def batches(self, partition: int) -> Iterator[pa.RecordBatch]:
-        """The values and timestamps of a partition as they are sent."""
+        """Yield the values and timestamps of a partition in the batches in which they are sent."""
         with pq.ParquetFile(self.path(partition)) as file:
             yield from file.iter_batches(self.batch_records, columns=["value", "timestamp"])
 
@@ -96,18 +97,18 @@ def _schema() -> pa.Schema:
 
 
 async def load_fairlead(data: Data, url: str, topic: str) -> None:
-    """Send every partition's records to the same partition of a topic of Fairlead."""
+    """Send the records of every partition to the same partition of a Fairlead topic."""
     async with Producer(url, acks="all", compression="none") as producer:
         for partition in range(data.partitions):
             for batch in data.batches(partition):
                 await producer.send_batch(topic, batch, partition=partition)
                 if batch.nbytes < SMALL_BATCH_BYTES:
-                    # They would wait for company and become one large batch.
+                    # Without the flush, the producer would combine several batches into one large batch.
                     await producer.flush()
 
 
 def load_kafka(data: Data, bootstrap: str, topic: str) -> None:
-    """Send every partition's records to the same partition of a topic of Kafka."""
+    """Send the records of every partition to the same partition of a Kafka topic."""
     failures: list[str] = []
     producer = KafkaProducer(
         {
@@ -138,7 +139,7 @@ def load_kafka(data: Data, bootstrap: str, topic: str) -> None:
 
 
 def main() -> None:
-    """Load one side; a process of its own, so that the memory of loading is gone when Spark is measured."""
+    """Load one side, in a separate process whose memory is freed before Spark is measured."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("side", choices=["fairlead", "kafka"])
     parser.add_argument("--data", required=True, help="JSON of the arguments of `Data`")

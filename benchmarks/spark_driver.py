@@ -1,7 +1,7 @@
-"""A Spark session in a process of its own, and what it needs: the jars of Kafka's connector and the data.
+"""A Spark session in a separate process, and the jars of Kafka's connector that the session needs.
 
-Called by the cases of `spark.py`. The same session, and so the same warmed JVM, works for both sides: a session
-takes ten seconds to start and a minute to become fast.
+Called by the cases of `spark.py`. Both sides use the same session with the same warm JVM, since a session takes ten
+seconds to start and a minute to warm up.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ STOP_SECONDS_MAX = 10.0
 
 
 def fetch_connector(cache: Path) -> list[Path]:
-    """The jars of Spark's Kafka connector, fetched by Maven into `cache` when they are not there yet."""
+    """Return the jars of Spark's Kafka connector, which Maven downloads into `cache` unless they are already there."""
     jars = fetch_jars(HERE / "kafka" / "spark-connector.xml", cache / f"spark-sql-kafka-{CONNECTOR}")
     return sorted(jars.glob("*.jar"))
 
 
 class SparkDriver:
-    """The running session; it answers one request at a time."""
+    """The running Spark session, which answers one request at a time."""
 
     def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
         self._process = process
@@ -38,14 +38,14 @@ class SparkDriver:
         self.version: str = self._answer()["ready"]
 
     def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
-        """Send one piece of work and return its result. Raises `PeerFailedError` with Spark's own words."""
+        """Send one request and return its result. Raises `PeerFailedError` with the message of Spark."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
         self._process.stdin.flush()
         return self._answer()
 
     def cpu_seconds(self) -> float:
-        """Processor time of the JVM and of all Python workers so far."""
+        """Return the processor time in seconds that the JVM and all Python workers have used so far."""
         return session_cpu_seconds(self._process.pid)
 
     def _answer(self) -> dict[str, Any]:
@@ -63,7 +63,7 @@ class SparkDriver:
 
 @contextmanager
 def spark_driver(folder: Path, jars: list[Path]) -> Iterator[SparkDriver]:
-    """A session with `jars`, its scratch files and its log in `folder`; ended with the block, and its JVM with it."""
+    """Run a session with `jars`, with its log and temporary files in `folder`, until the block ends."""
     scratch, log = folder / "spark", folder / "spark.log"
     scratch.mkdir()
     command = [str(PYTHON), str(HERE / "spark_workload.py"), ",".join(str(jar) for jar in jars)]
@@ -87,6 +87,6 @@ def spark_driver(folder: Path, jars: list[Path]) -> Iterator[SparkDriver]:
         try:
             process.wait(STOP_SECONDS_MAX)
         except subprocess.TimeoutExpired:
-            # The JVM and the workers are of the session that was started for this process alone.
+            # JVM and workers belong to the session of processes that was started for this Spark session alone.
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()

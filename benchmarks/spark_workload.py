@@ -1,8 +1,9 @@
-"""The measured work inside Spark: one session with both connectors, told what to do line by line.
+"""Measured work inside Spark: one session with both connectors, which executes requests line by line.
 
-Runs in the environment of the oldest supported PySpark, for which Kafka's connector was made. Each line of standard
-input is a JSON object with `do` and its arguments; each is answered by one line of JSON, `{"error": ...}` where it
-failed. Ends with its input. Called by `spark_driver`; imports nothing of the other benchmarks.
+The program runs in the environment of the oldest supported PySpark, for which Kafka's connector was built. Each line of
+standard input is a JSON object with `do` and its arguments. Each request is answered with one line of JSON, which is
+`{"error": ...}` for a failure. The program ends at the end of its input. Called by `spark_driver`; does not import
+other benchmark modules.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ PROGRESS_SECONDS = 0.2
 
 
 def session(jars: str) -> SparkSession:
-    """A session on two cores as `fairlead job run` makes it; both connectors get the same heap."""
+    """Return a session on two cores with the settings of `fairlead job run`; both connectors use the same heap."""
     settings = {
         "spark.jars": jars,
         "spark.driver.memory": "3g",
-        # As docs/how-to/spark.md says for short records; Kafka's sink has nothing like it.
+        # docs/how-to/spark.md recommends this setting for short records; Kafka's sink has no similar setting.
         "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
         "spark.sql.streaming.numRecentProgressUpdates": "1000",
     }
@@ -44,7 +45,7 @@ def session(jars: str) -> SparkSession:
 
 
 class Work:
-    """What can be asked for; `source` is a format with its options."""
+    """Work that can be requested; a `source` is a format with its options."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -53,35 +54,36 @@ class Work:
         return self._spark.read.format(source["format"]).options(**source["options"]).load()
 
     def _made(self, records: int, value_bytes: int) -> DataFrame:
-        """Values cut out of random bytes, which costs next to nothing, in as many partitions as there are cores.
+        """Return cheap values, which are substrings of random bytes, in as many partitions as there are cores.
 
-        Reading rows from Parquet files was half of Spark's work in Fairlead's half of the comparison of the sinks.
+        If rows were read from Parquet files instead, reading would be half of Spark's work when Fairlead's sink is
+        measured.
         """
         start = f"cast(id * 7919 % {len(RANDOM) - value_bytes} as int) + 1"
         value = f"substring(X'{RANDOM.hex()}', {start}, {value_bytes}) AS value"
         return self._spark.range(0, records, 1, CORES).selectExpr(value)
 
     def count(self, source: dict[str, Any]) -> dict[str, float]:
-        """Records and bytes of values: whether two sources hold the same."""
+        """Return the number of records and of value bytes, with which two sources are compared."""
         row = self._frame(source).selectExpr("count(*) AS records", "sum(length(value)) AS bytes").first()
         assert row is not None
         return {"records": row["records"], "value_bytes": row["bytes"]}
 
     def read(self, source: dict[str, Any]) -> dict[str, float]:
-        """Every column of every record to nowhere; schema and planning count."""
+        """Read every column of every record and discard the rows; the time includes schema and planning."""
         started = time.perf_counter()
         self._frame(source).write.format("noop").mode("overwrite").save()
         return {"seconds": time.perf_counter() - started}
 
     def write(self, rows: dict[str, Any], sink: dict[str, Any]) -> dict[str, float]:
-        """The values of a source, or values that Spark makes, to a sink."""
+        """Write the values of a source, or values that Spark creates, to a sink."""
         frame = self._made(**rows["made"]) if "made" in rows else self._frame(rows).select("value")
         started = time.perf_counter()
         frame.write.format(sink["format"]).options(**sink["options"]).mode("append").save()
         return {"seconds": time.perf_counter() - started}
 
     def windows(self, source: dict[str, Any]) -> dict[str, float]:
-        """A windowed count over all that is there, in as many triggers as the source's limit makes."""
+        """Count all available records in windows; the limit of the source determines the number of triggers."""
         frame = self._spark.readStream.format(source["format"]).options(**source["options"]).load()
         counted = frame.groupBy(window("timestamp", "1 minute")).agg(count("*").alias("records"))
         with tempfile.TemporaryDirectory(prefix="fairlead-bench-checkpoint-") as checkpoint:
@@ -98,7 +100,7 @@ class Work:
         }
 
     def triggers(self, source: dict[str, Any], warm: int, measured: int) -> dict[str, Any]:
-        """Milliseconds of each trigger of a stream that has a little to read every time, one after the other."""
+        """Return the milliseconds of each trigger of a stream in which every trigger has a few records to read."""
         frame = self._spark.readStream.format(source["format"]).options(**source["options"]).load()
         with tempfile.TemporaryDirectory(prefix="fairlead-bench-checkpoint-") as checkpoint:
             writer = frame.writeStream.format("noop").trigger(processingTime="0 seconds")
@@ -131,8 +133,8 @@ def _busy(query: StreamingQuery) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Answer line after line."""
-    # Whatever the JVM prints goes to standard error; standard output carries the answers alone.
+    """Answer the requests line by line."""
+    # Output of the JVM is redirected to standard error, so that standard output contains only the answers.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     spark = session(sys.argv[1])
@@ -145,7 +147,7 @@ def main() -> None:
         arguments = json.loads(line)
         try:
             answer = tasks[arguments.pop("do")](**arguments)
-        except Exception:  # noqa: BLE001 - the answer holds it, and the asking process ends the run
+        except Exception:  # noqa: BLE001 - the answer reports the error, and the requesting process stops the run
             answer = {"error": traceback.format_exc()}
         print(json.dumps(answer), file=answers, flush=True)
     spark.stop()

@@ -1,8 +1,8 @@
-"""Produce and consume against Apache Kafka's own tools in the same run: parts of `make bench`.
+"""Parts of `make bench` that compare producing and consuming with Apache Kafka's own tools in the same run.
 
-Both peers are started once, on the same disk and the same cores; while one is measured the other is stopped
-(SIGSTOP) and its dirty pages are on the disk, so that neither disturbs the other. Every case runs in
-alternating pairs.
+Both peers are started once, on the same disk and the same cores. While one peer is measured, the other peer is stopped
+(SIGSTOP) and its dirty pages have been written to the disk, so that the peers do not disturb each other. Every case is
+measured in alternating pairs.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CONSUMER_SETTINGS = (
 
 
 class Bench:
-    """The two peers and the measurements that can be made on them."""
+    """The two peers, and the measurements that can be made on the peers."""
 
     def __init__(
         self, fairlead: FairleadPeer, kafka: KafkaPeer, records: int, value_bytes: int = VALUE_BYTES
@@ -48,11 +48,11 @@ class Bench:
         self._topics = 0
 
     def alone(self, peer: PeerProcess) -> None:
-        """Give `peer` the machine: the other stopped, nothing left to write back."""
+        """Reserve the machine for `peer`: pause the other peer, and wait until dirty pages are written back."""
         alone(peer, (self._fairlead, self._kafka))
 
     def fairlead_topic(self, durability: str, partitions: int = PARTITIONS) -> str:
-        """A fresh topic on Fairlead."""
+        """Create a new Fairlead topic; return its name."""
         self._topics += 1
         name = f"bench-{self._topics}"
 
@@ -64,7 +64,7 @@ class Bench:
         return name
 
     def fairlead_topic_id(self, name: str) -> str:
-        """Its id, which is also the name of its folder."""
+        """Return the id of a topic, which is also the name of its folder."""
 
         async def ask() -> str:
             async with Admin(self._fairlead.url) as admin:
@@ -73,7 +73,7 @@ class Bench:
         return asyncio.run(ask())
 
     def delete_fairlead_topic(self, name: str) -> None:
-        """Free the disk that a topic of this run holds."""
+        """Delete a topic of this run, to free its disk space."""
 
         async def delete() -> None:
             async with Admin(self._fairlead.url) as admin:
@@ -82,7 +82,7 @@ class Bench:
         asyncio.run(delete())
 
     def fairlead_side(self, side: str, topic: str, *more: str) -> float:
-        """Records a second that the SDK reached."""
+        """Return the number of records per second that the SDK reached."""
         command = [
             sys.executable,
             str(HERE / "workload.py"),
@@ -105,7 +105,7 @@ class Bench:
         return float(json.loads(done.stdout)["records_per_second"])
 
     def kafka_topic(self) -> str:
-        """A fresh topic on Kafka with the same number of partitions."""
+        """Create a new Kafka topic with the same number of partitions; return its name."""
         self._topics += 1
         name = f"bench-{self._topics}"
         self._topic_tool(
@@ -114,7 +114,7 @@ class Bench:
         return name
 
     def delete_kafka_topic(self, name: str) -> None:
-        """Free the disk that a topic of this run holds."""
+        """Delete a topic of this run, to free its disk space."""
         self._topic_tool("--delete", "--topic", name)
 
     def _topic_tool(self, *arguments: str) -> None:
@@ -122,7 +122,7 @@ class Bench:
         self._kafka.tool("org.apache.kafka.tools.TopicCommand", *bootstrap, *arguments)
 
     def kafka_produce(self, topic: str, *settings: str, payload: Path | None = None) -> float:
-        """Records a second of ProducerPerformance, its last line; later settings win over earlier ones."""
+        """Return the records per second that ProducerPerformance prints; later settings override earlier settings."""
         values = ["--payload-file", str(payload)] if payload else ["--record-size", str(self._value_bytes)]
         arguments = ["--topic", topic, "--num-records", str(self._records), *values]
         arguments += [
@@ -137,10 +137,10 @@ class Bench:
         return float(output.strip().splitlines()[-1].split("sent, ")[1].split(" records/sec")[0])
 
     def kafka_consume(self, topic: str) -> float:
-        """Records a second of ConsumerPerformance over its fetch time, the joining of the group left out."""
+        """Return the records per second of ConsumerPerformance in its fetch time, which excludes joining the group."""
         arguments = ["--bootstrap-server", self._kafka.bootstrap, "--topic", topic]
         arguments += ["--num-records", str(self._records), "--hide-header"]
-        # Its own ten seconds are too few for a machine that does much else.
+        # The default timeout of ten seconds is too short on a busy machine.
         arguments += ["--timeout", "60000", "--command-property"]
         output = self._kafka.tool(
             "org.apache.kafka.tools.ConsumerPerformance", *arguments, *CONSUMER_SETTINGS
@@ -152,7 +152,7 @@ class Bench:
         return rate
 
     def produce_case(self, durability: str, target: float, pairs: int) -> Pairs:
-        """Produce with acks=all and one replica."""
+        """Measure producing with acks=all and one replica."""
         ours, theirs = [], []
         for _ in range(pairs):
             self.alone(self._fairlead)
@@ -172,7 +172,7 @@ class Bench:
         )
 
     def idempotence_case(self, target: float, pairs: int) -> Pairs:
-        """Produce with idempotence, against one request in flight a partition without it; Kafka rests."""
+        """Compare producing with and without idempotence, the latter with one request in flight per partition."""
         self.alone(self._fairlead)
         measured: dict[str, list[float]] = {"--idempotence": [], "--no-idempotence": []}
         for _ in range(pairs):
@@ -185,7 +185,7 @@ class Bench:
         return Pairs("idempotence on, against off (in the column of Kafka)", "records/s", on, off, target)
 
     def consume_case(self, target: float, pairs: int) -> Pairs:
-        """Consume what was produced before, checked."""
+        """Measure consuming and checking the records that were produced before."""
         self.alone(self._fairlead)
         our_topic = self.fairlead_topic("replicated")
         self.fairlead_side("produce", our_topic)
@@ -202,13 +202,13 @@ class Bench:
         return Pairs(case, "records/s", tuple(ours), tuple(theirs), target)
 
     def memory_case(self, target: float) -> Pairs:
-        """Resident memory at its peak after all the load above."""
+        """Measure the peak of the resident memory after all preceding cases."""
         ours, theirs = (peer.resident_bytes("VmHWM") / 2**20 for peer in (self._fairlead, self._kafka))
         return Pairs("peak resident memory of the broker", "MiB", (ours,), (theirs,), target, at_least=False)
 
 
 def throughput(options: argparse.Namespace, folder: Path) -> dict[str, object]:
-    """100-byte records: produce with both promises, idempotence, consume, and the brokers' memory after it."""
+    """Measure 100-byte records: producing with both durabilities, idempotence, consuming, and memory of the brokers."""
     pairs: int = options.pairs
     cases: list[Callable[[Bench], Pairs]] = [
         lambda bench: bench.produce_case("replicated", 2.5, pairs),
@@ -221,7 +221,7 @@ def throughput(options: argparse.Namespace, folder: Path) -> dict[str, object]:
 
 
 def kilobyte(options: argparse.Namespace, folder: Path) -> dict[str, object]:
-    """The same with 1 KB records, a fifth as many."""
+    """Measure producing and consuming with 1 KB records, a fifth of the number of 100-byte records."""
     pairs: int = options.pairs
     cases: list[Callable[[Bench], Pairs]] = [
         lambda bench: bench.produce_case("replicated", 1.5, pairs),

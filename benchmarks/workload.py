@@ -1,8 +1,8 @@
-"""The measured work on Fairlead's side, in a process of its own as Kafka's tools are.
+"""Measured work on Fairlead's side, in a separate process like Kafka's tools.
 
-`produce` encodes every batch inside the timed part from fresh random values; `consume` checks each batch's
-checksums, that offsets are dense, and the sum of the value lengths. Each prints one JSON object. Called by
-the cases; imports the SDK only.
+`produce` encodes every batch from new random values within the measured time. `consume` checks the checksums of each
+batch, that offsets have no gaps, and the sum of the value lengths. Each command prints one JSON object. Called by the
+benchmark cases; imports only the SDK.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fairlead import Consumer, Producer
 
 
 def fresh_values(generator: np.random.Generator, records: int, value_bytes: int) -> pa.RecordBatch:
-    """`records` random values of `value_bytes` bytes each, as a record batch with the column `value`."""
+    """Return `records` random values of `value_bytes` bytes each, as a record batch with the column `value`."""
     data = generator.integers(0, 2**64, size=-(-records * value_bytes // 8), dtype=np.uint64)
     offsets = np.arange(records + 1, dtype=np.int32) * value_bytes
     column = pa.Array.from_buffers(pa.binary(), records, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
@@ -31,7 +31,7 @@ def fresh_values(generator: np.random.Generator, records: int, value_bytes: int)
 
 
 def chosen_lines(path: Path) -> Callable[[np.random.Generator, int], pa.RecordBatch]:
-    """A source of record batches whose values are lines of a file, each chosen at random, as Kafka's tool does."""
+    """Return a function that creates record batches of randomly chosen lines of a file, as Kafka's tool does."""
     lines = pa.array(path.read_bytes().splitlines(), pa.binary())
 
     def choose(generator: np.random.Generator, records: int) -> pa.RecordBatch:
@@ -42,7 +42,7 @@ def chosen_lines(path: Path) -> Callable[[np.random.Generator, int], pa.RecordBa
 
 
 async def produce(options: argparse.Namespace) -> dict[str, float]:
-    """Send `records` values spread over the partitions and wait for every acknowledgement."""
+    """Send `records` values, spread over the partitions, and wait for all acknowledgements."""
     generator = np.random.Generator(np.random.SFC64())
     make = (
         chosen_lines(Path(options.payload))
@@ -66,7 +66,7 @@ async def produce(options: argparse.Namespace) -> dict[str, float]:
 
 
 async def consume(options: argparse.Namespace) -> dict[str, float]:
-    """Read `records` records of all partitions from the start, checked."""
+    """Read and check `records` records of all partitions from the start."""
     expected = dict.fromkeys(range(options.partitions), 0)
     async with Consumer(options.url) as consumer:
         started = time.perf_counter()
@@ -90,7 +90,7 @@ async def consume(options: argparse.Namespace) -> dict[str, float]:
 
 
 def main() -> None:
-    """Parse the command line, run one side and print what it measured."""
+    """Parse the command line, run one side and print its measurements."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("side", choices=["produce", "consume"])
     parser.add_argument("--url", required=True)
@@ -98,7 +98,7 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, required=True)
     parser.add_argument("--records", type=int, required=True)
     parser.add_argument("--value-bytes", type=int, default=100)
-    parser.add_argument("--payload", help="file of lines, each a value; random bytes without")
+    parser.add_argument("--payload", help="file in which each line is a value; default: random bytes")
     parser.add_argument("--compression", default="none")
     parser.add_argument("--batch-records", type=int, default=8_000)
     parser.add_argument("--idempotence", action=argparse.BooleanOptionalAction, default=True)
