@@ -75,7 +75,7 @@ class GroupUpkeep:
         while True:
             names, after = await self._groups.adoptable(after, PAGE_GROUPS)
             for name in names:
-                # Another broker may have claimed the group, or it was deleted.
+                # Another broker may have claimed the group, or the group was deleted.
                 with suppress(ProblemError):
                     await self._groups.adopt(name)
             if after is None:

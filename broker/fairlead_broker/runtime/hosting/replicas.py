@@ -164,7 +164,7 @@ class Replicas:
     def overtaken(self) -> list[tuple[TopicIdPartition, LeaderEpoch]]:
         """Return partitions that this broker should lead in an epoch that is not above the epoch of their log.
 
-        Each comes with the epoch of its log.
+        Each partition is returned with the epoch of its log.
         """
         return [
             (hosted.key, hosted.log.leader_epochs[-1].epoch)
@@ -458,7 +458,9 @@ class Replicas:
                 self._changes.follow(hosted, wish.view, wish.record, following)
 
     def _leading_failed(self, hosted: HostedLog, error: Exception) -> None:
-        """End a leadership after an unexpected error of its task, and begin it again from the log in the same epoch."""
+        """End a leadership after an unexpected error of its task, and begin the leadership again in the same epoch,
+        from the log.
+        """
         self._log.error("leadership failed", partition=str(hosted.key), reason=str(error), exc_info=error)
         self._openings.begin(self._lead_again(hosted), f"new leader replica of {hosted.key}")
 

@@ -148,7 +148,10 @@ class RoleChanges:
 
 
 async def _run(partition: LeaderReplica, failed: Callable[[Exception], None]) -> None:
-    """Run the task of a leader replica. A broken invariant ends the broker, any other error only this leadership."""
+    """Run the task of a leader replica.
+
+    A broken invariant stops the broker; any other error ends only this leadership.
+    """
     try:
         await partition.run()
     except AssertionError:

@@ -325,7 +325,7 @@ class LeaderReplica:
             self.sync.sync_at_once(self._leader.end_offset)
 
     def time_passed(self) -> None:
-        """Pass the time to the state machine, and report a log start that retention has moved to the followers."""
+        """Pass the time to the state machine, and notify the followers if retention has moved the log start."""
         log_start = self.log.log_start_offset
         if log_start > self._leader.log_start:
             self.leadership.log_start_moved(log_start)

@@ -28,8 +28,8 @@ class AppendState(Enum):
     """The batch is being written or is about to be written. From this state on, a refusal has the side effect
     `maybe`."""
     SETTLED = auto()
-    """The batch has been answered. The partition still counts its bytes until the high watermark has passed the
-    batch."""
+    """The batch has been answered. The partition still counts the bytes of the batch until the high watermark has
+    passed the batch."""
 
 
 class PendingAppend:

@@ -1,4 +1,4 @@
-"""Checks, made at a broker's start, of whether a data directory can be trusted.
+"""Checks at the start of a broker: whether its data directory can be trusted.
 
 The directory may be an older copy of the directory that other brokers rely on, or may be on a mount that was
 temporarily missing. `cluster_entry` checks before the new broker epoch is written to the directory (protocol section
