@@ -137,7 +137,7 @@ class ReplicaFetchResult(PeerPartition, frozen=True, kw_only=True, omit_defaults
 
 @dataclass(frozen=True, slots=True)
 class ReplicaFetchAnswer:
-    """Answer of a leader to a fetch: partitions with news, and the number of the session.
+    """Answer of a leader to a fetch: partitions with changes, and the number of the session.
 
     The session number 0 means that the leader does not know the follower's session, and the follower must begin a new
     session.
@@ -173,7 +173,7 @@ class LogEnd(PeerPartition, frozen=True, kw_only=True):
     epoch: LeaderEpoch | None
     end_offset: Offset
     size_bytes: Count | None = None
-    """Number of bytes of the log's batches; None from a release without this field."""
+    """Number of bytes of the log's batches; None if the answer is from a release without this field."""
 
 
 class LogEndsAnswer(msgspec.Struct, frozen=True, kw_only=True):

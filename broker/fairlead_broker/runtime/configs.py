@@ -63,7 +63,7 @@ class Configs:
     def replica_lag_seconds(self) -> float:
         """Number of seconds after which a follower that has not caught up leaves the isr.
 
-        Leaders read it at each new epoch.
+        Leaders read the value at each new epoch.
         """
         return self._seconds(REPLICA_LAG_TIME)
 

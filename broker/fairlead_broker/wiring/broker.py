@@ -264,7 +264,7 @@ async def _release(
     try:
         await cluster.leave(clean=clean)
     finally:
-        # The threads must stop even after a failed write, because the process waits for them.
+        # The threads must stop even after a failed write, because the process waits for the threads.
         for pool in (engine.disk, engine.opening, engine.validation, syncing):
             if pool is not None:
                 pool.close()

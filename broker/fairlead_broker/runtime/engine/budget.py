@@ -1,7 +1,7 @@
 """Limits for the memory of unfinished calls: one budget for appends, one for answers.
 
 The budgets are used by `producing`, the partitions, `fetching` and the server, which knows when a client has received
-its answer. The module must not use HTTP. All its code runs on the event loop.
+its answer. The module must not use HTTP. All code of the module runs on the event loop.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class AnswerBudget:
 
 
 class HeldAnswer:
-    """Bytes of one answer; the server releases them when the answer is sent or has failed."""
+    """Bytes of one answer; the server releases the bytes when the answer is sent or has failed."""
 
     __slots__ = ("_budget", "_cut", "nbytes", "progressed_at")
 
@@ -125,7 +125,7 @@ class HeldAnswer:
     def sending(self, cut: Callable[[], None]) -> None:
         """Start sending the answer in pieces.
 
-        `cut` aborts the sending; it is called if the client stalls while the budget is crowded.
+        `cut` aborts the sending; `cut` is called if the client stalls while the budget is crowded.
         """
         self._cut = cut
         self._budget.moved(self)

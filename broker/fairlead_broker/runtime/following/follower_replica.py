@@ -213,8 +213,8 @@ class FollowerReplica:
             case MoveLogStart():
                 following = []
             case _:
-                # After a failure, only the log knows where it ends. A new state machine starts from the log's end and
-                # reconciles with the leader again.
+                # After a failure, only the log itself knows its end offset. A new state machine starts from the log's
+                # end and reconciles with the leader again.
                 self._end = end
                 self._machine = self._new_machine()
                 following = []

@@ -143,7 +143,7 @@ class DamageRepair:
             return False
         if self._left.get(key) == found.mod_revision:
             # The broker is already removed, but the truncation failed on a full disk. Since then the replica has had no
-            # role, and none of its reports counts.
+            # role, and its reports are not counted.
             return True
         successor = taken_out(found.value, self._incarnation.broker, self._directory)
         if successor is None:

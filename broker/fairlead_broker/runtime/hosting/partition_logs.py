@@ -1,4 +1,4 @@
-"""Logs of partitions: opening and recovery, keeping of logs without a record, deletion.
+"""Logs of partitions: opening, recovery and deletion. Logs that no record names are kept open.
 
 Used by `replicas`. All blocking calls run in the pool that opens logs.
 """

@@ -16,7 +16,8 @@ from fairlead_broker.runtime import refusals
 from fairlead_broker.telemetry import Log
 
 OPEN_AGAIN_SECONDS: Final = 1.0
-"""Seconds between attempts to open a log after a shortage. No event announces free space or descriptors."""
+"""Number of seconds between attempts to open a log after a shortage of disk space or descriptors. No event announces
+free space or descriptors."""
 
 
 class RefusedPartitions:

@@ -80,7 +80,7 @@ class RoleChanges:
         hosted.task = self._supervisor.spawn(
             _run(partition, failed), f"partition {view.name}-{key.partition}"
         )
-        # The sync rounds of an earlier role have ended; the log's unsynced records are submitted again.
+        # The sync rounds have forgotten the earlier role, so the log's unsynced records are submitted to them again.
         partition.sync.sync_at_once(log.end_offset)
         self._meters.watch_partition(
             view.name,
@@ -156,5 +156,5 @@ async def _run(partition: LeaderReplica, failed: Callable[[Exception], None]) ->
         await partition.run()
     except AssertionError:
         raise
-    except Exception as error:  # noqa: BLE001 - one partition must not end the others
+    except Exception as error:  # noqa: BLE001 - a failure of one partition must not stop the others
         failed(error)

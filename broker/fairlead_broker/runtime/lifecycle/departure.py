@@ -62,7 +62,7 @@ class Departure:
     async def _wait_for_peers(self, revision: Revision) -> None:
         """Wait until the mirror of every remaining peer has reached a revision.
 
-        Send a request to peers that have not reported it.
+        Send requests to peers that have not reported the revision.
         """
         while late := [peer for peer in self._peers() if self._peer_calls.seen_revision(peer) < revision]:
             await asyncio.gather(*(self._ask(peer) for peer in late))

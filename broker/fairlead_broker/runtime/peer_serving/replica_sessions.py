@@ -2,7 +2,7 @@
 
 A request names only the partitions whose report changed since the previous request. Idle partitions cost nothing:
 partitions notify their cursors of changes, cursors enter the session's queue, and a request processes only the queued
-cursors. The module belongs to `replica_serving`. All its code runs on the event loop.
+cursors. The module belongs to `replica_serving`. All code of the module runs on the event loop.
 """
 
 from __future__ import annotations

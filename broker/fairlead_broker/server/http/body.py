@@ -184,7 +184,7 @@ class BodyBudget:
         self.held_bytes += size_bytes
 
     def give_back(self, size_bytes: int) -> None:
-        """Stop counting bytes of a body, because they are no longer in memory."""
+        """Stop counting bytes of a body that are no longer in memory."""
         self.held_bytes -= size_bytes
 
     def _overloaded(self) -> ProblemError:

@@ -76,7 +76,7 @@ class PeerGate:
     ) -> Versioned[BrokerRegistration] | None:
         """Return the newest known registration of a broker.
 
-        If it is older than the broker's epoch, wait for the mirror first.
+        If the registration is older than the broker's epoch, wait for the mirror first.
         """
         registered = self._side.registrations.get(broker)
         if registered is None or registered.create_revision < epoch:

@@ -79,7 +79,7 @@ async def encoded(
 ) -> memoryview:
     """Return the records as one batch with the topic's compression and the producer.
 
-    The leader has not stamped it yet.
+    The leader has not stamped the batch yet.
     """
     codec = _CODECS.get(config.compression_type, Codec.NONE)
     extension = () if keyed is None else idempotency_extension(keyed.key, keyed.digest)

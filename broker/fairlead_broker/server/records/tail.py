@@ -187,7 +187,10 @@ class TailCalls:
     async def _first_slice(
         self, tail: _Tail, records: FetchedRecords, slices: Iterator[list[FetchedRecord]]
     ) -> list[FetchedRecord] | None:
-        """Return the first slice of records; None if they may be large and other answers occupy all available bytes."""
+        """Return the first slice of records.
+
+        The result is None if the records may be large and other answers occupy all available bytes.
+        """
         if records.small:
             return await _next_slice(records, slices)
         # The semaphore admits only as many answers as there are threads, so each check includes the bytes of earlier
