@@ -27,7 +27,7 @@ TopicId = NewType("TopicId", str)
 ProducerId = NewType("ProducerId", int)
 ProducerEpoch = NewType("ProducerEpoch", int)
 Sequence = NewType("Sequence", int)
-"""Sequence number of a producer's record in one partition; it wraps from 2^31 - 1 to 0."""
+"""Sequence number of a producer's record in one partition, which wraps from 2^31 - 1 to 0."""
 Revision = NewType("Revision", int)
 """Revision of the coordination store, which increases with each transaction."""
 TimestampUs = NewType("TimestampUs", int)

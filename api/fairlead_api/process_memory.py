@@ -16,7 +16,8 @@ KEPT_BYTES: Final = 32 << 20
 of its HEAP_MAX_SIZE)."""
 
 ARENAS_MAX: Final = 4
-"""Maximum number of malloc arenas; by default glibc creates eight per core, and each arena may keep `KEPT_BYTES`."""
+"""Maximum number of malloc arenas; by default glibc creates eight arenas per core, and each arena may keep
+`KEPT_BYTES`."""
 
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3

@@ -162,7 +162,7 @@ class Admin:
         config: Mapping[str, ConfigInput] | None = None,
         topic_id: str | None = None,
     ) -> TopicDescription:
-        """Add partitions or change configuration; None resets a key. Raises `InvalidConfigError`.
+        """Add partitions or change configuration; None resets a key to its default. Raises `InvalidConfigError`.
 
         `replication_factor` applies to new partitions; existing replicas are moved only by `reassign`. With `topic_id`,
         a topic of the same name with another id is not changed (`TopicRecreatedError`).
@@ -208,7 +208,7 @@ class Admin:
         return await self._transport.retry(self._ask_offsets, TopicPartition(topic, partition))
 
     async def delete_records(self, topic: str, partition: int, before: int | None = None) -> int:
-        """Delete the records of a partition below an offset; without an offset, all committed records.
+        """Delete the records of a partition below an offset; without an offset, all committed records are deleted.
 
         Returns the new start offset of the partition, which survives a crash. Raises `OffsetOutOfRangeError` for an
         offset above the high watermark, and deletes nothing.
@@ -246,7 +246,7 @@ class Admin:
         return await self._config("GET", CLUSTER_CONFIG_PATH, "describe the cluster's configuration")
 
     async def alter_cluster_config(self, config: Mapping[str, ConfigInput]) -> dict[str, ConfigEntry]:
-        """Change the cluster's configuration; None resets a key. Raises `InvalidConfigError`."""
+        """Change the cluster's configuration; None resets a key to its default. Raises `InvalidConfigError`."""
         return await self._config("PATCH", CLUSTER_CONFIG_PATH, "alter the cluster's configuration", config)
 
     async def broker_config(self, broker: int) -> dict[str, ConfigEntry]:
@@ -258,7 +258,10 @@ class Admin:
     async def alter_broker_config(
         self, broker: int, config: Mapping[str, ConfigInput]
     ) -> dict[str, ConfigEntry]:
-        """Change a broker's configuration; None resets a key. Raises `InvalidConfigError`, `BrokerNotFoundError`."""
+        """Change a broker's configuration.
+
+        None resets a key to its default. Raises `InvalidConfigError`, `BrokerNotFoundError`.
+        """
         subject = f"alter the configuration of broker {broker}"
         return await self._config("PATCH", _broker_config_path(broker), subject, config)
 
@@ -350,11 +353,14 @@ class Admin:
     async def offsets_for(
         self, positions: Mapping[TopicPartition, Position]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return the offset of each position (earliest, latest, a time); None if no record is at or after the time."""
+        """Return the offset of each position (earliest, latest, a time).
+
+        The result is None if no record is at or after a time.
+        """
         return await OffsetLookup(self._transport, MetadataCache(self._transport)).lookup(positions)
 
     async def list_groups(self) -> list[GroupSummary]:
-        """Return every consumer group and the broker that coordinates it, sorted by name."""
+        """Return every consumer group and the group's coordinator, sorted by name."""
         return [group async for group in self._pages(GROUPS_PATH, "list groups", GroupListing)]
 
     async def describe_group(self, group: str) -> GroupDescription:
@@ -414,12 +420,12 @@ class Admin:
         *,
         dry_run: bool = False,
     ) -> ResetAnswer:
-        """Move the committed offsets of a group without members; with `dry_run` only return the new offsets.
+        """Move the committed offsets of a group without members.
 
-        `to` is `"earliest"`, `"latest"` or a `ResetTarget`: a timestamp, a duration back from now, a shift or an
-        offset. Without `topics`, all committed offsets of the group are moved; with `topics`, a missing group is
-        created. Offsets whose entry in the answer has a `problem` are not moved. Raises `GroupNotFoundError`,
-        `GroupNotEmptyError`.
+        With `dry_run`, only return the new offsets without moving any. `to` is `"earliest"`, `"latest"` or a
+        `ResetTarget`: a timestamp, a duration back from now, a shift or an offset. Without `topics`, all committed
+        offsets of the group are moved; with `topics`, a missing group is created. Offsets whose entry in the answer has
+        a `problem` are not moved. Raises `GroupNotFoundError`, `GroupNotEmptyError`.
         """
         subject = f"reset offsets of group {group}"
         try:

@@ -12,7 +12,8 @@ import time
 from uuid import uuid4
 
 now_ns = time.time_ns
-"""Wall clock time in nanoseconds since 1970, UTC; used by `send`, where an additional call per record is measurable."""
+"""Wall clock time in nanoseconds since 1970, UTC; `send` reads this clock directly, because an additional call per
+record is measurable."""
 
 
 def now_us() -> int:

@@ -6,7 +6,7 @@
 
 A consumer without a group stores nothing in the cluster. A separate task fetches ahead, up to `prefetch_bytes`; other
 tasks handle heartbeats, commits and assigned partitions of a group (`group.session`). This module connects these parts
-and waits for fetched batches. One file because most of it is the public interface: arguments, methods and their
+and waits for fetched batches. One file because most of the module is the public interface: arguments, methods and their
 documentation.
 """
 
@@ -76,13 +76,13 @@ class Consumer:
     - start: start of a partition without a committed offset: `"earliest"`, `"latest"`, a duration (`"10m"`: records of
       at most that age), or `"none"`, which raises an error.
     - commit: `"after"` commits processed records every `auto_commit_interval`, before a partition is released, and at
-      the end (at least once); a batch, or a record of `records`, counts as processed when the next one is taken, or
-      when the block ends without an exception. `"before"` commits each batch before it is handed out (at most once).
-      With `"manual"`, only `commit` commits.
+      the end (at least once); a batch, or a record of `records`, counts as processed when the next batch or record is
+      taken, or when the block ends without an exception. `"before"` commits each batch before it is handed out (at most
+      once). With `"manual"`, only `commit` commits.
     - auto_commit_interval: time between two commits of `"after"`.
     - on_assigned, on_revoked: plain or async functions, called with the assigned or revoked partitions; a partition is
       released only after `on_revoked` has ended.
-    - processing_timeout: maximum time between two takes; if it is exceeded, the member leaves the group, and the next
+    - processing_timeout: maximum time between two takes; after a longer time, the member leaves the group, and the next
       take raises `ProcessingTimeoutError`.
     - session_timeout: time without a heartbeat, for example after a crash, after which other members get the
       partitions.
@@ -163,8 +163,8 @@ class Consumer:
     async def start(self) -> Self:
         """Open the connections, start fetching and join the group, if any; `async with` does the same.
 
-        A closed consumer may be started again; without a group it continues at its positions. Raises `SettingError`
-        while the consumer is open.
+        A closed consumer may be started again; a consumer without a group continues at its positions. Raises
+        `SettingError` while the consumer is open.
         """
         if self._running is not None:
             raise second_start()
@@ -283,12 +283,13 @@ class Consumer:
         topic: str | Iterable[str] | None = None,
         start: Position = "earliest",
     ) -> frozenset[TopicPartition]:
-        """Read these partitions, or all partitions of the named topics, from `start`; replaces the assignment.
+        """Read these partitions, or all partitions of the named topics, from `start`.
 
-        `start` is `"earliest"`, `"latest"`, an offset, or an aware datetime, which selects the first record at or after
-        that time. Partitions that are added to a topic later are read from their first record. Returns the assigned
-        partitions. Raises `TopicNotFoundError`, `PartitionNotFoundError`, and `SettingError`, the last also for a
-        member of a group, since the group assigns its partitions.
+        The new assignment replaces the previous assignment. `start` is `"earliest"`, `"latest"`, an offset, or an aware
+        datetime, which selects the first record at or after that time. Partitions that are added to a topic later are
+        read from their first record. Returns the assigned partitions. Raises `TopicNotFoundError`,
+        `PartitionNotFoundError`, and `SettingError`, the last also for a member of a group, since the group assigns its
+        partitions.
         """
         running = self._check_open()
         if self._group is not None:
@@ -328,7 +329,7 @@ class Consumer:
         return offset
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Stop fetching and handing out these partitions until `resume`; without arguments all partitions.
+        """Stop fetching and handing out these partitions until `resume`; without arguments, all partitions are meant.
 
         In a loop over `records` the pause takes effect at the next record; the rest of the batch follows after
         `resume`. The program must continue to take batches: heartbeats do not depend on takes, but `processing_timeout`
@@ -339,7 +340,7 @@ class Consumer:
             cursor.paused = True
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Resume paused partitions at their positions; without arguments all partitions."""
+        """Resume paused partitions at their positions; without arguments, all partitions are meant."""
         self._check_open()
         for cursor in self._partitions.cursors(partitions):
             cursor.paused = False
@@ -355,7 +356,10 @@ class Consumer:
         return self._partitions.cursor(partition).position
 
     def high_watermark(self, partition: TopicPartition) -> int | None:
-        """Return the end offset of the readable records from the last fetch answer; None before the first fetch."""
+        """Return the end offset of the readable records from the last fetch answer.
+
+        The result is None before the first fetch.
+        """
         return self._partitions.cursor(partition).high_watermark
 
     async def end_offsets(self) -> dict[TopicPartition, int]:
@@ -366,7 +370,7 @@ class Consumer:
     async def offsets_for_times(
         self, times: Mapping[TopicPartition, Position]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return the offset of the first record at or after each time; None if there is no such record."""
+        """Return the offset of the first record at or after each time; the result is None if no such record exists."""
         return await self._check_open().lookup.lookup(times)
 
     @property
@@ -377,8 +381,8 @@ class Consumer:
     async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
         """Commit these offsets, each the next to read; without arguments, the offsets after all records handed out.
 
-        The records handed out include the whole batch that was taken last; with `records`, they end with the record
-        that was taken last. The commit is retried until `retry_timeout` and may decrease a committed offset. Raises
+        The records handed out include the whole batch that was taken last; with `records`, these records end with the
+        last record taken. The commit is retried until `retry_timeout` and may decrease a committed offset. Raises
         `MemberFencedError` or another fencing error if another member owns a partition now, and `SettingError` if a
         partition is not assigned or the consumer has no group.
         """
@@ -407,7 +411,10 @@ class Consumer:
     async def committed(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, int | None]:
-        """Return the committed offsets of these partitions (by default all assigned); None if nothing is committed."""
+        """Return the committed offsets of these partitions (by default all assigned).
+
+        The result is None for a partition without a committed offset.
+        """
         running = self._check_open()
         session = self._member_session()
         places = list(self._prefetch.cursors if partitions is None else partitions)
@@ -433,7 +440,7 @@ class Consumer:
         """Iterate over single records; the position is the offset after the current batch.
 
         A record counts as processed when the next record is taken. If the loop stops inside a batch, the next take
-        returns the rest of the batch; a commit covers the records up to the one taken last.
+        returns the rest of the batch; a commit covers the records up to the last record taken.
         """
         reader = self._reader
         async for batch in self.batches(until):
@@ -506,7 +513,7 @@ class Consumer:
     async def _next_of_group(self, session: GroupSession, until: EndOffsets | None) -> ConsumerBatch | None:
         before = self._commit_before
         try:
-            # A held-back batch was not handed out yet, so it is not finished.
+            # A held-back batch was not handed out yet, so the batch is not finished.
             session.begin_take(finished=before is None or before.held is None)
             if before is None:
                 return await self._next_fetched(until)
@@ -515,7 +522,10 @@ class Consumer:
             session.end_take()
 
     def _check_reading(self) -> _Running:
-        """Return the parts of a consumer that hands out batches; with `ClosedError`, also of a closing consumer."""
+        """Return the parts of a consumer that hands out batches.
+
+        Raises `ClosedError` also while the consumer is closing.
+        """
         if self._closing:
             raise ClosedError("consumer")
         return self._check_open()

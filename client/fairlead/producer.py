@@ -7,7 +7,7 @@
 `send` waits only for buffer space, and `await delivery` waits for the acknowledgement. Leaving the block flushes, also
 after an exception: no record is dropped silently. This module chooses the partition of each record (`TopicRoute`) and
 enforces the memory bound; the accumulator builds batches, and the sender sends requests and retries. One file because
-half of it documents the public arguments.
+half of the module documents the public arguments.
 """
 
 from __future__ import annotations
@@ -125,8 +125,8 @@ class TopicRoute:
 
 
 YIELD_RECORDS: Final = 1024
-"""Number of records after which `send` yields to the event loop even if it need not wait, so that a tight loop of the
-program does not starve the sender."""
+"""Number of records after which `send` yields to the event loop even if no wait is necessary, so that a tight loop of
+the program does not starve the sender."""
 
 THREAD_TABLE_BYTES: Final = 1 * MIB
 """Minimum size of a table that is cast, hashed and cut in a thread, because this work would block the event loop for
@@ -143,16 +143,16 @@ class Producer:
     - acks: `"all"` waits until every in-sync replica has the record, `1` waits only for the leader, and `0` waits for
       no acknowledgement.
     - linger_ms: milliseconds that a batch waits for more records.
-    - batch_bytes, columnar_batch_bytes: payload at which a batch of `send` or of `send_batch` is sent at once; lower if
-      the topic accepts only smaller batches.
+    - batch_bytes, columnar_batch_bytes: payload at which a batch of `send` or of `send_batch` is sent at once; the
+      limit is lower if the topic accepts only smaller batches.
     - compression: `"none"`, `"lz4"` or `"zstd"`.
     - buffer_bytes: unacknowledged payload beyond which `send` waits.
     - request_bytes_max: maximum bytes of one request.
     - requests_in_flight_max: maximum number of requests in flight to one broker.
     - delivery_timeout: time from `send` to the acknowledgement, retries included.
     - retries_max: maximum number of retries; without a maximum, only the delivery timeout stops the retries.
-    - idempotence: each record is stored once and in order, however often its batch is sent; requires acks `"all"`, for
-      which idempotence is the default. Without idempotence a retry may store a batch twice.
+    - idempotence: each record is stored once and in order, however often its batch is sent; idempotence requires acks
+      `"all"`, for which it is the default. Without idempotence a retry may store a batch twice.
     - name: identity of the producer beyond its lifetime: the next producer with the same name fences this producer.
     - request_timeout, connect_timeout, retry_timeout: timeouts of one attempt, of a new connection, and of a call with
       its retries.
@@ -244,7 +244,7 @@ class Producer:
             error.add_note("\n".join([failures.message, *map(str, failures.exceptions)]))
 
     async def close(self) -> None:
-        """Flush, then close the connections; raise the errors of `flush`. Further sends raise `ClosedError`."""
+        """Flush, then close the connections; raise the same errors as `flush`. Further sends raise `ClosedError`."""
         if not self._open:
             return
         self._open = False
@@ -286,8 +286,8 @@ class Producer:
         """Append one record to its batch and return its delivery; waits only for buffer space.
 
         Without `partition`, the murmur2 hash of the key selects the partition, and records without a key fill a batch
-        of one partition after another. `timestamp` is an aware datetime or milliseconds since 1970; the default is now.
-        Raises `TopicNotFoundError`, `PartitionNotFoundError`, `RecordError`, `BatchTooLargeError`.
+        of one partition after another. `timestamp` is an aware datetime or milliseconds since 1970; the default is the
+        current time. Raises `TopicNotFoundError`, `PartitionNotFoundError`, `RecordError`, `BatchTooLargeError`.
         """
         route = self._routes.get(topic)
         if route is None:

@@ -1,9 +1,9 @@
 """Typed settings of producer, consumer and admin, with the reason for the limit at each field.
 
-The public classes build the settings once from their keyword arguments and pass them down. Every value is checked here,
-so that the other modules need not check it again. Durations are `timedelta` or text with a unit ("30s", "250ms", "2m");
-a bare number is refused because it has no unit, except for `linger_ms`, whose name contains the unit. The module must
-not depend on how a setting is used.
+The public classes build the settings once from their keyword arguments and pass the settings to other modules. Every
+value is checked here, so that the other modules need not check it again. Durations are `timedelta` or text with a unit
+("30s", "250ms", "2m"); a bare number is refused because it has no unit, except for `linger_ms`, whose name contains the
+unit. The module must not depend on how a setting is used.
 """
 
 from __future__ import annotations

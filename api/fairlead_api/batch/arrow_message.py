@@ -50,7 +50,7 @@ _VTABLE_SLOTS: Final = tuple(struct.Struct(f"<{count}H") for count in range(_TAB
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """Column of the schema or child of a column; parents precede their children.
+    """Column of the schema or child of a column; parent columns precede their child columns.
 
     `rows_of` is the index of the node with the same number of rows: `_BATCH_ROWS` for the batch, `_ANY_ROWS` if only
     the offsets of a list determine the number. `buffers` are the sizes of the buffers after the validity bitmap, as

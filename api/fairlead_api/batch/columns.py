@@ -129,10 +129,10 @@ def canonical(data: pa.RecordBatch | pa.Table, default_timestamp_us: int) -> pa.
 
 
 def compact(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the batch with buffers that contain only its own rows; return the same object if they already do.
+    """Return the batch with buffers that contain only its own rows.
 
-    Arrow's IPC writer truncates the buffers of a slice only roughly: it would write up to 63 bytes of neighbouring
-    values, and all offsets of an empty child.
+    A batch that already has only such buffers is returned unchanged. Arrow's IPC writer truncates the buffers of a
+    slice only roughly: it would write up to 63 bytes of neighbouring values, and all offsets of an empty child.
     """
     columns = batch.columns
     loose = [number for number, column in enumerate(columns) if not _is_compact(column)]

@@ -249,8 +249,8 @@ def make_stamp(
 ) -> bytes:
     """Return the 36 bytes that replace the first 36 of a produced batch.
 
-    The first 32 bytes are the leader's stamp with its checksum; the last 4 bytes are the producer's checksum from
-    `header`.
+    The first 32 bytes are the leader's stamp with its checksum; the last 4 of the 36 bytes are the producer's checksum
+    from `header`.
     """
     stamp = _STAMP.pack(base_offset, header.length, leader_epoch, append_time_us, stamp_flags, 0)
     return stamp + _CHECKSUMS.pack(extend(0, stamp), header.content_checksum)
@@ -326,7 +326,7 @@ def check_sizes(batch: Buffer, bytes_max: int) -> None:
 
 
 def check_unread_checksum(batch: Buffer) -> None:
-    """Check the content checksum of exactly one batch before its header is read; the format may be unknown."""
+    """Check the content checksum of exactly one batch before its header is read; the batch format may be unknown."""
     stored = _CHECKSUM.unpack_from(batch, _CONTENT_CHECKSUM_AT)[0]
     computed = checksum(batch, STAMP_BYTES, len(batch))
     if computed != stored:
@@ -336,8 +336,8 @@ def check_unread_checksum(batch: Buffer) -> None:
 def checksum(buffer: Buffer, start: int, stop: int, before: int = 0) -> int:
     """Return the CRC32C of a range, which extends `before`, the checksum of the preceding bytes.
 
-    google_crc32c refuses memoryviews, and slicing bytes copies them. google_crc32c accepts a numpy view, so long ranges
-    are read without copying. For short ranges a copy is faster than a numpy view.
+    google_crc32c refuses memoryviews, and slicing bytes copies the slice. google_crc32c accepts a numpy view, so long
+    ranges are read without copying. For short ranges a copy is faster than a numpy view.
     """
     if stop - start <= _COPIED_BYTES_MAX:
         return int(extend(before, bytes(buffer[start:stop])))

@@ -1,8 +1,8 @@
 """Assignment of whole columns of keys to partitions.
 
-The SDK calls this module when it sends tables; the broker calls it, too. Keys of equal length are hashed together by
-numpy, four bytes of all keys per step. In columns with many lengths or long keys, each distinct key is hashed once. The
-results must equal those of `partition_for_key`.
+The broker and, for tables, the SDK call this module. Keys of equal length are hashed together by numpy, four bytes of
+all keys per step. In columns with many lengths or long keys, each distinct key is hashed once. The results must equal
+those of `partition_for_key`.
 """
 
 from __future__ import annotations

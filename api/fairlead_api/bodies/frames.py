@@ -51,7 +51,7 @@ def encode_frame(meta: bytes | msgspec.Struct, data: Sequence[Buffer] = ()) -> l
 
 
 def iterate_frames(body: Buffer, frames_max: int = FRAMES_MAX) -> Iterator[Frame]:
-    """Yield the frames of a body in order; their data are memoryviews of the body, not copies.
+    """Yield the frames of a body in order; the data of a frame is a memoryview of the body, not a copy.
 
     Raises `malformed_request`, after yielding the previous frames, with the number (from 0) of the first frame that has
     invalid lengths.

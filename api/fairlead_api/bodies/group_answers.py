@@ -29,8 +29,9 @@ class AssignedPartitions(Answer, frozen=True, kw_only=True):
 class HeartbeatAnswer(Answer, frozen=True, kw_only=True):
     """Answer to a join or heartbeat.
 
-    `assignment` lists all partitions that the member may own; null if the assignment has not changed. The member sends
-    its next heartbeat within `heartbeat_interval_ms`; after `session_timeout_ms` without a heartbeat it is fenced.
+    `assignment` lists all partitions that the member may own; the field is null if the assignment has not changed. The
+    member sends its next heartbeat within `heartbeat_interval_ms`; after `session_timeout_ms` without a heartbeat, the
+    member is fenced.
     """
 
     member_epoch: int
@@ -107,8 +108,8 @@ GroupListing: TypeAlias = Page[GroupSummary]
 class MemberDescription(Answer, frozen=True, kw_only=True):
     """Member of a group, with its subscription and its partitions.
 
-    The member owns `assignment` and, until it confirms their revocation, `revoking`; `target` is the assignment that it
-    will own.
+    The member owns the partitions in `assignment` and, until it confirms their revocation, those in `revoking`;
+    `target` is the assignment that it will own.
     """
 
     member_id: str
@@ -136,10 +137,11 @@ class GroupDescription(Answer, frozen=True, kw_only=True):
 class PartitionLag(Answer, frozen=True, kw_only=True):
     """Lag of a group in one partition.
 
-    `committed_offset` is null if no offset was committed. The lag counts only existing records: it begins at the log
-    start if no offset was committed or if retention has deleted records after the committed offset. `lag_seconds` is
-    the age of the next record to read, or 0 without lag. If `problem` is set, the partition could not be queried, and
-    the values from its leader are null. `member_id` is the owner of the partition, null if the partition has no owner.
+    `committed_offset` is null if no offset was committed. The lag counts only existing records: it is counted from the
+    log start if no offset was committed or if retention has deleted records after the committed offset. `lag_seconds`
+    is the age of the next record to read, or 0 without lag. If `problem` is set, the partition could not be queried,
+    and the values from its leader are null. `member_id` is the owner of the partition, null if the partition has no
+    owner.
     """
 
     topic: str

@@ -79,7 +79,7 @@ def decode_json(decoder: msgspec.json.Decoder[T], body: bytes | memoryview) -> T
 def decode_kept_json(decoder: msgspec.json.Decoder[T], body: bytes | memoryview) -> T:
     """Decode like `decode_json`, with a decoder that keeps values as text (`msgspec.Raw`).
 
-    For values that the decoder keeps as text, it checks only the structure. Therefore the whole body is also parsed.
+    The decoder checks only the structure of values that it keeps as text. Therefore the whole body is also parsed.
     Otherwise text that is not UTF-8, or a number beyond the range of a double, would be stored in a record that
     consumers could not parse as JSON.
     """
@@ -91,8 +91,8 @@ def decode_kept_json(decoder: msgspec.json.Decoder[T], body: bytes | memoryview)
 def number_beyond(text: bytes | memoryview) -> str | None:
     """Return the first number in a refused text that JSON does not allow, truncated if long, or None.
 
-    JSON has no NaN and no infinity. A number such as 1e999 is valid JSON, but every parser that uses doubles reads it
-    as infinity.
+    JSON has no NaN and no infinity. A number such as 1e999 is valid JSON, but every parser that uses doubles reads the
+    number as infinity.
     """
     found: list[str] = []
 
@@ -152,7 +152,7 @@ _DECODERS: Final[dict[object, msgspec.json.Decoder[object]]] = {}
 
 
 def _check_structure(body: bytes | memoryview) -> None:
-    """Raise `malformed_request` for a body that nests too deeply or has too many objects, before it is parsed."""
+    """Raise `malformed_request` for a body that nests too deeply or has too many objects, before the body is parsed."""
     text = bytes(body)
     if text.count(b"[") + text.count(b"{") <= DEPTH_MAX:
         return

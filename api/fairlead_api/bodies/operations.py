@@ -27,8 +27,9 @@ class ReassignRequest(Request, frozen=True, kw_only=True):
 class ElectRequest(Request, frozen=True, kw_only=True):
     """Body of `POST .../partitions/{partition}:elect`.
 
-    `preferred`: the first replica becomes leader if it is in sync. `unclean`: the replica with the longest log becomes
-    leader if no complete replica is left and the topic allows unclean elections; records may be lost.
+    `preferred`: the first replica in the list becomes leader if that replica is in sync. `unclean`: the replica with
+    the longest log becomes leader if no complete replica is left and the topic allows unclean elections; records may be
+    lost.
     """
 
     kind: ElectionKind = "preferred"
@@ -50,7 +51,10 @@ class PartitionState(Answer, frozen=True, kw_only=True):
 
 
 class ReplicaProgress(Answer, frozen=True, kw_only=True):
-    """Progress of a replica that is being added; values that its broker or the leader does not report are null."""
+    """Progress of a replica that is being added.
+
+    Values that the replica's broker or the leader does not report are null.
+    """
 
     broker: int
     log_end_offset: int | None
@@ -99,8 +103,8 @@ class ReplicaDigest(Answer, frozen=True, kw_only=True):
 class PartitionDigest(Answer, frozen=True, kw_only=True):
     """Comparison of the replicas of a partition from `first_offset` up to `end_offset`.
 
-    `next_offset` is the offset at which to continue after the time limit; null when the whole range was compared.
-    Digests are comparable only within one answer.
+    `next_offset` is the offset at which to continue after the time limit; the field is null if the whole range was
+    compared. Digests are comparable only within one answer.
     """
 
     topic: str

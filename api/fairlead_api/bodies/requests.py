@@ -50,8 +50,8 @@ __all__ = [
 ]
 
 PARTITIONS_MAX = 10_000
-"""Maximum number of partitions of a topic and of a request; with this number, a plan of transactions and an answer are
-small enough."""
+"""Maximum number of partitions of a topic and of a request, so that plans of transactions and answers stay small
+enough."""
 INT64_MAX = 2**63 - 1
 INT32_MAX = 2**31 - 1
 BYTES_DEFAULT = 1 << 20
@@ -93,8 +93,8 @@ class CreateTopicRequest(Request, frozen=True, kw_only=True):
 class AlterTopicRequest(Request, frozen=True, kw_only=True):
     """Body of `PATCH /v1/topics/{topic}`, a merge patch: null resets a key of `config`, or `config` as a whole.
 
-    Partitions and replication factor have no default; null leaves them unchanged. The replication factor applies to new
-    partitions and to defaults that depend on it; existing replicas are moved only by `:reassign`.
+    Partitions and replication factor have no default; null leaves both unchanged. The replication factor applies to new
+    partitions and to defaults that depend on the factor; existing replicas are moved only by `:reassign`.
     """
 
     partitions: PartitionCount | None = None
@@ -323,9 +323,10 @@ class OffsetsLookupRequest(Request, frozen=True, kw_only=True):
 
 
 class PartitionOffsetsLookup(Answer, frozen=True, kw_only=True):
-    """Answer of a lookup for one partition, in the order of the request; null if all records are older than the time.
+    """Answer of a lookup for one partition, in the order of the request.
 
-    If `problem` is set, the partition could not be queried, and offset and timestamp are null.
+    Offset and timestamp are null if all records are older than the requested time. If `problem` is set, the partition
+    could not be queried, and offset and timestamp are null.
     """
 
     topic: str

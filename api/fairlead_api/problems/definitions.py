@@ -59,8 +59,8 @@ class DataMember:
 class ProblemDefinition:
     """Entry of the catalogue, with all properties of a problem that do not depend on the occurrence.
 
-    `explanation` describes what happened, and `next_step` describes what the caller should do; both appear on the page
-    `/problems/<code>`.
+    `explanation` describes what happened, and `next_step` describes what the caller should do; both texts appear on the
+    page `/problems/<code>`.
     """
 
     code: str
@@ -74,7 +74,7 @@ class ProblemDefinition:
 
     @property
     def retryable(self) -> bool:
-        """Whether the same request may succeed when retried; determined by the kind."""
+        """Whether the same request may succeed when retried; the kind of the problem determines this."""
         return self.kind.retryable
 
     @property

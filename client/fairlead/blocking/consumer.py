@@ -76,7 +76,7 @@ class Consumer(Facade[AsyncConsumer]):
         return self.batches()
 
     def batches(self, until: EndOffsets | None = None) -> Iterator[ConsumerBatch]:
-        """Iterate over batches as they arrive, forever, or until each partition of `until` has reached its offset.
+        """Iterate over batches as they arrive, forever, or until every partition in `until` has reached its end offset.
 
         The error of a partition is raised after the batches that were fetched before the error; the other partitions
         continue in the next iteration.
@@ -84,7 +84,7 @@ class Consumer(Facade[AsyncConsumer]):
         batches = self._client.batches(until)
 
         async def take() -> ConsumerBatch | None:
-            """Return the next batch; None after the last batch."""
+            """Return the next batch; None after the last batch of the iteration."""
             with suppress(StopAsyncIteration):
                 return await anext(batches)
             return None
@@ -96,7 +96,7 @@ class Consumer(Facade[AsyncConsumer]):
         """Iterate over single records; a record counts as processed when the next record is taken.
 
         If the loop stops inside a batch, the next take returns the rest of the batch; a commit covers the records up to
-        the one taken last.
+        the last record taken.
         """
         for batch in self.batches(until):
             for record in batch:

@@ -57,7 +57,10 @@ class Facade(Generic[C]):
         return self
 
     def close(self) -> None:
-        """Close the client like the async client, and stop its thread; return at once while another call closes it."""
+        """Close the client like the async client, and stop its thread.
+
+        Return at once while another call closes the client.
+        """
         self._close(None, None, None)
 
     def __enter__(self) -> Self:

@@ -38,7 +38,7 @@ class Delivery:
         self._producer = producer
         self._inner: AsyncDelivery | None = None
         self.error: Exception | None = None
-        """Error because of which the record cannot be sent; None if there is no error."""
+        """Error because of which the record cannot be sent; None as long as no error has occurred."""
         self.is_seen = False
         """Whether the error has been raised to a caller."""
 
@@ -101,7 +101,10 @@ _Record = tuple[Delivery, tuple[Any, ...]]
 
 
 class Producer(Facade[AsyncProducer]):
-    """`fairlead.Producer` for programs without a loop. Open it with `with`; leaving the block flushes."""
+    """`fairlead.Producer` for programs without a loop.
+
+    Open it with `with`; leaving the `with` block flushes the producer.
+    """
 
     @same_arguments(AsyncProducer.__init__)
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -114,7 +117,7 @@ class Producer(Facade[AsyncProducer]):
         self._failures: list[Delivery] = []
 
     def start(self) -> Self:
-        """Open the connections; `with` calls it. Raises `SettingError` while the producer is open."""
+        """Open the connections; `with` does the same. Raises `SettingError` while the producer is open."""
         super().start()
         # The event loop has ended in the meantime, and later records were refused.
         self._queued.clear()

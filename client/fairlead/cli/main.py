@@ -76,7 +76,10 @@ COMMANDS = {
 
 
 class LazyCommands(TyperGroup):
-    """Command group that imports a command when the command is called; until then only its name and help are known."""
+    """Command group that imports a command when the command is called.
+
+    Before the call, only its name and help are known.
+    """
 
     def resolve_command(
         self, context: Context, arguments: list[str]
@@ -91,7 +94,7 @@ class MissingExtraError(Exception):
 
 
 class LazyVerbs(TyperGroup):
-    """Command group that imports a verb from an extra on the first call; until then only name and help are known."""
+    """Command group that imports a verb from an extra on the first call; before, only name and help are known."""
 
     def resolve_command(
         self, context: Context, arguments: list[str]

@@ -90,7 +90,7 @@ def profiles_file() -> Path:
 
 
 def apply_profile() -> None:
-    """Set the environment variable with the cluster's addresses from the profile, unless it is already set.
+    """Set the environment variable with the cluster's addresses from the profile, unless the variable is set.
 
     `FAIRLEAD_PROFILE` selects the profile; without the variable, the current profile is used. Raises
     `ProfilesUnreadable`, for example for an unknown profile.

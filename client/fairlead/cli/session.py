@@ -47,7 +47,7 @@ class _StoppedError(Exception):
 
 
 def run(work: Coroutine[Any, Any, Answer], *, is_endless: bool = False) -> Answer:
-    """Run `work` to completion; print a failure on stderr and exit with its code.
+    """Run `work` to completion; print an error on stderr and exit with the error's code.
 
     A command that `is_endless` ends normally with Ctrl-C or SIGTERM. The effect of any other interrupted command is
     unknown, and a script must not treat the command as successful.

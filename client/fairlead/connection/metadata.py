@@ -96,7 +96,7 @@ class MetadataCache:
 
     @property
     def is_old(self) -> bool:
-        """Whether the metadata is so old that it should be refreshed even without an error."""
+        """Whether the metadata is old enough for a refresh even without an error."""
         age = clock.monotonic() - self.picture.taken_at
         return bool(self._wanted) and age > self._transport.settings.metadata_age_seconds_max
 
@@ -143,7 +143,7 @@ class MetadataCache:
             self._take(_picture_of(answer, names, asked, now))
 
     async def _ask_another(self) -> None:
-        """Use another broker's metadata if it is newer than the current metadata.
+        """Use another broker's metadata if that metadata is newer than the current metadata.
 
         A broker that cannot reach the coordination store, but can be reached by the client, returns the same old
         metadata forever. A client that reads from such a broker sees no error, but receives no new records.
@@ -175,7 +175,7 @@ def _call(names: frozenset[str], etag: str | None) -> Call:
 
 
 def check_name(name: str) -> str:
-    """Return the topic name if it is allowed; otherwise raise `InvalidTopicNameError`, before any call."""
+    """Return the topic name if the name is allowed; otherwise raise `InvalidTopicNameError`, before any call."""
     try:
         return check_topic_name(name)
     except ProblemError as problem:

@@ -1,8 +1,8 @@
 """HTTP/2 calls to the brokers: a single attempt at one broker, or a call with retries that any broker may answer.
 
-Every module that calls the cluster uses this module. It wraps pyreqwest, whose exceptions do not leave the module. An
-answer with status 400 or higher becomes the typed error of its problem. The module must not depend on the meaning of
-the calls.
+Every module that calls the cluster uses this module. The module wraps pyreqwest, whose exceptions do not leave the
+module. An answer with status 400 or higher becomes the typed error of its problem. The module must not depend on the
+meaning of the calls.
 """
 
 from __future__ import annotations
@@ -90,9 +90,10 @@ class Answer:
 
 
 class Transport:
-    """All connections of one client. `async with` opens them; one connection per broker carries all its streams.
+    """All connections of one client.
 
-    `owner` is the name of the client (such as "producer") in error messages, since users do not see the transport.
+    `async with` opens the connections, each of which carries all streams to one broker. `owner` is the name of the
+    client (such as "producer") in error messages, since users do not see the transport.
     """
 
     def __init__(self, settings: ConnectionSettings, owner: str = "connection") -> None:
@@ -203,7 +204,7 @@ class Transport:
             error.attempts[broker] += f"; {told}"
 
     def _pause_before_retry(self, error: ClusterError | UnreachableError, attempts: int) -> float | None:
-        """Return the seconds before the next attempt; None if the error is not retried."""
+        """Return the seconds before the next attempt; None if the error must not be retried."""
         advice = None
         if isinstance(error, ClusterError):
             # The call carries the id of a deleted topic, so a retry cannot succeed.
@@ -216,7 +217,8 @@ class Transport:
         """Send a call to each address once until one answers, starting with the address that answered last.
 
         A broker forwards calls that the controller must handle. After a retryable refusal the next call starts with
-        another address: a broker that is cut off from the others refuses every call until it is connected again.
+        another address: a broker that is cut off from the other brokers refuses every call until the connection
+        returns.
         """
         addresses = self._addresses
         first = self._first % len(addresses)

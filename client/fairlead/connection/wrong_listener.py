@@ -51,7 +51,10 @@ async def _told(address: str) -> str | None:
 
 
 async def _first_bytes(host: str, port: int) -> bytes | None:
-    """Return the first bytes of the answer to HTTP/2 without TLS; empty without an answer, None without a listener."""
+    """Return the first bytes of the answer to HTTP/2 without TLS.
+
+    The result is empty without an answer, None without a listener.
+    """
     answer = None
     with suppress(OSError, TimeoutError):
         async with asyncio.timeout(LOOK_SECONDS_MAX):

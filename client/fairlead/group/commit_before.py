@@ -99,6 +99,6 @@ class CommitBefore:
         return Unseen(owned, reader.hand_offset, reader.hand_epoch, held.batch.next_offset)
 
     def _owned_hand(self, held: HeldBack) -> Cursor | None:
-        """Return the cursor of a held-back batch; None if its partition was revoked, even if assigned again later."""
+        """Return the cursor of a held-back batch; None if the partition was revoked, even if assigned again later."""
         hand = self._reading.reader.hand
         return hand if self._reading.prefetch.cursors.get(held.batch.topic_partition) is hand else None

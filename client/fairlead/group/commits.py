@@ -1,8 +1,8 @@
 """Commits the offsets of a member, one commit at a time, with the member's epoch, and retries after a stale epoch.
 
 A lock serialises commits, because two commits of one client could overtake each other on HTTP/2 and the older commit
-would win. The consumer and the release of partitions call this module. The module must not depend on callbacks, and of
-the heartbeats it can only request one.
+would win. The consumer and the release of partitions call this module. The module must not depend on callbacks, and can
+only request heartbeats.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LOG: Final = logging.getLogger("fairlead")
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """A batch, or the rest of a batch, that was committed before it should be handed out, but is never handed out."""
+    """A batch, or the rest of a batch, that was committed in order to be handed out, but is never handed out."""
 
     cursor: Cursor
     """Cursor of the batch's partition."""
@@ -189,7 +189,7 @@ class OffsetCommitter:
     def _drop_lost(
         self, cursors: Mapping[TopicPartition, Cursor | None], left: dict[TopicPartition, OffsetCommit]
     ) -> FairleadError | None:
-        """Drop the offsets of partitions revoked since the offsets were read, even if reassigned; return the error.
+        """Drop the offsets of partitions revoked since the offsets were read, even if reassigned; return an error.
 
         Another member may have owned the partition in the meantime and committed a later offset, which this commit
         would undo.
@@ -201,7 +201,7 @@ class OffsetCommitter:
         return _no_member(min(lost), self._calls.member_id) if lost else None
 
     async def _attempt(self, left: dict[TopicPartition, OffsetCommit]) -> FairleadError | None:
-        """Send one commit of `left`; remove stored offsets from `left` and return the error of the others."""
+        """Send one commit of `left`; remove stored offsets from `left` and return the error of the other offsets."""
         epoch = self._member.epoch
         if epoch == 0:
             return _no_member(min(left), self._calls.member_id)
@@ -237,7 +237,7 @@ class OffsetCommitter:
             pass
 
     def _pause(self, error: FairleadError, attempts: int) -> float | None:
-        """Return the seconds before the next attempt; None if the commit is not retried."""
+        """Return the seconds before the next attempt; None if the commit must not be retried."""
         advice = None
         if isinstance(error, ClusterError):
             if isinstance(error, StaleMemberEpochError):

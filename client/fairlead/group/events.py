@@ -100,7 +100,7 @@ class SendHeartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Revoke:
-    """Stop reading partitions, finish and commit their records, then report `Released`, as the group waits for it."""
+    """Stop reading partitions, finish and commit their records, then report `Released`, for which the group waits."""
 
     round: int
     partitions: Partitions
@@ -116,7 +116,7 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Stop reading partitions at once and commit nothing: other members may own them already."""
+    """Stop reading partitions at once without a commit: other members may already own the partitions."""
 
     partitions: Partitions
     error: FairleadError
@@ -136,7 +136,7 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """Log that heartbeats have failed for `seconds`, or that they succeed again if `error` is None."""
+    """Log that heartbeats have failed for `seconds`, or, if `error` is None, that heartbeats succeed again."""
 
     error: FairleadError | None
     seconds: float

@@ -62,7 +62,7 @@ from fairlead_api.bodies.group_requests import HeartbeatRequest, OwnedPartitions
 
 INSTANCE_WAIT_SECONDS: Final = 15.0
 """Seconds that a joining static member waits until its instance id is free, at most a session timeout. A crashed member
-loses the instance id after two missed heartbeats; a live member keeps it."""
+loses the instance id after two missed heartbeats; a live member keeps the instance id."""
 
 TOLD_AGAIN_SECONDS: Final = 30.0
 """Seconds between log lines while heartbeats keep failing, instead of one line per attempt."""
@@ -92,7 +92,7 @@ class Subscription:
 
 
 class GroupMember:
-    """State machine of a member. Only `step` changes the state; all other members only read it."""
+    """State machine of a member. Only `step` changes the state; all other methods only read the state."""
 
     def __init__(self, subscription: Subscription, backoff: Backoff, now: float) -> None:
         self._subscription = subscription
@@ -102,7 +102,7 @@ class GroupMember:
         self.held: dict[TopicPartition, str] = {}
         """Partitions that the member reads or still releases, reported as owned until the release is complete."""
         self.failing_since: float | None = None
-        """Time since which all heartbeats have failed; None while they succeed."""
+        """Time since which all heartbeats have failed; None while heartbeats succeed."""
         self.last_error: FairleadError | None = None
         self.heartbeats_answered = 0
         self._target: dict[TopicPartition, str] | None = None
@@ -113,8 +113,8 @@ class GroupMember:
         self._whole = True
         self._sent_owned: dict[TopicPartition, str] = {}
         self._known_owned: dict[TopicPartition, str] | None = None
-        """Owned partitions in the last confirmed heartbeat; None if the next heartbeat must contain the owned
-        partitions."""
+        """Owned partitions in the last confirmed heartbeat; the value is None if the next heartbeat must contain the
+        owned partitions."""
         self._sent_at = now
         self._failures = 0
         self._told_at = 0.0
@@ -363,7 +363,7 @@ def _named(assignment: Iterable[AssignedPartitions]) -> dict[TopicPartition, str
 
 
 def _without(these: Partitions, those: Partitions) -> dict[TopicPartition, str]:
-    """Return the partitions in `these` but not in `those`; partitions of a recreated topic are different."""
+    """Return the partitions in `these` but not in `those`; partitions of a recreated topic are different partitions."""
     return {place: topic_id for place, topic_id in these.items() if those.get(place) != topic_id}
 
 

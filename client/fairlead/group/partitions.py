@@ -309,7 +309,7 @@ def _cursor(place: TopicPartition, topic_id: str, offset: int, last_epoch: int |
 
 
 class GroupTopics:
-    """Topics to which a member subscribes by name, and those of them that are known to be missing."""
+    """Topics to which a member subscribes by name, and which of these topics are known to be missing."""
 
     def __init__(self, settings: GroupSettings, metadata: MetadataCache, transport: Transport) -> None:
         self._settings = settings

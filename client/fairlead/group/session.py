@@ -70,8 +70,8 @@ class Membership:
     """Epoch of the member; 0 while the consumer is not a member."""
     state: MemberState
     heartbeat_failing_seconds: float | None
-    """Seconds since heartbeats began to fail; None while they succeed. If this exceeds the session timeout, the group
-    may have assigned the partitions to other members."""
+    """Seconds since heartbeats began to fail; None while heartbeats succeed. If this exceeds the session timeout, the
+    group may have assigned the partitions to other members."""
     heartbeat_error: FairleadError | None
 
 
@@ -144,7 +144,10 @@ class GroupSession:
         return self._settings.commit is CommitMode.BEFORE
 
     async def committed(self) -> dict[TopicPartition, int]:
-        """Return the group's committed offsets in one attempt; empty before the first member has joined."""
+        """Return the group's committed offsets in one attempt.
+
+        The result is empty before the first member has joined.
+        """
         try:
             found = await self._calls.committed()
         except GroupNotFoundError:
@@ -220,7 +223,10 @@ class GroupSession:
             raise told[0]
 
     async def _leave_at_last(self) -> None:
-        """Send one leave request; if it is lost, the coordinator removes the member when the session expires."""
+        """Send one leave request.
+
+        If the request is lost, the coordinator removes the member when the session expires.
+        """
         if self._member.is_joining:
             with suppress(TimeoutError):
                 async with asyncio.timeout(JOIN_SECONDS_MAX):
@@ -261,7 +267,7 @@ class GroupSession:
             return
         record = self._reader.record
         if record is not None and record.offset != self._seen_offset:
-            # The program makes progress: it takes the records of a large batch one by one.
+            # The program makes progress by taking the records of a large batch one by one.
             self._away_since, self._seen_offset = clock.monotonic(), record.offset
             return
         # If the program never takes another batch, the next timeout is reported only after another interval.

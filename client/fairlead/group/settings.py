@@ -69,7 +69,7 @@ class GroupSettings:
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     start: ResetPolicy = OffsetPolicy.EARLIEST
-    """Start of a partition without a committed offset; the policy `error` is called `none` here."""
+    """Start of a partition without a committed offset; the offset policy `error` is called `none` in this setting."""
     commit: CommitMode = CommitMode.AFTER
     commit_interval_seconds: float = 5.0
     """Interval of commits with `after`; records processed since the last commit are read again after a crash."""
@@ -155,7 +155,7 @@ def group_settings_of(
     on_assigned: RebalanceCallback | None,
     on_revoked: RebalanceCallback | None,
 ) -> GroupSettings | None:
-    """Return the group settings from a consumer's arguments; None if there is no group."""
+    """Return the group settings from a consumer's arguments; None if the consumer has no group."""
     if group is None:
         if topics is not None or pattern is not None:
             raise SettingError("group", None, "a name with topics or pattern; without a group use assign")

@@ -1,4 +1,4 @@
-"""Gathers records into batches, numbers them, and decides which batches may be sent now.
+"""Collects records in batches, numbers the batches, and decides which batches may be sent now.
 
 The producer appends records, and the sender takes batches out. Pure and synchronous, without event loop, network or
 clock: time is an argument, `drain` returns the partitions whose first batch may be sent, and `next_deadline` returns
@@ -6,8 +6,8 @@ the time of the next call. Rules:
 
 - The batches of a partition are sent in the order of their appends. HTTP/2 streams overtake each other: without
   sequences, a partition has at most one unfinished batch. With sequences, a partition has at most five unfinished
-  batches, and the broker orders them. The limit of five counts from the oldest unfinished batch, whether that batch is
-  in flight or waits for a retry.
+  batches, and the broker orders these batches. The limit of five counts from the oldest unfinished batch, whether that
+  batch is in flight or waits for a retry.
 - A batch is sent when it is full, when its linger time has passed, or at a flush or close.
 - A batch that is too large for its topic is cut, and its pieces are sent in its place.
 - `buffer_bytes` bounds the unacknowledged payload. If there is no space, `send` waits in the producer.
@@ -194,7 +194,7 @@ class Accumulator:
         queue.closed.insert(place, batch)
 
     def cut(self, batch: PendingBatch, limit_bytes: int) -> bool:
-        """Split a batch that is too large for its topic, and requeue the pieces; return False if none would fit."""
+        """Split a batch that is too large for its topic, and requeue the pieces; return False if no piece would fit."""
         encoded_bytes = 0 if batch.encoded is None else batch.encoded.nbytes
         fitting = fitting_bytes(batch.nbytes, encoded_bytes, limit_bytes)
         if fitting is None or batch.record_count == 1:
@@ -339,8 +339,8 @@ def _is_tried(batch: PendingBatch) -> bool:
     """Return whether later batches wait for the outcome of a batch in flight.
 
     A batch larger than the topic's known limit is likely to be refused, and a broker would then hold each later batch
-    for a second. If a batch was cut after an attempt that may have stored it, its pieces are refused if the whole batch
-    is stored, and later pieces must then not be sent.
+    for a second. If a batch was cut after an attempt that may have stored the whole batch, its pieces are refused if
+    the whole batch is stored, and later pieces must then not be sent.
     """
     if batch.nbytes > batch.queue.sizes.fitting_bytes:
         return True

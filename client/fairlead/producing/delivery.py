@@ -55,7 +55,7 @@ class BatchMetadata:
     """Leader epoch of the append."""
     last_of_parts: int | None = None
     """Offset of the last record if the piece was stored in parts, with records of other producers possibly in between;
-    otherwise None."""
+    for other pieces, the value is None."""
 
     @property
     def last_offset(self) -> int:
@@ -117,7 +117,7 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
         )
 
     def _place(self) -> tuple[RecordsBatch, int]:
-        """Return the batch that contains the record, and the index in it; a cut moves records to another batch."""
+        """Return the record's current batch and the index in this batch; a cut moves records to another batch."""
         batch, index = self._batch, self._index
         while index >= (count := batch.record_count):
             assert isinstance(batch.rest, RecordsBatch), (
@@ -230,7 +230,10 @@ def doubted(error: FairleadError, subject: str) -> FairleadError:
 
 
 def in_doubt(error: FairleadError, subject: str, told: str) -> FairleadError:
-    """Return a copy of a failure with side effect `maybe` and a reason; a copy, because batches share the original."""
+    """Return a copy of a failure with side effect `maybe` and a reason.
+
+    The original is not changed, because batches share it.
+    """
     if isinstance(error, ClusterError):
         document = error.problem.to_document()
         document |= {"detail": f"{error.detail}; {told}", "side_effect": SideEffect.MAYBE.value}

@@ -1,10 +1,10 @@
 """Batches that wait for their outcome, the queue of a partition, and the sequences of the queue.
 
 A batch is open, closed, encoded, sent, and finally acknowledged or failed. The accumulator creates batches, the sender
-encodes and settles them, and deliveries watch them. The module performs no I/O: times and outcomes are arguments, and a
-waiting delivery registers a listener. A delivery is cheap because the whole batch has one outcome: a delivery is a
-batch and an index, without a future of its own. A batch that its topic refuses for its size is cut: the batch keeps its
-first records, and `rest` is the next piece.
+encodes batches and records their outcomes, and deliveries wait for the outcomes. The module performs no I/O: times and
+outcomes are arguments, and a waiting delivery registers a listener. A delivery is cheap because the whole batch has one
+outcome: a delivery consists of a batch and an index, without its own future. A batch that its topic refuses for its
+size is cut: the batch keeps its first records, and `rest` is the next piece.
 
 A broker stores each batch of an idempotent producer once and in order by its sequence numbers (`PartitionSequences`). A
 batch keeps its producer id, epoch and first sequence over all its attempts, so that the broker recognises a retry.
@@ -14,7 +14,7 @@ These events break the sequence of batches:
   broker refused all later batches too, numbering continues at the first sequence of the failed batch. If a later batch
   may still be in flight, numbering restarts at sequence 0 of the next epoch, which fences the batch in flight.
 - A batch failed and its outcome is unknown: the outcome of the next batch decides. An acknowledgement of the next batch
-  proves that both batches are stored; a refusal is a gap, as above.
+  proves that both batches are stored; a refusal of the next batch proves that the failed batch is not stored.
 - The partition no longer remembers the producer (after a day without a batch): the producer gets a new id.
 
 A queue adopts the new identity when every batch before the break has an outcome.
@@ -120,8 +120,8 @@ class PendingBatch:
         """Whether all earlier batches had their outcomes when this batch was last sent."""
         self.side_effect = SideEffect.NONE
         self.doubt: object = None
-        """Token shared by the pieces of a batch that was cut after an attempt that may be stored; None without such an
-        attempt."""
+        """Token shared by the pieces of a batch that was cut after an attempt that may be stored; None for a batch
+        without such an attempt."""
         self.last_error: FairleadError | None = None
         self.stamp: ProducerStamp | None = None
         self.encoded: EncodedBatch | None = None
@@ -212,7 +212,7 @@ class PendingBatch:
         return pieces
 
     def _cut_off(self, bytes_max: int) -> Sequence[Self]:
-        """Keep the first records and return the others as batches; requires at least two records."""
+        """Keep the first records and return the other records as batches; the batch must have at least two records."""
         raise NotImplementedError
 
     def _weight(self) -> int:
@@ -259,8 +259,8 @@ class RecordsBatch(PendingBatch):
         self.keys: list[bytes | None] = []
         """Keys up to the last record that has a key."""
         self.times_ns: list[int] = []
-        """Create times in nanoseconds since 1970, as the clock returns them; converted to microseconds a whole batch at
-        a time."""
+        """Create times in nanoseconds since 1970, as the clock returns them; the times are converted to microseconds
+        for a whole batch at a time."""
         self.headers: dict[int, Headers] = {}
 
     def describe(self, index: int, key: bytes | None, headers: Headers | None) -> None:
@@ -300,7 +300,7 @@ class RecordsBatch(PendingBatch):
             return np.array([time_ns // 1000 for time_ns in self.times_ns], np.int64)
 
     def encode(self, codec: Codec) -> EncodedBatch:
-        """Return the encoded batch, which is encoded only once; directly from the lists if no record has headers."""
+        """Return the encoded batch, which is encoded only once; records without headers are encoded from the lists."""
         if self.encoded is None and not self.headers:
             self.encoded = encode_records(
                 self.values, self._padded_keys(), self._timestamps_us(), codec, self.stamp
@@ -381,7 +381,7 @@ class ColumnsBatch(PendingBatch):
         return self._columns
 
     def _cut_off(self, bytes_max: int) -> Sequence[Self]:
-        """Cut the table without copying it."""
+        """Cut the table without copying the rows."""
         columns = self.columns()
         slices = split(columns, bytes_max)
         if len(slices) == 1:
@@ -436,7 +436,8 @@ class PartitionSequences:
         self.renewal: Renewal | None = None
         self._next = 0
         self._gaps: list[int] = []
-        """Numbers of the failed batches that may be stored; a later acknowledgement proves that they are stored."""
+        """Numbers of the failed batches that may be stored; a later acknowledgement proves that these batches are
+        stored."""
 
     def renews(self, number: int) -> bool:
         """Return whether a batch must wait for a new identity."""
@@ -470,7 +471,7 @@ class PartitionSequences:
             self.renewal = replace(self.renewal, after=self.renewal.after + places)
 
     def acknowledged(self, number: int) -> None:
-        """Record that a batch is stored, and with it all earlier batches."""
+        """Record that a batch and all earlier batches are stored."""
         if self._gaps:
             self._gaps = [gap for gap in self._gaps if gap > number]
 
@@ -555,7 +556,8 @@ class PartitionQueue:
         self.retry_at = 0.0
         """Time before which no batch of the queue is sent: the end of the back-off after a refusal."""
         self.left_by: str | None = None
-        """Address of the last leader if that broker did not answer or no longer leads; otherwise None."""
+        """Address of the last leader if that broker did not answer or no longer leads; the address is None in all other
+        cases."""
         self._numbers = 0
 
     def next_number(self) -> int:
@@ -564,7 +566,7 @@ class PartitionQueue:
         return self._numbers
 
     def place_behind(self, batch: PendingBatch, pieces: Sequence[PendingBatch]) -> None:
-        """Insert the pieces of a waiting batch right after it, and renumber them and all later batches."""
+        """Insert the pieces of a waiting batch right after the batch, and renumber the pieces and all later batches."""
         count = len(pieces)
         for later in (*self.in_flight, *self.closed, *([self.open] if self.open else ())):
             if later.number > batch.number:

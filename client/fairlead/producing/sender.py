@@ -251,7 +251,10 @@ class Sender:
             self._sleeps_until = None
 
     def _dispatch(self, tasks: asyncio.TaskGroup) -> bool:
-        """Start requests for the batches that may be sent now, one per partition; return whether to try again."""
+        """Start requests for the batches that may be sent now, one per partition.
+
+        Return whether more requests could be started.
+        """
         by_leader: defaultdict[str, list[PartitionQueue]] = defaultdict(list)
         picture = self._metadata.picture
         leaderless = dropped = False
@@ -365,7 +368,7 @@ class Sender:
             return await self._transport.send(replace(call, headers={**call.headers, **carried}), leader)
 
     async def _encode(self, batch: PendingBatch) -> bool:
-        """Encode a batch; if it cannot be encoded, fail the batch and return False."""
+        """Encode a batch; if encoding fails, fail the batch and return False."""
         codec = self._settings.codec
         limit = THREAD_PLAIN_BYTES if codec is Codec.NONE else THREAD_COMPRESSED_BYTES
         try:
@@ -558,13 +561,13 @@ def _leaves(outcome: Acknowledgement | FairleadError) -> bool:
 
 
 def _limit_of(refusal: ClusterError) -> int:
-    """Return the limit that a refusal reports; `sys.maxsize` if it reports none."""
+    """Return the limit that a refusal reports; return `sys.maxsize` if the refusal reports no limit."""
     limit = refusal.data.get("limit_bytes")
     return limit if isinstance(limit, int) else sys.maxsize
 
 
 def _fewer(queue: PartitionQueue, picture: Picture) -> int | None:
-    """Return the partition count of a topic that was recreated without this partition; otherwise None.
+    """Return the partition count of a topic that was recreated without this partition; in all other cases, return None.
 
     A topic never loses a partition, so metadata of the same topic without the partition is out of date.
     """

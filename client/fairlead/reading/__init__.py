@@ -4,11 +4,11 @@ The package is public for connectors, which read fixed ranges or plan by offsets
 
 - `cursors`: `Cursor`, a position in one partition; `Prefetch`, the buffer of all cursors, whose parameter `stops` ends
   partitions; `Fetched`, an entry of the buffer.
-- `fetcher`: `Fetcher`, the task that keeps a `Prefetch` full; its property `trouble` is the error that is being
+- `fetcher`: `Fetcher`, the task that keeps a `Prefetch` full; the property `trouble` is the error that is being
   retried.
 - `reader`: `batches_in`, the checked batches of a `Fetched`.
 - `offsets`: `OffsetLookup`, the offsets of positions: earliest, latest, a time.
 
 A connector uses these classes but does not extend them. `Transport` and `MetadataCache` of `fairlead.connection`
-connect them to the cluster.
+connect these classes to the cluster.
 """

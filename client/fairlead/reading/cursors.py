@@ -69,7 +69,8 @@ class Cursor:
         self.paused = False
         """Whether the reader has paused the partition."""
         self.withheld = False
-        """Whether the group is assigning or revoking the partition; until then no record is fetched or handed out."""
+        """Whether the group is assigning or revoking the partition; meanwhile, no record of the partition is fetched or
+        handed out."""
         self.seek(offset, last_epoch)
 
     def seek(self, offset: int, last_epoch: int | None = None) -> None:
@@ -84,7 +85,7 @@ class Cursor:
         """Leader epoch of the last batch before the position."""
         self.rest_until: int | None = None
         """End offset of the batch that contains the position, if a program that reads single records stopped inside the
-        batch; otherwise None."""
+        batch; in all other cases, the value is None."""
         self.fetch_offset = offset
         """Start offset of the next fetch, after the position and all buffered batches."""
         self.last_epoch = last_epoch
@@ -127,7 +128,7 @@ class Fetched:
     life: int
     data: memoryview
     start_offset: int
-    """Requested offset; records below it are not handed out."""
+    """Requested offset; records below the requested offset are not handed out."""
     next_offset: int
     last_epoch: int | None
     """Leader epoch of the last batch before the next offset."""
@@ -164,7 +165,7 @@ class Prefetch:
         )
 
     def restart(self, *, keeps_cursors: bool) -> None:
-        """Drop all prefetched batches and pending answers; also drop the cursors unless their positions are kept."""
+        """Drop all prefetched batches and pending answers; also drop the cursors unless the positions must be kept."""
         self.until = None
         if not keeps_cursors:
             self.assign(())
@@ -240,7 +241,10 @@ class Prefetch:
         self._buffered_bytes += len(data)
 
     def skipped(self, cursor: Cursor, offset: int, last_epoch: int | None) -> None:
-        """Continue fetching at another offset; the position moves to it after the buffered batches are read."""
+        """Continue fetching at another offset.
+
+        The position moves to that offset after the buffered batches are read.
+        """
         cursor.in_flight = False
         nothing = memoryview(b"")
         self._buffer.append(
@@ -281,7 +285,7 @@ class Prefetch:
         return None
 
     def make_room(self) -> bool:
-        """Drop entries of other partitions if they fill the buffer and a requested partition needs room.
+        """Drop entries of other partitions if these entries fill the buffer and a requested partition needs room.
 
         Dropped entries are fetched again when their partition is requested. Entries of a partition with a fetch in
         flight are kept, because the answer continues after these entries.
@@ -323,7 +327,7 @@ class Prefetch:
 
 
 def _last_epoch(data: memoryview, before: int | None) -> int | None:
-    """Return the leader epoch of the last whole batch; damaged data is detected when it is read."""
+    """Return the leader epoch of the last whole batch; damage is detected only when the batch is read."""
     at, epoch = 0, before
     while len(data) - at >= HEADER_BYTES:
         try:

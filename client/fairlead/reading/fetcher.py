@@ -90,8 +90,8 @@ class Fetcher:
         self._in_flight: defaultdict[str, int] = defaultdict(int)
         self._refresh: asyncio.Task[None] | None = None
         self._trouble: FairleadError | None = None
-        """Error of the fetch that is being retried; logged once, since the program only notices that no records
-        arrive."""
+        """Error of the fetch that is being retried; the error is logged once, since the program only notices that no
+        records arrive."""
 
     @property
     def trouble(self) -> FairleadError | None:

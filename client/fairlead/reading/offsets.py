@@ -47,7 +47,7 @@ class OffsetAndTimestamp:
 
     @property
     def timestamp(self) -> datetime | None:
-        """Timestamp of the record; None for `earliest` and `latest`."""
+        """Timestamp of the record; None for the positions `earliest` and `latest`."""
         return None if self.timestamp_us is None else datetime_of(self.timestamp_us)
 
 
@@ -61,7 +61,7 @@ class OffsetLookup:
     async def lookup(
         self, wanted: Mapping[TopicPartition, Position], epochs: Mapping[TopicPartition, int] | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return the offset of each position; None if no record is at or after the time.
+        """Return the offset of each position; the result is None if no record is at or after a time.
 
         `epochs` contains the highest leader epochs that the caller has seen; a leader with an older epoch refuses the
         lookup. Raises the typed error of a partition whose lookup did not succeed within `retry_timeout`.

@@ -1,7 +1,7 @@
 """Takes batches out of the prefetch buffer, one at a time, and tracks the batch that was handed out last.
 
 Called by the consumer. The module verifies and opens the fetched batches. The module is synchronous; only the consumer
-waits. The module must not depend on groups; it only knows which partitions are not read at the moment.
+waits. The module must not depend on groups, only on which partitions are not read at the moment.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class BatchReader:
         return self.record is not None and not (self.hand is not None and self.hand.paused)
 
     def processed(self, cursor: Cursor) -> tuple[int, int | None]:
-        """Return the offset before which all records are processed, and the leader epoch of the batch before it."""
+        """Return the offset before which all records are processed, and the leader epoch before that offset."""
         if cursor is not self.hand:
             return cursor.position, cursor.position_epoch
         record = self._record_of(cursor)
@@ -94,7 +94,7 @@ class BatchReader:
             self._hand_committed = offset
 
     def handed_out(self, cursor: Cursor) -> tuple[int, int | None]:
-        """Return the offset after all records handed out, and the leader epoch of the last batch before it."""
+        """Return the offset after all records handed out, and the leader epoch before that offset."""
         record = self._record_of(cursor) if cursor is self.hand else None
         return cursor.position if record is None else record.offset + 1, cursor.position_epoch
 

@@ -168,8 +168,8 @@ def _rows_before(
 ) -> Sequence[pa.RecordBatch]:
     """Return the rows between the last row that was read and the invalid row, because Arrow refuses the whole block.
 
-    `schema` is the schema of the rows that were read; without it, the types are inferred. Arrow counts the header as
-    row 1 and does not count empty lines.
+    `schema` is the schema of the rows that were read; without a schema, the column types are inferred. Arrow counts the
+    header as row 1 and does not count empty lines.
     """
     found = _ROW_NUMBER.search(told)
     if found is None:

@@ -185,7 +185,7 @@ async def _readable(descriptor: int) -> None:
     try:
         loop.add_reader(descriptor, readable.set)
     except PermissionError:
-        return  # a regular file is always readable, and the kernel does not watch it
+        return  # a regular file is always readable, and epoll does not support regular files
     try:
         await readable.wait()
     finally:

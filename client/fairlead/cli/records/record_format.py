@@ -24,7 +24,10 @@ class FormatError(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class PrintedRecord:
-    """Fields of a record that a format can print; key and value are already encoded as chosen."""
+    """Fields of a record that a format can print.
+
+    Key and value are already in the encoding that the user has chosen.
+    """
 
     topic: str
     partition: int

@@ -50,7 +50,7 @@ def produce(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Write records of random bytes; a latency lasts from sending a batch to its acknowledgement.
+    """Write records of random bytes; latency is the time from sending a batch to its acknowledgement.
 
     Example: fairlead bench produce load -n 5000000 -s 1000
     """

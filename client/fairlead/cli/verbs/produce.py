@@ -60,7 +60,7 @@ class Target:
     acks: str
     compression: str
     told: Literal["words", "json"] | None
-    """Format in which partition and offsets of stored records are printed; None prints nothing."""
+    """Format in which partition and offsets of stored records are printed; with None, no offsets are printed."""
 
 
 def produce(
