@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# All checks that need no running code of ours. Each one runs even when an earlier one failed, so that one run shows everything.
+# Runs all checks that do not run code of the product. Each check runs even if an earlier check failed, so that one run
+# reports all failures.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

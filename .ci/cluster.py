@@ -1,7 +1,8 @@
-"""`make cluster`: etcd and three brokers, each a process of its own, until Ctrl-C.
+"""`make cluster`: runs etcd and three brokers, each as a separate process, until Ctrl-C.
 
-A cluster to try things on, such as killing one of the processes whose ids it prints; it reports which process
-ended, and starts a broker again when its number is typed. `make cluster CLUSTER="--help"`.
+The cluster is meant for experiments, such as killing one of the processes whose ids the program prints. The program
+reports which process has ended, and restarts a broker when the number of the broker is typed. `make cluster
+CLUSTER="--help"` prints the options.
 """
 
 from __future__ import annotations
@@ -28,16 +29,22 @@ STOP_SECONDS = 20.0
 HELP = "Kill a broker by its process id; its number and Enter start it again. Ctrl-C stops all."
 
 starting: set[asyncio.Task[None]] = set()
-"""Brokers that are being started again."""
+"""Tasks that restart brokers."""
 
 
 def main() -> int:
-    """Run the cluster; the exit code of the program."""
+    """Run the cluster; return the exit code of the program."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--brokers", type=int, default=3)
-    parser.add_argument("--data", type=Path, help="a folder that stays; a temporary one without")
-    parser.add_argument("--port", type=int, default=9520, help="data port of broker 0; the next are 10 apart")
-    parser.add_argument("--etcd-port", type=int, default=9579, help="and the one after it, for etcd itself")
+    parser.add_argument(
+        "--data", type=Path, help="folder for the data, which is kept; default: a temporary folder"
+    )
+    parser.add_argument(
+        "--port", type=int, default=9520, help="data port of broker 0; ports of brokers are 10 apart"
+    )
+    parser.add_argument(
+        "--etcd-port", type=int, default=9579, help="client port of etcd; the next port is for its peers"
+    )
     parser.add_argument("--lease-seconds", type=int, default=6)
     arguments = parser.parse_args()
     try:
@@ -52,7 +59,7 @@ def main() -> int:
 
 
 async def run(arguments: argparse.Namespace, folder: Path) -> int:
-    """Start everything, print where it is, and stop it when asked to."""
+    """Start all processes, print their addresses, and stop the processes on request."""
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
@@ -74,7 +81,7 @@ async def run(arguments: argparse.Namespace, folder: Path) -> int:
             )
             print(HELP, flush=True)
             watchers += [asyncio.create_task(broker.watch()) for broker in brokers]
-            # A file, or nothing at all, cannot be waited for.
+            # If standard input is a file or closed, the event loop cannot wait for it.
             with suppress(OSError, ValueError):
                 asyncio.get_running_loop().add_reader(sys.stdin, read_number, brokers)
             await stopped.wait()
@@ -88,15 +95,15 @@ async def run(arguments: argparse.Namespace, folder: Path) -> int:
 
 
 async def start_etcd(folder: Path, url: str, peer_url: str) -> asyncio.subprocess.Process:
-    """Start the one member of etcd."""
+    """Start the only etcd member."""
     return await start(folder.with_suffix(".log"), *member_command(folder, url, peer_url))
 
 
 class Broker:
-    """One broker: started, watched, and started again on request."""
+    """One broker, which is started, watched, and restarted on request."""
 
     def __init__(self, arguments: argparse.Namespace, folder: Path, etcd_url: str, number: int) -> None:
-        """Prepare the broker; nothing runs yet."""
+        """Create the broker without starting its process."""
         port = arguments.port + 10 * number
         self.number = number
         self.process: asyncio.subprocess.Process | None = None
@@ -116,12 +123,12 @@ class Broker:
         ]
 
     async def start(self) -> None:
-        """Start it; it waits for etcd by itself."""
+        """Start the process of the broker, which itself waits for etcd."""
         self.process = await start(self._log, *self._command, "--output=json")
         self._started.set()
 
     async def tell(self) -> bool:
-        """Print where it is once it serves; False if it ends before."""
+        """Print the addresses of the broker once it serves; return False if its process ends before."""
         assert self.process is not None, "it was started"
         assert self.process.stdout is not None, "its standard output is a pipe"
         line = await self.process.stdout.readline()
@@ -136,7 +143,7 @@ class Broker:
         return True
 
     async def watch(self) -> None:
-        """Report each end of the broker with the command that starts it, and wait for the next start."""
+        """Whenever the process of the broker ends, print the command that starts it, and wait for the next start."""
         while True:
             assert self.process is not None, "it was started"
             code = await self.process.wait()
@@ -149,7 +156,7 @@ class Broker:
             await self.tell()
 
     async def start_again(self) -> None:
-        """Start it unless it runs."""
+        """Start the broker unless it runs."""
         if self.process is not None and self.process.returncode is None:
             print(f"broker {self.number} runs (process {self.process.pid})", flush=True)
             return
@@ -158,15 +165,15 @@ class Broker:
 
 
 def ended(code: int) -> str:
-    """Return how a process ended."""
+    """Return a description of how a process ended, from its exit code."""
     return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
 
 
 def read_number(brokers: list[Broker]) -> None:
-    """Start the broker whose number was typed."""
+    """Read a line of standard input, and start the broker whose number was typed."""
     line = sys.stdin.readline()
     if not line:
-        # Standard input is closed or cannot be waited for.
+        # Standard input is closed, or the event loop cannot wait for it.
         asyncio.get_running_loop().remove_reader(sys.stdin)
         return
     chosen = [broker for broker in brokers if str(broker.number) == line.strip()]
@@ -178,7 +185,7 @@ def read_number(brokers: list[Broker]) -> None:
 
 
 async def start(log: Path, *command: str) -> asyncio.subprocess.Process:
-    """Start a process in a session of its own: Ctrl-C is for this program, which stops the others in order."""
+    """Start a process in its own session, so that Ctrl-C only reaches this program, which stops processes in order."""
     dying_with_us = ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
     with log.open("ab") as said:
         return await asyncio.create_subprocess_exec(
@@ -192,7 +199,7 @@ async def start(log: Path, *command: str) -> asyncio.subprocess.Process:
 
 
 async def end(processes: list[asyncio.subprocess.Process]) -> None:
-    """Stop processes in order, and kill processes that do not stop."""
+    """Terminate processes in order, and kill processes that do not stop."""
     running = [process for process in processes if process.returncode is None]
     for process in running:
         process.terminate()

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Solves the dependencies of pyproject.toml for every platform and writes constraints/, with hashes and without
-# the addresses of an index. The smaller parts take the versions of the largest, so that all parts agree.
+# Resolves the dependencies in pyproject.toml for every platform and writes constraints/, with hashes and without the
+# URL of an index. The smaller parts use the versions of the largest part, so that all parts have the same versions.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -16,7 +16,7 @@ solve dev pyproject.toml --extra broker --extra operator --extra spark --extra t
 solve demo pyproject.toml --extra broker --extra spark --group demo -c constraints/dev.txt
 solve image pyproject.toml --extra broker --extra operator --extra tracing -c constraints/dev.txt
 solve image-spark pyproject.toml --extra spark --extra tracing -c constraints/dev.txt
-# The versions of the largest part without their hashes and without PySpark's.
+# Versions of the packages in the largest part, without hashes and without PySpark.
 grep -E '^[a-z]' constraints/dev.txt | grep -v '^pyspark==' | sed 's/ *\\$//' > build/versions.txt
 solve spark-oldest pyproject.toml --extra broker --extra spark --group demo --group spark-oldest -c build/versions.txt
 solve bench --group bench -c constraints/dev.txt

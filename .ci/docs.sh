@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Builds the documentation site into site/; a link to a page that does not exist fails. Generated reference pages
-# are tracked files, and a test holds them equal to the catalogues, so building the site runs no code of ours.
+# Builds the documentation site into site/; the build fails if a link points to a missing page. Generated reference
+# pages are tracked files, and a test compares them with the catalogues, so building the site runs no code of the
+# product.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 printf '+ zensical build --clean --strict\n'

@@ -1,5 +1,5 @@
-# etcd as one static program and its command line, for clusters whose etcd the operator manages. The context is the
-# folder of the programs (`tests/etcd/etcd_build.py` makes them of Go modules).
+# etcd as one static program and its command line, for clusters whose etcd the operator manages. The build context is
+# the folder with the programs, which `tests/etcd/etcd_build.py` builds from Go modules.
 FROM scratch
 ARG VERSION=0
 LABEL org.opencontainers.image.title="etcd for Fairlead" \

@@ -1,10 +1,11 @@
-"""Builds the images of the project as OCI archives, with buildah and without a container runtime or a registry.
+"""Builds the container images of the project as OCI archives, with buildah, without a container runtime or registry.
 
-Called by `make image` and by tests. Three images: `fairlead` (broker, operator, command line; from `Dockerfile`),
-`fairlead-spark` (jobs on Spark; another stage of it) and `fairlead-etcd` (etcd and etcdctl). The build has no network:
-packages come from folders of wheels that pip filled before, checked against the hashes of constraints/. Layers, wheels
-and bases are kept in the user's cache, so that a change of code is built in seconds; where no file changed, nothing is
-built, and the image keeps its revision. Needs root, buildah and mmdebstrap.
+Called by `make image` and by tests. There are three images: `fairlead` (broker, operator and command line; from
+`Dockerfile`), `fairlead-spark` (jobs on Spark; another stage of `Dockerfile`) and `fairlead-etcd` (etcd and etcdctl).
+The build has no network access: packages are installed from folders of wheels, which pip fills before the build and
+checks against the hashes in constraints/. Layers, wheels and base images are kept in the user's cache, so that an image
+is rebuilt in seconds after a change of code. If no file has changed, the image is not rebuilt and keeps its revision.
+The build needs root, buildah and mmdebstrap.
 """
 
 from __future__ import annotations
@@ -29,28 +30,28 @@ ROOT = Path(__file__).resolve().parents[1]
 CONSTRAINTS = (ROOT / "constraints/image.txt", ROOT / "constraints/setup.txt")
 SPARK_CONSTRAINTS = (ROOT / "constraints/image-spark.txt", ROOT / "constraints/setup.txt")
 SOURCE_ONLY = "pyspark"
-"""The one package that has no wheel."""
+"""The only package that has no wheel."""
 PACKAGE_FOLDERS = ("api", "broker", "client", "operator", "spark")
 PYTHON_VERSION = "3.11"
 GLIBC_MINOR = 36
-"""The C library of the base: wheels for it and for older ones fit."""
+"""Minor version of the C library in the base image; wheels for this version and for older versions can be installed."""
 STORED_IMAGES_MAX = 500
-"""Steps of builds whose layers are kept, about 10 MB for each change of code."""
+"""Number of stored layers after which all layers are removed; each change of code adds about 10 MB."""
 sys.path.insert(0, str(ROOT / "tests/etcd"))
 
 
 def build_fairlead(name: str, archive: Path) -> None:
-    """Build the image of broker, operator and command line. Raises `ImageError`."""
+    """Build the image with broker, operator and command line. Raises `ImageError`."""
     _build_stage(name, archive, CONSTRAINTS)
 
 
 def build_spark(name: str, archive: Path) -> None:
-    """Build the image of jobs on Spark. Raises `ImageError`."""
+    """Build the image for jobs on Spark. Raises `ImageError`."""
     _build_stage(name, archive, SPARK_CONSTRAINTS, "--target", "spark")
 
 
 def _build_stage(name: str, archive: Path, constraints: tuple[Path, ...], *options: str) -> None:
-    """Build a stage of the Dockerfile, where files have changed."""
+    """Build a stage of the Dockerfile unless its files are unchanged."""
     current, stamp, made_of = _is_current(name, archive, _sources(constraints))
     if current:
         return
@@ -71,15 +72,15 @@ def _build_stage(name: str, archive: Path, constraints: tuple[Path, ...], *optio
             "REVISION": _revision(),
         },
         ROOT,
-        # Most of it is packed already, and packing it again takes the most time of a build.
+        # Most files of the image are compressed already, and compressing them again would take most of the build time.
         packing=("--compression-format=gzip", "--compression-level=1") if "spark" in options else (),
     )
     stamp.write_text(made_of)
 
 
 def build_etcd(name: str, archive: Path) -> None:
-    """Build the image of etcd and etcdctl from the programs of the tests. Raises `ImageError`."""
-    from etcd_build import MODULE, EtcdNotBuilt, etcd_binaries  # noqa: PLC0415 - beside the tests
+    """Build the image with etcd and etcdctl from the programs that the tests use. Raises `ImageError`."""
+    from etcd_build import MODULE, EtcdNotBuilt, etcd_binaries  # noqa: PLC0415 - a module of the tests
 
     try:
         programs = etcd_binaries()
@@ -103,7 +104,7 @@ def _build(
     *,
     packing: tuple[str, ...] = (),
 ) -> None:
-    """Build one image and write its archive."""
+    """Build one image, and write its archive."""
     given = [f"--build-arg={key}={value}" for key, value in arguments.items()]
     command = _buildah(
         "bud", "--quiet", "--layers", "--pull-never", "--timestamp=0", "--tag", name, *options, *given
@@ -117,7 +118,7 @@ def _build(
 
 
 def _is_current(name: str, archive: Path, inputs: Iterable[Path]) -> tuple[bool, Path, str]:
-    """Return whether an archive was made of these files, the file that records them, and the text of that file."""
+    """Return whether an archive was built from the given files, the path of its stamp file, and the new stamp text."""
     made_of = hashlib.sha256(name.encode())
     for path in (*inputs, Path(__file__), ROOT / ".ci/image_bases.py"):
         made_of.update(f"{path}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
@@ -127,7 +128,7 @@ def _is_current(name: str, archive: Path, inputs: Iterable[Path]) -> tuple[bool,
 
 
 def _sources(constraints: tuple[Path, ...]) -> list[Path]:
-    """Return the files that an image of Fairlead is made of."""
+    """Return the files from which an image of Fairlead is built."""
     packages = (path for folder in PACKAGE_FOLDERS for path in (ROOT / folder).rglob("*"))
     files = [path for path in packages if path.is_file() and "__pycache__" not in path.parts]
     named = ("Dockerfile", ".dockerignore", "pyproject.toml", "README.md", "LICENSE")
@@ -135,14 +136,14 @@ def _sources(constraints: tuple[Path, ...]) -> list[Path]:
 
 
 def _begin_anew_when_large() -> None:
-    """Remove all layers when very many builds have left theirs: there is no other way to tell which are wanted."""
+    """Remove all layers when very many are stored, since buildah cannot tell which layers are still needed."""
     stored = run(_buildah("images", "--all", "--quiet"))
     if len(stored.splitlines()) > STORED_IMAGES_MAX:
         shutil.rmtree(cache_folder() / "buildah")
 
 
 def _buildah(*arguments: str) -> list[str]:
-    """Return the command: mounts in a namespace of their own so that none stays, and everything below the cache."""
+    """Return the buildah command, which runs in its own mount namespace and stores all files below the cache."""
     store = cache_folder() / "buildah"
     (store / "tmp").mkdir(parents=True, exist_ok=True)
     return ["unshare", "--mount", "env", "BUILDAH_ISOLATION=chroot", f"TMPDIR={store / 'tmp'}", "buildah",
@@ -151,7 +152,7 @@ def _buildah(*arguments: str) -> list[str]:
 
 
 def _bases() -> Bases:
-    """Return the names of the bases; build and load new ones."""
+    """Return the names of the base images; build and load base images that are missing."""
     names = {}
     for name in ("base", "builder", "spark"):
         archive = root_file_system(name)
@@ -164,7 +165,7 @@ def _bases() -> Bases:
 
 
 def _stored(name: str) -> str | None:
-    """Return the id of an image in the store, if it is there."""
+    """Return the id of an image in the store; None if the store does not contain the image."""
     done = subprocess.run(
         _buildah("images", "--quiet", "--no-trunc", name), capture_output=True, text=True, check=False
     )
@@ -172,7 +173,7 @@ def _stored(name: str) -> str | None:
 
 
 def _wheelhouse(constraints: tuple[Path, ...]) -> Path:
-    """Return a folder with every package of the constraints, fetched by pip with its own configuration."""
+    """Return a folder with every package in the constraints, which pip downloads with its own configuration."""
     texts = [path.read_text() for path in constraints]
     key = hashlib.sha256("".join([*texts, f"{PYTHON_VERSION} {SUITE} {platform.machine()}"]).encode())
     folder = cache_folder() / "wheels" / key.hexdigest()[:16]
@@ -180,7 +181,7 @@ def _wheelhouse(constraints: tuple[Path, ...]) -> Path:
         return folder
     part = folder.with_name(f"part-{folder.name}")
     part.mkdir(parents=True, exist_ok=True)
-    # Each package with its hashes.
+    # Each element is one package with its hashes.
     wanted = [one for text in texts for one in re.split(r"^(?=[a-z])", text, flags=re.MULTILINE) if one]
     sources = [one for one in wanted if one.startswith(f"{SOURCE_ONLY}==")]
     _download(part, [one for one in wanted if one not in sources], _platform_options())
@@ -191,7 +192,7 @@ def _wheelhouse(constraints: tuple[Path, ...]) -> Path:
 
 
 def _download(folder: Path, wanted: list[str], options: list[str]) -> None:
-    """Fetch packages, each named with its hashes; the constraints are complete, so nothing else comes along."""
+    """Download packages, each given with its hashes, without dependencies, since the constraints are complete."""
     requirements = folder / "requirements.txt"
     requirements.write_text("".join(wanted))
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--require-hashes", "--no-deps", *options]
@@ -200,7 +201,7 @@ def _download(folder: Path, wanted: list[str], options: list[str]) -> None:
 
 
 def _platform_options() -> list[str]:
-    """Return the options that make pip choose wheels for the base."""
+    """Return the options with which pip chooses wheels for the base image."""
     machine = platform.machine()
     tags = [f"manylinux_2_{minor}_{machine}" for minor in range(5, GLIBC_MINOR + 1)]
     tags += [f"{name}_{machine}" for name in ("manylinux1", "manylinux2010", "manylinux2014")]
@@ -214,14 +215,14 @@ def _version() -> str:
 
 
 def _revision() -> str:
-    """Return the commit that is checked out; `unknown` outside a clone."""
+    """Return the commit that is checked out; `unknown` outside of a clone."""
     done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
     return done.stdout.strip() or "unknown"
 
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """One build at a time: later ones wait and then find its layers."""
+    """Run only one build at a time: later builds wait, and then reuse the layers of the first build."""
     cache_folder().mkdir(parents=True, exist_ok=True)
     with (cache_folder() / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -229,19 +230,25 @@ def _alone() -> Iterator[None]:
 
 
 def main(arguments: list[str]) -> int:
-    """Build what was asked for; 1 with a message on stderr when it cannot be built."""
+    """Build the requested images; return 1 with a message on stderr if a build fails."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--image", default="localhost/fairlead:dev", help="name of the image (%(default)s)")
     parser.add_argument(
-        "--etcd-image", default="localhost/fairlead-etcd:dev", help="name of etcd's (%(default)s)"
+        "--etcd-image", default="localhost/fairlead-etcd:dev", help="name of the image of etcd (%(default)s)"
     )
     parser.add_argument(
-        "--spark-image", default="localhost/fairlead-spark:dev", help="name of that of Spark (%(default)s)"
+        "--spark-image",
+        default="localhost/fairlead-spark:dev",
+        help="name of the image of Spark (%(default)s)",
     )
-    parser.add_argument("--folder", type=Path, default=ROOT / "build", help="for the archives (%(default)s)")
-    parser.add_argument("only", nargs="?", choices=("fairlead", "etcd", "spark"), help="one of them alone")
+    parser.add_argument(
+        "--folder", type=Path, default=ROOT / "build", help="folder for the archives (%(default)s)"
+    )
+    parser.add_argument(
+        "only", nargs="?", choices=("fairlead", "etcd", "spark"), help="build only this image"
+    )
     given = parser.parse_args(arguments)
     builds = {
         "fairlead": (build_fairlead, given.image),

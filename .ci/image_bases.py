@@ -1,9 +1,9 @@
-"""The images that an image is built from, made of Debian's packages by mmdebstrap and kept in the user's cache.
+"""Base images, which mmdebstrap builds from Debian packages, and which are kept in the user's cache.
 
-The base of the finished image holds Python and the libraries that wheels link to, unpacked and never configured: no
-shell, no package manager. That of Spark's image has a Java runtime besides. The builder has Debian's pip on top of a
-small system. A base is made again when its recipe here changes; to take newer packages, remove the folder that
-`cache_folder` answers. Used by `image`.
+The base of the final image contains Python and the libraries to which wheels link. The packages are unpacked but not
+configured, so that the image has no shell and no package manager. The base of the Spark image also contains a Java
+runtime. The builder contains Debian's pip on top of a small system. A base is rebuilt when its recipe in this module
+changes; to get newer packages, remove the folder that `cache_folder` returns. Used by `image`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 SUITE = "bookworm"
 PYTHON = "python3.11"
 MERGED_USR = "/usr/share/mmdebstrap/hooks/merged-usr"
-# In every image, each with the reason that it is there.
+# Packages in every image, each with the reason why it is needed.
 RUNTIME_PACKAGES = (
     f"{PYTHON}-minimal",
     f"lib{PYTHON}-stdlib",
@@ -27,13 +27,13 @@ RUNTIME_PACKAGES = (
     "netbase",  # /etc/services, /etc/protocols
     "tzdata",
 )
-# What Spark needs on top, with the programs of theirs that stay.
+# Additional packages that Spark needs, each with the programs of the package that are kept.
 SPARK_PACKAGES = {
     "default-jre-headless": (),
     "tini": ("tini",),  # reaps what forked workers leave behind
     "coreutils": ("chmod", "df", "du", "ls", "readlink", "rm"),  # Spark and Hadoop call them
 }
-# Dependencies of packages that are never configured, and files that no program of the image uses.
+# Files that are removed: dependencies of packages that are not configured, and files that no program of the image uses.
 UNUSED = (
     "usr/share/doc usr/share/man usr/share/locale usr/share/info usr/share/lintian usr/share/perl5 usr/share/debconf "
     "usr/share/bash-completion usr/share/bug usr/share/common-licenses usr/share/pixmaps usr/share/applications "
@@ -44,8 +44,8 @@ UNUSED = (
     "etc/cron.daily etc/logrotate.d etc/alternatives etc/resolv.conf etc/hostname"
 )
 CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
-# Files that packages write when they are configured, and bytecode of the standard library: where the root is
-# read-only, Python would compile it at every start.
+# Commands that create files which packages usually write when they are configured, and compile the standard library. If
+# the root is read-only, Python would otherwise compile the standard library at every start.
 RUNTIME_HOOKS = (
     f'cd "$1" && cat usr/share/ca-certificates/mozilla/*.crt > ".{CERTIFICATES}"',
     f'cd "$1" && rm -rf {UNUSED} && mkdir usr/sbin',
@@ -55,7 +55,7 @@ RUNTIME_HOOKS = (
     'printf "hosts: files dns\\n" > "$1/etc/nsswitch.conf"',
     f'chroot "$1" /usr/bin/{PYTHON} -m compileall -q --invalidation-mode unchecked-hash /usr/lib/{PYTHON}',
 )
-# Java reads certificates from a store of its own, which its package makes when it is configured.
+# Java reads certificates from its own store, which the Java package usually creates when it is configured.
 KEY_STORE = (
     'set -eu; mkdir -p "$1/etc/ssl/certs/java"; mount -t proc proc "$1/proc"; '
     'cd "$1"; find usr/share/ca-certificates/mozilla -name "*.crt" -printf "+/%p\\n" | sort '
@@ -66,12 +66,12 @@ KEY_STORE = (
 
 
 class ImageError(Exception):
-    """An image cannot be built here; the message says what is missing or what failed."""
+    """An image cannot be built on this machine; the message states what is missing or what failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bases:
-    """Names of the bases in buildah's store."""
+    """Names of the base images in buildah's store."""
 
     base: str
     builder: str
@@ -79,12 +79,15 @@ class Bases:
 
 
 def cache_folder() -> Path:
-    """Return the folder outside the checkout that holds bases, wheels and layers."""
+    """Return the folder outside of the checkout that contains base images, wheels and layers."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fairlead" / "image"
 
 
 def root_file_system(name: str) -> Path:
-    """Return the archive of the base `base`, `builder` or `spark`, made if its recipe is new. Raises `ImageError`."""
+    """Return the archive of the base `base`, `builder` or `spark`, which is built if its recipe is new.
+
+    Raises `ImageError`.
+    """
     command = _recipe(name)
     key = hashlib.sha256("\0".join(command).encode()).hexdigest()[:16]
     made = cache_folder() / "bases" / f"{name}-{key}.tar"
@@ -97,7 +100,7 @@ def root_file_system(name: str) -> Path:
 
 
 def run(command: list[str], *, folder: Path | None = None, text: str | None = None) -> str:
-    """Run a program and return what it printed. Raises `ImageError` with its messages."""
+    """Run a program, and return its standard output. Raises `ImageError` with the messages of the program."""
     try:
         done = subprocess.run(command, cwd=folder, input=text, capture_output=True, text=True, check=False)
     except FileNotFoundError as error:
@@ -120,19 +123,19 @@ def _recipe(name: str) -> list[str]:
     if more:
         hooks.insert(0, KEY_STORE)
     packages = ",".join((*RUNTIME_PACKAGES, *more))
-    # Nothing is installed in this variant, so hooks run after unpacking.
+    # In this variant, packages are only unpacked and not installed, so the hooks run after unpacking.
     return [*common, "--variant=extract", f"--hook-dir={MERGED_USR}", f"--include={packages}",
             *(f"--extract-hook={hook}" for hook in hooks)]  # fmt: skip
 
 
 def _only_programs(*names: str) -> str:
-    """Return a hook that removes every program but these."""
+    """Return a hook that removes every program except the given programs."""
     kept = " ".join(f'! -name "{name}"' for name in names)
     return f'cd "$1" && find usr/bin -mindepth 1 {kept} -delete'
 
 
 def _sources() -> Path:
-    """Return this machine's list of package sources: its mirror serves the image as well."""
+    """Return this machine's list of package sources, whose mirror is also used for the image."""
     candidates = (Path("/etc/apt/sources.list.d/debian.sources"), Path("/etc/apt/sources.list"))
     found = next((path for path in candidates if path.exists()), None)
     if found is None:

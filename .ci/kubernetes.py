@@ -1,4 +1,4 @@
-"""`make kubernetes`: a Kubernetes on this machine to try things on, with kubectl and Helm, until `down` ends it.
+"""`make kubernetes`: runs a Kubernetes for experiments on this machine, with kubectl and Helm, until `down` stops it.
 
     make kubernetes KUBERNETES="up"             start one and say how it is used
     make kubernetes KUBERNETES="status"         its processes, memory and nodes
@@ -8,7 +8,8 @@
     make kubernetes KUBERNETES="images"         make Fairlead's images again and load them into its nodes
     make kubernetes KUBERNETES="down"           end it; its logs stay
 
-It needs root, and the first start builds its programs from Go modules, which takes a quarter of an hour.
+The command needs root. The first start builds the programs of Kubernetes from Go modules, which takes a quarter of an
+hour.
 """
 
 from __future__ import annotations
@@ -29,11 +30,13 @@ from pods import KubernetesPods, load_product_images
 
 
 def main(words: list[str]) -> int:
-    """Run one command; the exit code of the program."""
+    """Run one command; return the exit code of the program."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--name", default="dev", help="several may run side by side")
+    parser.add_argument(
+        "--name", default="dev", help="name of the Kubernetes; several can run at the same time"
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     starting = commands.add_parser("up", help="start one and say how it is used")
     starting.add_argument("--fake-nodes", type=int, help="number of fake nodes; 3 without real ones")
@@ -67,7 +70,7 @@ def main(words: list[str]) -> int:
 
 
 def up(box: Box, arguments: argparse.Namespace) -> None:
-    """Start it where it does not run."""
+    """Start the Kubernetes unless it runs."""
     remove_forgotten()
     real = arguments.real_nodes
     fake = arguments.fake_nodes if arguments.fake_nodes is not None else 0 if real else 3
@@ -80,7 +83,7 @@ def up(box: Box, arguments: argparse.Namespace) -> None:
 
 
 def status(box: Box) -> None:
-    """Print what runs, and how much memory it takes; pages that processes share count once."""
+    """Print the running processes and their memory, in which pages shared by several processes count once."""
     total = 0.0
     for pid, name, megabytes in box.processes():
         total += megabytes
@@ -90,12 +93,12 @@ def status(box: Box) -> None:
 
 
 def shell(box: Box, words: list[str]) -> None:
-    """Become a command in the network of the box; files and processes are the machine's own."""
+    """Replace this process with a command in the network of the box, which sees the machine's files and processes."""
     for name in CHART_TOOLS if words[:1] and words[0] in CHART_TOOLS else ():
         program(name)
     reach = KubernetesPods(box).enter if (box.state / "resolv.conf").exists() else box.enter()
     command = [*reach, *(words or [os.environ.get("SHELL", "bash")])]
-    os.execvpe(command[0], command, Kubernetes(box).environment())  # noqa: S606 (to become it is the point)
+    os.execvpe(command[0], command, Kubernetes(box).environment())  # noqa: S606 (replaces this process)
 
 
 if __name__ == "__main__":

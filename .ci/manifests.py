@@ -1,13 +1,14 @@
-"""Write what is made from the custom resource definitions and from the charts; only the charts' READMEs are in git.
+"""Write the files that are generated from definitions and charts; of these files, only the charts' READMEs are in git.
 
     python .ci/manifests.py [--without-helm | --check | --pack DIRECTORY]
 
-From `manifests/crds/`: the copies of the definitions in the operator's chart, and the schema of the values of the
-other chart. From the boards' code: JSON in the operator's chart. From the operator's chart: `manifests/install.yaml`,
-what the kustomize base and its overlays name, rules and boards. From the chart of jobs: `manifests/spark/job.yaml`.
-From each chart's values: the table in its README. An installed `helm` renders the texts, or else the Helm that is built
-from its Go module. Tests call this program through `tests/plugins/made_files.py`, and `.ci/release.py` packs the files
-by `--pack`.
+The definitions in `manifests/crds/` are copied into the operator's chart, and the schema for the values of the cluster
+chart is derived from the definitions. The code of the boards is converted to JSON in the operator's chart.
+`manifests/install.yaml`, the rules, the boards and the files that the kustomize base and its overlays reference are
+rendered from the operator's chart. `manifests/spark/job.yaml` is rendered from the chart of jobs. The table in the
+README of each chart is derived from the values of the chart. An installed `helm` renders the charts; if Helm is not
+installed, it is built from its Go module. Tests call this program through `tests/plugins/made_files.py`, and
+`.ci/release.py` packs the files with `--pack`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests/kubernetes"), str(ROOT / "tests/etcd")]
 
-from go_programs import program  # noqa: E402 - found by the line above
+from go_programs import program  # noqa: E402 - the line above adds its folder to the path
 
 OPERATOR_CHART = ROOT / "charts/fairlead-operator"
 CLUSTER_CHART = ROOT / "charts/fairlead-cluster"
@@ -39,7 +40,7 @@ DEFINITIONS = MANIFESTS / "crds"
 NAMESPACE = "fairlead"
 RELEASE = "fairlead-operator"
 JOB = "flights"
-# What only Helm reads, and what would say that Helm manages an object that kubectl applies.
+# Lines that only Helm reads, and lines that would claim that Helm manages an object which kubectl applies.
 OF_HELM = re.compile(
     r"^ *(helm\.sh/chart: .*|app\.kubernetes\.io/managed-by: Helm|helm\.sh/resource-policy: keep|# Source: .*)\n",
     re.MULTILINE,
@@ -62,7 +63,7 @@ def main(arguments: list[str]) -> int:
         for path in stale:
             print(f"{path.relative_to(ROOT)} is not current; run: make manifests", file=sys.stderr)
         return 1 if stale else 0
-    # The charts come first: Helm renders what is made here.
+    # The files of the charts are written first, since Helm renders them.
     put({**tables(), **chart_files()})
     subprocess.run([sys.executable, str(ROOT / "docs/generate/dashboards.py")], check=True)
     if not options.without_helm:
@@ -73,7 +74,7 @@ def main(arguments: list[str]) -> int:
 
 
 def put(texts: dict[Path, str]) -> None:
-    """Write the files that differ from what they should be; several processes may do so at once."""
+    """Write the files whose text differs from the given text; several processes may write at the same time."""
     for path, text in texts.items():
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -84,12 +85,12 @@ def put(texts: dict[Path, str]) -> None:
 
 
 def tables() -> dict[Path, str]:
-    """Return the text of each chart's README, with the table of its values."""
+    """Return the text of each chart's README, including the table of values."""
     return {chart / "README.md": with_values_table(chart) for chart in CHARTS}
 
 
 def chart_files() -> dict[Path, str]:
-    """Return the text of every file that is made without Helm and is not in git, without the boards."""
+    """Return the text of every file that is generated without Helm and is not in git, except for the boards."""
     return {
         **{
             OPERATOR_CHART / "definitions" / path.name: path.read_text(encoding="utf-8")
@@ -125,7 +126,7 @@ def rendered_files() -> dict[Path, str]:
 
 
 def pack(into: Path) -> None:
-    """Put what a release has for Kubernetes into a folder: `install.yaml`, an archive of `manifests/`, the charts."""
+    """Write a release's files for Kubernetes to a folder: `install.yaml`, an archive of `manifests/`, and charts."""
     into.mkdir(parents=True, exist_ok=True)
     shutil.copy(MANIFESTS / "install.yaml", into)
     version = yaml.safe_load((OPERATOR_CHART / "Chart.yaml").read_text(encoding="utf-8"))["appVersion"]
@@ -142,7 +143,7 @@ def pack(into: Path) -> None:
 
 
 def definitions() -> list[Path]:
-    """List the files of the custom resource definitions."""
+    """Return the paths of the custom resource definitions."""
     return sorted(path for path in DEFINITIONS.glob("*.yaml") if path.stem != "kustomization")
 
 
@@ -158,7 +159,7 @@ def spec_schema(kind: str) -> dict[str, Any]:
 
 
 def cluster_values_schema() -> dict[str, Any]:
-    """Return the schema of the values of the chart fairlead-cluster: two of them are resources' specs."""
+    """Return the schema for the values of the chart fairlead-cluster, of which two values are specs of resources."""
     topic = spec_schema("Topic")
     topic["properties"].pop("clusterRef")
     topic["required"] = [name for name in topic.get("required", []) if name != "clusterRef"]
@@ -189,7 +190,7 @@ def cluster_values_schema() -> dict[str, Any]:
 
 
 def json_schema(structural: dict[str, Any]) -> dict[str, Any]:
-    """Translate a structural schema of Kubernetes to JSON schema, with unknown members refused."""
+    """Convert a structural schema of Kubernetes to a JSON schema that refuses unknown members."""
     kept = {
         name: value
         for name, value in structural.items()
@@ -216,17 +217,17 @@ def json_schema(structural: dict[str, Any]) -> dict[str, Any]:
 
 
 def render(*settings: str) -> str:
-    """Render the operator's chart as kubectl is to apply it, without definitions."""
+    """Return the operator's chart as rendered for kubectl, without definitions."""
     return rendered(RELEASE, OPERATOR_CHART, "--set", "crds.enabled=false", *settings)
 
 
 def helm() -> str:
-    """Return the path of the installed Helm, or else of the Helm that is built from its Go module."""
+    """Return the path of the installed Helm or, if none is installed, of a Helm that is built from its Go module."""
     return shutil.which("helm") or str(program("helm4"))
 
 
 def rendered(release: str, chart: Path, *settings: str) -> str:
-    """Render a chart as kubectl is to apply it: without tests and traces of Helm."""
+    """Return a chart as rendered for kubectl, without tests and without lines that are specific to Helm."""
     command = (
         helm(), "template", release, str(chart), "--namespace", NAMESPACE,
         "--kube-version", "1.36.0", "--skip-tests", *settings,
@@ -236,7 +237,7 @@ def rendered(release: str, chart: Path, *settings: str) -> str:
 
 
 def only_kinds(text: str, *kinds: str) -> str:
-    """Keep the documents of some kinds."""
+    """Return only the documents of the given kinds."""
     documents = [part for part in re.split(r"^---\n", text, flags=re.MULTILINE) if part.strip()]
     return "".join(f"---\n{part}" for part in documents if yaml.safe_load(part)["kind"] in kinds)
 
@@ -245,7 +246,7 @@ def only_kinds(text: str, *kinds: str) -> str:
 
 
 def with_values_table(chart: Path) -> str:
-    """Return a chart's README with the table of its values as its values.yaml has them."""
+    """Return a chart's README in which the table of values matches its values.yaml."""
     readme = (chart / "README.md").read_text(encoding="utf-8")
     rows = documented_values((chart / "values.yaml").read_text(encoding="utf-8"))
     table = "\n".join(
@@ -256,7 +257,7 @@ def with_values_table(chart: Path) -> str:
 
 
 def documented_values(text: str) -> list[tuple[str, str, str]]:
-    """Read name, default and comment of each value that has a comment beginning with `# --`."""
+    """Return name, default and comment of each value whose comment begins with `# --`."""
     rows: list[tuple[str, str, str]] = []
     defaults = yaml.safe_load(text)
     parents: list[str] = []

@@ -1,6 +1,6 @@
-"""Writes what a proof found to docs/proof/<name>.json, with everything needed to judge or repeat it.
+"""Writes the results of a proof to docs/proof/<name>.json, with all data needed to judge or repeat the proof.
 
-Used by `prove.py`. The machine is described by what matters for the figures; nothing names it.
+Used by `prove.py`. The record describes the properties of the machine that matter for the figures, without its name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ PRODUCT_FOLDERS: Final = ("api", "broker", "client", "operator", "spark")
 
 
 def write_record(name: str, *, passed: bool, counts: dict[str, Any], seconds: float) -> Path:
-    """Write the record of a proof, over the last one; run from the root of the checkout. Returns its path."""
+    """Write the record of a proof, replacing the previous record, and return its path.
+
+    Must run in the checkout's root.
+    """
     record = {
         "proof": name,
         "passed": passed,
@@ -35,13 +38,13 @@ def write_record(name: str, *, passed: bool, counts: dict[str, Any], seconds: fl
 
 
 def commit() -> str:
-    """Return the commit of the checkout, with `+` where the product differs from it."""
+    """Return the commit of the checkout, followed by `+` if files of the product have uncommitted changes."""
     head = _git("rev-parse", "HEAD")
     return head + "+" if _git("status", "--porcelain", "--", *PRODUCT_FOLDERS) else head
 
 
 def machine() -> dict[str, Any]:
-    """Return cores, memory, kernel and interpreter."""
+    """Return the cores, memory, kernel and Python version of the machine."""
     return {
         "cores": os.cpu_count(),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),

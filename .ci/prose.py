@@ -1,13 +1,14 @@
-"""Report words that make a sentence hard to understand, with what to write instead.
+"""Report words that make a sentence hard to understand, each with a replacement.
 
     python .ci/prose.py [--all] [PATH ...]
 
-Without paths, the check reads the files under `held` in `[tool.fairlead.prose]` of pyproject.toml, prints
-`file:line: word: sentence` for each word found, and ends with 1 when there is one. `--all` reads every tracked file and
-prints the number left in each folder. The words and what to write instead are the table `WORDS`.
+Without paths, the check reads the files under `held` in `[tool.fairlead.prose]` of pyproject.toml, prints `file:line:
+word: sentence` for each word found, and exits with 1 if a word was found. `--all` reads every tracked file and prints
+the number of findings in each folder. The table `WORDS` lists the words and their replacements.
 
-Sentences are read from docstrings, comments and fields' docstrings of Python, from texts of product and tools (log
-events, problems, help), from comments of YAML, TOML, Dockerfile, Makefile and shell, and from Markdown outside code.
+Sentences are read from Python docstrings, field docstrings and comments, from texts of the product and its tools (log
+events, problems, help), from comments in YAML, TOML, Dockerfile, Makefile and shell files, and from Markdown outside of
+code.
 """
 
 from __future__ import annotations
@@ -39,27 +40,27 @@ PERSONS: Final = (
     "administrator", "attacker", "author", "caller", "contributor", "developer", "maintainer", "newcomer", "operator",
     "people", "person", "reader", "stranger", "team", "user", "you",
 )  # fmt: skip
-"""Nouns before which "who" may stand: people, and the code that calls a function."""
+"""Nouns that "who" may follow: people, and the caller of a function."""
 
 SKIPPED: Final = (
     "CHANGELOG.md", "docs/changes/", "docs/proof/", "docs/reference/record-batch-vectors/",
     ".ci/prose.py",
 )  # fmt: skip
-"""Records of a day, which are not rewritten, and the table of words itself."""
+"""Files that the check skips: dated records, which are not rewritten, and the table of words itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word that the prose of this repository does without."""
+    """A word that the prose of this repository avoids."""
 
     name: str
-    """The word as it is reported."""
+    """Name under which the word is reported."""
     pattern: str
-    """Regular expression that finds it, in any case."""
+    """Regular expression that finds the word, regardless of case."""
     instead: str
-    """What to write in its place."""
+    """Suggestion for a replacement."""
     kinds: frozenset[Kind] = EVERYWHERE
-    """Kinds of sentences in which it is looked for."""
+    """Kinds of sentences in which the word is searched for."""
 
 
 _PERSON_BEFORE_WHO: Final = "".join(
@@ -103,35 +104,35 @@ class Sentence:
     """One sentence of a file."""
 
     kind: Kind
-    """Kind of its place, which decides which words are looked for."""
+    """Kind of place in which the sentence was found, which decides which words are searched for."""
     line: int
-    """Line on which its paragraph begins, from 1."""
+    """Line on which the paragraph of the sentence begins, counted from 1."""
     first: bool
-    """Whether it is the first of its docstring or comment."""
+    """Whether the sentence is the first sentence of its docstring or comment."""
     text: str
-    """The sentence on one line."""
+    """Text of the sentence on one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A word that was found."""
+    """A word that was found in a sentence."""
 
     path: str
-    """Path of the file below the root."""
+    """Path of the file relative to the root of the repository."""
     line: int
-    """Line of the paragraph, from 1."""
+    """Line on which the paragraph begins, counted from 1."""
     word: Word
-    """The word."""
+    """The word that was found."""
     text: str
-    """The sentence that has it."""
+    """The sentence that contains the word."""
 
     def __str__(self) -> str:
-        """Return the line that is printed."""
+        """Return the line that the check prints."""
         return f"{self.path}:{self.line}: {self.word.name}: {self.text} [write: {self.word.instead}]"
 
 
 def findings(path: str, text: str) -> list[Finding]:
-    """Return the words found in a file; a file of an unknown kind has no sentences."""
+    """Return the words found in a file; the result is empty for a file of an unknown kind."""
     return [
         Finding(path, sentence.line, word, sentence.text)
         for sentence in sentences(path, text)
@@ -154,7 +155,7 @@ def sentences(path: str, text: str) -> Iterator[Sentence]:
 
 
 def _markdown(text: str) -> Iterator[Sentence]:
-    """Yield the sentences outside code: paragraphs, list items, and the cells of tables."""
+    """Yield the sentences outside of code: in paragraphs, list items, and the cells of tables."""
     fenced = False
     paragraph: list[str] = []
     start = 0
@@ -173,7 +174,7 @@ def _markdown(text: str) -> Iterator[Sentence]:
 
 
 def _python(text: str, *, texts: bool) -> Iterator[Sentence]:
-    """Yield docstrings, fields' docstrings and comments, and with `texts` the literals that are sentences."""
+    """Yield the sentences of docstrings, field docstrings and comments, and with `texts` also of string literals."""
     tree = ast.parse(text)
     documents = dict(_docstrings(tree))
     for document, kind in documents.items():
@@ -192,7 +193,7 @@ def _python(text: str, *, texts: bool) -> Iterator[Sentence]:
 
 
 def _docstrings(tree: ast.AST) -> Iterator[tuple[ast.Constant, Kind]]:
-    """Yield string statements: the first of a body documents it, one after an assignment documents a field."""
+    """Yield string statements: docstrings, which begin a body, and field docstrings, which follow assignments."""
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if not isinstance(body, list):
@@ -206,7 +207,7 @@ def _docstrings(tree: ast.AST) -> Iterator[tuple[ast.Constant, Kind]]:
 
 
 def _piece(node: ast.expr) -> str:
-    """Return a part of an f-string; a value in it reads as one word."""
+    """Return a part of an f-string as text, in which each value counts as one word."""
     return str(node.value) if isinstance(node, ast.Constant) else "0"
 
 
@@ -217,7 +218,7 @@ def _text(line: int, value: object) -> Iterator[Sentence]:
 
 
 def _comments(text: str) -> Iterator[Sentence]:
-    """Yield the sentences of Python's comments; lines one below the other are one comment."""
+    """Yield the sentences of Python comments; comments on consecutive lines are one comment."""
     block: list[str] = []
     start, last = 0, -1
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
@@ -232,7 +233,7 @@ def _comments(text: str) -> Iterator[Sentence]:
 
 
 def _hash_comments(text: str) -> Iterator[Sentence]:
-    """Yield the sentences of comments that begin with `#`, and of the help of a Makefile's targets."""
+    """Yield the sentences of comments that begin with `#`, and of the help texts of Makefile targets."""
     block: list[str] = []
     start = 0
     for number, line in enumerate([*text.splitlines(), ""], 1):
@@ -246,7 +247,7 @@ def _hash_comments(text: str) -> Iterator[Sentence]:
 
 
 def _paragraphs(kind: Kind, line: int, text: str) -> Iterator[Sentence]:
-    """Yield the sentences of a text of several paragraphs; only the very first one is `first`."""
+    """Yield the sentences of a text with several paragraphs; only the first sentence of the text is `first`."""
     at = line
     for position, paragraph in enumerate(re.split(r"\n\s*\n", text)):
         for sentence in _split(kind, at, paragraph):
@@ -255,7 +256,7 @@ def _paragraphs(kind: Kind, line: int, text: str) -> Iterator[Sentence]:
 
 
 def _split(kind: Kind, line: int, text: str) -> Iterator[Sentence]:
-    """Yield the sentences of one paragraph; what is quoted as code reads as the word `code`."""
+    """Yield the sentences of one paragraph, in which quoted code is replaced by the word `code`."""
     plain = re.sub(r"``.+?``|`[^`]*`", "`code`", " ".join(text.split()))
     for position, part in enumerate(re.split(r"(?<=[.!?;|]) +", plain)):
         if part:
@@ -263,28 +264,30 @@ def _split(kind: Kind, line: int, text: str) -> Iterator[Sentence]:
 
 
 def tracked() -> list[str]:
-    """Return the paths of all tracked files and of new ones that are not ignored."""
+    """Return the paths of all tracked files, and of new files that are not ignored."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
     return [name for name in names if not name.startswith(SKIPPED) and (ROOT / name).is_file()]
 
 
 def held() -> list[str]:
-    """Return the files and folders that are held to the words."""
+    """Return the files and folders that must contain none of the words."""
     with (ROOT / "pyproject.toml").open("rb") as file:
         configured = tomllib.load(file)["tool"]["fairlead"]["prose"]["held"]
     return [str(path) for path in configured]
 
 
 def below(path: str, places: list[str]) -> bool:
-    """Return whether a path is one of the places or in one of these folders."""
+    """Return whether a path is one of the given files or is in one of the given folders."""
     return any(path == place or path.startswith(place.rstrip("/") + "/") for place in places)
 
 
 def main(arguments: list[str]) -> int:
     """Run the check."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("paths", nargs="*", help="files and folders to read in place of those held")
+    parser.add_argument(
+        "paths", nargs="*", help="files and folders to read instead of the files under `held`"
+    )
     parser.add_argument("--all", action="store_true", help="read every tracked file and count by folder")
     options = parser.parse_args(arguments)
     places = options.paths or held()

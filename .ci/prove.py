@@ -1,8 +1,8 @@
-"""The long proofs: `make prove` runs all of them, `make prove PROVE="kills power-cuts"` some.
+"""Long proofs: `make prove` runs all proofs, and `make prove PROVE="kills power-cuts"` runs the named proofs.
 
-Every part is a program that can be run alone and prints a JSON report; here it gets its full counts, and what it found
-is written to docs/proof/<part>.json. `--share 0.01` takes a hundredth of every count, to try the whole thing. A part
-that fails does not keep the others from running.
+Every part is a program that can also be run alone and prints a JSON report. This program runs each part with its full
+counts and writes the report to docs/proof/<part>.json. `--share 0.01` reduces every count to a hundredth, for a trial
+run. After a part has failed, the other parts still run.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Outcome = tuple[bool, dict[str, Any]]
 
 
 def power_cuts(share: float) -> Outcome:
-    """2,000 cuts of the power under the log, and the three disks that must be noticed."""
+    """Run 2,000 simulated power cuts under the log; three kinds of faulty disk must be detected."""
     seed = _seed()
     cycles = _count(2000, share)
     program = "tests/faults/power_cuts.py"
@@ -47,7 +47,7 @@ def power_cuts(share: float) -> Outcome:
 
 
 def kills(share: float) -> Outcome:
-    """100 kills over 1 GiB of log, then 10 over 10 GiB."""
+    """Run 100 kills of a broker with a log of 1 GiB, then 10 kills with a log of 10 GiB."""
     passed, reports = True, {}
     for name, count, nbytes in (("1 GiB", 100, GIB), ("10 GiB", 10, 10 * GIB)):
         arguments = ("--kills", str(_count(count, share)), "--ballast-bytes", str(_count(nbytes, share)))
@@ -57,7 +57,7 @@ def kills(share: float) -> Outcome:
 
 
 def bit_flips(share: float) -> Outcome:
-    """1,000 flipped bits and cut files."""
+    """Run 1,000 cases of flipped bits and truncated files."""
     code, report = _run(
         "tests/faults/bit_flips.py", "--trials", str(_count(1000, share)), "--seed", str(_seed())
     )
@@ -65,7 +65,7 @@ def bit_flips(share: float) -> Outcome:
 
 
 def batch_fuzz(share: float) -> Outcome:
-    """10 million mutated batches against the leader's validation, each run with a seed of its own."""
+    """Send 10 million mutated batches through the leader's validation, with a different seed for each run."""
     mutants, first = _count(10_000_000, share), _seed()
     runs = -(-mutants // MUTANTS_A_RUN)
     done, refused, broken = 0, Counter[str](), []
@@ -96,7 +96,7 @@ def batch_fuzz(share: float) -> Outcome:
 
 
 def request_fuzz(share: float) -> Outcome:
-    """A million mutated requests against a broker behind the application of its data listener."""
+    """Send a million mutated requests to the application of a broker's data listener."""
     mutants, first = _count(1_000_000, share), _seed()
     runs = -(-mutants // MUTANTS_A_RUN)
     statuses, broken = Counter[str](), []
@@ -121,14 +121,14 @@ def request_fuzz(share: float) -> Outcome:
 
 
 def overload(share: float) -> Outcome:
-    """Attacks and overload against a broker process, with their full numbers (`--share` below 1: the small ones)."""
+    """Run attacks and overload against a broker process, with full counts (small counts if `--share` is below 1)."""
     full = ("--hypothesis-profile", "prove", "--timeout", "600") if share >= 1 else ()
     code, found = _figures("-m", "prove or scenario", "tests/overload", *full)
     return code == 0, {"exit_code": code, **found}
 
 
 def operator_edits(share: float) -> Outcome:
-    """50 random edits of a Cluster and its Topics, operators killed, the API server failing; then 120 s of silence."""
+    """Make 50 random edits of a Cluster and its Topics while operators are killed, then wait 120 s."""
     seed = _seed()
     settings = {"FAIRLEAD_EDITS": str(_count(50, share)), "FAIRLEAD_SEED": str(seed)}
     code, found = _figures("tests/kubernetes/test_random_edits.py", **settings)
@@ -136,14 +136,14 @@ def operator_edits(share: float) -> Outcome:
 
 
 def operator_topics(share: float) -> Outcome:
-    """500 Topics at once: ready within a minute, and the operator stays below 300 MiB."""
+    """Create 500 Topics at once, which must be ready within a minute while the operator stays below 300 MiB."""
     del share
     code, found = _figures("tests/kubernetes/test_topics.py", "-k", "five_hundred")
     return code == 0, {"exit_code": code, **found}
 
 
 def pods(share: float) -> Outcome:
-    """Clusters on real pods under load: scale, lost disks, nodes and members of etcd, rolls that are held up."""
+    """Run clusters on real pods under load: scaling, lost disks, nodes and etcd members, and blocked rolls."""
     del share
     files = [str(path) for path in sorted(Path("tests/kubernetes").glob("test_pods_*.py"))]
     code, found = _figures(*files, "tests/kubernetes/test_cluster_pods.py")
@@ -151,21 +151,21 @@ def pods(share: float) -> Outcome:
 
 
 def recipes(share: float) -> Outcome:
-    """100 crashes of every program of the page on delivery guarantees."""
+    """Run 100 crashes of every program on the page about delivery guarantees."""
     arguments = ("--crashes", str(_count(100, share)), "--seed", str(_seed()))
     code, report = _run("tests/recipes/recipe_crashes.py", *arguments)
     return code == 0, report
 
 
 def spark_kills(share: float) -> Outcome:
-    """50 kills of streaming queries, driver or Python worker: files and Delta table once, topic at least once."""
+    """Make 50 kills of streaming queries; files and tables must be exactly-once, topics at-least-once."""
     arguments = ("--kills", str(_count(50, share)), "--seed", str(_seed()))
     code, report = _run("tests/spark/killed_queries.py", *arguments)
     return code == 0, report
 
 
 def searches(share: float) -> Outcome:
-    """The tests that search by hypothesis, with fifty times the examples and new ones each time."""
+    """Run the tests that use hypothesis with fifty times the examples, which are different in each run."""
     del share
     command = [sys.executable, "-m", "pytest", "-n", "2", "-m", "hypothesis", "--hypothesis-profile", "prove"]
     command += ["--timeout", "1800", "-o", "time_budgets="]
@@ -174,7 +174,7 @@ def searches(share: float) -> Outcome:
 
 
 def scenarios(share: float) -> Outcome:
-    """The tests marked `scenario`, except those of `make chaos` and of the part `pods`."""
+    """Run the tests marked `scenario`, except for the tests in `make chaos` and in the part `pods`."""
     del share
     command = [sys.executable, "-m", "pytest", "-m", "scenario", "--timeout", "900", "-o", "time_budgets="]
     of_pods = (
@@ -203,7 +203,7 @@ PARTS: Final[dict[str, Callable[[float], Outcome]]] = {
 
 
 def _run(program: str, *arguments: str) -> tuple[int, dict[str, Any]]:
-    """Run a program of the tests; returns its exit code and the report it printed."""
+    """Run a program of the tests; return its exit code and its report."""
     finished = subprocess.run(
         [sys.executable, program, *arguments], stdout=subprocess.PIPE, text=True, check=False
     )
@@ -215,7 +215,7 @@ def _run(program: str, *arguments: str) -> tuple[int, dict[str, Any]]:
 
 
 def _figures(*arguments: str, **settings: str) -> tuple[int, dict[str, Any]]:
-    """Run tests with their full numbers; returns the exit code and the figures that they left."""
+    """Run tests with full counts; return the exit code and the figures that the tests wrote."""
     command = [sys.executable, "-m", "pytest", *arguments, "-o", "time_budgets="]
     with tempfile.TemporaryDirectory() as folder:
         figures = Path(folder) / "figures.json"
@@ -239,10 +239,10 @@ def _progress(text: str) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the named parts, or all; 0 when every one of them passed."""
+    """Run the named parts, or all parts; return 0 if every part passed."""
     parser = argparse.ArgumentParser(prog="make prove", description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="part", help=f"of {', '.join(PARTS)}")
-    parser.add_argument("--share", type=float, default=1.0, help="of every count")
+    parser.add_argument("--share", type=float, default=1.0, help="fraction of every count")
     wanted = parser.parse_args(arguments)
     unknown = [name for name in wanted.parts if name not in PARTS]
     if unknown:

@@ -1,10 +1,11 @@
-"""Make what a release is, all in dist/: wheel, sdist, charts, manifests, bill of materials and list of licences.
+"""Build all files of a release in dist/: wheel, sdist, charts, manifests, bill of materials and list of licences.
 
     python .ci/release.py [--into DIRECTORY] [--bill-only]
 
-The bill (CycloneDX) and the licences are of what `pip install 'fairlead[broker,operator,spark,tracing]'` brings, in
-the versions of the environment that runs this, which are those of `constraints/`. Fails when one of them has a licence
-that is not on the list below, and when CHANGELOG.md has no section for this version.
+The bill of materials (CycloneDX) and the list of licences cover all packages that `pip install
+'fairlead[broker,operator,spark,tracing]'` installs, in the versions of the current environment, which match
+`constraints/`. The program fails if a package has a licence that is not in `ALLOWED`, or if CHANGELOG.md has no section
+for this version.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ PRODUCT = "fairlead"
 EXTRAS = ("broker", "operator", "spark", "tracing")
 BILL = "sbom.cdx.json"
 LICENSES = "licenses.md"
-# As packages write them: SPDX, or the words of an older classifier.
+# Allowed licences as packages spell them: as SPDX ids, or in the words of older classifiers.
 ALLOWED = {
     "0BSD",
     "3-Clause BSD License",
@@ -40,19 +41,19 @@ ALLOWED = {
     "ISC License (ISCL)",
     "MIT",
     "MIT License",
-    # Licences of single files that are shipped unchanged: the certificates of certifi.
+    # Licence of the certificates in certifi, which are distributed unchanged.
     "Mozilla Public License 2.0 (MPL 2.0)",
     "PSF-2.0",
     "Python Software Foundation License",
     "Zlib",
 }
-# Packages whose metadata names no licence, with the licence in the file beside their code.
+# Packages whose metadata names no licence, each with the licence in the licence file of the package.
 READ_BY_HAND = {"pyreqwest": "Apache-2.0"}
 BETWEEN = re.compile(r"\s+(?:AND|OR)\s+|;\s*")
 
 
 def closure(product: str, extras: tuple[str, ...]) -> dict[str, str]:
-    """Return every distribution that an install brings, the product too, by its canonical name: the version."""
+    """Return the version of every distribution that is installed, including the product, keyed by canonical name."""
     found: dict[str, Distribution] = {}
     asked: set[tuple[str, str]] = set()
     waiting = [(product, extra) for extra in ("", *extras)]
@@ -70,7 +71,7 @@ def closure(product: str, extras: tuple[str, ...]) -> dict[str, str]:
 
 
 def licenses_of(packages: dict[str, str]) -> dict[str, str]:
-    """Return the licence of each package, as it says itself."""
+    """Return the licence of each package, as stated in its metadata."""
     command = [
         str(BIN / "pip-licenses"),
         "--python",
@@ -87,7 +88,7 @@ def licenses_of(packages: dict[str, str]) -> dict[str, str]:
 
 
 def not_allowed(licenses: dict[str, str]) -> dict[str, str]:
-    """Return the packages of which a part has a licence that is not allowed."""
+    """Return the packages with a licence that is not allowed, even if the licence covers only a part of the package."""
     return {
         name: told
         for name, told in licenses.items()
@@ -96,7 +97,7 @@ def not_allowed(licenses: dict[str, str]) -> dict[str, str]:
 
 
 def bill_of(packages: dict[str, str]) -> dict[str, Any]:
-    """Return the CycloneDX document of these packages: that of the environment, without what else is in it."""
+    """Return the CycloneDX document of the environment, reduced to the given packages."""
     command = [str(BIN / "cyclonedx-py"), "environment", "--output-reproducible", "--of", "JSON", "--pyproject",
                str(ROOT / "pyproject.toml"), sys.executable]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -113,18 +114,18 @@ def bill_of(packages: dict[str, str]) -> dict[str, Any]:
 
 
 def table(packages: dict[str, str], licenses: dict[str, str]) -> str:
-    """Return the list of licences as a page."""
+    """Return the list of licences as a Markdown page."""
     rows = [f"| {name} | {version} | {licenses[name]} |" for name, version in packages.items()]
     return "\n".join(["# Licences", "", "| package | version | licence |", "|---|---|---|", *rows, ""])
 
 
 def is_told(version: str, changelog: str) -> bool:
-    """Return whether a changelog has a section of this version, with its day."""
+    """Return whether the changelog has a section with a date for the version."""
     return re.search(rf"^## {re.escape(version)} \(\d{{4}}-\d\d-\d\d\)$", changelog, re.MULTILINE) is not None
 
 
 def build(into: Path) -> None:
-    """Build the sdist, and out of it the wheel, by the build backend of the environment."""
+    """Build the sdist, and build the wheel from the sdist, with the build backend of the environment."""
     command = [
         str(BIN / "uv"),
         "build",

@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
 # Installs what a checkout needs, in parts: `.ci/setup.sh demo|dev|bench`. Called by the Makefile.
 #
-# Every command that changes something is printed before it runs. Everything lands in .venv (or in Debian's own
-# package database); downloads are cached by pip and uv in the user's cache folder. A part whose inputs did not
-# change since the last time is a no-op. Where this script may not install (not Debian, or not root) it lists
-# all that is missing, changes nothing and ends with 1.
+# Every command that changes the system is printed before it runs. Packages are installed into .venv or by Debian's
+# package manager; pip and uv cache downloads in the user's cache folder. If the inputs of a part did not change since
+# its last installation, the script does nothing. If the script may not install packages (not Debian, or not root), it
+# lists all missing packages, changes nothing and exits with 1.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 part="${1:?usage: .ci/setup.sh demo|dev|bench}"
 venv=.venv
 python_minimum=3.11
-# What is missing and may not be installed here.
+# Missing software that the script may not install on this machine.
 refused=()
-# Spark alone is hundreds of megabytes: a terminal shows uv's progress, a log only the commands.
+# Spark alone has hundreds of megabytes, so uv's progress is shown on a terminal; a log contains only the commands.
 quiet=(--quiet)
 if [[ -t 2 ]]; then quiet=(); fi
 
@@ -22,7 +22,7 @@ run() {
     "$@"
 }
 
-# missing WHAT...: a line for each, and the end.
+# missing WHAT...: prints a line for each missing item, and exits.
 missing() {
     printf 'Missing: %s\n' "$@" >&2
     printf 'Install it, then run the same command again.\n' >&2
@@ -33,7 +33,7 @@ may_install() {
     [[ -e /etc/debian_version && "$(id -u)" == 0 ]]
 }
 
-# install_debian WHAT PACKAGE...: by apt where that is possible, otherwise notes what is missing.
+# install_debian WHAT PACKAGE...: installs with apt if possible, otherwise records WHAT as missing.
 install_debian() {
     local what="$1"
     shift
@@ -63,7 +63,7 @@ has_venv() {
     [[ -x $venv/bin/python ]] && new_enough $venv/bin/python
 }
 
-# A Python that can make an environment: Debian ships the module without what it needs for that.
+# Installs a Python that can create a virtual environment; Debian ships the module venv without its dependencies.
 install_python() {
     if has_venv; then return; fi
     local python
@@ -83,7 +83,7 @@ make_venv() {
     run "$python" -m venv $venv
 }
 
-# What the part was made from: its constraints, the project's own metadata and this script.
+# Prints the hash of the inputs of the part: its constraints, the metadata of the project and this script.
 fingerprint() {
     cat constraints/setup.txt "constraints/$part.txt" pyproject.toml .ci/setup.sh | sha256sum | cut -d' ' -f1
 }
@@ -94,14 +94,14 @@ install_python_part() {
     if [[ -x $venv/bin/python && -f $stamp && "$(<"$stamp")" == "$(fingerprint)" ]]; then return; fi
     make_venv
     run $venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r constraints/setup.txt
-    # Builds (one package comes as source only) use the backends that the line above installed by hash.
+    # One package is built from source, with the build backends that the line above installed with hashes.
     local install=("$venv/bin/uv" pip install "${quiet[@]}" --python "$venv/bin/python" --no-build-isolation)
     run "${install[@]}" --require-hashes -r "constraints/$part.txt"
     run "${install[@]}" --no-deps -e .
     fingerprint >"$stamp"
 }
 
-# PostgreSQL, for the recipes: the tests start a server of their own, so Debian is kept from making one.
+# PostgreSQL is needed for the recipes. The tests start their own server, so Debian must not create a server.
 install_postgresql() {
     if compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || command -v initdb >/dev/null; then return; fi
     if may_install; then
@@ -112,7 +112,7 @@ install_postgresql() {
     install_debian "PostgreSQL" postgresql
 }
 
-# What a test Kubernetes and the images are made with; the rest of it is built from Go modules.
+# Tools with which the test Kubernetes and the images are built; all other programs are built from Go modules.
 install_kubernetes_tools() {
     local command package absent=()
     while read -r command package; do
@@ -132,13 +132,13 @@ EOF
     install_debian "what the tests on Kubernetes run with: ${absent[*]}" "${absent[@]}"
 }
 
-# Spark runs on a JVM.
+# Spark needs a Java runtime.
 install_java() {
     if command -v java >/dev/null; then return; fi
     install_debian "Java 17 or newer" default-jre-headless
 }
 
-# A terminal that tests can read, and the shells that complete in it.
+# Terminal emulator that tests can read, and the shells whose completion is tested.
 install_shells() {
     local command absent=()
     for command in tmux zsh fish; do
@@ -148,14 +148,14 @@ install_shells() {
     install_debian "what the tests of the command line type in: ${absent[*]}" "${absent[@]}"
 }
 
-# A real Prometheus and its promtool, for what asks them; Debian's unit would start one for the whole machine.
+# Prometheus and promtool for tests; Debian's unit would start a Prometheus for the whole machine.
 install_prometheus() {
     if command -v prometheus >/dev/null && command -v promtool >/dev/null; then return; fi
     install_debian "Prometheus" prometheus
     if may_install && [[ -d /run/systemd/system ]]; then run systemctl disable --now prometheus; fi
 }
 
-# The oldest PySpark that is supported lives in an environment of its own, inside that of the checkout.
+# The oldest supported PySpark is installed in a separate environment inside the environment of the checkout.
 install_oldest_spark() {
     local folder="$venv/spark-oldest" stamp="$venv/.setup-spark-oldest"
     part=spark-oldest

@@ -1,4 +1,4 @@
-"""Runs the tests in the order the machine needs, and closes with one line for all of them.
+"""Runs the tests in an order that fits the machine, and prints one closing line for all tests.
 
 The runs of pytest that make `all`: the pure rooms with branch coverage (fails below 100%), whole systems, then Spark
 and Kubernetes side by side, since both wait more than they compute, then alone the tests that judge time. The first
@@ -32,7 +32,7 @@ PURE_ROOMS = (
 PURE_TESTS = tuple(f"tests/unit/{room}" for room in PURE_ROOMS)
 PURE_WORKERS = "2"
 SPARK_TESTS = ("tests/spark", "tests/integration", "tests/observability", "tests/release")
-# Schemathesis makes up its cases while they are collected, which takes every worker ten seconds.
+# Schemathesis generates its cases during the collection of tests, which takes ten seconds in every worker.
 MADE_UP_CALLS = "tests/openapi"
 SERIAL_TESTS = (
     "tests/chaos",
@@ -43,9 +43,9 @@ SERIAL_TESTS = (
     "tests/overload",
     "tests/unit/runtime",
 )
-# Tests of whole systems wait for leases and processes for half of their time.
+# Tests of whole systems spend half of their time waiting for leases and processes.
 WORKERS = "4"
-# They wait for leases, elections and probes as long as they compute.
+# Kubernetes tests spend half of their time waiting for leases, elections and probes.
 KUBERNETES_WORKERS = "3"
 SPARK_WORKERS = "2"
 CLOSING_LINE = re.compile(r"^=+ (.*) in [\d.]+s.*=+$")
@@ -54,10 +54,10 @@ ORDER = ("failed", "error", "passed", "skipped", "xfailed", "xpassed")
 
 
 class TestRun:
-    """The runs of pytest so far: the sum of their counts, and the commands that failed."""
+    """Summary of all runs of pytest so far: the sums of their counts, and the commands that failed."""
 
     def __init__(self) -> None:
-        """Start with no run."""
+        """Create an empty summary."""
         self.counts: Counter[str] = Counter()
         self.failures: list[str] = []
         self._begun = time.monotonic()
@@ -97,7 +97,7 @@ class TestRun:
 
     @property
     def failed(self) -> bool:
-        """Whether a run failed; tests that all passed may still miss a branch or a budget."""
+        """Whether a run failed; a run in which all tests pass also fails if a branch is not covered."""
         return bool(self.failures)
 
     def _count(self, line: str) -> None:
@@ -108,20 +108,21 @@ class TestRun:
             self.counts[outcome.removesuffix("s")] += int(number)
 
     def closing_line(self) -> str:
-        """Return the counts of all runs in the form of pytest's closing line."""
+        """Return the counts of all runs in the format of pytest's closing line."""
         outcomes = ", ".join(f"{self.counts[name]} {name}" for name in ORDER if self.counts[name])
         seconds = time.monotonic() - self._begun
         return f" {outcomes or 'no tests ran'} in {seconds:.2f}s ".center(100, "=")
 
 
 def build_kubernetes() -> subprocess.Popen[bytes]:
-    """Build the programs of the test Kubernetes and the images, behind the tests; nothing to do in most runs.
+    """Build the programs of the test Kubernetes and the images in the background, unless they are already built.
 
-    A quarter of an hour where nothing is cached. What fails is built again, and told, before the tests that need it.
+    Without cached files, the build takes a quarter of an hour. A build that fails is repeated, with an error message,
+    before the tests that need its result.
     """
     python = sys.executable
     orders = f"{python} tests/kubernetes/go_programs.py; {python} .ci/image.py"
-    # As low as can be: the tests beside it have deadlines.
+    # The build has the lowest priority, since the tests that run at the same time have deadlines.
     command = ["nice", "-n", "19", "sh", "-c", orders]
     with Path("build/kubernetes.log").open("wb") as log:
         return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
@@ -130,8 +131,8 @@ def build_kubernetes() -> subprocess.Popen[bytes]:
 def run_all(tests: TestRun) -> None:
     """Run every test that exists."""
     Path("build/coverage").mkdir(parents=True, exist_ok=True)
-    # A file always in one worker, in the order of tests/conftest.py: the files with the longest tests begin, and the
-    # tests of a file share its brokers and its session of Spark.
+    # All tests of a file run in one worker, so that they share brokers and the Spark session. Files are started in the
+    # order of tests/conftest.py, which puts the files with the longest tests first.
     by_file = ("--dist", "loadfile", "--no-loadscope-reorder")
     with build_kubernetes() as building:
         tests.run("coverage", "erase")
@@ -145,7 +146,7 @@ def run_all(tests: TestRun) -> None:
         building.wait()
     tests.run_together(
         ("pytest", "-n", KUBERNETES_WORKERS, "-m", "kubernetes and not serial", "tests/kubernetes"),
-        # In processes of their own: the clusters of a session silence the log that other tests capture.
+        # These tests run in separate processes, since the clusters of a session suppress logs that other tests capture.
         ("pytest", "-n", SPARK_WORKERS, *by_file, "-m", "spark and not serial", *SPARK_TESTS),
         ("pytest", MADE_UP_CALLS),
     )
@@ -153,9 +154,10 @@ def run_all(tests: TestRun) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run `all` or `fast`, or one run with the given arguments for pytest; 0 when everything passed."""
+    """Run `all` or `fast`, or one run with the given arguments for pytest; return 0 if every run passed."""
     kind, *further = arguments
-    # Tests start many processes of ours, and pytest compiles every test with its own assertions.
+    # Bytecode is cached, since tests start many Python processes and pytest compiles every test with its own
+    # assertions.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ["PYTHONPYCACHEPREFIX"] = str(Path("build/bytecode").resolve())
     tests = TestRun()
