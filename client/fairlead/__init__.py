@@ -64,7 +64,7 @@ _HOMES = {
     "TopicPartition": "fairlead.topic_partition",
 }
 
-if not TYPE_CHECKING:  # type checkers would accept any name
+if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name: str) -> object:
         """Import a public name on its first use."""

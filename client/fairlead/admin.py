@@ -3,9 +3,9 @@
     async with Admin("http://127.0.0.1:9520") as admin:
         await admin.create_topic("flights", partitions=6)
 
-Every call is one HTTP call to any broker, retried if its problem is retryable. Calls that change something are
-idempotent. Answers are types of the package `fairlead_api`. One file because it contains one class, whose short calls
-share the paths and the retries at the end of the class.
+Every method makes one HTTP call to any broker, and retries the call after a retryable problem. Calls that change state
+are idempotent. Answers are types of the package `fairlead_api`. One file because it contains one class, whose short
+calls share the paths and the retries at the end of the class.
 """
 
 from __future__ import annotations
@@ -506,7 +506,7 @@ class Admin:
         attempts = 0
 
         async def delete() -> None:
-            """Make one attempt."""
+            """Make one attempt to delete the group."""
             nonlocal attempts
             attempts += 1
             try:

@@ -1,6 +1,6 @@
 """Conversion of times in the formats that users write: aware datetimes, milliseconds, RFC 3339.
 
-Used by producer, consumer and admin for record timestamps and seeks.
+Producer, consumer and admin use this module for record timestamps and seeks.
 """
 
 from __future__ import annotations

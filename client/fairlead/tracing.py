@@ -59,7 +59,7 @@ class ProducerTracing:
 
     def created(self, topic: str, headers: Headers | None) -> Headers | None:
         """Return a record's headers, with the context of a new span if a span is active and none is in the headers."""
-        from opentelemetry import trace  # noqa: PLC0415 - only when tracing is set up
+        from opentelemetry import trace  # noqa: PLC0415 - only with tracing
 
         if not trace.get_current_span().get_span_context().is_valid:
             return headers
@@ -75,8 +75,8 @@ class ProducerTracing:
     @contextmanager
     def sending(self, batches: Sequence[PendingBatch]) -> Iterator[Mapping[str, str]]:
         """Trace a request and yield the headers for it; yield no headers without a traced record."""
-        from opentelemetry.context import Context  # noqa: PLC0415 - only when tracing is set up
-        from opentelemetry.trace import SpanKind, set_span_in_context  # noqa: PLC0415 - only when tracing is set up
+        from opentelemetry.context import Context  # noqa: PLC0415 - only with tracing
+        from opentelemetry.trace import SpanKind, set_span_in_context  # noqa: PLC0415 - only with tracing
 
         # The headers of table pieces are in a column, which is not searched for contexts.
         known = (getattr(batch, "headers", {}).values() for batch in batches)
@@ -110,7 +110,7 @@ def process(batch: ConsumerBatch, *, group: str | None = None) -> Iterator[None]
     if tracer is None:
         yield
         return
-    from opentelemetry.trace import SpanKind  # noqa: PLC0415 - only when tracing is set up
+    from opentelemetry.trace import SpanKind  # noqa: PLC0415 - only with tracing
 
     attributes = {
         **_attributes("process", batch.topic),
@@ -131,7 +131,7 @@ def process(batch: ConsumerBatch, *, group: str | None = None) -> Iterator[None]
 @contextmanager
 def _ended(span: Any) -> Iterator[None]:
     """End a span when the `with` block ends, and record the block's error on the span."""
-    from opentelemetry.trace import StatusCode  # noqa: PLC0415 - only when tracing is set up
+    from opentelemetry.trace import StatusCode  # noqa: PLC0415 - only with tracing
 
     try:
         yield
@@ -153,7 +153,7 @@ def _attributes(operation: str, topic: str) -> dict[str, str | int]:
 
 
 def _carrier(context: Any) -> dict[str, str]:
-    from opentelemetry.trace.propagation.tracecontext import (  # noqa: PLC0415 - only when tracing is set up
+    from opentelemetry.trace.propagation.tracecontext import (  # noqa: PLC0415 - only with tracing
         TraceContextTextMapPropagator,
     )
 
@@ -164,9 +164,9 @@ def _carrier(context: Any) -> dict[str, str]:
 
 def _links(records: Iterable[Headers]) -> list[Link]:
     """Return one link per distinct span that the records' headers name, at most `LINKS_MAX`."""
-    from opentelemetry import trace  # noqa: PLC0415 - only when tracing is set up
-    from opentelemetry.context import Context  # noqa: PLC0415 - only when tracing is set up
-    from opentelemetry.trace.propagation.tracecontext import (  # noqa: PLC0415 - only when tracing is set up
+    from opentelemetry import trace  # noqa: PLC0415 - only with tracing
+    from opentelemetry.context import Context  # noqa: PLC0415 - only with tracing
+    from opentelemetry.trace.propagation.tracecontext import (  # noqa: PLC0415 - only with tracing
         TraceContextTextMapPropagator,
     )
 

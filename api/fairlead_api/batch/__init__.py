@@ -1,4 +1,4 @@
 """Record batches: header, Arrow message, columns, and checks of untrusted bytes.
 
-Used by broker and client. Within this package only the modules that handle columns import Arrow.
+Broker and client use these modules. Within this package only the modules that handle columns import Arrow.
 """

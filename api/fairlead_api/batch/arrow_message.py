@@ -117,7 +117,7 @@ class ArrowMessage(msgspec.Struct, frozen=True, gc=False):
 
     rows: int
     null_counts: tuple[int, ...]
-    """Number of nulls of each node."""
+    """Number of nulls in each node, which is a column or a child of a column."""
     timestamps_start: int
     """Start of the values of the timestamp column, in bytes from the start of the message."""
     headers: int
@@ -128,9 +128,9 @@ def read_message(message: Buffer, *, offset_column: bool = False) -> ArrowMessag
     """Check the metadata of a message against the schema of a record batch; the columns are not read.
 
     The check guarantees metadata version 5, a record batch, no IPC compression, no custom metadata, and exactly the
-    nodes and buffers of the schema. Lengths are consistent. Buffers are in order, 8-aligned, inside the message and
-    long enough for their rows. Null counts of zero agree with the bitmaps. Offsets and data are left to Arrow's full
-    validation. Raises `malformed_batch`.
+    nodes and buffers of the schema. The lengths are checked to be consistent. Buffers are in order, 8-aligned, inside
+    the message and long enough for their rows. Columns with a null count of zero have no nulls in their validity
+    bitmaps. Offsets and data are left to Arrow's full validation. Raises `malformed_batch`.
     """
     try:
         return _read(message, _WITH_OFFSETS if offset_column else _PLAIN)
@@ -220,7 +220,7 @@ def _batch_table(metadata: bytes, body_bytes: int) -> int:
 
 
 def _fields(metadata: bytes, at: int) -> tuple[int, ...]:
-    """Return the positions of the fields of the table at `at`; 0 for absent fields.
+    """Return the positions of the fields of the table at `at`; the position of an absent field is 0.
 
     A table begins with the signed distance back to its vtable. The vtable has the u16 size of the vtable, the u16 size
     of the table, and for each field the u16 distance from the table, 0 for an absent field.
@@ -237,14 +237,14 @@ def _fields(metadata: bytes, at: int) -> tuple[int, ...]:
 
 
 def _target(metadata: bytes, place: int) -> int:
-    """Return the position to which the reference at a position points."""
+    """Return the target position of the flatbuffer reference at a position."""
     if not place:
         raise struct.error
     return place + int(_U32.unpack_from(metadata, place)[0])
 
 
 def _elements(metadata: bytes, place: int) -> int:
-    """Return the number of elements of the vector that is referenced at a position; 0 when the vector is absent."""
+    """Return the number of elements of the vector that is referenced at a position; an absent vector has none."""
     return int(_U32.unpack_from(metadata, _target(metadata, place))[0]) if place else 0
 
 

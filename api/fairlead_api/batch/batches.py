@@ -71,7 +71,10 @@ _NO_OFFSETS: Final = bytes(4)
 
 
 class MessageLayout:
-    """Positions of the numbers in the metadata of messages of the schema; `template` is any message of the schema."""
+    """Positions of the numbers that differ between the metadata of messages of the schema.
+
+    `template` is any message of the schema.
+    """
 
     __slots__ = ("_constants", "_metadata")
 

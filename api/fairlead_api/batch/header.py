@@ -155,7 +155,7 @@ class BatchHeader(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def max_time_us(self) -> int:
-        """Largest timestamp of a record for consumers and the time index."""
+        """Largest timestamp in the batch, as consumers and the time index see it."""
         return self.append_time_us if self.has_append_time else self.max_timestamp_us
 
     @property

@@ -1,6 +1,6 @@
 """Records as JSON: conversion of produce bodies to columns, and of columns to fetched records.
 
-Used by the JSON calls of the broker and by the CLI, once per batch. Keys and values are bytes internally; the
+The JSON calls of the broker and the CLI use this module, once per batch. Keys and values are bytes internally; the
 `encoding` of the call determines the representation of keys and values in JSON. This module must not depend on Arrow:
 columns are Python lists.
 """

@@ -1,7 +1,7 @@
 """Media types of bodies, and names of Fairlead's own headers.
 
-Used by broker and client. This module must not depend on which call supports which media type; the routes define the
-media types.
+Broker and client use this module. This module must not depend on which call supports which media type; the routes
+define the media types.
 """
 
 from __future__ import annotations

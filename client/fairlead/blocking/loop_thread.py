@@ -32,7 +32,7 @@ class LoopThread:
 
     @property
     def running(self) -> bool:
-        """Whether calls can be made."""
+        """Whether the event loop accepts calls."""
         return self._loop is not None and self._process == os.getpid()
 
     @property
@@ -85,7 +85,7 @@ class LoopThread:
             raise
 
     def soon(self, call: Callable[[], None]) -> None:
-        """Call a function on the loop. Raises `ClosedError` as `run` does."""
+        """Call a function on the event loop. Raises `ClosedError` like `run`."""
         self.check_open()
         with self._handing_over:
             self.check_open()

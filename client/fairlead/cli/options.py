@@ -1,6 +1,6 @@
 """Options that several commands share.
 
-Imported by every command module. The module must not depend on the commands.
+Every command module imports this module, which must not depend on the commands.
 """
 
 from __future__ import annotations

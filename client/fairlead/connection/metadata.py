@@ -1,7 +1,7 @@
 """The client's cached metadata of the cluster: the leader of each partition, refreshed by ETag.
 
-Used by producer, consumer and admin. The metadata is refreshed when a problem requires a refresh, when a name is
-missing or when the metadata is old. Concurrent callers that need a refresh share one request. The module must not
+Producer, consumer and admin use this module. The metadata is refreshed when a problem requires a refresh, when a name
+is missing or when the metadata is old. Concurrent callers that need a refresh share one request. The module must not
 depend on what is sent to the leaders.
 """
 

@@ -139,7 +139,7 @@ class GroupMember:
 
     @property
     def is_joining(self) -> bool:
-        """Whether a join is in flight, which a leave must not overtake: a dead member would get partitions."""
+        """Whether a join is in flight. If a leave overtook the join, a dead member would get partitions."""
         return self._under_way and self.epoch == 0
 
     @property
@@ -272,7 +272,7 @@ class GroupMember:
             actions.append(Tell(error, now - self.failing_since))
 
     def _reconcile(self, actions: list[Action]) -> None:
-        """Order the next step towards the assignment: revocations first, one step at a time."""
+        """Issue the next order towards the assignment: revocations first, one order at a time."""
         if self._target is None or self._reconciling:
             return
         gone = _without(self.held, self._target)
@@ -294,7 +294,7 @@ class GroupMember:
         self._target = self._revoking = self._known_owned = None
         self._taking = self._greeted = False
         self._whole = True
-        # Orders given before are now out of date.
+        # Orders from before the reset are out of date.
         self._round += 1
         if dropped:
             actions.append(Drop(dropped, error))

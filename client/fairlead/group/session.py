@@ -120,7 +120,7 @@ class GroupSession:
         self._end: FairleadError | None = None
         """Error that ended the membership permanently, raised by every take; None while the member is active."""
         self._away_since: float | None = clock.monotonic()
-        """Time since which the reader has not waited for a batch; None while the reader waits for a batch."""
+        """Time at which the program last stopped waiting for a batch; None while the program waits for a batch."""
         self._seen_offset: int | None = None
         """Offset of the record taken last at the last progress check, if the program takes records one by one."""
 

@@ -1,8 +1,8 @@
 """Collects records in batches, numbers the batches, and decides which batches may be sent now.
 
-The producer appends records, and the sender takes batches out. Pure and synchronous, without event loop, network or
-clock: time is an argument, `drain` returns the partitions whose first batch may be sent, and `next_deadline` returns
-the time of the next call. Rules:
+The producer appends records, and the sender takes batches out. The module is synchronous and performs no I/O: time is
+an argument, `drain` returns the partitions whose first batch may be sent, and `next_deadline` returns the time of the
+next call. Rules:
 
 - The batches of a partition are sent in the order of their appends. HTTP/2 streams overtake each other: without
   sequences, a partition has at most one unfinished batch. With sequences, a partition has at most five unfinished

@@ -1,7 +1,7 @@
 """Cuts a table into pieces, each of which is one batch of one partition.
 
-Called by `send_batch`. The module performs no I/O and is vectorised: keys are hashed column by column, and rows of a
-partition keep their order.
+`send_batch` calls this module. The module performs no I/O and is vectorised: keys are hashed column by column, and rows
+of a partition keep their order.
 """
 
 from __future__ import annotations

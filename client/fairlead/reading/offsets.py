@@ -1,7 +1,7 @@
 """Lookup, at the leaders, of the offsets at which a partition's log begins, ends or reaches a time.
 
-Used by consumer (seek, stop, reset) and admin. One call per leader looks up all partitions of that leader. A retryable
-refusal is retried after a refresh of the metadata.
+Consumer (seek, stop, reset) and admin use this module. One call per leader looks up all partitions of that leader. A
+retryable refusal is retried after a refresh of the metadata.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reading of records from the lines of standard input as they arrive, with a limit on the length of a line.
 
-Used by `produce`. After an invalid line, reading stops: the records before the line are yielded first, so that a caller
-can store them and report the line. The module must not depend on brokers.
+`produce` uses this module. After an invalid line, reading stops: the records before the line are yielded first, so that
+a caller can store them and report the line. The module must not depend on brokers.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 r"""The percent format of `-f`, which describes records as text, for printing and for parsing.
 
 `%t` topic, `%p` partition, `%o` offset, `%k` key, `%v` value, `%h` headers, `%d` timestamp (RFC 3339), `%%` a percent
-sign; `\n`, `\t`, `\r`, `\0`, `\\` have their usual meaning. Used by `consume` to print and by `produce` to parse lines
-(where only `%k` and `%v` have a meaning). The module performs no I/O.
+sign; `\n`, `\t`, `\r`, `\0`, `\\` have their usual meaning. `consume` prints and `produce` parses lines in this format;
+for parsing, only `%k` and `%v` have a meaning. The module performs no I/O.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def info(bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputFormat
 
 @app.command("health")
 def health(bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputFormat.TABLE) -> None:
-    """Show partitions that lack a leader or replicas, and more; exits with 1 if there are any, or no controller.
+    """Show partitions that lack a leader or replicas, and other problems; exit with 1 unless the cluster is healthy.
 
     Example: fairlead cluster health
     """

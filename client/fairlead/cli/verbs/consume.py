@@ -63,8 +63,9 @@ def consume(
 ) -> None:
     r"""Print the records of a topic as they arrive, one value per line; Ctrl-C stops.
 
-    Joins no group without -g, and disturbs no other consumer. Starts at the end by default. In a group, reading
-    continues at the committed offsets, and -o start or end selects the start of partitions without a committed offset.
+    Without -g, the command joins no group and does not affect other consumers. By default, reading starts at the end of
+    the log. In a group, reading continues at the committed offsets, and -o start or end selects the start of partitions
+    without a committed offset.
 
     Example: fairlead consume orders --from-beginning -e -f '%k %v\n'
 

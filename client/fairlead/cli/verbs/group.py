@@ -169,10 +169,11 @@ def reset(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Move the committed offsets of a group that has no members; a live group is refused with exit code 4.
+    """Move the committed offsets of a group that has no members; a group with members is refused with exit code 4.
 
     Without --topic, every partition with a committed offset is reset; with --topic, a missing group is created. A time
-    or a duration means the first record at or after it. Shifts beyond the log stop at its start or end.
+    or a duration selects the first record at or after that time. A shift beyond the log ends at the start or end of the
+    log.
 
     Example: fairlead group reset billing --to @2013-01-01T00:00:00Z --topic orders:0,1 --dry-run
     """
@@ -203,9 +204,9 @@ def delete(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Delete a group that has no members, with its committed offsets; asks on a terminal unless --yes.
+    """Delete a group that has no members, with its committed offsets.
 
-    Example: fairlead group delete billing --yes
+    On a terminal, asks for confirmation unless --yes is given. Example: fairlead group delete billing --yes
     """
     question = f"Delete group {name} and its committed offsets?"
     if not yes and is_terminal() and not typer.confirm(question, err=True):

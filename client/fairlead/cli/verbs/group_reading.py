@@ -1,6 +1,6 @@
 """`fairlead consume -g`: a group member that commits exactly the records that the command has printed.
 
-Used by `consume`. The module must not depend on how a record is printed.
+`consume` uses this module. The module must not depend on how a record is printed.
 """
 
 from __future__ import annotations

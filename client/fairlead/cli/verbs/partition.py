@@ -121,7 +121,7 @@ def elect(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Elect a leader now.
+    """Elect a leader of a partition now.
 
     Example: fairlead partition elect orders 0 --kind preferred
     """

@@ -103,7 +103,7 @@ def produce(
     """Write records: one per line of standard input, or one per row of --file.
 
     Rows of a file become JSON objects. Rows of a Parquet or Arrow file with a binary column `value` are records, with
-    optional columns `key` and `headers`. Prints only errors without -v or --output.
+    optional columns `key` and `headers`. Without -v or --output, only errors are printed.
 
     Example: fairlead produce orders --key-separator : < orders.txt
     """

@@ -43,7 +43,7 @@ def create(
     ],
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Name a cluster, or change its addresses; the first profile is used at once.
+    """Create a profile of a cluster, or change its addresses; the first profile becomes the current profile.
 
     Example: fairlead profile create prod --bootstrap http://fairlead.example:9520
     """
@@ -77,9 +77,10 @@ def use(name: ProfileName, output: Output = OutputFormat.TABLE) -> None:
 
 @app.command("delete")
 def delete(name: ProfileName, output: Output = OutputFormat.TABLE) -> None:
-    """Delete a profile; the cluster is not touched. Without a profile in use, commands connect to this machine.
+    """Delete a profile.
 
-    Example: fairlead profile delete prod
+    The cluster is not affected. Without a current profile, commands connect to a broker on this machine. Example:
+    fairlead profile delete prod
     """
     profiles = _loaded_with(name).without(name)
     profiles.save(profiles_file())

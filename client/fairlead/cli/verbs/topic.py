@@ -34,7 +34,7 @@ def create(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Create a topic; creating the same topic again is no error.
+    """Create a topic; creating the same topic again is not an error.
 
     Example: fairlead topic create orders -p 6 -c durability=synced
     """
@@ -132,7 +132,7 @@ def alter(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Change settings of a topic, or add partitions; effective within seconds, without a restart.
+    """Change settings of a topic, or add partitions; the change takes effect within seconds, without a restart.
 
     Example: fairlead topic alter orders -c retention.ms=86400000 --unset segment.bytes
     """
@@ -248,7 +248,7 @@ def delete(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Delete a topic and every record in it; asks on a terminal unless --yes.
+    """Delete a topic and every record in it; on a terminal, asks for confirmation unless --yes is given.
 
     Example: fairlead topic delete orders --yes
     """
