@@ -114,7 +114,7 @@ def _leader_moved(key: PartitionKey, record: PartitionRecord, view: ClusterView)
     A stopping broker ends in any case, so an eligible leader replica outside the isr may also take over. A
     draining broker leads until an in-sync replica can take over.
     """
-    assert record.leader is not None, "asked only where there is a leader"
+    assert record.leader is not None, "the partition has a leader"
     state = view.brokers[record.leader.broker].value.state
     avoiding = view.draining.union(record.removing)
     if state is BrokerState.STOPPING:

@@ -46,7 +46,7 @@ def start(record: PartitionRecord, places: Sequence[Target], revision: Revision)
     of an earlier replica on that broker can count. The mod revision is an unused generation: every earlier
     generation took a put of this record, and the mod revision is above all earlier generations.
     """
-    assert not is_under_way(record), "one change at a time"
+    assert not is_under_way(record), "a partition has at most one move at a time"
     current = {replica.broker: replica for replica in record.replicas}
     wanted = tuple(
         current.get(place.broker)

@@ -135,7 +135,7 @@ class CoordinationMove:
                 brokers.update(replica.broker for replica in record.replicas)
         if len(brokers) > 1:
             message = (
-                f"the store is that of {len(brokers)} brokers in one process (dev up --brokers); only the "
+                f"the store belongs to {len(brokers)} brokers in one process (dev up --brokers); only the "
                 "coordination of a single broker can be moved"
             )
             raise MoveRefused(message)
@@ -219,7 +219,7 @@ class CoordinationMove:
         try:
             result = await self._new.transact(compares, success, failure)
         except (UnknownOutcome, CoordinationUnavailable) as error:
-            message = f"etcd did not answer ({error}); what was copied stays, run the command again"
+            message = f"etcd did not answer ({error}); the copied keys are kept, run the command again"
             in_doubt = isinstance(error, UnknownOutcome)
             raise (MoveInDoubt if in_doubt else MoveRefused)(message) from error
         if result.succeeded:

@@ -63,8 +63,8 @@ def cancel_has_to_wait(topic: str, partition: PartitionIndex, left: int, require
     """Return the refusal for a cancellation that would leave too few in-sync replicas or no leader."""
     return ProblemError(
         "not_enough_replicas",
-        f"the move of {topic}-{partition} cannot be cancelled yet: of the replicas that would stay {left} are in sync, "
-        f"{required} and one that can lead are required",
+        f"the move of {topic}-{partition} cannot be cancelled yet: {left} of the remaining replicas are in sync, but "
+        f"{required} in-sync replicas and one that can lead are required",
         data={"topic": topic, "partition": partition, "in_sync": left, "required": required},
     )
 
@@ -73,8 +73,8 @@ def drain_begins_again(topic: str, partition: PartitionIndex, draining: Sequence
     """Return the refusal for a cancellation after which a drain would begin the same move again from the start."""
     return ProblemError(
         "not_possible_now",
-        f"{topic}-{partition} is being moved because brokers {_named(draining)} drain, which would begin the same move "
-        "again; end their drains first, or cordon the broker that shall not have it",
+        f"{topic}-{partition} is being moved by the drains of brokers {_named(draining)}, which would begin the same "
+        "move again; end these drains first, or cordon the broker that must not get the partition",
         data={"topic": topic, "partition": partition, "broker": draining[0]},
     )
 
@@ -83,10 +83,10 @@ def preferred_cannot_lead(topic: str, partition: PartitionIndex, record: Partiti
     """Return the refusal for a preferred leader that cannot lead, with the reason."""
     preferred = record.replicas[0].broker
     if record.restored:
-        reason = "what is known of it is from a backup, and all its replicas have to tell first where their logs end"
+        reason = "its record comes from a backup, and all its replicas must report their log ends first"
     else:
         in_sync = _named(tuple(entry.broker for entry in record.isr))
-        reason = f"it must be running, not draining, and in sync; in sync are {in_sync}"
+        reason = f"the broker must be running, not draining, and in sync; the in-sync brokers are {in_sync}"
     return ProblemError(
         "not_possible_now",
         f"broker {preferred}, the preferred leader of {topic}-{partition}, cannot lead now: {reason}",
@@ -98,8 +98,8 @@ def unclean_not_allowed(topic: str, partition: PartitionIndex) -> ProblemError:
     """Return the refusal for an unclean election of a topic whose configuration does not allow the loss of records."""
     return ProblemError(
         "not_possible_now",
-        f"topic {topic} allows no unclean election for partition {partition}; set "
-        "unclean.leader.election.enable=true on it first, which gives up acknowledged records",
+        f"topic {topic} does not allow an unclean election of partition {partition}; first set "
+        "unclean.leader.election.enable=true on the topic, which accepts the loss of acknowledged records",
         data={"topic": topic, "partition": partition},
     )
 
@@ -109,7 +109,7 @@ def nobody_to_elect(topic: str, partition: PartitionIndex, record: PartitionReco
     replicas = _named(tuple(replica.broker for replica in record.replicas))
     return ProblemError(
         "no_leader",
-        f"none of the brokers {replicas} that keep {topic}-{partition} is running and has answered",
+        f"none of the brokers {replicas} with replicas of {topic}-{partition} is running and has answered",
         data={"topic": topic, "partition": partition},
     )
 
@@ -118,8 +118,8 @@ def replicas_are_silent(topic: str, partition: PartitionIndex, silent: Sequence[
     """Return the refusal for an unclean election while a registered replica, maybe with the longest log, is silent."""
     return ProblemError(
         "not_possible_now",
-        f"brokers {_named(silent)} keep {topic}-{partition} and are registered, but have not told where its log ends; "
-        "ask again, or stop them: their leases end",
+        f"brokers {_named(silent)} have replicas of {topic}-{partition} and are registered, but have not reported "
+        "their log ends; retry, or stop these brokers and wait until their leases end",
         data={"topic": topic, "partition": partition, "brokers": list(silent)},
     )
 
@@ -128,7 +128,7 @@ def still_running(broker: BrokerId) -> ProblemError:
     """Return the refusal for unregistering a live broker."""
     return ProblemError(
         "not_possible_now",
-        f"broker {broker} is registered; stop it, and wait until its lease is over",
+        f"broker {broker} is registered; stop the broker, and wait until its lease has ended",
         data={"broker": broker},
     )
 
@@ -137,7 +137,7 @@ def still_keeps(broker: BrokerId, count: int) -> ProblemError:
     """Return the refusal for unregistering a broker that has replicas."""
     return ProblemError(
         "not_possible_now",
-        f"broker {broker} keeps {count} replicas; drain it first",
+        f"broker {broker} has {count} replicas; drain the broker first",
         data={"broker": broker},
     )
 
@@ -147,7 +147,7 @@ def restart_forbidden(broker: BrokerId, partitions: Sequence[tuple[str, Partitio
     shown = ", ".join(f"{topic}-{partition}" for topic, partition in partitions[:10])
     return ProblemError(
         "restart_refused",
-        f"without broker {broker} {len(partitions)} partitions would have too few replicas in sync: {shown}",
+        f"without broker {broker}, {len(partitions)} partitions would have too few in-sync replicas: {shown}",
         data={"partitions": [f"{topic}-{partition}" for topic, partition in partitions]},
     )
 
@@ -156,8 +156,8 @@ def another_restarts(broker: BrokerId, holder: BrokerId) -> ProblemError:
     """Return the refusal for a restart permit while another broker holds the only permit."""
     return ProblemError(
         "restart_refused",
-        f"broker {holder} has the permit to restart; broker {broker} gets it when {holder} is back, or after five "
-        "minutes",
+        f"broker {holder} has the permit to restart; broker {broker} gets the permit when {holder} has restarted, or "
+        "after five minutes",
         data={"partitions": []},
     )
 

@@ -281,7 +281,7 @@ class ClusterOperations:
         if len(wanted) < record.min_isr:
             raise refusals.bad_replicas(
                 wanted,
-                f"has {len(wanted)} replicas, but min.insync.replicas asks for {record.min_isr} in sync",
+                f"has {len(wanted)} replicas, but min.insync.replicas requires {record.min_isr} in sync",
                 f"at least {record.min_isr} brokers",
             )
         view = self._controllership.view()

@@ -75,7 +75,7 @@ class PlanRunner:
                 await self._catch_up()
             except CoordinationUnavailable as error:
                 raise _unavailable(error, written) from error
-        detail = f"others changed the same keys {ATTEMPTS_MAX} times in a row"
+        detail = f"other brokers changed the same keys in {ATTEMPTS_MAX} consecutive attempts"
         raise ProblemError("conflict", detail, side_effect=SideEffect.MAYBE if written else None)
 
     async def _run(self, transaction: Transaction) -> bool:

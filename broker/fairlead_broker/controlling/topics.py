@@ -182,7 +182,7 @@ class TopicAdmin:
                     _check_same(request, config, now.value)
                 return self._completing.completion(request.name, now, size, start_index)
             if offered.intersection(self._metadata.deleted_topics):
-                detail = f"topic {request.name} was created and deleted again at once"
+                detail = f"topic {request.name} was created and immediately deleted"
                 raise ProblemError("conflict", detail, side_effect=SideEffect.MAYBE)
             if record is None:
                 record = self._new_topic(request, config)
@@ -198,8 +198,8 @@ class TopicAdmin:
         if broker_count == 0:
             raise ProblemError(
                 "not_enough_replicas",
-                f"no broker takes new replicas now, of {len(self._metadata.brokers)} that are registered: each is "
-                "cordoned, or has no healthy data directory",
+                f"none of the {len(self._metadata.brokers)} registered brokers takes new replicas: each is cordoned, "
+                "or has no healthy data directory",
             )
         if replication_factor > broker_count:
             raise _too_few_brokers(request.name, replication_factor, broker_count)
@@ -232,7 +232,7 @@ class TopicAdmin:
             if collides(name, other):
                 raise ProblemError(
                     "invalid_topic_name",
-                    f"topic name {name} becomes the same metric name as topic {other} ('.' and '_' are one there)",
+                    f"topic name {name} becomes the same metric name as topic {other} ('.' and '_' are equal there)",
                     data={"topic": name},
                 )
 
@@ -269,7 +269,8 @@ def _check_same(request: CreateTopicRequest, config: dict[str, str], existing: T
     stored = config_texts(existing.config)
     pairs += [(key, stored.get(key), config.get(key)) for key in sorted(stored.keys() | config.keys())]
     differences = [
-        f"{what} is {'not set' if is_ is None else is_}, asked for is {'its default' if asked is None else asked}"
+        f"{what} is {'not set' if is_ is None else is_}, "
+        f"but the request has {'its default' if asked is None else asked}"
         for what, is_, asked in pairs
         if is_ != asked
     ]
@@ -287,7 +288,7 @@ def _check_min_isr(name: str, config: Mapping[str, str], replication_factor: int
     if asked > replication_factor:
         raise ProblemError(
             "invalid_config",
-            f"topic {name} asks for {asked} replicas in sync ({MIN_ISR}), but each partition has {replication_factor}",
+            f"topic {name} requires {asked} in-sync replicas ({MIN_ISR}), but each partition has {replication_factor}",
             data={"key": MIN_ISR, "value": asked, "allowed": f"1 to {replication_factor}"},
         )
 
@@ -295,7 +296,7 @@ def _check_min_isr(name: str, config: Mapping[str, str], replication_factor: int
 def _too_few_brokers(name: str, replication_factor: int, broker_count: int) -> ProblemError:
     return ProblemError(
         "invalid_config",
-        f"topic {name} asks for {replication_factor} replicas of each partition, but "
+        f"topic {name} requires {replication_factor} replicas of each partition, but "
         f"{broker_count} {'broker takes' if broker_count == 1 else 'brokers take'} new replicas",
         data={"key": "replication_factor", "value": replication_factor, "allowed": f"1 to {broker_count}"},
     )

@@ -56,7 +56,7 @@ class BrokerIdHeld(CoordinationError):
         super().__init__(
             f"broker id {broker} is held by a running broker (data {holder.addresses.data}, peer "
             f"{holder.addresses.peer}, release {holder.release}) and did not become free in "
-            f"{waited_seconds:.0f} s; stop that broker, or give this one another id"
+            f"{waited_seconds:.0f} s; stop that broker, or give this broker another id"
         )
         self.holder = holder
 
@@ -154,10 +154,10 @@ class ClusterBootstrap:
                     "waiting for an earlier registration of this broker id to end",
                     broker=broker,
                     holder=holder.addresses.data,
-                    ends_after="its lease, if that broker is gone",
+                    ends_after="the end of its lease, if that broker is gone",
                     seconds_max=round(wait_seconds, 1),
                 )
-            assert wait_seconds is not None, "known since the holder was seen"
+            assert wait_seconds is not None, "a wait time was set when a holder was found"
             if not await self._wait_until_free(key, result.revision, began + wait_seconds):
                 raise BrokerIdHeld(broker, holder, wait_seconds)
 

@@ -353,7 +353,7 @@ class EmbeddedStore:
             self._timer = self._loop.call_later(max(0.0, deadline - self._clock.monotonic()), self._fire)
 
     def _fire(self) -> None:
-        assert self._timer is not None, "a timer fired that was never set"
+        assert self._timer is not None, "the timer that fired was set"
         late = self._loop.time() - self._timer.when()
         self._timer = None
         # The expiry is deferred to the next turn of the event loop, so that delayed keep-alives whose timers were due

@@ -372,7 +372,7 @@ class History:
 
     def _refuse_failed(self) -> None:
         if self._failure is not None:
-            message = f"{self._failure}; nothing is tried again before the broker is restarted"
+            message = f"{self._failure}; the store stays closed until the broker is restarted"
             raise CoordinationUnavailable(message)
 
 

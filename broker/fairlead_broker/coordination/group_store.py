@@ -193,7 +193,7 @@ class GroupStore:
             created_at(self._keys.broker(claim.broker), claim.broker_epoch),
         )
         if not (await self._transact(compares, operations)).succeeded:
-            message = f"group {claim.group} is not coordinated by broker {claim.broker} any more"
+            message = f"group {claim.group} is no longer coordinated by broker {claim.broker}"
             raise ClaimLost(message)
 
     async def write_offsets(self, claim: Claim, blocks: Mapping[Block, OffsetsRecord | None]) -> None:

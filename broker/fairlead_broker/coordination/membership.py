@@ -146,7 +146,7 @@ class Membership:
         try:
             await self._coordination.revoke(self.lease)
         except LeaseNotFound:
-            _log.info("lease had ended already", broker=self.broker_id)
+            _log.info("lease had already ended", broker=self.broker_id)
 
     def _lost(self) -> MembershipLost:
         self.end()

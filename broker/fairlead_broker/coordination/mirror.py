@@ -130,11 +130,11 @@ class Mirror:
         try:
             while batch := await self._next_batch(self._watch):
                 self._take(batch)
-            _log.warning("watch is silent, started again", revision=self.metadata.revision)
+            _log.warning("watch is silent, restarting it", revision=self.metadata.revision)
         except CoordinationClosed:
             raise
         except (Compacted, CoordinationUnavailable) as error:
-            _log.warning("watch ended, begun anew", reason=str(error), revision=self.metadata.revision)
+            _log.warning("watch ended, restarting it", reason=str(error), revision=self.metadata.revision)
         finally:
             watch, self._watch = self._watch, None
             await watch.cancel()
@@ -160,7 +160,7 @@ class Mirror:
             except CoordinationClosed:
                 raise
             except (Compacted, CoordinationUnavailable) as error:
-                _log.warning("registry not listed, tried again", reason=str(error), attempt=attempt)
+                _log.warning("registry not listed, retrying", reason=str(error), attempt=attempt)
                 # No event announces that the store answers again, so only another attempt can find out.
                 await asyncio.sleep(RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)])  # noqa: TID251
                 attempt += 1

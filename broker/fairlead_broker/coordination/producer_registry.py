@@ -164,5 +164,5 @@ class ProducerRegistry:
 
 def _conflict(what: str) -> ProblemError:
     return ProblemError(
-        "conflict", f"others changed the producer {what} {ATTEMPTS_MAX} times in a row; ask again"
+        "conflict", f"other brokers changed the producer {what} in {ATTEMPTS_MAX} consecutive attempts; retry"
     )

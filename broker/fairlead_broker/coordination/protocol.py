@@ -93,7 +93,7 @@ class LeaseNotFound(CoordinationError):
     """The lease has expired, was revoked, or never existed. The lease's keys are removed or about to be removed."""
 
     def __init__(self, lease_id: LeaseId) -> None:
-        super().__init__(f"lease {lease_id} does not exist any more")
+        super().__init__(f"lease {lease_id} no longer exists")
         self.lease_id = lease_id
 
 

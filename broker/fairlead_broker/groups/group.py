@@ -162,7 +162,7 @@ class Group:
     def commit(self, turn: Turn) -> None:
         """Apply the change of the last turn. The write of this change must be known to have succeeded."""
         assert turn.change is not None, "a turn without a change needs no commit"
-        assert turn is self._undecided, f"group {self.name} commits another turn than its last"
+        assert turn is self._undecided, f"group {self.name} commits a turn that is not its last turn"
         self._undecided = None
         self._must_look = False
         self._quiet_until = -inf

@@ -95,7 +95,7 @@ class Membership:
         if record is None:
             raise self.not_found(leaving.member_id)
         if leaving.member_epoch not in {None, record.epoch, record.previous_epoch}:
-            detail = f"member {leaving.member_id} has epoch {record.epoch}, its leave came with {leaving.member_epoch}"
+            detail = f"member {leaving.member_id} has epoch {record.epoch}, but left with epoch {leaving.member_epoch}"
             raise ProblemError("member_fenced", detail, data={"member_id": leaving.member_id})
         if leaving.static and record.instance_id is not None:
             away = msgspec.structs.replace(
@@ -153,7 +153,7 @@ class Membership:
         if named is not None and named != record.instance_id:
             before = "without an instance id" if record.instance_id is None else f"as {record.instance_id}"
             detail = (
-                f"member {heartbeat.member_id} joined {before} and now comes as static instance {named}; leave first, "
+                f"member {heartbeat.member_id} joined {before} and now joins as static instance {named}; leave first, "
                 "or join under another member id"
             )
             raise ProblemError("instance_fenced", detail, data={"instance_id": named})
@@ -269,5 +269,5 @@ def _with_new_name(record: TargetRecord, before: str, after: str) -> TargetRecor
 
 
 def _instance_fenced(instance_id: str | None, holder_id: str) -> ProblemError:
-    detail = f"the place of static instance {instance_id} is held by member {holder_id}, which lives"
+    detail = f"the place of static instance {instance_id} is held by member {holder_id}, which is alive"
     return ProblemError("instance_fenced", detail, data={"instance_id": instance_id})

@@ -124,7 +124,7 @@ class Pacing:
         if hasty:
             return min(interval, HASTY_INTERVAL_MS)
         nearest = self._sessions.next()
-        assert nearest is not None, "this member was just heard"
+        assert nearest is not None, "this member has just sent a heartbeat"
         ends_at, silent_id = nearest
         silent, left_ms = self._written.get(silent_id), (ends_at - now) * 1000
         if silent is None or left_ms > silent.session_timeout_ms / 2:

@@ -160,7 +160,7 @@ class WrittenRoster(Roster):
                 self.put_member(member_id, value)
                 self._own(member_id, value)
             case _:
-                message = f"a record of {type(value).__name__} stands under {key}"
+                message = f"the value of {key} is a {type(value).__name__}"
                 raise AssertionError(message)
 
     def _own(self, member_id: str, record: MemberRecord) -> None:
@@ -168,7 +168,7 @@ class WrittenRoster(Roster):
             for topic_id, partitions in holding.items():
                 for partition in partitions:
                     owner = self.owners.setdefault((topic_id, partition), member_id)
-                    assert owner == member_id, f"{topic_id}/{partition} of {owner} was given to {member_id}"
+                    assert owner == member_id, f"{topic_id}/{partition} of {owner} was granted to {member_id}"
 
     def _disown(self, member_id: str) -> None:
         record = self.members[member_id]

@@ -26,7 +26,7 @@ def check_member_epoch(record: MemberRecord, heartbeat: Heartbeat) -> None:
     is_repeated = epoch == record.previous_epoch and epoch > JOIN_EPOCH
     if is_repeated and heartbeat.owned is not None and is_within(heartbeat.owned, record.assigned):
         return
-    detail = f"member {heartbeat.member_id} has epoch {record.epoch}, the heartbeat came with {epoch}"
+    detail = f"member {heartbeat.member_id} has epoch {record.epoch}, but the heartbeat has epoch {epoch}"
     raise ProblemError("member_fenced", detail, data={"member_id": heartbeat.member_id})
 
 
@@ -81,7 +81,7 @@ def check_commit_epoch(member_id: str, record: MemberRecord, member_epoch: int) 
     """
     if member_epoch == record.epoch:
         return
-    detail = f"member {member_id} has epoch {record.epoch}, the commit came with {member_epoch}"
+    detail = f"member {member_id} has epoch {record.epoch}, but the commit has epoch {member_epoch}"
     if member_epoch > record.epoch:
         raise ProblemError("member_fenced", detail, data={"member_id": member_id})
     raise ProblemError("stale_member_epoch", detail, data={"member_epoch": record.epoch})

@@ -122,14 +122,14 @@ class GroupTurn:
     def _target_is_stale(self) -> bool:
         """Return whether the target does not fit the topics or members although no new target is due."""
         roster = self._roster
-        assert roster.group is not None, "asked only of groups with a record"
+        assert roster.group is not None, "the group has a state record"
         if roster.group.epoch != roster.group.target_epoch:
             return False
         return not covers(roster.targets, consumed_topics(roster, self._subscribed), roster.members)
 
     def _step(self, event: GroupEvent) -> Reply:
         """Make the member's next step towards its target, and return the reply to its heartbeat."""
-        assert isinstance(event, Heartbeat), "a leave is answered at the door"
+        assert isinstance(event, Heartbeat), "a leave is answered on admission"
         roster, group = self._roster, self._roster.group
         before = roster.members.get(event.member_id)
         if before is None or group is None:

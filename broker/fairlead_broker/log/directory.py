@@ -164,8 +164,8 @@ class LogDirectory:
             self._write_identity(found)
         if found.cluster_id != cluster_id:
             message = (
-                f"{self.path} belongs to cluster {found.cluster_id}, this broker to cluster {cluster_id}: "
-                "start it with its own data directory, or remove this one if nothing in it is needed"
+                f"{self.path} belongs to cluster {found.cluster_id}, but this broker belongs to cluster {cluster_id}: "
+                "start the broker with its own data directory, or remove this directory if its data is not needed"
             )
             raise IdentityMismatch(message)
         return found
@@ -206,7 +206,7 @@ class LogDirectory:
         """Open the log of a partition, new or recovered. Several threads may open different partitions at once."""
         assert self._identity is not None, f"{self.path} belongs to no cluster yet: adopt_cluster comes first"
         key = TopicIdPartition(topic_id, partition)
-        assert key not in self._open, f"{key} is open already"
+        assert key not in self._open, f"{key} is already open"
         self._forget_given_up(key)
         log = open_log(
             self._storage,
@@ -277,7 +277,7 @@ class LogDirectory:
                     strays.append(folder)
             self._storage.sync_folder(self.path)
         except OSError as error:
-            raise wrap_os_error(error, f"{self.path}: cannot put stray folders aside") from error
+            raise wrap_os_error(error, f"{self.path}: cannot move stray folders aside") from error
         return sorted(strays)
 
     # ------------------------------------------------------------------------------------------ checkpoint, stop
@@ -318,8 +318,8 @@ class LogDirectory:
         self._identity = read_document(self._storage, self._system("identity"), Identity)
         if self._identity is not None and self._identity.broker_id != self._broker_id:
             message = (
-                f"{self.path} belongs to broker {self._identity.broker_id}, this is broker {self._broker_id}: "
-                "start it with its own data directory or its own id"
+                f"{self.path} belongs to broker {self._identity.broker_id}, but this is broker {self._broker_id}: "
+                "start the broker with its own data directory or its own id"
             )
             raise IdentityMismatch(message)
         if cluster_id is not None:

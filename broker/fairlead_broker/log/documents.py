@@ -117,17 +117,17 @@ def encode_document(document: Identity | Checkpoint | CleanMarker) -> bytes:
 def decode_document(data: bytes, kind: type[Document], path: Path) -> Document:
     """Decode the bytes of a file to a document. Raises `CorruptDocument`, which names the failed check."""
     if len(data) < HEADER_BYTES:
-        message = f"{path}: {len(data)} bytes are no whole header"
+        message = f"{path}: {len(data)} bytes are not a complete header"
         raise CorruptDocument(message)
     magic, version, number, content_bytes = _HEAD.unpack_from(data)
     if magic != MAGIC or number != _KINDS[kind]:
-        message = f"{path}: this is no {_KINDS[kind].name.lower()} file"
+        message = f"{path}: not a file of the kind {_KINDS[kind].name.lower()}"
         raise CorruptDocument(message)
     content = data[HEADER_BYTES:]
     stored = _CHECKSUM.unpack_from(data, _HEAD.size)[0]
     computed = extend(extend(0, data[: _HEAD.size]), content)
     if stored != computed or len(content) != content_bytes:
-        message = f"{path}: the checksum is {computed:#010x}, the file says {stored:#010x}"
+        message = f"{path}: the checksum is {computed:#010x}, but the file states {stored:#010x}"
         raise CorruptDocument(message)
     if version != VERSION:
         message = f"{path}: version {version} is unknown; supported: {VERSION}"

@@ -150,7 +150,7 @@ class ReadableLog:
         try:
             return first_record_in(self._segments, timestamp_us, self._log_start, self._end)
         except OSError as error:
-            message = f"{self.folder}: cannot look for a time: {error.strerror}"
+            message = f"{self.folder}: cannot search for a time: {error.strerror}"
             raise StorageFailed(message) from error
 
     # ------------------------------------------------------------------------------------------ damage

@@ -19,7 +19,7 @@ def retention_facts(log: PartitionLog) -> list[SegmentFacts]:
     try:
         return [_facts(segment) for segment in log.segments]
     except OSError as error:
-        message = f"{log.folder}: cannot read how old the segments are: {error.strerror or error}"
+        message = f"{log.folder}: cannot read the age of the segments: {error.strerror or error}"
         raise StorageFailed(message) from error
 
 

@@ -184,7 +184,7 @@ class PartitionFollower:
 
     def _appended(self, event: CopiesAppended, effects: list[FollowerEffect]) -> None:
         assert event.end_offset >= self._end_offset, (
-            f"copies took the log back from {self._end_offset} to {event.end_offset}"
+            f"copies moved the end of the log back from {self._end_offset} to {event.end_offset}"
         )
         self._busy = False
         self._end_offset = event.end_offset

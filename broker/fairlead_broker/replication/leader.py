@@ -114,8 +114,10 @@ class PartitionLeader:
         offset. `high_watermark` is the committed offset known from earlier epochs (the checkpoint, clamped to the
         log). `now` and `lag_seconds` are in seconds.
         """
-        assert broker in {entry.broker for entry in record.isr}, f"broker {broker} leads, not in the isr"
-        assert 0 <= high_watermark <= progress.end_offset, "a high watermark lies within the log"
+        assert broker in {entry.broker for entry in record.isr}, (
+            f"broker {broker} leads but is not in the isr"
+        )
+        assert 0 <= high_watermark <= progress.end_offset, "the high watermark is within the log"
         assert progress.synced_offset <= progress.end_offset, "nothing is synced beyond the end"
         self._broker = broker
         self._broker_epoch = broker_epoch
@@ -317,7 +319,7 @@ class PartitionLeader:
 
     def _appended(self, event: Appended) -> None:
         end = event.end_offset
-        assert end >= self._end_offset, f"the log went back from {self._end_offset} to {end}"
+        assert end >= self._end_offset, f"the end of the log moved back from {self._end_offset} to {end}"
         self._now = event.now
         self._ends.appended(end, event.now)
         self._end_offset = end
@@ -371,7 +373,7 @@ class PartitionLeader:
         self._held_back = False
 
     def _record_changed(self, record: PartitionRecord, revision: Revision) -> None:
-        assert record.leader_epoch == self._record.leader_epoch, "another leader epoch is another machine"
+        assert record.leader_epoch == self._record.leader_epoch, "a state machine serves one leader epoch"
         if revision > self._revision:
             self._adopt(record, revision)
 

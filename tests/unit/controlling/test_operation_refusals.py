@@ -12,6 +12,6 @@ def test_who_prefers_a_leader_by_a_backups_record_hears_that_it_is_one() -> None
     known = preferred_cannot_lead("flights", PartitionIndex(0), record(2, "23"))
     restored = preferred_cannot_lead("flights", PartitionIndex(0), record(None, "1", restored=True))
 
-    assert "in sync are" in known.detail
+    assert "the in-sync brokers are" in known.detail
     assert "backup" in restored.detail
     assert "in sync" not in restored.detail

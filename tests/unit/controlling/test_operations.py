@@ -103,7 +103,7 @@ async def test_a_cancel_that_would_leave_too_few_in_sync_waits(cluster: Any) -> 
     [
         ([], "invalid_config", "names no broker"),
         ([1, 2, 2], "invalid_config", "names broker 2 twice"),
-        ([1], "invalid_config", "has 1 replicas, but min.insync.replicas asks for 2"),
+        ([1], "invalid_config", "has 1 replicas, but min.insync.replicas requires 2"),
         ([1, 2, 9], "broker_not_found", "no broker 9"),
         ([1, 2, 4], "invalid_config", "names broker 4, which takes no new replicas; allowed is 1, 2, 3"),
     ],

@@ -31,7 +31,7 @@ async def test_another_replication_factor_is_for_new_partitions(cluster: Any) ->
     assert altered.replication_factor == 2
     assert [len(partitions[PartitionIndex(n)].value.replicas) for n in (0, 1)] == [1, 2]
     assert refused.value.detail == (
-        "topic flights asks for 3 replicas of each partition, but 2 brokers take new replicas"
+        "topic flights requires 3 replicas of each partition, but 2 brokers take new replicas"
     )
 
 
@@ -47,7 +47,7 @@ async def test_a_replication_factor_below_the_minimum_in_sync_is_refused(cluster
         await life.admin.alter("flights", AlterTopicRequest(replication_factor=1))
 
     assert refused.value.code == "invalid_config"
-    assert "asks for 2 replicas in sync" in refused.value.detail
+    assert "requires 2 in-sync replicas" in refused.value.detail
 
 
 async def in_sync(life: Any, topic_id: TopicId) -> None:

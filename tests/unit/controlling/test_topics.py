@@ -55,14 +55,14 @@ async def test_the_same_specification_again_is_not_created_but_returned(life: An
 @pytest.mark.parametrize(
     ("other", "difference"),
     [
-        ({"partitions": 4}, "partitions is 3, asked for is 4"),
-        ({"config": {}}, "segment.bytes is 1048576, asked for is its default"),
-        ({"config": {"segment.bytes": 2097152}}, "segment.bytes is 1048576, asked for is 2097152"),
+        ({"partitions": 4}, "partitions is 3, but the request has 4"),
+        ({"config": {}}, "segment.bytes is 1048576, but the request has its default"),
+        ({"config": {"segment.bytes": 2097152}}, "segment.bytes is 1048576, but the request has 2097152"),
         (
             {"config": {"segment.bytes": 1048576, "durability": "replicated"}},
-            "durability is not set, asked for is replicated",
+            "durability is not set, but the request has replicated",
         ),
-        ({"replication_factor": 7}, "replication_factor is 1, asked for is 7"),
+        ({"replication_factor": 7}, "replication_factor is 1, but the request has 7"),
     ],
 )
 async def test_another_specification_is_refused_with_the_difference(
@@ -149,7 +149,7 @@ async def test_names_that_are_one_in_metrics_are_refused(life: Any) -> None:
         (
             {"replication_factor": 3},
             "invalid_config",
-            "topic flights asks for 3 replicas of each partition, but 1 broker takes new replicas",
+            "topic flights requires 3 replicas of each partition, but 1 broker takes new replicas",
         ),
         ({"config": {"no.such.key": 1}}, "invalid_config", "no.such.key"),
         ({"config": {"cleanup.policy": "compact"}}, "invalid_config", "not supported yet"),
@@ -175,7 +175,7 @@ async def test_the_default_replication_factor_is_the_clusters(life: Any, kit: An
     problem = await refusal(life.admin.create(request("b")))
 
     assert record.replication_factor == 1
-    assert "asks for 2 replicas" in problem.detail
+    assert "requires 2 replicas" in problem.detail
 
 
 async def test_an_alteration_changes_configuration_and_grows(life: Any) -> None:
@@ -325,7 +325,7 @@ async def test_a_topic_that_is_deleted_while_it_is_created_is_not_made_again(lif
     problem = await refusal(life.admin.create(request()))
 
     assert problem.code == "conflict"
-    assert "created and deleted again" in problem.detail
+    assert "created and immediately deleted" in problem.detail
     assert life.mirror.metadata.topics == {}
     assert len(life.mirror.metadata.deleted_topics) == 1
 

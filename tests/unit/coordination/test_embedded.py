@@ -209,7 +209,7 @@ async def test_a_changed_value_is_found_when_it_is_read(path: Path, clock: Any) 
         with pytest.raises(StoreDamaged, match="the checksum of /a at revision 2 does not match"):
             await store.list("/")
         with pytest.raises(
-            CoordinationUnavailable, match="nothing is tried again before the broker is restarted"
+            CoordinationUnavailable, match="the store stays closed until the broker is restarted"
         ):
             await store.transact((), (Put("/b", b"2"),))
 
@@ -266,7 +266,7 @@ async def test_a_failed_commit_is_an_unknown_outcome(store: EmbeddedCoordination
         await store.transact((), (Put("/a", b"2"),))
     await heal(store)
     for call in (store.list("/"), store.transact((), (Get("/a"),)), store.compact(Revision(2))):
-        with pytest.raises(CoordinationUnavailable, match="nothing is tried again"):
+        with pytest.raises(CoordinationUnavailable, match="the store stays closed"):
             await call
 
 
@@ -293,7 +293,7 @@ async def test_a_failed_write_before_the_commit_is_definite(store: EmbeddedCoord
     with pytest.raises(CoordinationUnavailable, match="cannot be used"):
         await store.transact((), (Put("/a", b"2"),))
     await heal(store)
-    with pytest.raises(CoordinationUnavailable, match="nothing is tried again"):
+    with pytest.raises(CoordinationUnavailable, match="the store stays closed"):
         await store.list("/")
 
 

@@ -269,7 +269,7 @@ def test_a_dropped_turn_leaves_no_trace(driven: Driven) -> None:
 
     assert after == before
     assert dropped == again
-    with pytest.raises(AssertionError, match="another turn than its last"):
+    with pytest.raises(AssertionError, match="a turn that is not its last turn"):
         driven.group.commit(dropped)
     driven.group.commit(again)
     assert set(driven.group.members) == {"b"}

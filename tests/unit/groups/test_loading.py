@@ -175,7 +175,7 @@ def test_two_owners_in_the_store_end_the_coordinator() -> None:
     record = MemberRecord(
         session_timeout_ms=1, rebalance_timeout_ms=1, epoch=1, previous_epoch=0, assigned={T: (0,)}
     )
-    with pytest.raises(AssertionError, match="was given to"):
+    with pytest.raises(AssertionError, match="was granted to"):
         WrittenRoster(GroupRecords(members={"a": record, "b": record}))
 
 

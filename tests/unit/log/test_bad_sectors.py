@@ -68,5 +68,5 @@ def test_a_time_that_cannot_be_looked_for_is_a_failure_of_the_disk(
     make.fill(log, 3, 3)
     faults.read_error = errno.EIO
 
-    with pytest.raises(StorageFailed, match="cannot look for a time"):
+    with pytest.raises(StorageFailed, match="cannot search for a time"):
         log.offset_for_time(TimestampUs(0))

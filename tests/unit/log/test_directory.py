@@ -110,7 +110,7 @@ def test_a_start_that_is_killed_early_leaves_word_of_where_the_bytes_are(tmp_pat
 def test_the_directory_of_another_cluster_is_refused(tmp_path: Path) -> None:
     """A directory of another cluster is refused, says what to do, and is not changed; its lock is free again."""
     open_directory(tmp_path).close(True)
-    with pytest.raises(IdentityMismatch, match="start it with its own data directory"):
+    with pytest.raises(IdentityMismatch, match="start the broker with its own data directory"):
         open_directory(tmp_path, cluster_id="another")
     directory = open_directory(tmp_path)
 
@@ -125,7 +125,7 @@ def test_the_directory_of_another_broker_is_refused(tmp_path: Path) -> None:
     """A directory of another broker id is refused."""
     open_directory(tmp_path).close(True)
 
-    with pytest.raises(IdentityMismatch, match="belongs to broker 1, this is broker 2"):
+    with pytest.raises(IdentityMismatch, match="belongs to broker 1, but this is broker 2"):
         open_directory(tmp_path, broker_id=2)
 
 
@@ -250,7 +250,7 @@ def test_partitions_that_are_not_open_stay_in_the_checkpoint(box: LogBox, make: 
 def test_an_open_partition_is_not_opened_twice(box: LogBox) -> None:
     """Two logs would write into the same files."""
     box.open()
-    with pytest.raises(AssertionError, match="is open already"):
+    with pytest.raises(AssertionError, match="is already open"):
         box.opened.open_partition(TOPIC, PARTITION, TopicConfig())
 
 

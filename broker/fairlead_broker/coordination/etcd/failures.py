@@ -121,7 +121,7 @@ def judge(error: BaseException) -> Failure:
     if isinstance(error, grpc.aio.AioRpcError):
         reason = error.details() or error.code().name
         if error.code() is grpc.StatusCode.UNIMPLEMENTED:
-            return Failure(Verdict.NOT_APPLIED, f"it does not speak etcd's version 3 interface ({reason})")
+            return Failure(Verdict.NOT_APPLIED, f"it does not support etcd's v3 API ({reason})")
         return judge_reason(reason)
     if isinstance(error, StreamBroken):
         return judge_reason(str(error))

@@ -183,7 +183,7 @@ class Members:
         return (HAS_LEADER, ("token", self._token)) if self._token else (HAS_LEADER,)
 
     async def _authenticate(self, member: Member, limit_seconds: float) -> str:
-        assert self._user is not None, "a token is asked for by a user only"
+        assert self._user is not None, "only a client with a user requests a token"
         request = messages.AuthenticateRequest(name=self._user.name, password=self._user.password)
         try:
             answer = await member.ask(AUTHENTICATE, request, (), limit_seconds)
@@ -201,7 +201,7 @@ class Members:
             self._token = None
         elif member is self._members[self._preferred]:
             self._preferred = (self._preferred + 1) % len(self._members)
-            _log.info("member of etcd left", member=member.url, reason=failure.reason)
+            _log.info("etcd member failed, trying another", member=member.url, reason=failure.reason)
 
     def _check_open(self) -> None:
         if self.closed:

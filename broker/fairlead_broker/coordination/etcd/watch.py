@@ -116,7 +116,7 @@ class EtcdWatch:
         self._forget(self)
         if task.cancelled():
             self._failure = CoordinationUnavailable(
-                f"the watch of {self._prefix} was ended with its connection"
+                f"the watch of {self._prefix} ended because its connection was closed"
             )
         else:
             self._failure = task.exception()
