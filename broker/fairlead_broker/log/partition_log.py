@@ -3,8 +3,8 @@
 `runtime` calls the log: appends and syncs from its disk pool, cached reads from the event loop. One thread
 appends at a time. Any number of reads may run during an append and return only published bytes, which are
 published after the write; a sync may run during appends and reads. The log must not know replication, high
-watermark rules or time: the offset limit of readers and the time are arguments. Append, sync (`SyncPoint`),
-truncation and reset are in one file because they share the following offsets:
+watermark rules or time: the offset limit of readers and the time are arguments. One file because append, sync
+(`SyncPoint`), truncation and reset share the following offsets:
 
     log start <= ... <= synced <= end        synced = recovery point: everything below is on the disk
 """

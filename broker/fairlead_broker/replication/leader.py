@@ -11,8 +11,8 @@ decides which change of the partition record is written next: a replica joins or
 `synced`, or the leader resigns. One write is in flight at a time, and every proposed broker belongs to the
 maximal isr as soon as the write is ordered.
 
-The leader replica of `runtime` and the simulator call this state machine. Offsets and isr membership are in one
-file because they share all state, and a rule for offsets is correct only together with the rules for membership.
+The leader replica of `runtime` and the simulator call this state machine. One file because offsets and isr
+membership share all state, and a rule for offsets is correct only together with the rules for membership.
 """
 
 from __future__ import annotations
