@@ -4,7 +4,7 @@
 the file overrides the defaults. Settings are values: this module opens no files except the configuration file, and
 makes no connections.
 
-All settings are in one file, because the reference pages list the settings in the order of their definitions.
+One file because the reference pages list the settings in the order of their definitions.
 """
 
 from __future__ import annotations

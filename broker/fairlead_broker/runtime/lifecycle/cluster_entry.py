@@ -309,7 +309,7 @@ class ClusterEntry:
                 "leave the in-sync replicas",
             )
             self._log.error(
-                "the data directory is an older copy of the one that the cluster relies on",
+                "the data directory is older than the copy that the cluster relies on",
                 partition=str(key),
                 done="left isr and elr; fetched again"
                 if taken
