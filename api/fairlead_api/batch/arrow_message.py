@@ -135,7 +135,9 @@ def read_message(message: Buffer, *, offset_column: bool = False) -> ArrowMessag
     try:
         return _read(message, _WITH_OFFSETS if offset_column else _PLAIN)
     except struct.error:
-        raise ProblemError("malformed_batch", "the Arrow metadata points outside itself") from None
+        raise ProblemError(
+            "malformed_batch", "the Arrow metadata refers to positions outside itself"
+        ) from None
 
 
 def number_places(message: Buffer) -> tuple[bytes, tuple[tuple[int, int], ...]]:

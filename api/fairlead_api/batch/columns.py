@@ -310,7 +310,7 @@ def _cast_headers(column: pa.Array) -> pa.Array:
         _invalid(
             f"column headers has type {column.type}; allowed: list<struct<key: string, value: binary>> or a map"
         )
-    # Its functions are made at its import, which takes a tenth of a second.
+    # Importing pyarrow.compute creates its functions, which takes a tenth of a second.
     import pyarrow.compute as pc  # noqa: PLC0415
 
     headers = _cast("headers", column, HEADERS_TYPE)

@@ -70,7 +70,7 @@ def unpack_extension(extension: bytes) -> tuple[ExtensionEntry, ...]:
             _malformed(f"extension type {kind:#06x} is unknown and must not be skipped")
         if at > len(extension):
             _malformed(
-                f"extension entry of type {kind} has {length} bytes, {len(extension) - start} are left"
+                f"extension entry of type {kind} has {length} bytes, but only {len(extension) - start} bytes remain"
             )
         entries.append(ExtensionEntry(kind, extension[start:at]))
     if any(extension[at:]):

@@ -187,7 +187,7 @@ def read_header(buffer: Buffer, at: int = 0) -> BatchHeader:
     """
     left = len(buffer) - at
     if left < FORMAT_STOP:
-        _malformed(f"{left} bytes are left for a header of {HEADER_BYTES}")
+        _malformed(f"only {left} bytes remain for a header of {HEADER_BYTES} bytes")
     if buffer[at + STAMP_BYTES] != FORMAT:
         raise ProblemError(
             "unsupported_version",
@@ -195,7 +195,7 @@ def read_header(buffer: Buffer, at: int = 0) -> BatchHeader:
             data={"value": buffer[at + STAMP_BYTES], "supported": [FORMAT]},
         )
     if left < HEADER_BYTES:
-        _malformed(f"{left} bytes are left for a header of {HEADER_BYTES}")
+        _malformed(f"only {left} bytes remain for a header of {HEADER_BYTES} bytes")
     header = BatchHeader(*_HEADER.unpack_from(buffer, at))
     _check_layout(header)
     return header
@@ -226,7 +226,7 @@ def batch_span(buffer: Buffer, at: int = 0) -> tuple[int, int, int]:
     """
     base_offset, length, last_offset_delta = _SPAN.unpack_from(buffer, at)
     if length < HEADER_BYTES - LENGTH_STOP:
-        _malformed(f"length {length} is below that of an empty batch, {HEADER_BYTES - LENGTH_STOP}")
+        _malformed(f"length {length} is smaller than that of an empty batch, {HEADER_BYTES - LENGTH_STOP}")
     return base_offset, LENGTH_STOP + length, last_offset_delta
 
 
@@ -239,7 +239,9 @@ def iterate_headers(buffer: Buffer, start: int = 0) -> Iterator[tuple[int, Batch
     while at < stop:
         header = read_header(buffer, at)
         if at + header.total_bytes > stop:
-            _malformed(f"the batch at byte {at} has {header.total_bytes} bytes, {stop - at} are left")
+            _malformed(
+                f"the batch at byte {at} has {header.total_bytes} bytes, but only {stop - at} bytes remain"
+            )
         yield at, header
         at += header.total_bytes
 

@@ -114,7 +114,7 @@ def _check_header(header: BatchHeader) -> None:
     if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
         _malformed(
             f"record count {header.record_count} and last offset delta {header.last_offset_delta};"
-            " allowed: at least 1, and the count less 1"
+            " allowed: a count of at least 1, and the count minus 1"
         )
     producer = (header.producer_id, header.producer_epoch, header.base_sequence)
     if min(producer) < 0 and producer != _NO_PRODUCER:

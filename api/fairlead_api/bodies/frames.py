@@ -45,7 +45,7 @@ def encode_frame(meta: bytes | msgspec.Struct, data: Sequence[Buffer] = ()) -> l
     document += b" " * (-len(document) % _ALIGNMENT)
     data_bytes = sum(len(part) for part in data)
     if data_bytes % _ALIGNMENT or data_bytes >= 1 << 32 or not 0 < len(document) <= META_BYTES_MAX:
-        sizes = f"{len(document)} bytes of meta and {data_bytes} bytes of data"
+        sizes = f"{len(document)} bytes of metadata and {data_bytes} bytes of data"
         raise ValueError("a frame cannot have " + sizes)
     return [_LENGTHS.pack(len(document), data_bytes) + document, *data]
 
@@ -63,7 +63,7 @@ def iterate_frames(body: Buffer, frames_max: int = FRAMES_MAX) -> Iterator[Frame
             _malformed(f"the body has more than {frames_max} frames")
         left = len(view) - at - _LENGTHS.size
         if left < 0:
-            _malformed(f"frame {number} is truncated: {len(view) - at} bytes are left for its lengths")
+            _malformed(f"frame {number} is truncated: {len(view) - at} bytes remain for its two lengths")
         meta_bytes, data_bytes = _LENGTHS.unpack_from(view, at)
         _check_lengths(number, meta_bytes, data_bytes, left)
         meta_stop = at + _LENGTHS.size + meta_bytes
@@ -74,15 +74,15 @@ def iterate_frames(body: Buffer, frames_max: int = FRAMES_MAX) -> Iterator[Frame
 
 def _check_lengths(number: int, meta_bytes: int, data_bytes: int, left: int) -> None:
     if not 0 < meta_bytes <= META_BYTES_MAX:
-        _malformed(f"frame {number} has {meta_bytes} bytes of meta; allowed: 1 to {META_BYTES_MAX}")
+        _malformed(f"frame {number} has {meta_bytes} bytes of metadata; allowed: 1 to {META_BYTES_MAX}")
     if meta_bytes % _ALIGNMENT or data_bytes % _ALIGNMENT:
         _malformed(
-            f"frame {number} has {meta_bytes} bytes of meta and {data_bytes} bytes of data;"
+            f"frame {number} has {meta_bytes} bytes of metadata and {data_bytes} bytes of data;"
             f" both must be multiples of {_ALIGNMENT}"
         )
     if meta_bytes + data_bytes > left:
         _malformed(
-            f"frame {number} has {meta_bytes} bytes of meta and {data_bytes} bytes of data; {left} bytes are left"
+            f"frame {number} has {meta_bytes} bytes of metadata and {data_bytes} bytes of data; only {left} bytes remain"
         )
 
 

@@ -159,7 +159,7 @@ def _definition_in(document: Mapping[str, JSON]) -> ProblemDefinition:
         title=_text(document.get("title"), f"Problem {code}"),
         kind=_kind_in(document, status),
         explanation="A problem of a newer broker that this release does not know.",
-        next_step="Act according to its kind.",
+        next_step="Act according to the kind of the problem.",
     )
 
 

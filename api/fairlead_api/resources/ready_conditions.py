@@ -111,7 +111,7 @@ READY: Final = ConditionType(
         Reason(
             "PartitionsNotReducible",
             ("False",),
-            "The topic has more partitions than the resource specifies, for example because it was adopted.",
+            "The topic has more partitions than the resource specifies, for example because the topic was adopted.",
             "Set spec.partitions to at least the number in the message; partitions are never removed.",
             TOPIC_ONLY,
         ),

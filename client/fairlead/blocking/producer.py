@@ -198,7 +198,7 @@ class Producer(Facade[AsyncProducer]):
             return known(outcome())
         return self._thread.run(outcome(), timeout)
 
-    # -- on the loop
+    # -- methods that run on the event loop
 
     def _fill_batches(self) -> None:
         self._is_woken = False

@@ -68,15 +68,18 @@ def test_the_layout_is_two_lengths_meta_and_data() -> None:
     [
         (bytes(4), "frame 0 is truncated"),
         (joined(b"{}", []) + bytes(7), "frame 1 is truncated"),
-        (struct.pack("<II", 0, 0), "frame 0 has 0 bytes of meta"),
+        (struct.pack("<II", 0, 0), "frame 0 has 0 bytes of metadata"),
         (
             struct.pack("<II", META_BYTES_MAX + 8, 0) + bytes(META_BYTES_MAX + 8),
-            "frame 0 has 65544 bytes of meta",
+            "frame 0 has 65544 bytes of metadata",
         ),
         (struct.pack("<II", 4, 4) + b"{}  data", "multiples of 8"),
         (struct.pack("<II", 8, 4) + b"{}      data", "multiples of 8"),
-        (joined(b"{}", [bytes(8)])[:-8], "frame 0 has 8 bytes of meta and 8 bytes of data; 8 bytes are left"),
-        (struct.pack("<II", 8, 0xFFFFFFF8) + b"{}      ", "4294967288 bytes of data; 8 bytes are left"),
+        (
+            joined(b"{}", [bytes(8)])[:-8],
+            "frame 0 has 8 bytes of metadata and 8 bytes of data; only 8 bytes remain",
+        ),
+        (struct.pack("<II", 8, 0xFFFFFFF8) + b"{}      ", "4294967288 bytes of data; only 8 bytes remain"),
         (3 * joined(b"{}", []), "more than 2 frames"),
     ],
 )
