@@ -19,7 +19,7 @@ def replace_replicas(
     racks: Mapping[BrokerId, str | None],
     load: Mapping[BrokerId, int],
 ) -> tuple[BrokerId, ...]:
-    """Return the replicas with other brokers in place of the leaving ones.
+    """Return the replicas with other brokers in place of the leaving brokers.
 
     `brokers` has the brokers that can take replicas, `racks` the racks of all known brokers, and `load` the
     number of replicas on each broker. A broker in a rack without a replica is preferred, then the broker with the

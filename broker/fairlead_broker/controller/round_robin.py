@@ -57,7 +57,7 @@ def assign_replicas(
 
 
 def alternate_racks(racks: Mapping[BrokerId, str]) -> list[BrokerId]:
-    """Order brokers so that neighbours are in different racks: one broker of each rack in turn, by rack and id."""
+    """Order brokers so that adjacent brokers are in different racks: one of each rack in turn, by rack and id."""
     by_rack: dict[str, list[BrokerId]] = {}
     for broker in sorted(racks):
         by_rack.setdefault(racks[broker], []).append(broker)

@@ -1,8 +1,8 @@
 """The controller's term, which one broker holds while the other brokers wait for it, and the controller's work.
 
 The runtime of every broker creates and runs a controllership. The work follows from the mirror alone
-(`controller.partition_changes`), so that any controller can continue the work of an earlier one. Only partitions
-that are affected by a change are examined again.
+(`controller.partition_changes`), so that any controller can continue the work of an earlier controller. Only
+partitions that are affected by a change are examined again.
 """
 
 from __future__ import annotations

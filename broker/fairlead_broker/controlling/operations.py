@@ -1,7 +1,7 @@
 """Operations that operators request on brokers and partitions: cordon, drain, restart, move and elect.
 
-The server calls these operations. The broker that holds the controller's term changes partitions, and the other brokers
-forward such requests to it. Every call may raise `ProblemError`.
+The server calls these operations. The broker that holds the controller's term changes partitions, and the other
+brokers forward these requests to that broker. Every call may raise `ProblemError`.
 """
 
 from __future__ import annotations

@@ -171,7 +171,7 @@ class UncleanElections:
         return Surveyed(key, partition, asked, await self._survey(key, list(asked)))
 
     def forget(self) -> None:
-        """Drop all surveys when a term begins, because another controller may have held a term in between."""
+        """Drop all surveys when a term begins, because another controller may have held the previous term."""
         for kept in (self._surveyed, self._first, self._last):
             kept.clear()
 

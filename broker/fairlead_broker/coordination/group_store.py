@@ -66,7 +66,7 @@ PORTION_BYTES_MAX: Final = REQUEST_BYTES_MAX - 4096
 
 R = TypeVar("R", bound=Record)
 Block: TypeAlias = tuple[TopicId, int]
-"""A topic, and the number of a block of 64 partitions that share one record of offsets."""
+"""A topic, and the number of a block of 64 partitions that share one offsets record."""
 
 
 class ClaimLost(CoordinationError):
@@ -112,7 +112,7 @@ class StoredGroup:
 
 
 class GroupStore:
-    """Reads and writes groups. Each method may raise `CoordinationUnavailable`, each read `RecordUnreadable`."""
+    """Access to stored groups. Each method may raise `CoordinationUnavailable`, each read `RecordUnreadable`."""
 
     def __init__(self, coordination: Coordination, keys: Keys) -> None:
         self._coordination = coordination

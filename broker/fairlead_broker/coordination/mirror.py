@@ -54,7 +54,10 @@ Listener: TypeAlias = Callable[[MirrorUpdate], None]
 
 
 class Mirror:
-    """Metadata that follows the store. Call `load`, then `run` in a task. Both may raise `RecordUnreadable`."""
+    """Metadata that follows the store. Call `load`, then `run` in a task.
+
+    `load` and `run` may raise `RecordUnreadable`.
+    """
 
     def __init__(
         self, coordination: Coordination, keys: Keys, *, silence_seconds: float = SILENCE_SECONDS

@@ -42,7 +42,7 @@ ATTEMPTS_MAX: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class AllocatedProducer:
-    """Identity of a producer. Its sequences begin at 0 in every partition."""
+    """Identity of a producer, whose sequences begin at 0 in every partition."""
 
     producer_id: ProducerId
     producer_epoch: ProducerEpoch

@@ -63,7 +63,10 @@ class UnknownOutcome(CoordinationError):
 
 
 class Compacted(CoordinationError):
-    """The requested revision is older than the kept history. The caller has to list the keys again, then watch."""
+    """The requested revision is older than the kept history.
+
+    The caller has to list the keys again and then watch from the revision of the list.
+    """
 
     def __init__(self, revision: Revision) -> None:
         super().__init__(f"history before revision {revision} is compacted")
@@ -139,7 +142,7 @@ class WatchBatch:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A lease. Its keys are removed unless the lease is kept alive."""
+    """A lease, whose keys are removed unless the lease is kept alive."""
 
     lease_id: LeaseId
     ttl_seconds: int
@@ -221,7 +224,7 @@ class Coordination(Protocol):
         ...
 
     async def close(self) -> None:
-        """End this client's watches and calls. Its leases continue until they expire or are revoked."""
+        """End this client's watches and calls. The client's leases continue until they expire or are revoked."""
         ...
 
     async def __aenter__(self) -> Self: ...

@@ -64,7 +64,7 @@ class Turn:
     """Decision of one turn."""
 
     change: GroupChange | None
-    """Change to be written and then committed. If it is None, the replies can be sent immediately."""
+    """Change to be written and then committed, or None if the replies can be sent immediately."""
     replies: tuple[Reply, ...]
     """Replies to the events, in the order of the events."""
     now: float

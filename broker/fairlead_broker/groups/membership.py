@@ -41,7 +41,7 @@ _NEWCOMER = MemberRecord(
 
 
 class Membership:
-    """Adds, changes and removes members during one turn."""
+    """Addition, change and removal of members during one turn."""
 
     __slots__ = (
         "_heartbeats_missed",

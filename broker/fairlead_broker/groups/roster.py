@@ -79,7 +79,7 @@ class Roster:
         return max((0, *targets, *members))
 
     def difference(self, before: Roster) -> GroupChange | None:
-        """Return the change from another roster to this one, or None if they are equal."""
+        """Return the change from another roster to this roster, or None if the rosters are equal."""
         puts: dict[GroupKey, GroupValue] = {}
         deletes: set[GroupKey] = set()
         for member_id, member in self.members.items():
@@ -107,7 +107,7 @@ class Roster:
                 self.instances[record.instance_id] = member_id
 
     def remove_member(self, member_id: str) -> None:
-        """Remove a member. Its target partitions remain in the target until the next target is computed."""
+        """Remove a member. The member's partitions remain in the target until the next target is computed."""
         record = self.members.pop(member_id)
         if record.instance_id is not None and self.instances.get(record.instance_id) == member_id:
             del self.instances[record.instance_id]

@@ -36,7 +36,7 @@ from fairlead_broker.registry.group_records import MemberRecord
 
 
 class GroupTurn:
-    """Decides one turn of a group. After `decide`, `change` returns the change that the caller must write."""
+    """One turn of a group. After `decide`, `change` returns the change that the caller must write."""
 
     __slots__ = ("_granted", "_known", "_membership", "_now", "_pacing", "_roster", "_subscribed", "_written")
 

@@ -225,7 +225,7 @@ class LogDirectory:
         """Rename a partition's folder durably, so that no later start reads the folder, and return the new path.
 
         `remove_given_up` deletes the renamed folder later, so that the duration of this call does not depend on
-        the number of files. Returns None if there is no such partition.
+        the number of files. Returns None if the partition does not exist.
         """
         key = TopicIdPartition(topic_id, partition)
         log = self._open.pop(key, None)
@@ -393,7 +393,8 @@ class LogDirectory:
             for name in self._storage.list_folders(self.path / topic)
             if _GIVEN_UP.fullmatch(name)
         ]
-        # All entries are removed before the first folder: a single checkpoint then covers all of the folders.
+        # All checkpoint entries are removed before the first folder is deleted, so that a single checkpoint covers
+        # all folders.
         for folder in given_up:
             key = _key_of(folder)
             if not self._storage.exists(self._folder(key)):

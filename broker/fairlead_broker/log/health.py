@@ -19,7 +19,7 @@ class DirectoryHealth:
     failure: StorageFailed | None = None
 
     def fail(self, error: StorageFailed) -> StorageFailed:
-        """Record a failure and return the first one."""
+        """Record a failure and return the first recorded failure."""
         if self.failure is None:
             self.failure = error
         return self.failure

@@ -52,7 +52,7 @@ class LeaderEpochs:
         return self.entries[-1].epoch if self.entries else None
 
     def begin(self, epoch: LeaderEpoch, start_offset: Offset) -> None:
-        """Add an epoch durably. Raises `StaleLeaderEpoch` unless the epoch exceeds all earlier ones."""
+        """Add an epoch durably. Raises `StaleLeaderEpoch` unless the epoch exceeds all earlier epochs."""
         highest = self.highest
         if highest is not None and epoch <= highest:
             raise StaleLeaderEpoch(self._path, epoch, highest)
@@ -73,8 +73,8 @@ class LeaderEpochs:
     def take_over(self, epoch: LeaderEpoch, start_offset: Offset, log_end: Offset) -> None:
         """Begin the epoch of a leader's batches at the log's end, unless the newest epoch with records is the same.
 
-        Other epochs that begin at the log's end have no records and are dropped, since such an epoch may be above
-        the leader's epoch.
+        Other epochs that begin at the log's end have no records and are dropped, since they may be above the
+        leader's epoch.
         """
         if epoch != self.highest:
             self.cut(log_end - 1)

@@ -112,8 +112,8 @@ class PartitionLog(ReadableLog):
         # only.
         self._names = 1
         self._names_synced = 0
-        # A thread that holds both locks takes them in this order. The first lock serialises all changes of the log.
-        # The second lock serialises syncs, because the kernel reports a failed write-back to only one of two
+        # A thread that needs both locks acquires them in this order. The first lock serialises all changes of the
+        # log. The second lock serialises syncs, because the kernel reports a failed write-back to only one of two
         # concurrent callers.
         self._write_lock = RLock()
         self._sync_lock = Lock()
@@ -222,11 +222,12 @@ class PartitionLog(ReadableLog):
         return start
 
     def skip_to(self, offset: Offset, lost_epochs: Iterable[EpochStart]) -> None:
-        """Move the log's end forward to an offset, in a new segment, durably. The records in between are lost.
+        """Move the log's end forward to an offset, in a new segment, durably.
 
-        A follower skips records whose loss its leader has accepted: readers of the follower skip the lost records
-        too, and the offsets of the lost records are not assigned again. `lost_epochs` has the epochs of the lost
-        records, as in the leader's list. Raises `Shortage`, after which the log is unchanged, or `StorageFailed`.
+        Records between the old end and the offset are lost. A follower skips records whose loss its leader has
+        accepted: readers of the follower skip the lost records too, and the offsets of the lost records are not
+        assigned again. `lost_epochs` has the epochs of the lost records, as in the leader's list. Raises
+        `Shortage`, after which the log is unchanged, or `StorageFailed`.
         """
         with self._write_lock:
             self._check_writable()
@@ -298,7 +299,7 @@ class PartitionLog(ReadableLog):
             return self._synced
 
     def sync_point(self) -> SyncPoint | None:
-        """Return the unsynced state, or None if every batch is synced."""
+        """Return the state that a sync must cover, or None if every batch is synced."""
         generation, end, names = self._generation, self._end, self._names
         if end <= self._synced and names == self._names_synced:
             return None

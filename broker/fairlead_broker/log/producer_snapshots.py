@@ -144,7 +144,7 @@ class LoggedProducers:
         return Snapshot(segments[0].base_offset, ProducerState()) if found is None else found
 
     def _read(self, path: Path) -> bytes | None:
-        """Return a snapshot's bytes. A snapshot that the disk fails to read is skipped, like a damaged one."""
+        """Return a snapshot's bytes. An unreadable snapshot is skipped like a damaged snapshot."""
         try:
             return read_whole(self._storage, path)
         except OSError:

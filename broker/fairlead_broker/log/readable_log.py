@@ -48,7 +48,7 @@ class ReadableLog:
 
     @property
     def end_offset(self) -> Offset:
-        """Offset that the next record gets."""
+        """Offset of the next record that is appended."""
         return self._end
 
     @property
@@ -63,7 +63,7 @@ class ReadableLog:
 
     @property
     def segment_count(self) -> int:
-        """Number of segments, including the growing one."""
+        """Number of segments, including the segment that grows."""
         return len(self._segments)
 
     @property
@@ -75,7 +75,7 @@ class ReadableLog:
 
     @property
     def leader_epochs(self) -> tuple[EpochStart, ...]:
-        """All known leader epochs, the oldest first."""
+        """All known leader epochs, oldest first."""
         return tuple(self._epochs.entries)
 
     @property

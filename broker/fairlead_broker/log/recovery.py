@@ -93,7 +93,7 @@ class _Tail:
 
 
 class Recovery:
-    """One pass over the segments of a partition, from its recovery point on."""
+    """One pass over the segments of a partition, from the recovery point on."""
 
     def __init__(
         self,

@@ -112,7 +112,7 @@ def _count_expired(segments: Sequence[SegmentFacts], limit_ms: int, now_us: Time
     """Return the number of oldest segments whose newest record is older than the limit.
 
     A segment without a known record (because of damage) counts as being as old as the next segment with a known
-    record, so the damaged segment is neither removed first nor kept for ever.
+    record, so the damaged segment is neither removed before older segments nor kept permanently.
     """
     if limit_ms == NO_LIMIT:
         return 0

@@ -2,9 +2,9 @@
 
 The room has two callers. The partition's task passes every batch that names a producer or an idempotency key to
 one `PartitionProducers` before the batch is stamped, and runs the returned effects. The log replays appended
-batches, and at a start all stored batches, into one `ProducerState`, which the log snapshots; the state machine
-of a new leader begins with a copy of that state. The room must not know files, loops, HTTP or clocks: events
-carry the time, and entries expire only by the append times of batches.
+batches, and at a start all stored batches, into one `ProducerState`, of which the log writes snapshots; the state
+machine of a new leader begins with a copy of that state. The room must not know files, loops, HTTP or clocks:
+events carry the time, and entries expire only by the append times of batches.
 """
 
 from __future__ import annotations

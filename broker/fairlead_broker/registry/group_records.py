@@ -22,7 +22,7 @@ OFFSETS_PER_KEY: Final = 64
 class CoordinatorRecord(Record, frozen=True, kw_only=True):
     """Value of `groups/<group>/coordinator`, without a lease.
 
-    It is valid while the broker runs in the named incarnation.
+    The claim is valid while the broker runs in the named incarnation.
     """
 
     broker: BrokerId
@@ -33,7 +33,7 @@ class GroupRecord(Record, frozen=True, kw_only=True):
     """Value of `groups/<group>/state`."""
 
     epoch: Count
-    """Group epoch; it grows when members, subscriptions or topics change."""
+    """Group epoch, which grows when members, subscriptions or topics change."""
     target_epoch: Count = 0
     """Group epoch for which the target was computed."""
     assignor: str

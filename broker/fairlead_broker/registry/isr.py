@@ -43,7 +43,7 @@ def taken_out(
     The broker is removed from isr, elr and leadership (protocol section 2), and its replica begins another
     generation, so that no earlier report of the replica counts. `directory` is the replica's current directory.
     The record names this directory, since the generation applies only to the directory in the record. Returns
-    None if isr and elr would be empty; the broker must then keep every byte.
+    None if isr and elr would be empty. If the result is None, the broker must keep every byte.
     """
     isr = tuple(entry for entry in record.isr if entry.broker != broker)
     elr = tuple(entry for entry in record.elr if entry.broker != broker)

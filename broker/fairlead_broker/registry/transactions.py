@@ -26,7 +26,7 @@ class KeyValue:
     mod_revision: Revision
     """Revision of the last put of the key."""
     lease_id: LeaseId | None = None
-    """Lease at whose end the key is removed, or None."""
+    """Lease with whose end the key is removed, or None for a key without a lease."""
 
 
 class Relation(Enum):

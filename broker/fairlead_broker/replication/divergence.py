@@ -84,8 +84,8 @@ def end_before(
     committed, so a complete leader has records of `deleted_epoch` up to the start of the follower's log, and the
     comparison treats the last deleted record as if the follower still had it. A leader that was elected uncleanly
     may have different records at the deleted offsets, also records of older epochs and beyond the start of the
-    follower's log. The follower would never get these records. The returned end offset is therefore before the
-    start of the follower's log, so that the follower resets its log.
+    follower's log. The follower would never get the different records. The returned end offset is therefore
+    before the start of the follower's log, so that the follower resets its log.
     """
     # A leader without any epoch has no record that the follower could lack.
     parted = divergence(epochs, log_end, deleted_epoch, fetch_offset) if epochs else None

@@ -275,7 +275,7 @@ class PartitionLeader:
     # -- events
 
     def step(self, event: LeaderEvent) -> list[LeaderEffect]:
-        """Apply one event; return the effects that follow from it, in the order in which they must be run."""
+        """Apply one event; return the resulting effects in the order in which the caller must run them."""
         plan = True
         match event:
             case Appended():
@@ -520,7 +520,8 @@ class PartitionLeader:
     def _may_be_succeeded_uncleanly(self) -> bool:
         """Return whether another leader may already have been elected uncleanly (rule 3.7).
 
-        Such an election is possible if this leader is the only member of the isr and its lease is not confirmed.
+        An unclean election is possible if this leader is the only member of the isr and its lease is not
+        confirmed.
         """
         return not self._lease_confirmed and self._record.unclean and len(self._stored) == 1
 
@@ -546,9 +547,9 @@ class PartitionLeader:
         """Yield the caught-up replicas outside the isr for which the high watermark waits (rule 4.4).
 
         While the isr is small, the high watermark would follow the end of the leader's log, which no follower
-        reaches under load. Each wait ends: a replica that stays within a share of the lag time behind the leader
-        has, after that time, all records that the leader had when the wait began, and therefore reaches the high
-        watermark.
+        reaches under load. Each wait of the high watermark ends: a replica that stays within a share of the lag
+        time behind the leader has, after that time, all records that the leader had when the wait began, and
+        therefore reaches the high watermark.
         """
         for broker, follower in self._followers.items():
             if broker not in self._maximal and self._is_worth_waiting(broker, follower):

@@ -140,7 +140,7 @@ class WriteAnswered:
 
 @dataclass(frozen=True, slots=True)
 class TimePassed:
-    """Half the lag time or one second has passed; the caller sends this event at least that often."""
+    """Half the lag time or one second has passed. The caller sends `TimePassed` at least that often."""
 
     now: float
 

@@ -170,7 +170,10 @@ class EtcdCoordination:
                 raise await self._about_revision(refusal, "", revision) from refusal
 
     async def close(self) -> None:
-        """End this client's watches, calls and connections. Its leases continue until they expire or are revoked."""
+        """End this client's watches, calls and connections.
+
+        The client's leases continue until they expire or are revoked.
+        """
         self._members.closed = True
         for watch in tuple(self._watches):
             await watch.close()

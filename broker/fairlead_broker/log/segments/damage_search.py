@@ -52,7 +52,7 @@ def place_behind_damage(
 ) -> tuple[int, int] | None:
     """Return position and base offset of the good batch that contains an offset, or None for a damaged offset.
 
-    The walk begins as in `first_damage`. Raises `OSError`.
+    The parameters of the walk are the same as for `first_damage`. Raises `OSError`.
     """
     while True:
         try:
