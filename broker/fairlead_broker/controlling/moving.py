@@ -1,4 +1,4 @@
-"""Moves of coordination from the embedded store of one broker to etcd, in steps that can be repeated.
+"""Moves of coordination data from the embedded store of one broker to etcd, in steps that can be repeated.
 
 `fairlead cluster move-coordination` runs a move, and a broker reads the mark of a finished move when it starts.
 The keys of many topics do not fit into one transaction of etcd, so the cluster record is written last: before

@@ -64,8 +64,8 @@ def near_places(
 ) -> tuple[list[tuple[str, Place]], list[Place]]:
     """Assign partitions to members in a rack of one of the partition's replicas, and decrease `open_places`.
 
-    Returns the assignments, and the partitions for which no such member has an open place. A partition goes to
-    the rack with the most open places.
+    Returns the assignments, and the partitions for which no member in a rack of a replica has an open place. A
+    partition goes to the rack with the most open places.
     """
     waiting: dict[str, deque[str]] = {}
     for member, rack in rack_of.items():

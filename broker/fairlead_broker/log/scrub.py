@@ -1,9 +1,8 @@
 """A walk over one segment that verifies every checksum, about 1 MiB at a time.
 
-Bytes on a disk can change without a write, though rarely. Without a scrub, such damage would be detected only
-when a reader reads the damaged batch. The scrub of `runtime` calls this module from a disk thread. The log
-records the damage and no longer serves the damaged range. The module must not know when or how fast the walk
-runs.
+Bytes on a disk can change without a write, though rarely. Without a scrub, the damage would be detected only when
+a reader reads the damaged batch. The scrub of `runtime` calls this module from a disk thread. The log records the
+damage and no longer serves the damaged range. The module must not know when or how fast the walk runs.
 """
 
 from __future__ import annotations

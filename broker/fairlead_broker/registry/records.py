@@ -1,9 +1,9 @@
 """The values of the cluster's keys: JSON objects with a version `v` (protocol sections 3 and 4).
 
-The controller, replication and the runtime read these values and write successors of them. A release keeps fields
-that it does not know: `decode` puts unknown fields, also of nested objects, into `unknown`, and `encode` writes
-unknown fields back. Create successors with `msgspec.structs.replace`, because a new object would lose the unknown
-fields. The module is pure.
+The controller, replication and the runtime read the values and write successors of the values. A release keeps
+fields that it does not know: `decode` puts unknown fields, also of nested objects, into `unknown`, and `encode`
+writes unknown fields back. Create successors with `msgspec.structs.replace`, because a new object would lose the
+unknown fields. The module is pure.
 """
 
 from __future__ import annotations

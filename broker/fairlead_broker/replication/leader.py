@@ -192,8 +192,8 @@ class PartitionLeader:
     def enough_in_sync(self) -> bool:
         """Whether enough replicas are in sync for the high watermark to move (rule 4.4), at every acks level.
 
-        The stored isr decides, since a proposed isr may never be stored. Replicas that a reassignment adds do not
-        count, since the reassignment may be cancelled.
+        The stored isr is counted, not a proposed isr, which may never be stored. Replicas that a reassignment
+        adds do not count, since the reassignment may be cancelled.
         """
         return self._in_sync_count >= self._record.min_isr
 
