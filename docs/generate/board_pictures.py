@@ -1,10 +1,10 @@
-"""Draw what the boards show of real programs at work, from the answers of a real Prometheus to their queries.
+"""Draw the boards as they look for running programs, from the answers of a real Prometheus to their queries.
 
     python docs/generate/board_pictures.py [--seconds 90] [--into DIRECTORY] [brokers] [spark] [operator]
 
-Writes an SVG for each board: of three brokers under load, of a job of Spark that reads from such brokers (needs Java),
-and of an operator on the control plane of the tests (needs Go and root). The pictures are not compared: every run has
-other numbers.
+Writes one SVG for each board. The data comes from three brokers under load, from a Spark job that reads from three
+brokers (needs Java), and from an operator on the control plane of the tests (needs Go and root). Tests do not compare
+the pictures, since the numbers differ in every run.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from operator_process import Operators, install_definitions  # noqa: E402
 from rule_files import boards  # noqa: E402
 
 mpl.use("svg")
-# Text stays text: a tenth of the size, and it can be searched.
+# Text is stored as text, so that the files are ten times smaller and can be searched.
 mpl.rcParams.update({"svg.fonttype": "none", "font.size": 7, "svg.hashsalt": "fairlead"})
 
 from matplotlib import pyplot as plt  # noqa: E402 - after the choice above
@@ -69,12 +69,12 @@ UNITS = {
     "dateTimeAsIso": "s after the begin",
 }
 TOPIC_SECONDS = 4.0
-"""How often the operator gets another Topic."""
+"""Interval at which another Topic is created for the operator."""
 
 
 @contextmanager
 def brokers_under_load(folder: Path) -> Iterator[Prometheus]:
-    """Three brokers, a producer and two groups."""
+    """Run three brokers with a producer and two consumer groups."""
     with (
         running_brokers(folder) as brokers,
         load_on(brokers.bootstrap),
@@ -85,7 +85,7 @@ def brokers_under_load(folder: Path) -> Iterator[Prometheus]:
 
 @contextmanager
 def job_under_load(folder: Path) -> Iterator[Prometheus]:
-    """The same, and a query that counts records in windows."""
+    """Run three brokers under load, and a Spark query that counts records in windows."""
     with (
         running_brokers(folder) as brokers,
         load_on(brokers.bootstrap),
@@ -97,7 +97,7 @@ def job_under_load(folder: Path) -> Iterator[Prometheus]:
 
 @contextmanager
 def operator_at_work(folder: Path) -> Iterator[Prometheus]:
-    """An operator that gets Topic after Topic of a Cluster to which no broker answers."""
+    """Run an operator for a Cluster whose brokers do not answer, and create one Topic after the other."""
     with shared(f"pictures-{os.getpid()}") as kubernetes:
         install_definitions(kubernetes)
         namespace = kubernetes.namespace()
@@ -125,7 +125,7 @@ def operator_at_work(folder: Path) -> Iterator[Prometheus]:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What is run for some boards."""
+    """Programs that are run to draw some of the boards."""
 
     boards: tuple[str, ...]
     title: str
@@ -146,11 +146,11 @@ STAGES = {
 
 
 def main(arguments: list[str]) -> int:
-    """Run the command."""
+    """Run the command; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("stages", nargs="*", help=f"of {', '.join(STAGES)}; all without")
+    parser.add_argument("stages", nargs="*", help=f"stages to run, of {', '.join(STAGES)}; default: all")
     parser.add_argument(
-        "--seconds", type=int, default=90, help="how long the load goes on before the pictures"
+        "--seconds", type=int, default=90, help="seconds of load before the pictures are drawn"
     )
     parser.add_argument("--into", type=Path, default=ROOT / "docs/how-to/boards")
     options = parser.parse_args(arguments)
@@ -214,7 +214,7 @@ def draw(board: dict[str, Any], title: str, prometheus: Prometheus, span: tuple[
 
 
 def legend(pattern: str, labels: dict[str, str]) -> str:
-    """Fill in a legend as Grafana does."""
+    """Replace the labels in a legend by their values, as Grafana does."""
     return re.sub(r"\{\{(\w+)\}\}", lambda found: labels.get(found[1], ""), pattern)
 
 

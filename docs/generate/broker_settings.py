@@ -1,4 +1,4 @@
-"""The page of the settings of a broker's process: flags, variables and the configuration file."""
+"""Page of a broker's settings: flags, environment variables and the configuration file."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ JSON object.
 
 
 def pages() -> dict[str, str]:
-    """Return the page."""
-    # `id` is a function of Python, so its parameter has another name.
+    """Return the text of the page by its path under docs/reference."""
+    # `id` is a Python builtin, so the parameter of the setting `id` has another name.
     flags = {"id", *inspect.signature(commands.broker_start).parameters}
     texts = field_texts(BrokerSettings)
     rows = []

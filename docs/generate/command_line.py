@@ -1,4 +1,4 @@
-"""The page of the command line: every command with its options, as its help tells them."""
+"""Page of the command line: every command with its options, generated from the help texts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Where the cluster is: `--bootstrap`, else `FAIRLEAD_BOOTSTRAP`, else the profile
 
 
 def pages() -> dict[str, str]:
-    """Return the page."""
+    """Return the text of the page by its path under docs/reference."""
     return {"command-line.md": GENERATED + "\n".join([HEAD, *_sections()]).rstrip() + "\n"}
 
 
@@ -59,7 +59,7 @@ def _section(command: Any, path: str) -> Iterator[str]:
     extra = EXTRA_VERBS.get(words)
     if extra is not None:
         command = extra_command(*words)
-    # The sign before an example only keeps the help of a terminal from wrapping it.
+    # The character `\b` before an example only prevents the example from being wrapped in a terminal.
     text, *examples = (command.help or "").replace("\b", "").split("Example: ")
     yield f"{' '.join(text.split())}\n"
     if extra is not None:

@@ -1,4 +1,4 @@
-"""The page of all conditions: what each type and reason means, and what to do."""
+"""Page of all conditions, with the meaning and the remedy for each type and reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of all configuration keys."""
+"""Page of all configuration keys."""
 
 # ruff: noqa: E501 - rows of a table
 

@@ -1,9 +1,9 @@
-"""Pages of the custom resources: every field of the definitions, object by object, with the rules that it obeys."""
+"""Pages of the custom resources: every field in the definitions, object by object, with its validation rules."""
 
 from __future__ import annotations
 
 from page_text import GENERATED, code, codes, table
-from pydantic import JsonValue  # noqa: TC002 - as everywhere, imports show what is depended on
+from pydantic import JsonValue  # noqa: TC002 - a top-level import shows the dependency
 
 from fairlead_api.resources.condition_definitions import ResourceKind
 from fairlead_api.resources.resource import API_VERSION
@@ -118,7 +118,7 @@ def _meaning(schema: Schema) -> str:
 
 
 def _parts(schema: Schema) -> list[Schema]:
-    """Return a field, and what is in it if that is no object with a table of its own."""
+    """Return the schema of a field and, unless the field is an object with its own table, of its elements."""
     inner = schema.get("items", schema.get("additionalProperties"))
     if isinstance(inner, dict) and not _fields(inner):
         return [schema, inner]

@@ -1,8 +1,9 @@
-"""Write Grafana's boards as JSON into the operator's chart, where they are not in git.
+"""Write the Grafana boards as JSON files into the operator's chart; these files are not in git.
 
     python docs/generate/dashboards.py [--into DIRECTORY]
 
-Run by `make manifests` and by the tests of charts. A file that is current stays; a file of no board is removed.
+Run by `make manifests` and by the tests of charts. An unchanged file is not written, and a file without a board is
+removed.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "charts/fairlead-operator/dashboa
 
 
 def main(arguments: list[str]) -> int:
-    """Run the command."""
+    """Run the command; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--into", type=Path, default=FOLDER, help="folder of the boards")
     write_boards(parser.parse_args(arguments).into)
@@ -27,7 +28,7 @@ def main(arguments: list[str]) -> int:
 
 
 def write_boards(folder: Path) -> None:
-    """Write every board; several processes may do so at once."""
+    """Write all boards; several processes may write at the same time."""
     folder.mkdir(parents=True, exist_ok=True)
     texts = {f"fairlead-{board.name}.json": text_of(board) for board in BOARDS}
     for path in folder.glob("*.json"):

@@ -1,8 +1,8 @@
-"""Write the custom resource definitions that are made from the models, or check that they are current.
+"""Write the custom resource definitions, which are generated from the models, or check that the files are current.
 
     python docs/generate/definitions.py [--check] [--into DIRECTORY]
 
-With `--check` nothing is written: files that differ or lack are named, and the exit code is 1.
+With `--check`, no file is written: files that differ or are missing are printed, and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "manifests/crds"
 
 
 def main(arguments: list[str]) -> int:
-    """Run the command."""
+    """Run the command; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--check", action="store_true", help="write nothing, fail if a file is not current")
     parser.add_argument("--into", type=Path, default=FOLDER, help="folder of the definitions")

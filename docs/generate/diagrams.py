@@ -1,4 +1,4 @@
-"""Drawings of the record batch, the log, replication and the rooms, as SVG that needs nothing from elsewhere."""
+"""Drawings of the record batch, the log, replication and the rooms, as self-contained SVG files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STYLE = (
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A box with lines of text, the first one large; `kind` is its colour."""
+    """A box with lines of text, of which the first line is larger; `kind` determines the colour."""
 
     x: int
     y: int
@@ -32,11 +32,11 @@ class Box:
 
     @property
     def height(self) -> int:
-        """As high as its lines need."""
+        """Height of the box, which depends on the number of lines."""
         return 14 + LINE * len(self.lines)
 
     def drawn(self) -> str:
-        """Return it as SVG."""
+        """Return the box as SVG."""
         middle = self.x + self.width // 2
         kinds = ("", *[' class="small"'] * len(self.lines))
         texts = "".join(
@@ -49,7 +49,7 @@ class Box:
 
 
 def arrow(start: tuple[int, int], end: tuple[int, int], words: str = "") -> str:
-    """Return an arrow with words at its middle."""
+    """Return an arrow as SVG, with words at its middle."""
     middle = ((start[0] + end[0]) // 2, (start[1] + end[1]) // 2 - 5)
     line = f'<path d="M{start[0]} {start[1]} L{end[0]} {end[1]}"/>'
     text = f'<text class="small" x="{middle[0]}" y="{middle[1]}" text-anchor="middle">{escape(words)}</text>'
@@ -57,7 +57,7 @@ def arrow(start: tuple[int, int], end: tuple[int, int], words: str = "") -> str:
 
 
 def picture(title: str, height: int, parts: Iterable[str]) -> str:
-    """Return a whole drawing."""
+    """Return a whole drawing as SVG."""
     tip = (
         '<defs><marker id="tip" markerWidth="8" markerHeight="8" refX="7" refY="4" orient="auto">'
         '<path d="M0 0 L8 4 L0 8 z" style="fill:#555;stroke:none;marker-end:none"/></marker></defs>'
@@ -72,7 +72,7 @@ def picture(title: str, height: int, parts: Iterable[str]) -> str:
 
 
 def pages() -> dict[str, str]:
-    """Return the drawings by their paths under docs/reference."""
+    """Return the text of each drawing by its path under docs/reference."""
     return {
         "diagrams/record-batch.svg": _record_batch(),
         "diagrams/log.svg": _log(),

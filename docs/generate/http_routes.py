@@ -1,4 +1,4 @@
-"""The page of all calls."""
+"""Page of all HTTP routes."""
 
 from __future__ import annotations
 

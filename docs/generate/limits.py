@@ -1,4 +1,4 @@
-"""The page of all limits: configurable limits, read from the settings, and built-in limits."""
+"""Page of all limits: configurable limits, which are read from the settings, and built-in limits."""
 
 # ruff: noqa: E501 - rows of a table
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from page_text import GENERATED, code, field_texts, table
-from pydantic.fields import FieldInfo  # noqa: TC002 - as everywhere, imports show what is depended on
+from pydantic.fields import FieldInfo  # noqa: TC002 - a top-level import shows the dependency
 
 from fairlead_broker.settings import Limits
 
@@ -33,7 +33,7 @@ BUILT_IN_TEXT = """
 
 @dataclass(frozen=True, slots=True)
 class BuiltIn:
-    """A constant of the code: where it stands, its unit, and why it has that value."""
+    """A constant in the code: its module and name, its unit, and the reason for its value."""
 
     module: str
     name: str
@@ -42,7 +42,7 @@ class BuiltIn:
 
     @property
     def value(self) -> float:
-        """What the code says."""
+        """The value of the constant."""
         value: float = getattr(import_module(self.module), self.name)
         return value
 

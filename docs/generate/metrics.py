@@ -1,4 +1,4 @@
-"""The page of all metrics."""
+"""Page of all metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Markdown as text: tables and the note that a page is generated."""
+"""Functions that create Markdown, and the note that a page is generated."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ GENERATED = "<!-- Made from the catalogues of the code by docs/generate/pages.py
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table; bars inside cells are escaped."""
+    """Return a Markdown table; bars inside of cells are escaped."""
     lines = [columns, ["---"] * len(columns), *rows]
     return "".join(f"| {' | '.join(_cell(cell) for cell in line)} |\n" for line in lines)
 
 
 def code(text: str) -> str:
-    """Return text as code."""
+    """Return text formatted as code."""
     return f"`{text}`"
 
 
 def codes(texts: Iterable[str], nothing: str = "") -> str:
-    """Return several pieces of code, separated by commas."""
+    """Return several texts formatted as code, separated by commas."""
     return ", ".join(map(code, texts)) or nothing
 
 

@@ -1,8 +1,9 @@
-"""Write the reference pages that are made from the catalogues of the code, or check that they are current.
+"""Write the reference pages, which are generated from the catalogues in the code, or check that they are current.
 
     python docs/generate/pages.py [--check] [--into DIRECTORY]
 
-With `--check` nothing is written: pages that differ, lack or should not exist are named, and the exit code is 1.
+With `--check`, no page is written: pages that differ, are missing or should not exist are printed, and the exit code is
+1.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ REFERENCE = Path(__file__).resolve().parents[1] / "reference"
 
 
 def main(arguments: list[str]) -> int:
-    """Run the command."""
+    """Run the command; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--check", action="store_true", help="write nothing, fail if a page is not current")
     parser.add_argument("--into", type=Path, default=REFERENCE, help="folder of the reference pages")
@@ -59,7 +60,7 @@ def reference_pages() -> dict[str, str]:
 
 
 def write(pages: dict[str, str], folder: Path) -> None:
-    """Write the pages and remove those of problems that no longer exist."""
+    """Write the pages, and remove the pages of problems that no longer exist."""
     for name in superfluous(pages, folder):
         (folder / name).unlink()
     for name, text in pages.items():
@@ -69,7 +70,7 @@ def write(pages: dict[str, str], folder: Path) -> None:
 
 
 def check(pages: dict[str, str], folder: Path) -> int:
-    """Name every page that is not as it would be written."""
+    """Print the name of every page that is not current; return the exit code."""
     stale = [name for name, text in pages.items() if not _is(folder / name, text)]
     stale += superfluous(pages, folder)
     for name in stale:
@@ -80,7 +81,7 @@ def check(pages: dict[str, str], folder: Path) -> int:
 
 
 def superfluous(pages: dict[str, str], folder: Path) -> list[str]:
-    """Return the pages of problems that no catalogue knows."""
+    """Return the pages of problems that are not in the catalogue."""
     found = sorted(folder.glob("problems/*.md"))
     return [name for name in (f"problems/{path.name}" for path in found) if name not in pages]
 

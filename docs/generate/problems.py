@@ -1,4 +1,4 @@
-"""Pages of the problem catalogue: one a code, and the index."""
+"""Pages of the problem catalogue: one page for each code, and the index."""
 
 from __future__ import annotations
 

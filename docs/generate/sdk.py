@@ -1,4 +1,5 @@
-"""The pages of the SDK: every public class and function with its arguments and words, and how long it tries."""
+"""Pages of the SDK: every public class and function with its arguments and documentation, and the page about
+retries."""
 
 from __future__ import annotations
 
@@ -32,9 +33,9 @@ PAGES = {
     ),
     "admin": ("Admin", ("Admin",)),
 }  # fmt: skip
-"""Title and names of the exports of `fairlead`, by page."""
+"""Title of each page, and the names of the exports of `fairlead` on the page."""
 ARGUMENTS = {"linger_seconds": "linger_ms", "codec": "compression"}
-"""What the clients call settings whose own names are not theirs with the unit left out."""
+"""Names of client arguments for settings whose argument is not simply the setting's name without its unit."""
 RETRIES = """# Retries and deadlines
 
 How long the Python SDK tries, in numbers of the code. A call ends with its answer, with a typed error that no repeat
@@ -61,7 +62,7 @@ sent; without idempotence an attempt without answer may have stored it, and the 
 
 
 def pages() -> dict[str, str]:
-    """Return the pages by their paths under docs/reference."""
+    """Return the text of each page by its path under docs/reference."""
     written = {name: _page(title, _of(fairlead, names)) for name, (title, names) in PAGES.items()}
     written["blocking"] = _page("Without an event loop", _of(fairlead.blocking, fairlead.blocking.__all__),
                                 fairlead.blocking.__doc__)  # fmt: skip
@@ -130,7 +131,7 @@ def _methods(entry: type) -> Iterator[tuple[str, Any]]:
 
 
 def _fields(entry: type) -> Iterator[list[str]]:
-    """Attributes with the words that stand below them in the source, and properties with theirs."""
+    """Yield attributes with their field docstrings, and properties with their docstrings."""
     [definition] = ast.parse(textwrap.dedent(inspect.getsource(entry))).body
     assert isinstance(definition, ast.ClassDef)
     for node, following in zip(definition.body, [*definition.body[1:], None], strict=True):
@@ -163,7 +164,7 @@ def _signature(name: str, member: Any) -> str:
     returned = signature.return_annotation
     arrow = "" if returned in (inspect.Signature.empty, "None", None) else f" -> {returned}"
     prefix = "async " if inspect.iscoroutinefunction(member) or inspect.isasyncgenfunction(member) else ""
-    # Annotations are text, which Python shows in quotes.
+    # Annotations are strings, which Python shows in quotes.
     return re.sub(r": '([^']*)'", r": \1", f"```text\n{prefix}{text}{arrow}\n```")
 
 
@@ -206,7 +207,7 @@ def _retries() -> str:
 
 
 def _argument(client: type, setting: str, default: object) -> tuple[str, str]:
-    """Name and default of the argument that a setting is made from, as a program writes them."""
+    """Return name and default of the argument that sets a setting, as written in a program."""
     name = ARGUMENTS.get(setting) or setting.replace("_seconds", "")
     taken = inspect.signature(client).parameters.get(name)
     if taken is not None:

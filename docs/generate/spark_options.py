@@ -1,4 +1,4 @@
-"""The page of Spark's options, columns and offsets, from the code that reads them."""
+"""Page of the options, columns and offsets for Spark, generated from the code that reads them."""
 
 # ruff: noqa: E501 - lines of a page
 
@@ -62,7 +62,7 @@ LAKE = """
 
 
 def pages() -> dict[str, str]:
-    """Return the page by its path."""
+    """Return the text of the page by its path under docs/reference."""
     losses = [[kind.meaning, kind.otherwise] for kind in LossKind]
     columns = [[code(column.name), code(column.ddl), column.meaning] for column in COLUMNS]
     return {

@@ -1,5 +1,6 @@
-"""Grafana's boards as data: what is asked of Prometheus, and how Grafana is to show it.
+"""Grafana boards as data: the queries to Prometheus, and how Grafana shows their results.
 
-Each board is a module with a `BOARD`; `catalogue` lists them, `drawing` makes Grafana's JSON of one. Called by
-`docs/generate/dashboards.py`. The rules that every board keeps are tests (`tests/observability/test_boards.py`).
+Each board is a module that defines `BOARD`. `catalogue` lists all boards, and `drawing` converts a board to Grafana's
+JSON. Called by `docs/generate/dashboards.py`. Tests check the rules that apply to every board
+(`tests/observability/test_boards.py`).
 """

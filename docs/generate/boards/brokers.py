@@ -1,4 +1,4 @@
-"""The brokers side by side: what each does, what it uses, what slows it down."""
+"""Board with the work, the resource usage and the bottlenecks of each broker."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from boards.vocabulary import (
 
 
 def each(metric: str) -> tuple[str, str]:
-    """Return a gauge of each broker."""
+    """Return expression and legend of a gauge with one series for each broker."""
     return f"sum by (broker) ({metric}{{{BROKERS}}})", "{{broker}}"
 
 
@@ -35,19 +35,19 @@ WORK: Final = Row(
         ),
         graph(
             "Records out",
-            "Records answered to readers by each broker.",
+            "Records that each broker sent to consumers.",
             "cps",
             per_second("fairlead_records_total", f'{BROKERS}, direction="out"', "broker", "{{broker}}"),
         ),
         graph(
             "Requests",
-            "Requests of clients and of other brokers.",
+            "Requests from clients and from other brokers.",
             "reqps",
             per_second("fairlead_request_duration_seconds_count", BROKERS, "broker", "{{broker}}"),
         ),
         graph(
             "Requests passed on",
-            "Requests that this broker passed on to a leader or the controller, by outcome.",
+            "Requests that each broker forwarded to a leader or the controller, by outcome.",
             "reqps",
             (
                 f"sum by (broker, outcome) (rate(fairlead_forwarded_requests_total{{{BROKERS}}}{PER_SECOND}))"
@@ -57,13 +57,13 @@ WORK: Final = Row(
         ),
         graph(
             "Partitions led",
-            "Partitions that each broker leads.",
+            "Partitions of which each broker is the leader.",
             "short",
             each("fairlead_leader_partitions"),
         ),
         graph(
             "Largest lag of a follower",
-            "Records by which the slowest follower lags behind, of the partitions that the broker leads.",
+            "Largest number of records by which a follower lags behind, among the partitions that the broker leads.",
             "short",
             (f"max by (broker) (fairlead_partition_replica_lag_records{{{BROKERS}}})", "{{broker}}"),
         ),
@@ -74,37 +74,37 @@ LATENCY: Final = Row(
     (
         graph(
             "Produce latency, 95 %",
-            "From the head of a produce request to the end of its answer.",
+            "Time from the head of a produce request to the end of its answer.",
             "s",
             quantile(0.95, "fairlead_request_duration_seconds", f'{BROKERS}, route=~"produce.*"', "broker"),
         ),
         graph(
             "Fetch latency without waiting, 95 %",
-            "Time of reading what a fetch asks for.",
+            "Time to read the requested records of a fetch.",
             "s",
             quantile(0.95, "fairlead_fetch_read_seconds", BROKERS, "broker"),
         ),
         graph(
             "Sync latency, 99 %",
-            "One round of syncs over all partitions written to: the disk.",
+            "Duration of one round of syncs over all written partitions, which depends on the disk.",
             "s",
             quantile(0.99, "fairlead_append_fsync_seconds", BROKERS, "broker"),
         ),
         graph(
             "Lateness of the event loop, 99 %",
-            "How late timers fire: work that held the loop for too long, or no processor.",
+            "Delay with which timers fire, because work blocks the loop or no processor is available.",
             "s",
             quantile(0.99, "fairlead_event_loop_lag_seconds", BROKERS, "broker"),
         ),
         graph(
             "Batches of one write, 95 %",
-            "Batches that were gathered while the disk was busy; it grows with the load.",
+            "Batches that were gathered for one write while the disk was busy; the number grows with the load.",
             "short",
             quantile(0.95, "fairlead_append_group_batches", BROKERS, "broker"),
         ),
         graph(
             "Coordination latency by broker, 95 %",
-            "Calls to etcd or the embedded store.",
+            "Duration of calls to etcd or to the embedded store.",
             "s",
             quantile(0.95, "fairlead_coordination_seconds", BROKERS, "broker"),
         ),
@@ -115,26 +115,26 @@ LOAD: Final = Row(
     (
         graph(
             "Produce calls under way",
-            "And how many are let in at the moment; that falls when the event loop is late.",
+            "Produce calls in progress, and the current limit for such calls, which falls when the event loop is late.",
             "short",
             (f"sum by (broker) (fairlead_produce_calls{{{BROKERS}}})", "{{broker}} under way"),
             (f"sum by (broker) (fairlead_admitted_produce_calls{{{BROKERS}}})", "{{broker}} let in"),
         ),
         graph(
             "Fetches that wait",
-            "Long polls without records yet.",
+            "Fetches that wait for new records (long polls).",
             "short",
             each("fairlead_long_polls_waiting"),
         ),
         graph(
             "Memory held by calls",
-            "Bodies, batches to be appended, and answers not yet taken.",
+            "Memory of request bodies, batches that wait to be appended, and answers that clients have not read.",
             "bytes",
             (f"sum by (broker, of) (fairlead_held_bytes{{{BROKERS}}})", "{{broker}} {{of}}"),
         ),
         graph(
             "Stalled readers",
-            "Connections closed because their readers took nothing of an answer.",
+            "Connections that were closed because the client did not read an answer.",
             "cps",
             per_second("fairlead_stalled_readers_total", BROKERS, "broker", "{{broker}}"),
         ),
@@ -145,19 +145,19 @@ PROCESS: Final = Row(
     (
         graph(
             "Processor",
-            "Processors' time used; 1 is one processor.",
+            "Processor time used; 1 means one processor.",
             "short",
             per_second("process_cpu_seconds_total", BROKERS, "broker", "{{broker}}"),
         ),
         graph(
             "Memory",
-            "Memory of the process, mapped pages of segments included.",
+            "Resident memory of the process, including mapped pages of segments.",
             "bytes",
             each("process_resident_memory_bytes"),
         ),
         graph(
             "Memory used of its limit",
-            "Memory that the system cannot take back, as a share of what the process may use.",
+            "Memory that the system cannot reclaim, as a fraction of the memory limit of the process.",
             "percentunit",
             (
                 f"sum by (broker) (fairlead_memory_used_bytes{{{BROKERS}}}"
@@ -165,16 +165,21 @@ PROCESS: Final = Row(
                 "{{broker}}",
             ),
         ),
-        graph("Open files and connections", "File descriptors.", "short", each("process_open_fds")),
+        graph(
+            "Open files and connections",
+            "Open file descriptors of the process.",
+            "short",
+            each("process_open_fds"),
+        ),
         graph(
             "Free bytes",
-            "On the file system of the data directory.",
+            "Free space on the file system of the data directory.",
             "bytes",
             each("fairlead_disk_free_bytes"),
         ),
         graph(
             "Bytes deleted by retention",
-            "Segments that left the logs, by reason.",
+            "Bytes of segments that were deleted from the logs, by reason.",
             "Bps",
             (
                 f"sum by (broker, reason) (rate(fairlead_deleted_bytes_total{{{BROKERS}}}{PER_SECOND}))"
@@ -220,17 +225,17 @@ BOARD: Final = Board(
                 ),
                 number(
                     "Refused replicas",
-                    "Replicas that are neither led nor followed; the log says why.",
+                    "Replicas that the broker refuses to open as leader or follower; its log states the reason.",
                     f"sum(fairlead_refused_replicas{{{BROKERS}}})",
                 ),
                 number(
                     "Quarantined replicas",
-                    "Older copies of what was counted on, and the only ones.",
+                    "Replicas that were restored from an older copy and are the only replicas of their partition.",
                     f"sum(fairlead_quarantined_replicas{{{BROKERS}}})",
                 ),
                 number(
                     "Least free space",
-                    "Share of the fullest data directory's file system that is free.",
+                    "Fraction of free space on the fullest file system of a data directory.",
                     f"min(fairlead_disk_free_bytes{{{BROKERS}}} / fairlead_disk_size_bytes{{{BROKERS}}})",
                     unit="percentunit",
                     bad_from=None,

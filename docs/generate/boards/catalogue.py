@@ -1,4 +1,4 @@
-"""Every board."""
+"""List of all boards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cluster at a glance: is it well, how much goes through it, how quickly."""
+"""Board with the health, throughput and latency of a whole cluster."""
 
 from __future__ import annotations
 
@@ -37,29 +37,29 @@ BOARD: Final = Board(
                 ),
                 number(
                     "Controllers",
-                    "Brokers that hold the controller's office; anything but 1 is wrong for more than a moment.",
+                    "Brokers that are the controller; any other number than 1 should last only a moment.",
                     f"sum(fairlead_controller_active{{{CLUSTER}}})",
                     bad_below=1,
                     bad_from=2,
                 ),
                 number(
                     "Partitions without leader",
-                    "Nobody can write or read them.",
+                    "Partitions that cannot be written or read because they have no leader.",
                     f"sum(fairlead_leaderless_partitions{{{CLUSTER}}})",
                 ),
                 number(
                     "Under min ISR",
-                    "Partitions that acknowledge nothing with acks=all.",
+                    "Partitions that accept no writes with acks=all.",
                     f"sum(fairlead_under_min_isr_partitions{{{CLUSTER}}})",
                 ),
                 number(
                     "Under-replicated",
-                    "Partitions with fewer replicas in sync than they have replicas.",
+                    "Partitions with fewer in-sync replicas than replicas.",
                     f"sum(fairlead_under_replicated_partitions{{{CLUSTER}}})",
                 ),
                 number(
                     "Damaged ranges",
-                    "Ranges of partitions that cannot be read and whose loss nobody has accepted.",
+                    "Ranges of offsets that cannot be read and whose loss has not been accepted.",
                     f"sum(fairlead_partition_damaged_ranges{{{CLUSTER}}})",
                 ),
             ),
@@ -69,26 +69,26 @@ BOARD: Final = Board(
             (
                 graph(
                     "Records",
-                    "Records appended and answered to readers.",
+                    "Records appended, and records sent to consumers.",
                     "cps",
                     per_second("fairlead_records_total", CLUSTER, "direction", "{{direction}}"),
                 ),
                 graph(
                     "Bytes",
-                    "Bytes of batches as stored, appended and answered to readers.",
+                    "Bytes of batches in their stored size, appended and sent to consumers.",
                     "Bps",
                     per_second("fairlead_produce_bytes_total", CLUSTER, "fairlead_cluster", "in"),
                     per_second("fairlead_fetch_bytes_total", CLUSTER, "fairlead_cluster", "out"),
                 ),
                 graph(
                     "Requests by route",
-                    "Requests of clients and brokers, by what they ask for.",
+                    "Requests from clients and brokers, by route.",
                     "reqps",
                     per_second("fairlead_request_duration_seconds_count", CLUSTER, "route", "{{route}}"),
                 ),
                 graph(
                     "Answers by status",
-                    "HTTP statuses of all answers; 499 is a client that went away before.",
+                    "HTTP statuses of all answers; 499 means that the client disconnected before the answer.",
                     "reqps",
                     per_second("fairlead_request_duration_seconds_count", CLUSTER, "status", "{{status}}"),
                 ),
@@ -99,25 +99,25 @@ BOARD: Final = Board(
             (
                 graph(
                     "Produce latency",
-                    "From the head of a produce request to the end of its answer, replication included.",
+                    "Time from the head of a produce request to the end of its answer, including replication.",
                     "s",
                     *quantiles("fairlead_request_duration_seconds", PRODUCE),
                 ),
                 graph(
                     "Fetch latency without waiting",
-                    "Time of reading what a fetch asks for; its wait for records is not part of it.",
+                    "Time to read the requested records of a fetch, without the time spent waiting for records.",
                     "s",
                     *quantiles("fairlead_fetch_read_seconds", CLUSTER),
                 ),
                 graph(
                     "Sync latency",
-                    "One round of syncs over all partitions written to.",
+                    "Duration of one round of syncs over all written partitions.",
                     "s",
                     *quantiles("fairlead_append_fsync_seconds", CLUSTER),
                 ),
                 graph(
                     "Coordination latency, 95 %",
-                    "Calls to etcd or the embedded store.",
+                    "Duration of calls to etcd or to the embedded store.",
                     "s",
                     quantile(0.95, "fairlead_coordination_seconds", CLUSTER, "call"),
                 ),
@@ -128,13 +128,13 @@ BOARD: Final = Board(
             (
                 graph(
                     "Elections",
-                    "Leaders that were installed; unclean ones may have lost records.",
+                    "Elections of leaders; unclean elections may have lost records.",
                     "cps",
                     per_second("fairlead_leader_elections_total", CLUSTER, "kind", "{{kind}}"),
                 ),
                 graph(
                     "Changes of the in-sync replicas",
-                    "Replicas that fell out of sync, and that came into sync.",
+                    "Replicas that fell out of sync, and replicas that are in sync again.",
                     "cps",
                     per_second("fairlead_isr_shrinks_total", CLUSTER, "fairlead_cluster", "out"),
                     per_second("fairlead_isr_expands_total", CLUSTER, "fairlead_cluster", "in"),
@@ -147,7 +147,7 @@ BOARD: Final = Board(
                 ),
                 graph(
                     "Lost leases",
-                    "Brokers that lost their lease while they ran: paused, overloaded or cut off.",
+                    "Brokers that lost their lease because they were paused, overloaded or disconnected.",
                     "cps",
                     per_second("fairlead_lost_leases_total", CLUSTER, "broker", "{{broker}}"),
                 ),
@@ -158,7 +158,7 @@ BOARD: Final = Board(
             (
                 graph(
                     "Free space",
-                    "Share of the data directory's file system that is free.",
+                    "Fraction of free space on the file system of the data directory.",
                     "percentunit",
                     (
                         f"min by (broker) (fairlead_disk_free_bytes{{{CLUSTER}}}"
@@ -174,7 +174,7 @@ BOARD: Final = Board(
                 ),
                 graph(
                     "Largest lag of groups",
-                    "Records that the five groups with the largest lag have not read.",
+                    "Unread records of the five groups with the largest lag.",
                     "short",
                     (
                         f"topk(5, sum by (group) (fairlead_group_lag_records{{{CLUSTER}}}))",

@@ -1,6 +1,7 @@
-"""From a board as data to Grafana's JSON.
+"""Conversion of boards to Grafana's JSON.
 
-The only module that knows Grafana's library. Sizes and places are decided here: numbers six in a line, graphs two.
+The only module that uses Grafana's library. The module decides the sizes and places of panels: a line has six numbers
+or two graphs.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from grafana_foundation_sdk.models import common, dashboard
 from boards.vocabulary import Board, Panel, Query, Variable
 
 SOURCE: Final = common.DataSourceRef(type_val="prometheus", uid="${datasource}")
-"""Every board asks which Prometheus."""
+"""Data source of all panels: a variable with which users choose a Prometheus."""
 STAT_WIDTH, STAT_HEIGHT = 4, 4
 GRAPH_WIDTH, GRAPH_HEIGHT = 12, 8
 GOOD, BAD = "green", "red"
 
 
 def text_of(board: Board) -> str:
-    """Return Grafana's JSON of a board, as it is committed."""
+    """Return a board as Grafana's JSON text."""
     builder = (
         dashboard_builders.Dashboard(board.title)
         .uid(f"fairlead-{board.name}")

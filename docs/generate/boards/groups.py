@@ -1,4 +1,4 @@
-"""Consumer groups: how far behind they are in records and in time, and whether they keep up."""
+"""Board with the lag of consumer groups in records and in time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ GROUP: Final = Variable(
     several=True,
 )
 GROUPS: Final = f'{CLUSTER}, group=~"$group"'
-# A group's committed offset is the end of the log without its lag; the leader and the coordinator tell one each.
+# The committed offset of a group is the log end offset, which the leader exposes, minus the lag, which the coordinator
+# exposes.
 COMMITTED: Final = (
     f"max by (topic, partition) (fairlead_partition_log_end_offset{{{CLUSTER}}}) - on (topic, partition) "
     f"group_right () max by (group, topic, partition) (fairlead_group_lag_records{{{GROUPS}}})"
@@ -42,7 +43,7 @@ BOARD: Final = Board(
             (
                 number(
                     "Groups in use",
-                    "Groups that some broker coordinates.",
+                    "Groups that have a coordinator.",
                     f"sum(fairlead_coordinated_groups{{{CLUSTER}}})",
                     bad_from=None,
                 ),
@@ -54,7 +55,7 @@ BOARD: Final = Board(
                 ),
                 number(
                     "Records behind",
-                    "Records that the chosen groups have not read, all together.",
+                    "Total number of records that the chosen groups have not read.",
                     f"sum(fairlead_group_lag_records{{{GROUPS}}})",
                     bad_from=None,
                 ),
@@ -67,7 +68,7 @@ BOARD: Final = Board(
                 ),
                 number(
                     "Partitions not shown",
-                    "Partitions of groups whose lag is not exposed, because a broker shows only so many.",
+                    "Partitions of groups whose lag is not exposed, because a broker exposes only a limited number.",
                     f"sum(fairlead_group_lag_hidden_partitions{{{CLUSTER}}})",
                 ),
             ),
@@ -77,7 +78,7 @@ BOARD: Final = Board(
             (
                 graph(
                     "Lag in records",
-                    "By group and topic.",
+                    "Unread records, by group and topic.",
                     "short",
                     (
                         f"sum by (group, topic) (fairlead_group_lag_records{{{GROUPS}}})",
@@ -105,19 +106,19 @@ BOARD: Final = Board(
                 ),
                 graph(
                     "Committed offsets",
-                    "Where the chosen groups are, by partition: the end of the log less the lag.",
+                    "Committed offsets of the chosen groups by partition: log end offset minus lag.",
                     "short",
                     (COMMITTED, "{{group}} {{topic}}-{{partition}}"),
                 ),
                 graph(
                     "Written and read",
-                    "Records appended and records answered to readers, of the whole cluster.",
+                    "Records appended and records sent to consumers in the whole cluster.",
                     "cps",
                     per_second("fairlead_records_total", CLUSTER, "direction", "{{direction}}"),
                 ),
                 graph(
                     "Rebalances",
-                    "Times that groups began to divide their partitions anew, by coordinator.",
+                    "Number of rebalances that began, by coordinator.",
                     "cps",
                     per_second("fairlead_group_rebalances_total", CLUSTER, "broker", "{{broker}}"),
                 ),
@@ -128,13 +129,13 @@ BOARD: Final = Board(
             (
                 graph(
                     "Commit latency",
-                    "From a commit of offsets to its being stored.",
+                    "Time from the commit of offsets until the offsets are stored.",
                     "s",
                     *quantiles("fairlead_group_commit_seconds", CLUSTER),
                 ),
                 graph(
                     "Commits and transactions",
-                    "Commits of groups, and the transactions that stored them; commits of a group share one.",
+                    "Commits of groups, and transactions that stored commits; commits of a group share transactions.",
                     "cps",
                     (f"sum(rate(fairlead_group_commit_seconds_count{{{CLUSTER}}}{PER_SECOND}))", "commits"),
                     (

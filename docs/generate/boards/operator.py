@@ -1,4 +1,4 @@
-"""The operator: does it act, does it keep up, what fails."""
+"""Board with the activity, the backlog and the failures of the operator."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAMESPACE: Final = Variable(
 BOARD: Final = Board(
     name="operator",
     title="Fairlead / Operator",
-    description="Passes of reconcile, the queue, requests to the API server, and the resources.",
+    description="Reconcile passes, the work queue, requests to the API server, and resources.",
     variables=(NAMESPACE,),
     rows=(
         Row(
@@ -22,20 +22,20 @@ BOARD: Final = Board(
             (
                 number(
                     "Operators that act",
-                    "Processes that hold the Lease; 1 unless one hands over to the next.",
+                    "Processes that hold the Lease; 1 except during a change of the leader.",
                     f"sum(fairlead_operator_leader{{{OPERATOR}}})",
                     bad_below=1,
                     bad_from=2,
                 ),
                 number(
                     "Clusters",
-                    "Clusters that are seen.",
+                    "Clusters that the operator watches.",
                     f'max(fairlead_operator_resources{{{OPERATOR}, kind="Cluster"}})',
                     bad_from=None,
                 ),
                 number(
                     "Topics",
-                    "Topics that are seen.",
+                    "Topics that the operator watches.",
                     f'max(fairlead_operator_resources{{{OPERATOR}, kind="Topic"}})',
                     bad_from=None,
                 ),
@@ -51,7 +51,7 @@ BOARD: Final = Board(
                 ),
                 number(
                     "Silence of watches",
-                    "Time since the thread that watches gave a sign of life.",
+                    "Time since the last heartbeat of the watch thread.",
                     f"max(fairlead_operator_watch_age_seconds{{{OPERATOR}}})",
                     unit="s",
                     bad_from=120,
@@ -63,7 +63,7 @@ BOARD: Final = Board(
             (
                 graph(
                     "Passes",
-                    "Passes of reconcile by kind and result.",
+                    "Reconcile passes, by kind and result.",
                     "cps",
                     per_second(
                         "fairlead_operator_reconcile_total", OPERATOR, "kind, result", "{{kind}} {{result}}"
@@ -71,19 +71,19 @@ BOARD: Final = Board(
                 ),
                 graph(
                     "Duration of passes, 95 %",
-                    "How long a pass takes, by kind.",
+                    "Duration of a reconcile pass, by kind.",
                     "s",
                     quantile(0.95, "fairlead_operator_reconcile_seconds", OPERATOR, "kind"),
                 ),
                 graph(
                     "Keys that wait",
-                    "Resources that wait to be looked at.",
+                    "Resources that wait for a reconcile pass.",
                     "short",
                     (f"sum by (pod) (fairlead_operator_queue_depth{{{OPERATOR}}})", "{{pod}} waiting"),
                 ),
                 graph(
                     "Keys that fail",
-                    "Resources whose last pass failed, by kind.",
+                    "Resources whose last reconcile pass failed, by kind.",
                     "short",
                     (
                         f"sum by (kind) (fairlead_operator_queue_failing{{{OPERATOR}}})"
@@ -93,7 +93,7 @@ BOARD: Final = Board(
                 ),
                 graph(
                     "Requests to the API server",
-                    "By verb and status; `none` where no answer came.",
+                    "Requests to the API server by verb and status; `none` means that no answer arrived.",
                     "reqps",
                     per_second(
                         "fairlead_operator_api_requests_total",
@@ -115,7 +115,7 @@ BOARD: Final = Board(
             (
                 graph(
                     "Processor of the operator",
-                    "Processors' time used; 1 is one processor.",
+                    "Processor time used by the operator; 1 means one processor.",
                     "short",
                     (
                         f"sum by (pod) (rate(process_cpu_seconds_total{{{OPERATOR}}}{PER_SECOND})"
@@ -125,7 +125,7 @@ BOARD: Final = Board(
                 ),
                 graph(
                     "Memory of the operator",
-                    "Memory of the process.",
+                    "Resident memory of the operator.",
                     "bytes",
                     (
                         f"sum by (pod) (process_resident_memory_bytes{{{OPERATOR}}}"

@@ -1,6 +1,7 @@
-"""Spark jobs: their lag as Fairlead sees it, and what Spark tells of queries and executors.
+"""Board with the lag of Spark jobs as measured by Fairlead, and Spark's own metrics of queries and executors.
 
-Spark puts the name of a query into the names of its metrics; they are found by pattern, and the name becomes a label.
+Spark includes the name of a query in the names of its metrics. The board selects these metrics by a pattern, and turns
+the name of the query into a label.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ NAMED: Final = "{{application_name}} {{executor_id}}"
 
 
 def of_queries(what: str) -> tuple[str, str]:
-    """Return a gauge that every streaming query has, with the query's name as a label."""
+    """Return expression and legend of a gauge of all streaming queries, with the name of the query as a label."""
     name = f"metrics_.+_spark_streaming_(.+)_{what}_Number"
     return (
         f'label_replace({{__name__=~"{name.replace("(", "").replace(")", "")}", {EXECUTORS}}},'
@@ -31,19 +32,19 @@ def of_queries(what: str) -> tuple[str, str]:
 
 
 def each(metric: str) -> tuple[str, str]:
-    """Return a gauge of each executor."""
+    """Return expression and legend of a gauge with one series for each executor."""
     return f"sum by ({EXECUTOR}) ({metric}{{{EXECUTORS}}})", NAMED
 
 
 def growth(metric: str) -> tuple[str, str]:
-    """Return how much a counter of each executor grows a second."""
+    """Return expression and legend of the growth per second of a counter of each executor."""
     return f"sum by ({EXECUTOR}) (rate({metric}{{{EXECUTORS}}}{PER_SECOND}))", NAMED
 
 
 BOARD: Final = Board(
     name="spark",
     title="Fairlead / Spark jobs",
-    description="Streaming queries of Spark over Fairlead: lag, rates, state and executors.",
+    description="Spark's streaming queries on Fairlead topics: lag, rates, state and executors.",
     variables=(NAMESPACE, CLUSTER_NAME, GROUP, JOB_NAMESPACE),
     rows=(
         Row(
@@ -51,7 +52,7 @@ BOARD: Final = Board(
             (
                 number(
                     "Records behind of jobs",
-                    "Records that the groups of the jobs have not read.",
+                    "Records that the consumer groups of the jobs have not read.",
                     f"sum(fairlead_group_lag_records{{{GROUPS}}})",
                     bad_from=None,
                 ),
@@ -64,14 +65,14 @@ BOARD: Final = Board(
                 ),
                 number(
                     "Executors",
-                    "Executors that Spark's drivers tell of, the drivers themselves included.",
+                    "Executors that Spark's drivers report, including the drivers themselves.",
                     f"count(metrics_executor_maxTasks{{{EXECUTORS}}})",
                     bad_from=None,
                     bad_below=1,
                 ),
                 graph(
                     "Lag of jobs in records",
-                    "By group and topic, as a query's listener has published it.",
+                    "Unread records by group and topic, from the offsets that the listener of a query published.",
                     "short",
                     (
                         f"sum by (group, topic) (fairlead_group_lag_records{{{GROUPS}}})",
@@ -80,7 +81,7 @@ BOARD: Final = Board(
                 ),
                 graph(
                     "Lag of jobs in time",
-                    "Age of the oldest record that is not read.",
+                    "Age of the oldest unread record.",
                     "s",
                     (
                         f"max by (group, topic) (fairlead_group_lag_seconds{{{GROUPS}}})",
@@ -94,34 +95,34 @@ BOARD: Final = Board(
             (
                 graph(
                     "Rows that arrive",
-                    "Rows a second that came to each query; Spark's own figure.",
+                    "Rows per second that arrive at each query, as reported by Spark.",
                     "cps",
                     of_queries("inputRate_total"),
                 ),
                 graph(
                     "Rows that are processed",
-                    "Rows a second that each query can take; below the rate of arrival it falls behind.",
+                    "Rows per second that each query can process; a rate below the arrival rate lets the lag grow.",
                     "cps",
                     of_queries("processingRate_total"),
                 ),
                 graph(
-                    "Time of a batch", "How long the last batch of a query took.", "ms", of_queries("latency")
+                    "Time of a batch", "Duration of the last batch of a query.", "ms", of_queries("latency")
                 ),
                 graph(
                     "Rows of state",
-                    "Rows that a query keeps for windows and sessions.",
+                    "Rows that a query keeps as state for windows and sessions.",
                     "short",
                     of_queries("states_rowsTotal"),
                 ),
                 graph(
                     "Memory of state",
-                    "Bytes of memory that a query keeps for windows and sessions.",
+                    "Memory that a query uses for the state of windows and sessions.",
                     "bytes",
                     of_queries("states_usedBytes"),
                 ),
                 graph(
                     "Watermark",
-                    "Event time up to which a query waits for no late rows any more.",
+                    "Event time before which a query no longer accepts late rows.",
                     "dateTimeAsIso",
                     of_queries("eventTime_watermark"),
                 ),
@@ -130,29 +131,36 @@ BOARD: Final = Board(
         Row(
             "Executors",
             (
-                graph("Tasks under way", "By executor.", "short", each("metrics_executor_activeTasks")),
+                graph(
+                    "Tasks under way",
+                    "Tasks in progress, by executor.",
+                    "short",
+                    each("metrics_executor_activeTasks"),
+                ),
                 graph(
                     "Tasks that end",
-                    "Tasks a second that were completed.",
+                    "Tasks completed per second.",
                     "cps",
                     growth("metrics_executor_completedTasks_total"),
                 ),
                 graph(
                     "Tasks that fail",
-                    "Tasks a second; Spark tries each four times.",
+                    "Tasks failed per second; Spark tries each task four times.",
                     "cps",
                     growth("metrics_executor_failedTasks_total"),
                 ),
                 graph(
                     "Garbage collection",
-                    "Seconds a second that tasks spent on it.",
+                    "Seconds per second that tasks spend on garbage collection.",
                     "percentunit",
                     growth("metrics_executor_totalGCTime_seconds_total"),
                 ),
-                graph("Heap", "Memory of the JVM.", "bytes", each("metrics_executor_JVMHeapMemory_bytes")),
+                graph(
+                    "Heap", "Heap memory of the JVM.", "bytes", each("metrics_executor_JVMHeapMemory_bytes")
+                ),
                 graph(
                     "Shuffle written",
-                    "Bytes a second.",
+                    "Bytes per second written for shuffles.",
                     "Bps",
                     growth("metrics_executor_totalShuffleWrite_bytes_total"),
                 ),

@@ -1,4 +1,4 @@
-"""The topics: what is written and read, how much is stored, how well it is replicated."""
+"""Board with the traffic, the size and the replication of topics."""
 
 from __future__ import annotations
 
@@ -36,39 +36,39 @@ BOARD: Final = Board(
             (
                 number(
                     "Topics",
-                    "Topics with a partition that is led.",
+                    "Topics with at least one partition that has a leader.",
                     f"count(count by (topic) (fairlead_partition_log_end_offset{{{TOPICS}}}))",
                     bad_from=None,
                 ),
                 number(
                     "Partitions",
-                    "Partitions that are led.",
+                    "Partitions that have a leader.",
                     f"count(count by ({PARTITION}) (fairlead_partition_log_end_offset{{{TOPICS}}}))",
                     bad_from=None,
                 ),
                 number(
                     "Records stored",
-                    "From the oldest to the newest offset.",
+                    "Number of offsets from the oldest to the newest record.",
                     f"sum(fairlead_partition_log_end_offset{{{TOPICS}}}"
                     f" - fairlead_partition_log_start_offset{{{TOPICS}}})",
                     bad_from=None,
                 ),
                 number(
                     "Bytes stored",
-                    "Of the leaders' copies.",
+                    "Bytes of the leaders' replicas.",
                     f"sum(fairlead_partition_size_bytes{{{TOPICS}}})",
                     unit="bytes",
                     bad_from=None,
                 ),
                 number(
                     "Fewest in-sync replicas",
-                    "Of any partition, its leader included.",
+                    "Smallest number of in-sync replicas of any partition, including its leader.",
                     f"min(fairlead_partition_in_sync_replicas{{{TOPICS}}})",
                     bad_from=None,
                 ),
                 number(
                     "Damaged ranges of topics",
-                    "Ranges that cannot be read and whose loss nobody has accepted.",
+                    "Ranges of offsets that cannot be read and whose loss has not been accepted.",
                     f"sum(fairlead_partition_damaged_ranges{{{TOPICS}}})",
                 ),
             ),
@@ -78,49 +78,49 @@ BOARD: Final = Board(
             (
                 graph(
                     "Records appended",
-                    "By topic.",
+                    "Records appended, by topic.",
                     "cps",
                     per_second("fairlead_records_total", f'{TOPICS}, direction="in"', "topic", "{{topic}}"),
                 ),
                 graph(
                     "Records read",
-                    "Records answered to readers, by topic; each group counts.",
+                    "Records sent to consumers, by topic; records are counted for each group.",
                     "cps",
                     per_second("fairlead_records_total", f'{TOPICS}, direction="out"', "topic", "{{topic}}"),
                 ),
                 graph(
                     "Bytes appended",
-                    "As stored, by topic.",
+                    "Bytes of appended batches in their stored size, by topic.",
                     "Bps",
                     per_second("fairlead_produce_bytes_total", TOPICS, "topic", "{{topic}}"),
                 ),
                 graph(
                     "Bytes read",
-                    "As stored, by topic.",
+                    "Bytes of batches sent to consumers in their stored size, by topic.",
                     "Bps",
                     per_second("fairlead_fetch_bytes_total", TOPICS, "topic", "{{topic}}"),
                 ),
                 graph(
                     "Outcomes of produce",
-                    "Batches by outcome, of the whole cluster: ok or the code of the problem.",
+                    "Produced batches of the whole cluster by outcome: ok or a problem code.",
                     "cps",
                     per_second("fairlead_produce_batches_total", CLUSTER, "code", "{{code}}"),
                 ),
                 graph(
                     "Outcomes of fetch",
-                    "Partitions asked for by outcome, of the whole cluster: ok or the code of the problem.",
+                    "Fetched partitions of the whole cluster by outcome: ok or a problem code.",
                     "cps",
                     per_second("fairlead_fetch_partitions_total", CLUSTER, "code", "{{code}}"),
                 ),
                 graph(
                     "Duplicate batches",
-                    "Repeated batches of idempotent producers that were answered again and not stored again.",
+                    "Repeated batches of idempotent producers, which were acknowledged but not stored again.",
                     "cps",
                     per_second("fairlead_duplicate_batches_total", TOPICS, "topic", "{{topic}}"),
                 ),
                 graph(
                     "Bytes by partition",
-                    "The ten partitions with the most bytes; one far above the others has a hot key.",
+                    "The ten partitions with the most bytes; a partition far above the others may have a hot key.",
                     "bytes",
                     (
                         f"topk(10, max by ({PARTITION}) (fairlead_partition_size_bytes{{{TOPICS}}}))",
@@ -134,7 +134,7 @@ BOARD: Final = Board(
             (
                 graph(
                     "Newest offsets",
-                    "Offset that the next record of a partition gets.",
+                    "Offset of the next record of a partition.",
                     "short",
                     (
                         f"max by ({PARTITION}) (fairlead_partition_log_end_offset{{{TOPICS}}})",
@@ -143,7 +143,7 @@ BOARD: Final = Board(
                 ),
                 graph(
                     "Oldest offsets",
-                    "Offset of the oldest record that is still there; it rises as retention deletes.",
+                    "Offset of the oldest remaining record, which rises when retention deletes segments.",
                     "short",
                     (
                         f"max by ({PARTITION}) (fairlead_partition_log_start_offset{{{TOPICS}}})",
@@ -152,13 +152,13 @@ BOARD: Final = Board(
                 ),
                 graph(
                     "In-sync replicas",
-                    "The fewest of any partition of the topic.",
+                    "Smallest number of in-sync replicas among the partitions of a topic.",
                     "short",
                     (f"min by (topic) (fairlead_partition_in_sync_replicas{{{TOPICS}}})", "{{topic}}"),
                 ),
                 graph(
                     "Lag of the slowest follower",
-                    "Records behind the leader's end, the most of any partition of the topic.",
+                    "Largest number of records by which a follower lags behind, among the partitions of a topic.",
                     "short",
                     (f"max by (topic) (fairlead_partition_replica_lag_records{{{TOPICS}}})", "{{topic}}"),
                 ),

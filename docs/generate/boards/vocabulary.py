@@ -1,7 +1,7 @@
-"""What a board is made of, and the labels by which its queries choose brokers.
+"""Parts of a board, and the labels by which queries select brokers.
 
-A scraped broker bears `namespace`, `fairlead_cluster` and `broker` (see docs/how-to/observability.md); the operator's
-PodMonitor puts them there.
+The series of a scraped broker have the labels `namespace`, `fairlead_cluster` and `broker` (see
+docs/how-to/observability.md), which the operator's PodMonitor adds.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from typing import Final
 
 CLUSTER: Final = 'namespace=~"$namespace", fairlead_cluster=~"$cluster"'
-"""Selects the series of the chosen cluster."""
+"""Label selector for the series of the chosen cluster."""
 BROKERS: Final = f'{CLUSTER}, broker=~"$broker"'
-"""Selects the series of the chosen brokers."""
+"""Label selector for the series of the chosen brokers."""
 PER_SECOND: Final = "[$__rate_interval]"
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One expression; `legend` names its series, `{{label}}` filled in."""
+    """One query expression; `legend` names its series and may contain `{{label}}`."""
 
     expression: str
     legend: str
@@ -26,12 +26,12 @@ class Query:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """Graphs over time, or with `stat` the last value alone, red from `bad_from` up or below `bad_below`."""
+    """Panel with graphs over time or, with `stat`, only the last value, red from `bad_from` up or below `bad_below`."""
 
     title: str
     description: str
     unit: str
-    """In Grafana's names: `short`, `bytes`, `Bps`, `s`, `ops`, `percentunit`, `cps`."""
+    """Unit of the values under its name in Grafana: `short`, `bytes`, `Bps`, `s`, `ops`, `percentunit` or `cps`."""
     queries: tuple[Query, ...]
     stat: bool = False
     bad_from: float | None = None
@@ -40,7 +40,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Panels under one title."""
+    """Row of panels with a common title."""
 
     title: str
     panels: tuple[Panel, ...]
@@ -48,19 +48,19 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variable:
-    """A choice at the top of a board: values of a label."""
+    """Variable that users choose at the top of a board among the values of a label."""
 
     name: str
     label: str
     query: str
     """`label_values(...)`."""
     several: bool = False
-    """Whether more than one, and all, may be chosen."""
+    """Whether users may choose several values or all values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Board:
-    """One board; `name` is that of its file."""
+    """One board; `name` is the name of its file."""
 
     name: str
     title: str
@@ -70,7 +70,7 @@ class Board:
 
     @property
     def panels(self) -> tuple[Panel, ...]:
-        """The panels of all rows."""
+        """The panels of all rows of the board."""
         return tuple(panel for row in self.rows for panel in row.panels)
 
 
@@ -92,7 +92,7 @@ BROKER: Final = Variable(
 
 def number(title: str, description: str, expression: str, *, unit: str = "short", bad_from: float | None = 1.0,
            bad_below: float | None = None) -> Panel:  # fmt: skip
-    """Return a panel that shows one number, by default red from 1 up."""
+    """Return a panel that shows one number, which is red from 1 up by default."""
     return Panel(
         title=title,
         description=description,
@@ -105,7 +105,7 @@ def number(title: str, description: str, expression: str, *, unit: str = "short"
 
 
 def graph(title: str, description: str, unit: str, *queries: tuple[str, str]) -> Panel:
-    """Return a panel of lines; each query is an expression and its legend."""
+    """Return a panel with line graphs; each query is a pair of expression and legend."""
     return Panel(
         title=title,
         description=description,
@@ -115,7 +115,7 @@ def graph(title: str, description: str, unit: str, *queries: tuple[str, str]) ->
 
 
 def quantiles(histogram: str, selector: str, *also_by: str) -> tuple[tuple[str, str], ...]:
-    """Return the median, 95th and 99th percentile of a histogram, for each value of further labels."""
+    """Return queries for the median, 95th and 99th percentile of a histogram, for each value of additional labels."""
     by = ", ".join(("le", *also_by))
     names = "".join(f"{{{{{label}}}}} " for label in also_by)
     return tuple(
@@ -128,7 +128,7 @@ def quantiles(histogram: str, selector: str, *also_by: str) -> tuple[tuple[str, 
 
 
 def quantile(share: float, histogram: str, selector: str, *by: str) -> tuple[str, str]:
-    """Return one percentile for each value of some labels."""
+    """Return the query for one percentile of a histogram, for each value of the given labels."""
     names = " ".join(f"{{{{{label}}}}}" for label in by)
     labels = ", ".join(("le", *by))
     return (
@@ -138,5 +138,5 @@ def quantile(share: float, histogram: str, selector: str, *by: str) -> tuple[str
 
 
 def per_second(metric: str, selector: str, by: str, legend: str) -> tuple[str, str]:
-    """Return how much a counter grows a second, for each value of labels."""
+    """Return the query for the growth per second of a counter, for each value of the given labels."""
     return f"sum by ({by}) (rate({metric}{{{selector}}}{PER_SECOND}))", legend
