@@ -128,7 +128,7 @@ def read_message(message: Buffer, *, offset_column: bool = False) -> ArrowMessag
     """Check the metadata of a message against the schema of a record batch; the columns are not read.
 
     The check guarantees metadata version 5, a record batch, no IPC compression, no custom metadata, and exactly the
-    nodes and buffers of the schema. The lengths are checked to be consistent. Buffers are in order, 8-aligned, inside
+    nodes and buffers of the schema. The lengths in the metadata are consistent. Buffers are in order, 8-aligned, inside
     the message and long enough for their rows. Columns with a null count of zero have no nulls in their validity
     bitmaps. Offsets and data are left to Arrow's full validation. Raises `malformed_batch`.
     """
@@ -246,7 +246,7 @@ def _target(metadata: bytes, place: int) -> int:
 
 
 def _elements(metadata: bytes, place: int) -> int:
-    """Return the number of elements of the vector that is referenced at a position; an absent vector has none."""
+    """Return the number of elements of the vector that is referenced at a position; an absent vector has 0 elements."""
     return int(_U32.unpack_from(metadata, _target(metadata, place))[0]) if place else 0
 
 

@@ -166,7 +166,7 @@ _SMALL_RECORDS_MAX: Final = 128
 """Maximum number of records whose message is written directly: one record takes a sixth of the time of Arrow's writer,
 and this number of records takes half."""
 _SMALL: Final = MessageLayout(
-    memoryview(one_empty_record().serialize())  # any record
+    memoryview(one_empty_record().serialize())  # the contents of the record do not matter
 )
 
 

@@ -82,7 +82,8 @@ def _check_lengths(number: int, meta_bytes: int, data_bytes: int, left: int) -> 
         )
     if meta_bytes + data_bytes > left:
         _malformed(
-            f"frame {number} has {meta_bytes} bytes of metadata and {data_bytes} bytes of data; only {left} bytes remain"
+            f"frame {number} has {meta_bytes} bytes of metadata and {data_bytes} bytes of data; "
+            f"only {left} bytes remain"
         )
 
 

@@ -1,7 +1,7 @@
 """Types of the answers to calls about consumer groups.
 
-The coordinator of the group builds the answers; SDK and CLI read them. Clients ignore unknown fields. This module
-contains only types.
+The coordinator of the group builds the answers; SDK and CLI read the answers. Clients ignore unknown fields. This
+module contains only types.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from msgspec import UNSET, UnsetType, field
 from fairlead_api.bodies.metadata import Answer, Page
 
 GroupStateName = Literal["empty", "assigning", "reconciling", "stable", "dead"]
-"""State of a group. `empty`: no members. `assigning`: the target assignment is being computed. `reconciling`: members
-are changing to the target assignment. `stable`: all members have their target assignment. `dead`: the group is being
-deleted."""
+"""State of a group. `empty`: the group has no members. `assigning`: the target assignment is being computed.
+`reconciling`: members are changing to the target assignment. `stable`: all members have their target assignment.
+`dead`: the group is being deleted."""
 
 
 class AssignedPartitions(Answer, frozen=True, kw_only=True):

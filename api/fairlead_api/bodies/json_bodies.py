@@ -79,8 +79,8 @@ def decode_json(decoder: msgspec.json.Decoder[T], body: bytes | memoryview) -> T
 def decode_kept_json(decoder: msgspec.json.Decoder[T], body: bytes | memoryview) -> T:
     """Decode like `decode_json`, with a decoder that keeps values as text (`msgspec.Raw`).
 
-    The decoder checks only the structure of values that it keeps as text. Therefore the whole body is also parsed.
-    Otherwise text that is not UTF-8, or a number beyond the range of a double, would be stored in a record that
+    The decoder checks only the structure of values that it keeps as text. The function therefore also parses the whole
+    body. Otherwise text that is not UTF-8, or a number beyond the range of a double, would be stored in a record that
     consumers could not parse as JSON.
     """
     _check_structure(body)
@@ -112,8 +112,8 @@ def nested_too_deeply(body: bytes) -> bool:
     """Return whether a JSON text nests arrays and objects deeper than 32 levels, without parsing the text.
 
     The function keeps only the brackets outside strings, converts them to one kind, and removes the innermost pairs
-    level by level. If pairs are left after 32 levels, the text is deeper. The parser detects unmatched brackets. The
-    cost is a few passes over the body in C, regardless of its contents.
+    level by level. If brackets remain after 32 levels, the text nests deeper. The parser detects unmatched brackets.
+    The cost is a few passes over the body in C, regardless of its contents.
     """
     return body.count(b"[") + body.count(b"{") > DEPTH_MAX and _is_deep(_brackets(body))
 
@@ -261,7 +261,7 @@ def _wrong_choice(what: str, path: str, allowed: list[str]) -> ProblemError:
 
 
 def _kind(value: object) -> str:
-    """Return msgspec's name for the type of a JSON value; an integer beyond 64 bits is a float."""
+    """Return msgspec's name for the type of a JSON value; an integer beyond 64 bits counts as a float."""
     if (
         isinstance(value, int)
         and not isinstance(value, bool)

@@ -34,7 +34,7 @@ PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
 class Header:
     """Names of the headers that the contract defines, spelled as in answers.
 
-    HTTP header names are case-insensitive; HTTP/2 transmits them in lower case.
+    HTTP header names are case-insensitive; HTTP/2 transmits header names in lower case.
     """
 
     PRODUCER_ID: Final = "Fairlead-Producer-Id"

@@ -1,7 +1,7 @@
 """Types of the answers to calls about the cluster and its topics.
 
-The broker builds the answers; SDK and CLI read them. Clients ignore unknown fields, so later releases may add fields.
-This module must not depend on how the broker stores the values.
+The broker builds the answers; SDK and CLI read the answers. Clients ignore unknown fields, so later releases may add
+fields. This module must not depend on how the broker stores the values.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """JSON requests about topics, records and offsets, and answers of produce and offset calls.
 
-The broker decodes the requests with `json_bodies.decode_request`; SDK and CLI build them. A request object satisfies
-every rule that can be checked without knowing the cluster. This module must not depend on existing topics.
+The broker decodes the requests with `json_bodies.decode_request`; SDK and CLI build the requests. A request object
+satisfies every rule that can be checked without knowing the cluster. This module must not depend on existing topics.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class AcceptDamageRequest(Request, frozen=True, kw_only=True):
 
 
 class AcceptDamageAnswer(Answer, frozen=True, kw_only=True):
-    """Range of offsets that consumers skip from now on."""
+    """Range of offsets that consumers skip after the operation."""
 
     first_offset: int
     next_good_offset: int

@@ -74,7 +74,7 @@ class ProblemDefinition:
 
     @property
     def retryable(self) -> bool:
-        """Whether the same request may succeed when retried; the kind of the problem determines this."""
+        """Whether the same request may succeed when retried, as determined by the kind of the problem."""
         return self.kind.retryable
 
     @property

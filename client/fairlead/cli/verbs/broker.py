@@ -1,4 +1,4 @@
-"""`fairlead broker`: look at brokers, take them out of use; `broker start` comes with the extra `broker`."""
+"""`fairlead broker`: inspect, cordon and drain brokers; `broker start` comes with the extra `broker`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def broker() -> None:
 
 @app.command("list")
 def list_brokers(bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputFormat.TABLE) -> None:
-    """List the brokers, including brokers that are gone, and the load of each.
+    """List the brokers, including stopped brokers, and the load of each.
 
     Example: fairlead broker list --output json
     """
@@ -181,7 +181,7 @@ async def _config(admin: Admin, described: BrokerDescription) -> dict[str, Confi
     try:
         return await admin.broker_config(described.id)
     except BrokerNotFoundError:
-        # A broker that is gone has only the settings that were made for it alone, and this broker has none.
+        # A broker that is no longer registered is known only by its own settings, and this broker has none.
         return {}
 
 
