@@ -64,7 +64,7 @@ class Resources(Part):
 
 
 class TemplateMetadata(Part):
-    """Labels and annotations of pods in addition to those that the operator sets."""
+    """Labels and annotations of pods in addition to the operator's labels and annotations."""
 
     labels: Labels = Field(default_factory=dict)
     """Labels of the pods; the operator's own labels (app.kubernetes.io, fairlead.dev) take precedence."""

@@ -26,7 +26,8 @@ PORTS: Final = {"http": 80, "https": 443}
 
 
 async def told_of(addresses: Iterable[str]) -> dict[str, str]:
-    """Return a description of the listener at each address, for those that are recognised within one second."""
+    """Return descriptions of the listeners at these addresses, as far as one second is enough to recognise a
+    listener."""
     asked = list(addresses)
     found = await asyncio.gather(*map(_told, asked))
     return {address: told for address, told in zip(asked, found, strict=True) if told is not None}

@@ -103,7 +103,7 @@ class Accumulator:
             queue.close_open()
 
     def drain(self, now: float) -> list[PartitionQueue]:
-        """Return the partitions whose first batch may be sent now, those that wait longest first.
+        """Return the partitions whose first batch may be sent now, sorted by waiting time, longest first.
 
         The batch stays in its queue until `start` removes it, because the sender may not know a leader or may have
         reached its limit of requests.

@@ -69,8 +69,8 @@ class Cursor:
         self.paused = False
         """Whether the reader has paused the partition."""
         self.withheld = False
-        """Whether the group is assigning or revoking the partition; meanwhile, no record of the partition is fetched or
-        handed out."""
+        """Whether the group is assigning or revoking the partition; during this time, no record of the partition is
+        fetched or handed out."""
         self.seek(offset, last_epoch)
 
     def seek(self, offset: int, last_epoch: int | None = None) -> None:
@@ -200,7 +200,7 @@ class Prefetch:
         self._drop_stale()
 
     def due(self, now: float) -> list[Cursor]:
-        """Return the cursors that should be fetched now, those that wait longest first."""
+        """Return the cursors that should be fetched now, sorted by waiting time, longest first."""
         if self._buffered_bytes >= self._settings.prefetch_bytes:
             return []
         share = self._settings.prefetch_bytes // max(len(self.cursors), 1)
