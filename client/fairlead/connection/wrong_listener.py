@@ -26,8 +26,7 @@ PORTS: Final = {"http": 80, "https": 443}
 
 
 async def told_of(addresses: Iterable[str]) -> dict[str, str]:
-    """Return descriptions of the listeners at these addresses, as far as one second is enough to recognise a
-    listener."""
+    """Return descriptions of the listeners at these addresses that can be recognised within one second."""
     asked = list(addresses)
     found = await asyncio.gather(*map(_told, asked))
     return {address: told for address, told in zip(asked, found, strict=True) if told is not None}
