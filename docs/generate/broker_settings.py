@@ -11,12 +11,14 @@ from fairlead_broker.settings import BrokerSettings
 
 TEXT = """# Settings of a broker
 
-The settings that the process of a broker reads at its start, like Kafka's `server.properties` but without the
-[configuration keys](configuration.md), which can also be changed later. Each setting is a variable, `peer_listen` for
-example `FAIRLEAD_PEER_LISTEN`, and a member of the configuration file; most are flags of `fairlead broker start` as
-well, such as `--peer-listen`. Flags override variables, variables the file, and the file the defaults.
+Settings that a broker reads at startup, like Kafka's `server.properties`. [Configuration keys](configuration.md), which
+can also be changed later, are described separately. Each setting is an environment variable and a member of the
+configuration file: `peer_listen` is the variable `FAIRLEAD_PEER_LISTEN`. Most settings are also flags of
+`fairlead broker start`, such as `--peer-listen`. Flags override variables, variables override the file, and the file
+overrides the defaults.
 
-`--config`, or `FAIRLEAD_CONFIG`, names the file, in TOML or YAML. A name that does not exist is refused:
+`--config`, or `FAIRLEAD_CONFIG`, is the path of the file, in TOML or YAML. Unknown settings in the file are
+refused. Example:
 
 ```toml
 id = 1
@@ -39,8 +41,8 @@ produce_bytes_max = 134217728
 
 """
 END = """
-As a variable a member of `limits` has two underscores, `FAIRLEAD_LIMITS__PRODUCE_BYTES_MAX`, and `config_values` is a
-JSON object.
+The variable of a member of `limits` has two underscores, such as `FAIRLEAD_LIMITS__PRODUCE_BYTES_MAX`. The variable of
+`config_values` contains a JSON object.
 """
 
 
@@ -53,7 +55,7 @@ def pages() -> dict[str, str]:
     for name in BrokerSettings.model_fields:
         meaning = texts[name]
         if name == "limits":
-            meaning += " [Limits](limits.md) has each."
+            meaning += " [Limits](limits.md) describes each limit."
         flag = code(f"--{name.replace('_', '-')}") if name in flags else ""
         rows.append([f'<a id="{name}"></a>{code(name)}', flag, _default(name), meaning])
     text = TEXT + table(["setting", "flag", "default", "meaning"], rows) + END

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 HEAD = """# Command line
 
-`fairlead` speaks HTTP to the cluster, from anywhere. Data goes to standard output, messages to standard error; off a
-terminal there are no colours and no questions, and tables have tabs between whole cells. `--output json` or `yaml` is
-for programs.
+`fairlead` calls the cluster over HTTP and can run on any machine. Data is written to standard output, and messages to
+standard error. If the output is not a terminal, there are no colours and no questions, and the cells of tables are
+separated by tabs and not truncated. `--output json` and `--output yaml` are meant for programs.
 
 | exit code | |
 |---|---|
@@ -30,8 +30,8 @@ for programs.
 | 4 | refused by the cluster |
 | 5 | the cluster cannot be reached |
 
-Where the cluster is: `--bootstrap`, else `FAIRLEAD_BOOTSTRAP`, else the profile (`fairlead profile use`, or
-`FAIRLEAD_PROFILE`), else `http://127.0.0.1:9520`.
+The address of the cluster is taken from `--bootstrap`, else from `FAIRLEAD_BOOTSTRAP`, else from the profile
+(`fairlead profile use`, or `FAIRLEAD_PROFILE`). The default is `http://127.0.0.1:9520`.
 """
 
 

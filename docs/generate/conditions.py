@@ -9,17 +9,17 @@ from fairlead_api.resources.conditions import CONDITIONS
 
 TEXT = """# Conditions
 
-What the status of a [Cluster](cluster-resource.md) and a [Topic](topic-resource.md) tells, and what to do about it.
-Start with the listing, which shows the reason of `Ready`; the message of each condition names objects and numbers:
+Conditions in the status of a [Cluster](cluster-resource.md) and a [Topic](topic-resource.md), and the remedy for each
+reason. Start with the listing, which shows the reason for `Ready`; the message of each condition has the details:
 
 ```bash
 kubectl get flc,flt --all-namespaces
 kubectl describe flc main
 ```
 
-A condition that is bad or neutral when True is there only while it holds. `lastTransitionTime` moves when a status
-changes, not when a reason or message does. A status answers to the generation in `observedGeneration`; while that is
-lower than `metadata.generation`, the operator has not looked at the newest spec yet.
+A condition that is bad or neutral when True is present only while it is True. `lastTransitionTime` changes when a
+status changes, not when a reason or message changes. A status describes the generation in `observedGeneration`; while
+`observedGeneration` is lower than `metadata.generation`, the operator has not read the newest spec yet.
 
 """
 

@@ -11,8 +11,8 @@ from fairlead_api.configuration.keys import CLUSTER_KEYS, TOPIC_KEYS, ConfigKey
 TEXT = """# Configuration
 
 Keys of topics have Kafka's names, types and defaults (release 4.3); where a default differs, the meaning says so.
-`durability`, `replication.mode` and `quorum.write` are Fairlead's own. The value nearest to a topic wins: its own,
-then the broker's, the cluster's, and the default; `GET /v1/topics/{topic}` shows each value with its source.
+`durability`, `replication.mode` and `quorum.write` are Fairlead's own. The most specific value applies: the value
+of the topic, then of the broker, then of the cluster, then the default; `GET /v1/topics/{topic}` shows each value with its source.
 
 | of | on the command line | over HTTP (null resets it) |
 | --- | --- | --- |
@@ -20,16 +20,16 @@ then the broker's, the cluster's, and the default; `GET /v1/topics/{topic}` show
 | a broker | `fairlead cluster config --broker 1 -c KEY=VALUE` | `PATCH /v1/brokers/{broker}/config` |
 | the cluster | `fairlead cluster config -c KEY=VALUE` | `PATCH /v1/cluster/config` |
 
-What is set holds within seconds, without a restart. A key or value that is marked as not supported yet is refused with
-[`invalid_config`](problems/invalid_config.md) and never stored. A key that is not dynamic is read when a broker starts,
-from its own settings alone.
+A changed value takes effect within seconds, without a restart. A key or value that is marked as not supported yet is refused with
+[`invalid_config`](problems/invalid_config.md) and never stored. A broker reads a key that is not dynamic only at
+startup, and only from its own settings.
 
 """
 
 
-CLUSTER_TEXT = """A broker's own settings (`config_values` of [its configuration file](broker-settings.md)) can set those with the scope \
-`broker`, and each key
-of a topic with that scope as the default of the topics there; what is set with the call goes before the file.
+CLUSTER_TEXT = """The settings of a broker (`config_values` in [its configuration file](broker-settings.md)) can set keys with the scope \
+`broker`. A topic
+key with this scope sets the default for the topics on the broker. Values that are set through the API override the file.
 
 """
 

@@ -12,19 +12,19 @@ from fairlead_operator.schema.structural import INT_OR_STRING, PRESERVE, RULES, 
 
 FILES = {ResourceKind.CLUSTER: "cluster-resource.md", ResourceKind.TOPIC: "topic-resource.md"}
 ABOUT = {
-    ResourceKind.CLUSTER: """A Fairlead cluster on Kubernetes: brokers in pools, the etcd that coordinates them, and how
-they are reached. What the fields of `config` mean is in [Configuration](configuration.md).
+    ResourceKind.CLUSTER: """A Fairlead cluster on Kubernetes: brokers in pools, the etcd that coordinates them, and the
+listeners for clients. [Configuration](configuration.md) describes the keys of `config`.
 """,
-    ResourceKind.TOPIC: """One topic of a Cluster. The resource is the source and the topic follows it, never the other
-way round. Topics without a resource are left alone. What the fields of `config` mean is in
-[Configuration](configuration.md).
+    ResourceKind.TOPIC: """One topic of a Cluster. The operator changes the topic to match the resource, never
+the resource to match the topic. The operator does not change topics without a resource.
+[Configuration](configuration.md) describes the keys of `config`.
 """,
 }
 LISTING = """
-Say the short name in commands, because other groups have a `{singular}` kind too: `kubectl get {short}`. `kubectl get \
-fairlead` lists all resources of Fairlead. Unknown fields are refused by `kubectl apply` and `create` (strict \
-field validation); `kubectl patch` only warns of them. Values that no schema can judge, because they depend on the \
-cluster, become [conditions](conditions.md).
+Use the short name in commands, because other API groups also have a kind `{singular}`: `kubectl get {short}`. \
+`kubectl get fairlead` lists all resources of Fairlead. Unknown fields are refused by `kubectl apply` and `create` \
+(strict field validation); `kubectl patch` only warns about them. Values that a schema cannot check, because they depend on \
+the cluster, are reported as [conditions](conditions.md).
 
 """
 
@@ -136,4 +136,4 @@ def _broken_rules(schema: JsonValue, subject: str) -> str:
     if not messages:
         return ""
     listed = "".join(f"- {message}\n" for message in messages)
-    return f"\nRules of {subject}, with the words of the refusal:\n\n{listed}"
+    return f"\nRules of {subject}, with the message of the refusal:\n\n{listed}"

@@ -14,15 +14,15 @@ from fairlead_broker.settings import Limits
 
 TEXT = """# Limits
 
-Everything that a caller can make grow has a bound, and each bound has its reason. Refusals for lack of room are
-[`overloaded`](problems/overloaded.md) (503 with `Retry-After`); what one request has too much of is
-`body_too_large`, `batch_too_large` or `malformed_request`. How they work together, and what attacks were measured, is in
-[Overload](../explanation/overload.md); the bounds of numbers in requests are in
-[decision 0022](../decisions/0022-limits-of-requests.md), those of topics among the [configuration keys](configuration.md).
+Every resource whose usage depends on callers is limited, and each limit has a reason. If a shared limit is reached,
+requests are refused with [`overloaded`](problems/overloaded.md) (503 with `Retry-After`). If a single request is too large,
+it is refused with `body_too_large`, `batch_too_large` or `malformed_request`. [Overload](../explanation/overload.md)
+explains how the limits work together and which attacks were measured. The limits of numbers in requests are listed in
+[decision 0022](../decisions/0022-limits-of-requests.md), and the limits of topics are [configuration keys](configuration.md).
 
 ## Limits that can be set
 
-In the group `limits` of the configuration file, or as `FAIRLEAD_LIMITS__<NAME>`.
+These limits are set in the group `limits` of the configuration file, or as variables `FAIRLEAD_LIMITS__<NAME>`.
 
 """
 BUILT_IN_TEXT = """
@@ -50,39 +50,39 @@ class BuiltIn:
 _SERVER = "fairlead_broker.server"
 _RUNTIME = "fairlead_broker.runtime"
 BUILT_IN = (
-    BuiltIn(f"{_SERVER}.http.body", "CALLS_MIN", "calls", "Produce calls that are let in however late the event loop is."),
-    BuiltIn(f"{_SERVER}.http.body", "LATE_SECONDS", "s", "Lag of the event loop from which fewer produce calls are let in; a refusal takes three or four turns of the loop and is to take less than 0.1 s."),
-    BuiltIn(f"{_SERVER}.http.call", "PART_BYTES_MAX", "bytes", "Piece of an answer. The HTTP server queues four and holds a fifth: as quick as pieces of a MiB, and a stalled reader holds 1.9 MiB rather than 6.5."),
-    BuiltIn(f"{_RUNTIME}.engine.budget", "SMALL_ANSWER_BYTES", "bytes", "Fetch answer that is served however full `answers_bytes_max` is: it leaves in one piece."),
-    BuiltIn("fairlead_api.batch.header", "RECORDS_MAX", "records", "Records of one batch: a few kilobytes can hold millions of empty records."),
-    BuiltIn("fairlead_api.batch.header", "HEADERS_MAX", "headers", "Headers of all records of one batch."),
-    BuiltIn("fairlead_api.batch.header", "RECORD_HEADERS_MAX", "headers", "Headers of one record."),
-    BuiltIn("fairlead_api.bodies.json_bodies", "OBJECTS_MAX", "objects and arrays", "Of one JSON body: each takes 60 bytes or more once it is parsed."),
-    BuiltIn(f"{_SERVER}.records.fetched_records", "TEXT_BYTES_MAX", "bytes", "Text after which a JSON answer ends early, with the offset to go on from."),
-    BuiltIn(f"{_SERVER}.http.codec_threads", "CODEC_THREADS", "threads", "JSON and Arrow bodies parsed or written at once: each may take ten times its size."),
-    BuiltIn(f"{_SERVER}.records.fetched_records", "OPENED_BYTES_MAX", "bytes", "Decompressed records in one JSON or Arrow answer; it ends early beyond, with the offset to go on from."),
-    BuiltIn(f"{_SERVER}.records.fetch", "DECODED_BYTES_MAX", "bytes", "Stored batches read for one JSON or Arrow answer."),
-    BuiltIn(f"{_SERVER}.records.fetch", "REQUEST_BYTES_MAX", "bytes", "Body of a fetch over many partitions: 10,000 of them."),
-    BuiltIn(f"{_SERVER}.http.call", "ADMIN_BYTES_MAX", "bytes", "Body of an admin call."),
-    BuiltIn(f"{_SERVER}.admin.groups", "COMMIT_BYTES_MAX", "bytes", "Body of a commit of offsets: 10,000 partitions with metadata."),
-    BuiltIn(f"{_SERVER}.routing.group_forwarding", "COORDINATOR_SECONDS_MAX", "s", "Time for a call about a group: its coordinator may have to claim and load it, and to wait for its turn to write."),
-    BuiltIn(f"{_SERVER}.http.body", "DRAIN_BYTES_MAX", "bytes", "Read and thrown away of a refused HTTP/2 body, so that the answer arrives."),
-    BuiltIn(f"{_SERVER}.http.body", "HTTP1_DRAIN_BYTES_MAX", "bytes", "The same over HTTP/1.1, where stopping means closing the connection."),
-    BuiltIn(f"{_SERVER}.http.body", "DRAIN_SECONDS_MAX", "s", "Time for that."),
-    BuiltIn(f"{_SERVER}.http.http2_listener", "STREAM_WINDOW_BYTES", "bytes", "What one HTTP/2 stream may send ahead. Smaller windows make large bodies three to five times slower."),
-    BuiltIn(f"{_SERVER}.http.http2_listener", "CONNECTION_WINDOW_BYTES", "bytes", "What one HTTP/2 connection may send ahead."),
+    BuiltIn(f"{_SERVER}.http.body", "CALLS_MIN", "calls", "Number of produce calls that are always admitted, even if the event loop is late."),
+    BuiltIn(f"{_SERVER}.http.body", "LATE_SECONDS", "s", "Lag of the event loop above which fewer produce calls are admitted. A refusal takes three or four turns of the loop and should take less than 0.1 s."),
+    BuiltIn(f"{_SERVER}.http.call", "PART_BYTES_MAX", "bytes", "Size of one piece of an answer. The HTTP server queues four pieces and holds a fifth piece. Pieces of 1 MiB would not be faster, and a stalled reader would hold 6.5 MiB instead of 1.9 MiB."),
+    BuiltIn(f"{_RUNTIME}.engine.budget", "SMALL_ANSWER_BYTES", "bytes", "Size up to which a fetch answer is sent in one piece, even if `answers_bytes_max` is reached."),
+    BuiltIn("fairlead_api.batch.header", "RECORDS_MAX", "records", "Number of records in one batch: a few kilobytes can contain millions of empty records."),
+    BuiltIn("fairlead_api.batch.header", "HEADERS_MAX", "headers", "Number of headers of all records in one batch."),
+    BuiltIn("fairlead_api.batch.header", "RECORD_HEADERS_MAX", "headers", "Number of headers of one record."),
+    BuiltIn("fairlead_api.bodies.json_bodies", "OBJECTS_MAX", "objects and arrays", "Number of objects and arrays in one JSON body: each takes 60 bytes or more after it is parsed."),
+    BuiltIn(f"{_SERVER}.records.fetched_records", "TEXT_BYTES_MAX", "bytes", "Bytes of text after which a JSON answer ends early, with the offset at which the next read continues."),
+    BuiltIn(f"{_SERVER}.http.codec_threads", "CODEC_THREADS", "threads", "Number of JSON and Arrow bodies that are parsed or written at the same time: each may take ten times its size in memory."),
+    BuiltIn(f"{_SERVER}.records.fetched_records", "OPENED_BYTES_MAX", "bytes", "Bytes of decompressed records after which a JSON or Arrow answer ends early, with the offset at which the next read continues."),
+    BuiltIn(f"{_SERVER}.records.fetch", "DECODED_BYTES_MAX", "bytes", "Bytes of stored batches that are read for one JSON or Arrow answer."),
+    BuiltIn(f"{_SERVER}.records.fetch", "REQUEST_BYTES_MAX", "bytes", "Size of the body of a fetch, which is enough for 10,000 partitions."),
+    BuiltIn(f"{_SERVER}.http.call", "ADMIN_BYTES_MAX", "bytes", "Size of the body of an admin call."),
+    BuiltIn(f"{_SERVER}.admin.groups", "COMMIT_BYTES_MAX", "bytes", "Size of the body of an offset commit, which is enough for 10,000 partitions with metadata."),
+    BuiltIn(f"{_SERVER}.routing.group_forwarding", "COORDINATOR_SECONDS_MAX", "s", "Time limit of a call about a group, whose coordinator may have to claim and load the group, and to wait for its turn to write."),
+    BuiltIn(f"{_SERVER}.http.body", "DRAIN_BYTES_MAX", "bytes", "Bytes of a refused HTTP/2 body that are read and discarded, so that the client receives the answer."),
+    BuiltIn(f"{_SERVER}.http.body", "HTTP1_DRAIN_BYTES_MAX", "bytes", "Bytes of a refused HTTP/1.1 body that are read and discarded before the connection is closed."),
+    BuiltIn(f"{_SERVER}.http.body", "DRAIN_SECONDS_MAX", "s", "Time for which a refused body is read and discarded."),
+    BuiltIn(f"{_SERVER}.http.http2_listener", "STREAM_WINDOW_BYTES", "bytes", "Bytes that a client may send ahead on one HTTP/2 stream. Smaller windows make large bodies three to five times slower."),
+    BuiltIn(f"{_SERVER}.http.http2_listener", "CONNECTION_WINDOW_BYTES", "bytes", "Bytes that a client may send ahead on one HTTP/2 connection."),
     BuiltIn(f"{_SERVER}.http.http2_listener", "FRAME_BYTES_MAX", "bytes", "HTTP/2 frame."),
     BuiltIn(
         f"{_SERVER}.http.http2_listener",
         "SEND_BUFFER_BYTES_MAX",
         "bytes",
-        "What waits in the HTTP server of one answer that its client does not take.",
+        "Bytes of one answer that wait in the HTTP server while the client does not read.",
     ),
-    BuiltIn(f"{_SERVER}.http.http2_listener", "PING_TIMEOUT_SECONDS", "s", "An HTTP/2 ping without answer for so long ends the connection."),
-    BuiltIn(f"{_SERVER}.http.bound_socket", "BACKLOG", "connections", "Connections that wait to be accepted."),
-    BuiltIn(f"{_SERVER}.ops_listener", "REQUESTS_AT_ONCE_MAX", "requests", "On the ops listener: probes and a few scrapers."),
-    BuiltIn(f"{_SERVER}.ops_listener", "KEEP_ALIVE_SECONDS", "s", "Idle connection of the ops listener."),
-    BuiltIn(f"{_RUNTIME}.leading.fetching", "ON_LOOP_BYTES_MAX", "bytes", "Read on the event loop for one fetch; the rest goes to the disk pool."),
+    BuiltIn(f"{_SERVER}.http.http2_listener", "PING_TIMEOUT_SECONDS", "s", "Time after which an HTTP/2 connection is closed if a ping is not answered."),
+    BuiltIn(f"{_SERVER}.http.bound_socket", "BACKLOG", "connections", "Number of connections that wait to be accepted."),
+    BuiltIn(f"{_SERVER}.ops_listener", "REQUESTS_AT_ONCE_MAX", "requests", "Number of concurrent requests on the ops listener: enough for probes and a few scrapers."),
+    BuiltIn(f"{_SERVER}.ops_listener", "KEEP_ALIVE_SECONDS", "s", "Time after which an idle connection to the ops listener is closed."),
+    BuiltIn(f"{_RUNTIME}.leading.fetching", "ON_LOOP_BYTES_MAX", "bytes", "Bytes that are read on the event loop for one fetch; the disk pool reads the rest."),
 )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from fairlead_api.metrics import METRICS, PROCESS_METRICS
 
 TEXT = """# Metrics
 
-What a broker exposes at `/metrics` of its ops listener, in Prometheus' text format.
+Metrics that a broker exposes at `/metrics` on its ops listener, in the text format of Prometheus.
 
 """
 
@@ -16,7 +16,7 @@ What a broker exposes at `/metrics` of its ops listener, in Prometheus' text for
 PROCESS_TEXT = """
 ## Of the process
 
-Every program with Prometheus' library tells these of itself, on Linux, under the same names.
+On Linux, every program with Prometheus' client library exposes these metrics of its process under the same names.
 
 """
 

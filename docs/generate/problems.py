@@ -8,19 +8,19 @@ from fairlead_api.problems import CATALOGUE, ProblemDefinition, ProblemKind, Sid
 
 INDEX_TEXT = """# Problems
 
-Every refusal is an RFC 9457 document of type `application/problem+json`. `code` names it, `kind` says what to do
-next, `side_effect` whether the request may have changed something all the same; data of the code stands beside.
-Every broker serves the page of a code at `/problems/<code>`. A client that meets a code which it does not know acts
-by its `kind`.
+Every refusal is an RFC 9457 document of type `application/problem+json`. `code` identifies
+the problem, `kind` determines the reaction of the client, and `side_effect` states whether the request may have changed
+something nevertheless; further members contain data of the code. Every broker serves the page of a code at
+`/problems/<code>`. A client that receives an unknown code reacts to the `kind`.
 
 """
 
 NEXT_MOVES = {
     ProblemKind.RETRY: "send the same request again later, with back-off",
-    ProblemKind.REFRESH: "learn the metadata again, then send the request again",
-    ProblemKind.FIX: "change the request; the same one fails again",
+    ProblemKind.REFRESH: "read the metadata again, then send the request again",
+    ProblemKind.FIX: "change the request; the same request fails again",
     ProblemKind.FENCED: "stop: a newer producer, member or broker took over",
-    ProblemKind.DATA_LOSS: "decide about records that are gone or cannot be proven",
+    ProblemKind.DATA_LOSS: "decide what to do about records that are lost or whose fate is unknown",
     ProblemKind.BUG: "report it",
 }
 SIDE_EFFECTS = {

@@ -1,5 +1,4 @@
-"""Pages of the SDK: every public class and function with its arguments and documentation, and the page about
-retries."""
+"""Pages of the SDK: every public class and function with arguments and documentation, and a page about retries."""
 
 from __future__ import annotations
 
@@ -38,21 +37,21 @@ ARGUMENTS = {"linger_seconds": "linger_ms", "codec": "compression"}
 """Names of client arguments for settings whose argument is not simply the setting's name without its unit."""
 RETRIES = """# Retries and deadlines
 
-How long the Python SDK tries, in numbers of the code. A call ends with its answer, with a typed error that no repeat
-would mend, or at its deadline with the last error.
+Deadlines and pauses of the Python SDK, generated from the code. A call ends with its answer, with a typed error that a
+retry cannot fix, or at its deadline with the last error.
 
-- **One attempt** of any call: at most `request_timeout`; its connection is made within `connect_timeout`.
-- **Admin and metadata calls, commits**: attempts until `retry_timeout`, each to the next address that is known.
-- **A record**: from `send` to its acknowledgement at most `delivery_timeout`, waiting in its batch and all attempts
-  included; `retries_max` bounds the attempts after the first. Then the delivery raises.
-- **A fetch**: tried for ever; a broker holds one that finds nothing for `fetch_wait_max`.
-- **Pauses**: {initial:g} s after the first failure, doubled with each further one up to {longest:g} s, of which the
-  upper half is by chance; never less than the broker's `Retry-After`. After a move of the leader the metadata is read
-  again first.
+- **One attempt** of any call takes at most `request_timeout`; a connection must be made within `connect_timeout`.
+- **Admin and metadata calls, commits** are retried until `retry_timeout`, each attempt with the next known address.
+- **A record** must be acknowledged within `delivery_timeout` after `send`, including the time in its batch and all
+  attempts; `retries_max` limits the number of retries. When a limit is exceeded, the delivery raises an error.
+- **A fetch** is retried without a limit. A broker without new records answers after `fetch_wait_max`.
+- **Pauses** between attempts are {initial:g} s after the first failure and double with each further failure up to
+  {longest:g} s. The upper half of a pause is random. A pause is never shorter than the broker's `Retry-After`. After
+  a leader has moved, the client reads the metadata again before the next attempt.
 
-What is tried again is said by the kind of the problem, in every language: {retried}. An address that
-does not answer is always tried again. An idempotent producer (the default) stores a record once however often it is
-sent; without idempotence an attempt without answer may have stored it, and the error's `side_effect` is `maybe`.
+In every language, the kind of a problem decides whether a call is retried: {retried}. A call to an address that does
+not answer is always retried. An idempotent producer (the default) stores a record once, however often the record is sent. Without
+idempotence, an attempt without an answer may have stored the record, and the `side_effect` of the error is `maybe`.
 
 | pause after failure | 1 | 2 | 3 | 4 | 5 and more |
 |---|---|---|---|---|---|
@@ -203,7 +202,7 @@ def _retries() -> str:
             for field in dataclasses.fields(settings)
         ]
         text += f"\n## {title}\n\n{table(['argument', 'default', 'meaning'], rows)}"
-    return text + "\nWhat has no argument is fixed.\n"
+    return text + "\nSettings without an argument cannot be changed.\n"
 
 
 def _argument(client: type, setting: str, default: object) -> tuple[str, str]:

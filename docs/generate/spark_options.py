@@ -15,17 +15,17 @@ from fairlead_spark.sink.write_options import WRITE_OPTIONS
 
 TEXT = """# Options of Spark
 
-What `spark.read`, `spark.readStream`, `df.write` and `df.writeStream` take; [the how-to](../how-to/spark.md) shows them at
-work. Names are Kafka's where Kafka has one, their case does not matter, and an option that does not exist is an error.
+Options of `spark.read`, `spark.readStream`, `df.write` and `df.writeStream`; [the how-to](../how-to/spark.md) has examples.
+Options that also exist for Kafka have the same names. The case of a name does not matter, and an unknown option is an error.
 
 ## Reading: `format("fairlead")`
 
 """
 AFTER_READING = f"""
-Exactly one of `subscribe`, `subscribePattern` and `assign` says what is read. Reading takes few tasks, since each costs tens
-of milliseconds before its first record: at most one for each partition with something to read, one for each core of the
-driver's machine, and one for each {TASK_ROWS_MIN:,} records. On a cluster set `minPartitions` to the cores
-that the executors have together: partitions are cut where it asks for more tasks than there are. `maxPartitions` only bounds.
+Exactly one of `subscribe`, `subscribePattern` and `assign` must be given. A read has few tasks, since each task needs tens
+of milliseconds before its first record. There is at most one task for each partition with unread records, for each core
+of the driver's machine, and for each {TASK_ROWS_MIN:,} records. On a cluster, set `minPartitions` to the total number of
+cores of the executors: if there are fewer partitions, they are split. `maxPartitions` only limits the number of tasks.
 
 ### Columns
 
@@ -33,22 +33,24 @@ that the executors have together: partitions are cut where it asks for more task
 OFFSETS = """
 ### Offsets
 
-Spark keeps in its checkpoint, and reports as progress, how far a query is. Offsets are JSON with sorted keys:
+Spark stores the position of a query in its checkpoint and reports the position as progress. Offsets are JSON with sorted
+keys:
 
 ```json
 {"topics": {"flights": {"id": "0198f3e2-5a6b", "offsets": {"0": [1200, 4], "1": [1180, 4]}}}, "v": 1}
 ```
 
-For each partition the next offset to read and the leader epoch that vouches for everything before it, -1 where no leader
-was asked; for each topic its id. The end of a query's first trigger also says where that began, as `from`: Spark does not
-keep it, and would begin elsewhere after a crash. A newer release reads what an older one wrote; offsets of a version that it does not know
-are refused.
+Each partition has the next offset to read and the epoch of a leader that had all records before this offset, or -1 if the
+epoch is unknown. Each topic has its id. The end of the first trigger of a query also contains the start of this trigger in
+`from`, since Spark does not store the start and would begin elsewhere after a crash. A newer release reads the offsets of
+older releases; offsets of an unknown version are refused.
 
 ### Losses
 
-With `failOnDataLoss=true` a query fails when records that it counted on are not there, and the error says which topic,
-partition and offsets, before Spark notes a new end; of a log that lost its end and has grown past the query since, only the
-tasks tell, after it. With `false` it warns in the log of driver or executor.
+With `failOnDataLoss=true`, a query fails if expected records are missing, and the error names the topic, the partition and
+the offsets. The query fails before Spark stores a new end. There is one exception: if a log lost its end and has since grown
+beyond the position of the query, only the tasks detect the loss, after Spark stored the end. With `failOnDataLoss=false`,
+the driver or executor logs a warning and the query continues.
 
 """
 WRITING = """

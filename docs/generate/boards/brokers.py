@@ -225,12 +225,12 @@ BOARD: Final = Board(
                 ),
                 number(
                     "Refused replicas",
-                    "Replicas that the broker refuses to open as leader or follower; its log states the reason.",
+                    "Replicas that neither lead nor follow; the log of their broker states the reason.",
                     f"sum(fairlead_refused_replicas{{{BROKERS}}})",
                 ),
                 number(
                     "Quarantined replicas",
-                    "Replicas that were restored from an older copy and are the only replicas of their partition.",
+                    "Outdated replicas that are the only remaining copy of their partition; they serve no requests.",
                     f"sum(fairlead_quarantined_replicas{{{BROKERS}}})",
                 ),
                 number(
