@@ -22,7 +22,8 @@ PAGE = "docs/benchmarks.md"
 FOLDER = "docs/figures"
 MARK = "<!-- {name}: {what} -->"
 Block: TypeAlias = Callable[[Results, Path], str]
-"""Function that returns the Markdown for some results and draws a picture at a path; empty if there are no results."""
+"""Function that returns the Markdown for some results and draws a picture at a path. The Markdown is empty if there are
+no results."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,8 @@ the resource to match the topic. The operator does not change topics without a r
 LISTING = """
 Use the short name in commands, because other API groups also have a kind `{singular}`: `kubectl get {short}`. \
 `kubectl get fairlead` lists all resources of Fairlead. Unknown fields are refused by `kubectl apply` and `create` \
-(strict field validation); `kubectl patch` only warns about them. Values that a schema cannot check, because they depend on \
-the cluster, are reported as [conditions](conditions.md).
+(strict field validation); `kubectl patch` only warns about them. Values that a schema cannot check, since they \
+depend on the cluster, are reported as [conditions](conditions.md).
 
 """
 

@@ -1,4 +1,4 @@
-"""Write the Grafana boards as JSON files into the operator's chart; these files are not in git.
+"""Write the Grafana boards as JSON files into the operator's chart, where they are not tracked by git.
 
     python docs/generate/dashboards.py [--into DIRECTORY]
 

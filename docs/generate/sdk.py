@@ -49,9 +49,10 @@ retry cannot fix, or at its deadline with the last error.
   {longest:g} s. The upper half of a pause is random. A pause is never shorter than the broker's `Retry-After`. After
   a leader has moved, the client reads the metadata again before the next attempt.
 
-In every language, the kind of a problem decides whether a call is retried: {retried}. A call to an address that does
-not answer is always retried. An idempotent producer (the default) stores a record once, however often the record is sent. Without
-idempotence, an attempt without an answer may have stored the record, and the `side_effect` of the error is `maybe`.
+In every language, calls that fail with a problem of kind {retried} are retried. A call to an address that does not
+answer is always retried. With an idempotent producer (the default), a record is stored once, however often the
+record is sent. Without idempotence, an attempt without an answer may have stored the record, and the `side_effect`
+of the error is `maybe`.
 
 | pause after failure | 1 | 2 | 3 | 4 | 5 and more |
 |---|---|---|---|---|---|
@@ -187,7 +188,7 @@ def _retries() -> str:
     text = RETRIES.format(
         initial=backoff.seconds_initial,
         longest=backoff.seconds_max,
-        retried=" and ".join(kinds),
+        retried=" or ".join(kinds),
         shortest_pauses=" | ".join(f"{backoff.seconds(failures, 0.0):g} s" for failures in range(1, 6)),
         longest_pauses=" | ".join(f"{backoff.seconds(failures, 1.0):g} s" for failures in range(1, 6)),
     )

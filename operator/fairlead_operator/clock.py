@@ -22,7 +22,7 @@ class Clock(Protocol):
     def monotonic(self) -> float:
         """Return the seconds since an arbitrary start.
 
-        The value never decreases; it is used for intervals and never stored.
+        The returned value never decreases. Callers use the value for intervals and never store it.
         """
         ...
 

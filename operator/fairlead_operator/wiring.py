@@ -152,7 +152,7 @@ async def _work_until(
     work: WorkLoop,
     last: Callable[[], Awaitable[None]],
 ) -> None:
-    """Take part in the election and reconcile until `stop` is set; then stop work, run `last` and end the election."""
+    """Take part in the election and reconcile until `stop` is set, then stop work, run `last` and end the election."""
     async with asyncio.TaskGroup() as group:
         election = group.create_task(_elect(watching, leadership))
         worker = group.create_task(work.run())

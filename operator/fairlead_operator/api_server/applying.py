@@ -80,7 +80,7 @@ def same_status(wanted: Any, live: Any) -> bool:
 
 
 def differs_in(manifest: Manifest, live: Manifest) -> str:
-    """Return the path of the first difference of the live object, for logs; empty if there is no difference."""
+    """Return the path of the first difference in the live object, for logs; empty if the objects do not differ."""
     path: list[str] = []
     return "" if _stands(manifest, live, (), path) else ".".join(reversed(path))
 

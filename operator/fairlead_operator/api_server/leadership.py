@@ -82,7 +82,7 @@ class Leadership:
             await asyncio.sleep(left)  # noqa: TID251 - the time for which this process may still act
 
     async def run(self) -> None:
-        """Take part in the election until cancelled; then release the Lease."""
+        """Take part in the election until cancelled, and release the Lease afterwards."""
         try:
             while True:
                 asked_at = self._clock.monotonic()

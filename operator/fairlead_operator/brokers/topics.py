@@ -93,7 +93,7 @@ class _Cluster:
     failure: str | None = None
 
     def enter(self, topic: LiveTopic, now: float) -> None:
-        """Store the topic from the answer to a change; keep the known placement, which such answers lack."""
+        """Store the topic from the answer to a change, but keep the known placement, which the answer lacks."""
         self.changed_at[topic.name] = now
         self.topics[topic.name] = topic.placed_as(self.topics.get(topic.name))
 

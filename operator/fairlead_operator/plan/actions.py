@@ -25,9 +25,9 @@ class RestartReason(StrEnum):
     ADDRESS_CHANGED = "AddressChanged"
     """Clients must reach the broker by a new address, which the broker reads only at startup."""
     ASKED = "RestartAsked"
-    """A user asked for a restart by annotation."""
+    """A user requested a restart by annotation."""
     NEW_DISK_ASKED = "NewDiskAsked"
-    """A user asked for an empty disk by annotation."""
+    """A user requested an empty disk by annotation."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -256,7 +256,7 @@ def _restart(view: EtcdView) -> Step | None:
 
 
 def _why_restart(view: EtcdView, ordinal: int) -> str:
-    """Return the reason for restarting a pod now; empty if there is no reason."""
+    """Return the reason for restarting a pod now; empty if the pod need not restart now."""
     pod = view.observed.pods[ordinal]
     if view.all_healthy and (pod.restart or view.outdated(pod)):
         return pod.restart or TEMPLATE_CHANGED

@@ -120,6 +120,6 @@ class EtcdPlan:
     requeue_seconds: float | None
     """Seconds until the next pass if no object changes; None for the usual interval."""
     changes: str = ""
-    """Description of the change in progress; empty if there is none."""
+    """Description of the change in progress; empty if no change is in progress."""
     restart: EtcdRestart | None = None
-    """The restart in progress; None if there is none."""
+    """The restart in progress; None if no member is being restarted."""

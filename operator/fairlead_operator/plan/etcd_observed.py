@@ -85,13 +85,13 @@ class EtcdPod:
     state: str = ""
     pod_spec_hash: str = ""
     restart: str = ""
-    """Reason for a requested restart; empty if there is no request."""
+    """Reason for a requested restart; empty if no restart is requested."""
     empty_volume: bool = False
     """Whether an annotation asks to delete the pod's volume."""
     created: str = ""
     """Creation time of the pod in Kubernetes' format, which sorts as text."""
     quota_bytes: int = 0
-    """Store quota of this pod in bytes; 0 if there is none."""
+    """Store quota of this pod in bytes; 0 if the pod has no quota."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ class ObservedEtcd:
     pods: Mapping[int, EtcdPod] = field(default_factory=dict)
     claims: Mapping[int, EtcdClaim] = field(default_factory=dict)
     members: tuple[EtcdMember, ...] | None = None
-    """Member list that a majority confirms; None if there is no majority."""
+    """Member list that a majority confirms; None if no majority confirms a list."""
     answers: Mapping[int, EtcdStatus] = field(default_factory=dict)
     """Status of each member that answered."""
     restart: EtcdRestart | None = None

@@ -72,7 +72,7 @@ class ObservedPod:
     pod_spec_hash: str = ""
     config_hash: str = ""
     restart_asked: str | None = None
-    """Value of the restart annotation; None if there is none."""
+    """Value of the restart annotation; None if the pod has no such annotation."""
     new_disk_asked: bool = False
     stuck: str | None = None
     """Reason why the pod will not become ready without a change; None if the pod may become ready."""
@@ -296,7 +296,7 @@ def _is_numbered(name: str, pool: str, index: str) -> bool:
 
 
 def newest_image(pods: Iterable[Object]) -> str:
-    """Return the image of the newest pod; empty if there are no pods."""
+    """Return the image of the newest pod; empty if no pod is given."""
     newest = max(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")), default=None)
     return "" if newest is None else _image(newest.get("spec") or {})
 

@@ -171,7 +171,7 @@ def _may_go_at_once(pod: ObservedPod, pods: list[ObservedPod], given: RollInput)
 
 
 def _what_is_missing(given: RollInput, pods: list[ObservedPod], stuck: Mapping[int, str]) -> Hindrance | None:
-    """Return the hindrance to the restart of a ready broker; None if there is no hindrance."""
+    """Return the hindrance to the restart of a ready broker; None if the restart can be tried."""
     if given.answer is None:
         return Hindrance("BrokersUnreachable", "no broker answers, so no restart can be permitted")
     if stuck:

@@ -72,7 +72,7 @@ class WorkQueue:
         return None
 
     def done(self, key: Key, now: float, *, again_seconds: float | None) -> None:
-        """Record a successful pass; the key is due again after `again_seconds` or, with None, when it is added."""
+        """Record a successful pass. If `again_seconds` is None, the key is due again only after it is added again."""
         entry = self._entries[key]
         entry.running = False
         entry.failures = 0

@@ -89,7 +89,10 @@ def etcd_pod_hash(managed: ManagedEtcd, images: Images) -> str:
 
 
 def _peers(cluster: Cluster) -> Manifest:
-    """Return the headless Service. It includes unready members, which need their peers to become ready."""
+    """Return the headless Service.
+
+    The headless Service includes unready members, which need their peers to become ready.
+    """
     manifest = framed(cluster, SERVICE, etcd_peers_service_name(cluster.name), component=ETCD_COMPONENT)
     manifest["spec"] = {
         "type": "ClusterIP",

@@ -50,7 +50,10 @@ def broker_services(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
 
 
 def _headless(cluster: Cluster) -> Manifest:
-    """Return the headless Service. It includes unready brokers, which need their peers to catch up."""
+    """Return the headless Service.
+
+    The headless Service includes unready brokers, which need their peers to catch up.
+    """
     manifest = framed(cluster, SERVICE, brokers_service_name(cluster.name), component=BROKER_COMPONENT)
     manifest["spec"] = {
         "type": "ClusterIP",

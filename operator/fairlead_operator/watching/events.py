@@ -65,7 +65,10 @@ class EventThread:
 
     @property
     def alive(self) -> bool:
-        """Whether the thread still runs; it ends if the API server stays unreachable or removes a watched kind."""
+        """Whether the thread still runs.
+
+        The thread ends if the API server stays unreachable or removes a watched kind.
+        """
         return self._thread.is_alive()
 
     def silent_seconds(self) -> float:
@@ -84,8 +87,7 @@ class EventThread:
             self._log.warning("watching failed", error=repr(error))
 
     async def _watch(self) -> None:
-        # When kopf stops, callbacks of its streams fail for tasks that kopf has cancelled; these failures are
-        # irrelevant.
+        # When kopf stops, callbacks of its streams fail for tasks that kopf has cancelled, which is irrelevant.
         asyncio.get_running_loop().set_exception_handler(self._unheard)
         # kopf cancels only tasks that were started after kopf itself, so the heartbeat must be cancelled separately.
         async with asyncio.TaskGroup() as group:
@@ -169,7 +171,8 @@ def _settings() -> kopf.OperatorSettings:
     settings.networking.error_backoffs = (1, 2, 4, 8, 8, 8)
     settings.queueing.idle_timeout = 1.0
     settings.queueing.exit_timeout = 1.0
-    # Event handlers store no data, so these names are unused; they only make data recognizable that kopf might store.
+    # Event handlers store no data, so these names are unused. The names only ensure that data stored by kopf would be
+    # recognizable.
     settings.persistence.finalizer = f"{GROUP}/kopf"
     settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=GROUP)
     settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=GROUP)

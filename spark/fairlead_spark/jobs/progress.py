@@ -89,7 +89,7 @@ class JobWatch(StreamingQueryListener):
             self.batch_done.set()
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Set `batch_done`, and print no line, since there were no records."""
+        """Set `batch_done`, and print no line, since the trigger read no records."""
         if str(event.runId) == self._run:
             self.batch_done.set()
 

@@ -198,7 +198,7 @@ def delete_unlisted(options: LakeOptions, files: Sequence[DataFile], table: Delt
 def sweep(options: LakeOptions, folders: Iterable[str], prefix: str, keep: Iterable[str] = ()) -> bool:
     """Delete the files in the given folders whose names begin with `prefix`, except those in `keep`.
 
-    Such files are left by killed tasks. The function must only be called if no later commit can list these files.
+    Killed tasks leave uncommitted files. The function must only be called if no later commit can list these files.
     Returns whether all files were deleted; a refusal by the store is logged.
     """
     system = storage.file_system(options.path, options.storage_options)

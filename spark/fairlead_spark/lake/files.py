@@ -256,7 +256,7 @@ def equal(column: pa.ChunkedArray, value: Any) -> pa.ChunkedArray:
 
 
 def spelt(value: Any) -> str | None:
-    """Return a partition value as the Delta protocol writes it; an empty string means null there."""
+    """Return a partition value as the Delta protocol writes it. The protocol treats an empty string as null."""
     if value is None or value == "":
         return None
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -38,7 +38,7 @@ RUN_ID = "spark.jobGroup.id"
 # swept.
 _swept: set[str] = set()
 # Sweeps that the store refused, which are retried after later commits to the same table. If there are more refused
-# sweeps than the limit, the oldest are dropped, and a vacuum of the table removes the files.
+# sweeps than the limit, the oldest refused sweep is dropped, and a vacuum of the table removes its files.
 _refused: deque[Sweep] = deque(maxlen=100)
 
 

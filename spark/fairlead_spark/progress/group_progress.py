@@ -73,7 +73,7 @@ class GroupProgress(StreamingQueryListener):
         """Do nothing, since the last micro-batch was already reported."""
 
     def publish(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Queue the given offsets for publication; they replace offsets that are still waiting."""
+        """Queue the given offsets for publication, and discard offsets that are still waiting."""
         if not offsets:
             return
         with self._changed:

@@ -131,7 +131,7 @@ class RangeRead:
             await self._give_up()
 
     async def _give_up(self) -> None:
-        """Report logs that end before their ranges as a loss; if there is no such log, raise `UnreachableError`."""
+        """Report logs that end before their ranges as a loss, or raise `UnreachableError` if there is no such log."""
         ends = await self._ends()
         cut = [cursor for cursor in self._unread() if cursor.topic_partition in ends]
         for cursor in cut:
