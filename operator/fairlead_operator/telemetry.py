@@ -64,11 +64,11 @@ class Telemetry:
         self.registry = CollectorRegistry(auto_describe=False)
         ProcessCollector(registry=self.registry)
         self.reconcile_total = self._counter(
-            "reconcile_total", "Passes of reconcile, by kind and result (ok, failed).", "kind", "result"
+            "reconcile_total", "Reconcile passes, by kind and result (ok, failed).", "kind", "result"
         )
         self.reconcile_seconds = Histogram(
             "fairlead_operator_reconcile_seconds",
-            "How long a pass of reconcile took.",
+            "Duration of a reconcile pass.",
             ("kind",),
             buckets=_RECONCILE_BUCKETS,
             registry=self.registry,
@@ -76,10 +76,10 @@ class Telemetry:
         self.requests_total = self._counter(
             "api_requests_total", "Requests to the API server, by verb and status.", "verb", "status"
         )
-        self.queue_depth = self._gauge("queue_depth", "Keys that wait to be reconciled now.")
+        self.queue_depth = self._gauge("queue_depth", "Due keys that wait for a worker.")
         self.queue_failing = self._gauge("queue_failing", "Keys whose last pass failed, by kind.", "kind")
         self.leader = self._gauge("leader", "1 while this process is the leader of the operators.")
-        self.resources = self._gauge("resources", "Resources seen, by kind.", "kind")
+        self.resources = self._gauge("resources", "Watched resources, by kind.", "kind")
         self.resources_paused = self._gauge(
             "resources_paused", "Resources whose reconciliation is paused by annotation, by kind.", "kind"
         )
@@ -87,7 +87,7 @@ class Telemetry:
             "resources_not_ready", "Resources whose condition Ready is not True, by kind.", "kind"
         )
         self.watch_age_seconds = self._gauge(
-            "watch_age_seconds", "Time since the last event of the API server's watches."
+            "watch_age_seconds", "Time since the last heartbeat of the watch thread."
         )
 
     def on_scrape(self, gauge: Gauge, value: Callable[[], float], *labels: str) -> None:

@@ -89,7 +89,7 @@ class Leadership:
                 try:
                     await self._round(asked_at)
                 except ApiError as error:
-                    self._log.warning("lease not reached", error=str(error), leads=self.leads)
+                    self._log.warning("lease could not be reached", error=str(error), leads=self.leads)
                 self._show()
                 pause = min(RENEW_SECONDS, self.seconds_left() / 2) if self.leads else LOOK_SECONDS
                 await asyncio.sleep(pause)  # noqa: TID251 - the interval between renewals

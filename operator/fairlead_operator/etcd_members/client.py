@@ -151,4 +151,4 @@ def _integer(value: object) -> int:
 
 
 def _nonsense(where: str, answer: object) -> EtcdUnavailable:
-    return EtcdUnavailable(f"{where}: not an answer of etcd: {str(answer)[:200]}")
+    return EtcdUnavailable(f"{where}: not a valid answer from etcd: {str(answer)[:200]}")

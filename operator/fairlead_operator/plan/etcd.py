@@ -152,7 +152,7 @@ def _join(view: EtcdView, inputs: EtcdInputs) -> Step | None:
         return None
     member = view.members[ordinal]
     if ordinal >= view.wish.replicas:
-        return (RemoveMember(ordinal, member.member_id, "it has not joined yet and is no longer wanted"),)
+        return (RemoveMember(ordinal, member.member_id, "it has not joined yet and is no longer desired"),)
     claim = view.observed.claims.get(ordinal)
     if view.runs(ordinal):
         recorded = claim is not None and claim.member_id == member.hex_id
@@ -209,7 +209,7 @@ def _take_away(view: EtcdView) -> Step | None:
         heir = next((each for each in view.members if each != ordinal and view.healthy(each)), None)
         assert heir is not None, "a healthy majority of the other members is not empty"
         return (TransferLeadership(ordinal, heir, view.members[heir].member_id),)
-    return (RemoveMember(ordinal, view.members[ordinal].member_id, "it is no longer wanted"),)
+    return (RemoveMember(ordinal, view.members[ordinal].member_id, "it is no longer desired"),)
 
 
 def _forget(view: EtcdView, inputs: EtcdInputs) -> Step | None:

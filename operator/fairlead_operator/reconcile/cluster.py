@@ -327,7 +327,7 @@ class ClusterReconciler:
         generation = manifest["metadata"].get("generation", 0)
         status = unreadable_status(before, reason, why, now=self._clock.now(), generation=generation)
         await self._write_status(manifest, status.manifest())
-        self._log.warning("Cluster not acted on", cluster=str(_key(manifest)), reason=reason, why=why)
+        self._log.warning("Cluster not reconciled", cluster=str(_key(manifest)), reason=reason, why=why)
 
     async def _tell_news(self, cluster: Cluster, manifest: Manifest, now: tuple[Condition, ...]) -> None:
         """Write an Event for every new condition that reports a blocked change."""

@@ -150,8 +150,10 @@ def _of_ready(field: str) -> str:
     return f'.status.conditions[?(@.type=="{ConditionName.READY}")].{field}'
 
 
-_READY: Final = Column("Ready", _of_ready("status"), description="Whether it serves")
-_REASON: Final = Column("Reason", _of_ready("reason"), description="Why it is ready or not")
+_READY: Final = Column("Ready", _of_ready("status"), description="Status of the condition Ready")
+_REASON: Final = Column(
+    "Reason", _of_ready("reason"), description="Reason for the status of the condition Ready"
+)
 _AGE: Final = Column("Age", ".metadata.creationTimestamp", "date")
 
 CLUSTERS: Final = Definition(
@@ -164,7 +166,7 @@ CLUSTERS: Final = Definition(
         Column(
             "Brokers",
             ".status.brokers.summary",
-            description="Ready brokers of the wanted ones",
+            description="Number of ready brokers and of desired brokers",
         ),
         Column("Version", ".status.version", description="The release that all brokers run"),
         _REASON,
@@ -179,7 +181,7 @@ TOPICS: Final = Definition(
     (
         _READY,
         Column("Partitions", ".spec.partitions", "integer"),
-        Column("Replicas", ".status.replicas", "integer", "Replicas that every partition has"),
+        Column("Replicas", ".status.replicas", "integer", "Number of replicas of every partition"),
         _REASON,
         _AGE,
         Column("Cluster", ".spec.clusterRef.name", priority=1),

@@ -119,9 +119,9 @@ class Watching:
         An unreachable API server is not a reason for a restart.
         """
         if self.silent_seconds() > SILENT_SECONDS_MAX:
-            return f"watching gave no sign of life for {self.silent_seconds():.0f} s"
+            return f"the watch thread has sent no heartbeat for {self.silent_seconds():.0f} s"
         if self._misses >= MISSES_MAX:
-            return "watching missed changes although it was restarted"
+            return "watching missed changes even after a restart"
         return ""
 
     async def run(self) -> None:
@@ -133,7 +133,7 @@ class Watching:
                     await self._fill(kinds)
                     await self._watch(kinds)
                 except ApiError as error:
-                    self._log.warning("API server not reached", error=str(error))
+                    self._log.warning("API server could not be reached", error=str(error))
                     await _pause(RESTART_SECONDS)
                 except Exception:  # noqa: BLE001 - an unexpected answer must not stop the operator
                     self._log.exception("watching failed")
@@ -171,7 +171,7 @@ class Watching:
                         if await self._readable() != self._scope or await self._compare(kinds):
                             return
                 except ApiError as error:
-                    self._log.warning("API server not reached", error=str(error))
+                    self._log.warning("API server could not be reached", error=str(error))
         finally:
             await self._stop()
 

@@ -126,7 +126,7 @@ def nullable(kind: Any, path: str) -> Any:
     if isinstance(kind, str):
         if kind in PRIMITIVES or kind == "timestamp_ntz" or kind.startswith("decimal("):
             return kind
-        message = f"column {path} is {kind}, which a Delta table cannot hold; cast it"
+        message = f"column {path} is {kind}, which a Delta table cannot store; cast it"
         raise SchemaMismatch(message)
     match kind["type"]:
         case "struct":
@@ -142,7 +142,7 @@ def nullable(kind: Any, path: str) -> Any:
                 "valueContainsNull": True,
             }
         case other:
-            message = f"column {path} is of type {other}, which a Delta table cannot hold; cast it"
+            message = f"column {path} is of type {other}, which a Delta table cannot store; cast it"
             raise SchemaMismatch(message)
 
 

@@ -115,7 +115,7 @@ def _by_partition(table: pa.Table, columns: SinkColumns) -> Iterator[tuple[int |
     lowest = pc.min(column).as_py()
     if lowest < 0:
         message = (
-            f"column {columns.partition} is {lowest}; allowed: 0 and above, or null to have the key decide"
+            f"column {columns.partition} is {lowest}; allowed: 0 and above, or null, so that the key decides"
         )
         raise SchemaError(message)
     partitions = column.fill_null(pa.scalar(NOWHERE, column.type)).to_numpy()

@@ -103,4 +103,4 @@ def _checked(options: Mapping[str, str], schema: StructType) -> tuple[WriteOptio
 
 def _log_abort(messages: Sequence[WriterCommitMessage | None], what: str) -> None:
     written = sum(message.records for message in messages if isinstance(message, Written))
-    LOG.warning("%s failed; %d records of its tasks that ended stay in the topic", what, written)
+    LOG.warning("%s failed; %d records of its finished tasks stay in the topic", what, written)

@@ -293,14 +293,14 @@ def test_members_that_are_not_wanted_leave_from_the_top() -> None:
         claims={**healthy(3).claims, 3: EtcdClaim("claim-3", "d"), 4: EtcdClaim("x", deleting=True)},
     )
 
-    assert plan.actions == (RemoveMember(4, 14, "it is no longer wanted"),)
+    assert plan.actions == (RemoveMember(4, 14, "it is no longer desired"),)
     assert plan.verdict.reason == "ChangingMembers"
     assert "e-4" in plan.verdict.message
     assert plan_etcd(wish_of(), leading).actions == (TransferLeadership(4, 0, 10),)
     after = plan_etcd(wish_of(), gone)
     assert after.inputs is not None
     assert after.inputs.replicas == 4
-    assert after.actions == (RemoveMember(3, 13, "it is no longer wanted"),)
+    assert after.actions == (RemoveMember(3, 13, "it is no longer desired"),)
     assert kinds(plan_etcd(wish_of(), podless)) == [RemoveMember]
     [deleted] = plan_etcd(wish_of(), finished).actions
     assert isinstance(deleted, DeleteEtcdClaim)

@@ -116,5 +116,5 @@ def test_columns_are_described_and_the_last_one_is_wide() -> None:
     """Columns have a description, and a column with a priority appears only with `--output wide`."""
     columns: Any = TOPICS.manifest()["spec"]["versions"][0]["additionalPrinterColumns"]  # type: ignore[index, call-overload]
 
-    assert columns[0]["description"] == "Whether it serves"
+    assert columns[0]["description"] == "Status of the condition Ready"
     assert [each["name"] for each in columns if "priority" in each] == ["Cluster"]
