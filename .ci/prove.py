@@ -128,7 +128,10 @@ def overload(share: float) -> Outcome:
 
 
 def operator_edits(share: float) -> Outcome:
-    """Make 50 random edits of a Cluster and its Topics while operators are killed, then wait 120 s."""
+    """Make 50 random edits of a Cluster and its Topics while operators are killed and the API server fails.
+
+    After the edits, the operator must make no writes for 120 s.
+    """
     seed = _seed()
     settings = {"FAIRLEAD_EDITS": str(_count(50, share)), "FAIRLEAD_SEED": str(seed)}
     code, found = _figures("tests/kubernetes/test_random_edits.py", **settings)
@@ -158,7 +161,10 @@ def recipes(share: float) -> Outcome:
 
 
 def spark_kills(share: float) -> Outcome:
-    """Make 50 kills of streaming queries; files and tables must be exactly-once, topics at-least-once."""
+    """Kill the driver or a Python worker of a streaming query 50 times.
+
+    Files and the Delta table must contain each record exactly once, and the topic at least once.
+    """
     arguments = ("--kills", str(_count(50, share)), "--seed", str(_seed()))
     code, report = _run("tests/spark/killed_queries.py", *arguments)
     return code == 0, report
