@@ -162,6 +162,43 @@ async def test_a_full_disk_refuses_writes_serves_reads_and_recovers_by_itself(
         broker.kill()
 
 
+@pytest.mark.parametrize("end", ["killed", "stopped"])
+async def test_a_broker_starts_on_a_full_disk(small_volume: Path, tmp_path: Path, end: str) -> None:
+    """A broker that ended without a free page starts, serves reads, and takes writes after records are deleted."""
+    elsewhere = {"PYTHONPYCACHEPREFIX": str(tmp_path / "bytecode")}
+    broker = BrokerProcess(small_volume / "data", errors=tmp_path / "errors", environment=elsewhere)
+    await asyncio.to_thread(broker.start)
+    try:
+        async with Calls(broker.url) as calls:
+            await calls.create("t", segment_bytes=1 << 20)
+            stored = await fill(calls)
+            for _ in range(3):
+                eat(small_volume / "ballast")
+                stored += await fill(calls)
+        code = 0
+        if end == "killed":
+            await asyncio.to_thread(broker.kill)
+        else:
+            code = await asyncio.to_thread(broker.stop)
+        eat(small_volume / "ballast")
+        await asyncio.to_thread(broker.start)
+        async with Calls(broker.url) as calls:
+            values = await calls.values("t")
+            refused = await calls.send("t", batch(b"refused"))
+            deleted = await calls.post(
+                "/v1/topics/t/partitions/0:delete-records", {"offset": len(stored) - 1}
+            )
+            answer = await calls.send("t", batch(b"after"))
+    finally:
+        broker.kill()
+
+    assert code == 0
+    assert values == stored
+    assert (refused.status, refused.code) == (507, "disk_full")
+    assert deleted.status == 200, deleted
+    assert answer.status == 200, answer
+
+
 async def fill(calls: Calls) -> list[bytes]:
     """Produce until the disk is full, or for 15 MB; return the acknowledged values."""
     stored = []

@@ -1,6 +1,6 @@
 """One data directory: its lock and identity, the checkpoint of all partitions, and the folders of topics.
 
-    <data>/.fairlead/{lock, identity, checkpoint, clean}
+    <data>/.fairlead/{lock, identity, checkpoint, clean, reserve}
     <data>/<topic id>/<partition>/
 
 `wiring` opens the directory and `runtime` uses it. The module must not know which topics should exist: a
@@ -44,6 +44,7 @@ from fairlead_broker.log.errors import (
 from fairlead_broker.log.health import DirectoryHealth
 from fairlead_broker.log.opening import open_log
 from fairlead_broker.log.partition_log import PartitionLog
+from fairlead_broker.log.reserve import SpaceReserve
 from fairlead_broker.log.segments.segments import SegmentCache
 from fairlead_broker.log.segments.storage import File, PosixStorage, Storage, Volume, read_whole
 
@@ -66,7 +67,7 @@ class LogDirectory:
         """Whether the last stop left no bytes unsynced."""
         self.corrupt: tuple[str, ...] = ()
         """Descriptions of the documents that were damaged when the broker started, one sentence each."""
-        self.health = DirectoryHealth()
+        self.health = DirectoryHealth(SpaceReserve(storage, path / SYSTEM_FOLDER / "reserve"))
         self.volume: Volume = storage.open_volume(path)
         self._storage = storage
         self._lock_file: File | None = lock
@@ -315,6 +316,8 @@ class LogDirectory:
     # ------------------------------------------------------------------------------------------ inside
 
     def _start(self, cluster_id: str | None, residence: str | None) -> None:
+        # The start writes to the directory, also on a full disk.
+        self.health.reserve.release()
         self._identity = read_document(self._storage, self._system("identity"), Identity)
         if self._identity is not None and self._identity.broker_id != self._broker_id:
             message = (

@@ -10,12 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fairlead_broker.log.errors import StorageFailed
+from fairlead_broker.log.reserve import SpaceReserve
 
 
 @dataclass(slots=True)
 class DirectoryHealth:
     """First failure of a data directory. As a context manager, it records a `StorageFailed` raised in its block."""
 
+    reserve: SpaceReserve
+    """Space that a start on a full disk needs."""
     failure: StorageFailed | None = None
 
     def fail(self, error: StorageFailed) -> StorageFailed:

@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock, RLock
+from typing import Final
 
 from fairlead_api.configuration import Durability, TopicConfig
 from fairlead_api.identifiers import LeaderEpoch, Offset, TimestampUs
@@ -75,6 +76,10 @@ def unsynced_segments(segments: Sequence[Segment], synced: Offset) -> Iterator[S
             yield segment
         elif segment.next_offset > segment.base_offset:
             return
+
+
+FULL_BYTES: Final = 64 << 20
+"""Free bytes of a volume below which dropped segments are removed at once."""
 
 
 class PartitionLog(ReadableLog):
@@ -171,6 +176,7 @@ class PartitionLog(ReadableLog):
             return
         with self._write_lock:
             self._check_writable()
+            self._health.reserve.check()
             self._check_end(end_offset)
             assert batches[0].base_offset >= self._end, f"{batches[0].base_offset} < {self._end}"
             writer, mark, segments = self._writer, self._writer.mark(), self._segments
@@ -408,7 +414,9 @@ class PartitionLog(ReadableLog):
         with self._write_lock:
             gone = [segment for segment in self._segments[:-1] if segment.next_offset <= self._log_start]
             self._segments = self._segments[len(gone) :]
-            self._dropped.add(gone, remove_us)
+            # Appends wait for the space of the files on a full disk; readers of the files read on without their names.
+            is_full = self._storage.free_bytes(self.folder) < FULL_BYTES
+            self._dropped.add(gone, TIME_MIN if is_full else remove_us)
             self.remove_dropped(TIME_MIN)
             # On a full disk the list of epochs stays longer than necessary.
             with suppress(Shortage), self._health:

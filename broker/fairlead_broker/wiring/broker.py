@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import platform
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 
 from fairlead_broker.clock import Clock
 from fairlead_broker.coordination.mirror import MirrorUpdate
 from fairlead_broker.coordination.protocol import Coordination
+from fairlead_broker.log import LogError
 from fairlead_broker.log.segments.storage import PosixStorage, Storage
 from fairlead_broker.peers.peers import Peers
 from fairlead_broker.registry.metadata import ConfigChange
@@ -70,6 +72,8 @@ async def open_broker(
         await broker.close(False)
         raise
     state.run(lambda: _is_healthy(engine, broker.health) and broker.replicas.in_line)
+    if not await engine.disk.run(entry.directory.health.reserve.take):
+        engine.log.warning("disk is full; appends are refused until space is freed", path=str(settings.data))
     engine.log.info(
         "broker is ready",
         cluster=settings.cluster,
@@ -242,6 +246,10 @@ async def _close(
     The clean marker is written only if every step succeeded.
     """
     engine.loop_lag.stop()
+    # The last writes of the stop need space, also on a full disk.
+    if cluster.directory is not None:
+        with suppress(LogError):
+            await engine.disk.run(cluster.directory.health.reserve.release)
     calls.groups.close()
     await parts.replicas.close_all()
     rounds.cancel()
@@ -264,6 +272,10 @@ async def _release(
     try:
         await cluster.leave(clean=clean)
     finally:
+        if clean and cluster.directory is not None:
+            # The next start may find the disk full.
+            with suppress(LogError):
+                await engine.opening.run(cluster.directory.health.reserve.take)
         # The threads must stop even after a failed write, because the process waits for the threads.
         for pool in (engine.disk, engine.opening, engine.validation, syncing):
             if pool is not None:

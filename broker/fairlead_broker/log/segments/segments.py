@@ -271,8 +271,12 @@ class Segment:
             return ()
 
     def unlink(self) -> None:
-        """Remove the files, batches first: the next start removes an index without batches."""
+        """Remove the files, batches first: the next start removes an index without batches.
+
+        Running readers keep the file open. No other holder of this object does, so its space is free after them.
+        """
         self._cache.forget(self)
+        self.body = None
         for suffix in (LOG_SUFFIX, *INDEX_SUFFIXES):
             self._storage.unlink(self.path_of(suffix))
 

@@ -30,6 +30,8 @@ BUFFERS_MAX: Final = 1024
 """Maximum number of buffers of one vectored write (IOV_MAX of Linux)."""
 FILE_MODE: Final = 0o640
 FOLDER_MODE: Final = 0o750
+HOLDER_BYTES: Final = 16
+"""Size of the name of a lock's holder, padded with spaces."""
 FILES_MAX: Final = 65_536
 """Maximum number of log files kept open, however many descriptors the process may have."""
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY
@@ -109,6 +111,14 @@ class Storage(Protocol):
 
     def sync_folder(self, path: Path) -> None:
         """Make names created, renamed or removed in a folder durable."""
+        ...
+
+    def allocate(self, path: Path, nbytes: int) -> None:
+        """Create a file with space for its bytes on the disk."""
+        ...
+
+    def free_bytes(self, path: Path) -> int:
+        """Return the number of bytes that may still be written to the file system of a path."""
         ...
 
     def open_volume(self, path: Path) -> Volume:
@@ -250,6 +260,11 @@ class PosixFile:
             os.ftruncate(descriptor.number, size)
         finally:
             self._written = next(self._storage.counter)
+
+    def allocate(self, nbytes: int) -> None:
+        """Reserve space for the first bytes of the file."""
+        descriptor = self._use()
+        os.posix_fallocate(descriptor.number, 0, nbytes)
 
     def sync(self) -> None:
         """Return once bytes and size are on the disk."""
@@ -428,6 +443,16 @@ class PosixStorage:
                     with suppress(OSError):
                         self._spare = _Descriptor(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
 
+    def allocate(self, path: Path, nbytes: int) -> None:
+        """Create a file with space for its bytes on the disk."""
+        file = self.open(path, create=True)
+        file.allocate(nbytes)
+
+    def free_bytes(self, path: Path) -> int:
+        """Return the number of bytes that an unprivileged process may still write."""
+        status = os.statvfs(path)
+        return status.f_bavail * status.f_frsize
+
     def open_volume(self, path: Path) -> PosixVolume:
         """Open the file system of a folder."""
         return PosixVolume(self, self._open(path, _FOLDER))
@@ -441,8 +466,8 @@ class PosixStorage:
             fcntl.flock(descriptor.number, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return None
-        file.truncate(0)
-        file.write([holder], 0)
+        # The bytes of an earlier holder are overwritten: a full disk has no other block.
+        file.write([holder.ljust(HOLDER_BYTES)], 0)
         return file
 
 

@@ -91,6 +91,8 @@ class Scrub:
         except (LogError, OSError) as error:
             # The segment was closed, truncated or deleted, or became unreadable. If the segment is unreadable, the next
             # pass or reader reports the problem.
+            if segment not in partition.log.segments or partition.log.closed:
+                return read
             self._log.warning("segment not scrubbed", path=str(segment.path), reason=str(error))
             return read
         for damage in damaged:
