@@ -6,6 +6,8 @@ server's answer to a write is stored in the cache at once, so that the next reco
 `Requests` sends a request with its deadline and retries, and returns the answer as a dict or raises a typed error.
 After a 429 or 5xx answer or a lost connection, the request is retried within the deadline, after the pause in
 `Retry-After` or with backoff. A conflict is never retried: the caller must read the object and decide again.
+
+One file because deadline, retry and error of a request are one decision for every kind of call.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Every file operation of this room goes through a `Storage`, so that tests put a faulty disk (loses unsynced
 bytes, runs full, fails a sync) under the whole log without patches. `PosixStorage` is the storage of a real
 disk. The module must not know batches, segments or offsets, only names, bytes and positions. Every operation
-raises `OSError`, which the callers wrap.
+raises `OSError`, which the callers wrap. One file because the interface and its implementation change together.
 """
 
 from __future__ import annotations
