@@ -48,7 +48,7 @@ async def test_a_missing_topic_is_named_once_and_read_once_it_exists(
 ) -> None:
     """A missing topic is warned about once, also over further joins, and read after its creation."""
     async with Consumer(
-        bootstrap, group="z2", topics=["nope-x", "late"], processing_timeout="50ms"
+        bootstrap, group="z2", topics=["nope-x", "late"], processing_timeout="2s"
     ) as consumer:
         await until(lambda: bool(told(caplog)))
         await until(lambda: consumer.membership.state == "left")

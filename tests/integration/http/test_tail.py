@@ -200,14 +200,16 @@ async def test_json_of_several_lines_is_one_line_and_one_event(api) -> None:
     assert line["value"] == {"a": 1, "b": [2]}
 
 
-async def test_a_topic_that_goes_ends_its_tail(api, six) -> None:
+async def test_a_topic_that_goes_ends_its_tail(api, six, broker) -> None:
     """A tail of a topic that is deleted ends with a line that has the reason."""
     following = asyncio.create_task(api.get(f"{TAIL}?max_seconds=60"))
-    while not following.done():
-        gone = await api.call("DELETE", "/v1/topics/flights")
-        if gone.status == 204:
-            break
+    async with asyncio.timeout(30):
+        while not any(replica._polls for replica in broker.broker.replicas):
+            await api.get("/v1/versions")
+    gone = await api.call("DELETE", "/v1/topics/flights")
     [problem] = lines(await following)
+
+    assert gone.status == 204
 
     assert problem["problem"]["code"] in {"topic_not_found", "partition_not_found", "no_leader"}
 
