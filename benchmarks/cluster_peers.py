@@ -1,4 +1,4 @@
-"""Processes of the measured clusters of three brokers: Fairlead with etcd, and Kafka with its KRaft quorum.
+"""Processes of the three-broker clusters under test: Fairlead with etcd, and Kafka with its KRaft quorum.
 
 Called by `cluster.py`. The module starts clusters and knows the process of each broker, but does not depend on
 workloads.

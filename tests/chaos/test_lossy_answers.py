@@ -1,4 +1,4 @@
-"""Idempotent producers whose answers are lost or late, while leaders are killed with their records."""
+"""Idempotent producers whose answers are lost or delayed, while partition leaders are killed."""
 
 from __future__ import annotations
 

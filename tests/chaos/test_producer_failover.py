@@ -90,7 +90,7 @@ async def test_stored_batches_are_not_stored_again_by_the_next_leader(tmp_path: 
 
 @pytest.mark.scenario
 async def test_a_repeat_is_acknowledged_by_its_own_acks(tmp_path: Path) -> None:
-    """A repeat with acks=all is acknowledged after followers have the batch, although acks=1 was answered before."""
+    """A repeat with acks=all waits for the followers, even if the batch was acknowledged earlier with acks=1."""
     async with chaos_run(tmp_path, partitions=1) as run, http_client() as client:
         await run.create_topic(min_insync_replicas=2)
         leader = (await run.partition()).leader

@@ -1,4 +1,4 @@
-"""Golden data: descriptions of the contract are written to a file and compared with it, without sentences.
+"""Golden files: descriptions of the contract without their prose, with which tests compare this checkout.
 
 Used by the tests of this folder and by `snapshot`, which explains when a golden file may change.
 """

@@ -115,7 +115,7 @@ async def test_a_watch_without_a_quorum_ends_and_says_why(three: EtcdCluster) ->
 
 
 async def test_a_link_that_breaks_again_and_again_leaves_no_gap(alone: EtcdCluster, relay: TcpRelay) -> None:
-    """Cut at any moment, also in the middle of an answer, the watch goes on at the next revision."""
+    """A watch that is cut at any moment, even in the middle of an answer, resumes at the next revision."""
     watch = alone.client(relay.url).watch("/k", Revision(1))
     following = asyncio.create_task(follow_until(watch, b"end"))
     writer = alone.client()

@@ -26,7 +26,7 @@ CLUSTER_CHART = ROOT / "charts/fairlead-cluster"
 JOBS_CHART = ROOT / "charts/fairlead-jobs"
 CHARTS = (OPERATOR_CHART, CLUSTER_CHART, JOBS_CHART)
 CI_VALUES = sorted(path for chart in CHARTS for path in chart.glob("ci/*-values.yaml"))
-# Kinds of the Prometheus operator, as far as the tests use them.
+# The custom resource definitions of the Prometheus operator that the tests use.
 POD_MONITORS = """
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition

@@ -57,7 +57,7 @@ def end_when_unused(users: Path) -> None:
     with users.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         os.kill(1, signal.SIGTERM)
-        # The lock is kept until the kernel ends this process, so that no process joins an ending box.
+        # The lock is kept until the kernel ends this process, so that no process joins a box that is shutting down.
         threading.Event().wait()
 
 

@@ -90,7 +90,7 @@ class Wish:
     kept: set[str] = field(default_factory=set)
     """Topics that stay after their resource was deleted."""
     held: tuple[str, str] | None = None
-    """Condition and reason for which the Cluster is not changed for now."""
+    """Type and reason of the condition that reports why the operator makes no changes to the Cluster at present."""
 
 
 class World:
@@ -276,7 +276,7 @@ def restart_all(world: World) -> None:
 
 
 def delete_a_child(world: World) -> None:
-    """Delete an object of the operator."""
+    """Delete a random object that the operator created."""
     world.stage.api.delete(world.chance.choice(CHILDREN), world.stage.namespace)
 
 

@@ -31,7 +31,7 @@ LAG_OF_JOB = f'fairlead_group_lag_records{{group="{GROUP}"}}'
 
 
 def empty_panels(prometheus: Prometheus) -> list[str]:
-    """Return what has no series now."""
+    """Return the panel title and the expression of each query that returns no series at present."""
     return [
         f"{panel['title']}: {target['expr']}"
         for panel in panels(boards()["fairlead-spark"])

@@ -19,7 +19,7 @@ class Balancer:
     """Sends each request to the next broker, as a plain load balancer does."""
 
     def __init__(self, three: Any) -> None:
-        """Take brokers and their clients in `three`, as the fixtures of the HTTP tests make them."""
+        """Store `three`: the brokers and their clients, as returned by the fixtures of the HTTP tests."""
         self.three = three
         self._next = itertools.cycle(three.apis)
 

@@ -35,7 +35,7 @@ OFTEN = 20
 @pytest.mark.slow
 @pytest.mark.parametrize("play", MUST_HAPPEN, ids=str)
 def test_no_world_breaks_an_invariant(play: Suite) -> None:
-    """Every world holds every invariant and comes to rest, and each fault and each effect of the rules occurs."""
+    """No world violates an invariant, every world comes to rest, and each fault and each effect of the rules occurs."""
     verdicts = [play.run(seed) for seed in range(WORLDS)]
     counts: Counter[str] = Counter()
     for verdict in verdicts:

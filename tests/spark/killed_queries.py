@@ -111,7 +111,7 @@ class Driver:
         self.events: Counter[str] = Counter()
         self.said: list[dict[str, Any]] = []
         self.other: deque[str] = deque(maxlen=OTHER_LINES_MAX)
-        """What the JVM printed: what its threads do, when it was asked."""
+        """Last lines of output that are not events, such as the thread dumps that the JVM prints on SIGQUIT."""
         self._news = threading.Condition()
         with log.open("ab") as errors:
             self._process = subprocess.Popen(

@@ -63,7 +63,7 @@ def shell(code: str, bootstrap: str, folder: Path) -> subprocess.CompletedProces
 
 @pytest.fixture(scope="module")
 def clusters() -> Iterator[tuple[str, str]]:
-    """A cluster without topics, and another one."""
+    """Two clusters, initially without topics."""
     with testing.running_cluster() as here, testing.running_cluster() as there:
         yield here, there
 

@@ -87,7 +87,7 @@ def test_a_frame_with_several_filters_gives_each_its_rows(
 
 
 def test_what_is_wrong_is_told_in_our_words(spark: SparkSession, bootstrap: str, hundred: str) -> None:
-    """Errors of options and of the cluster reach the user through Spark, before anything runs."""
+    """Spark raises errors in the options, and errors reported by the cluster, before a job runs."""
     with pytest.raises(PySparkException, match="startingOffsets"):
         reader(spark, bootstrap, subscribe=hundred, startingOffset="latest").load()
     with pytest.raises(PySparkException, match=r"\bcolumns\b"):

@@ -1,4 +1,4 @@
-"""Logs that lose their end in a real unclean election, met by queries that have read further."""
+"""Queries that have read beyond the new end of a log, after a real unclean election truncated the log."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class MessageLayout:
     __slots__ = ("_constants", "_metadata")
 
     def __init__(self, template: Buffer) -> None:
-        """Split the metadata at its numbers, which must be in Arrow's order."""
+        """Split the metadata around its numbers; `number_places` must return their positions in ascending order."""
         metadata, places = number_places(template)
         prefix = bytes(template[: PREFIX_BYTES + len(metadata)])
         form, constants, at = "<", [], 0

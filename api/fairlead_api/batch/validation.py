@@ -157,7 +157,7 @@ def _check_window(header: BatchHeader, limits: ValidationLimits, now_us: int) ->
 
 
 def check_header_counts(columns: pa.RecordBatch) -> None:
-    """Raise `invalid_record` with the number of the record for too many headers; the columns must be valid."""
+    """Raise `invalid_record`, which names the record, if a record has too many headers; the columns must be valid."""
     counts = header_counts(columns)
     record = int(counts.argmax())
     if counts[record] > RECORD_HEADERS_MAX:

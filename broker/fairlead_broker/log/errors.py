@@ -30,7 +30,7 @@ NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 """Error numbers of a process or a machine without a free file descriptor."""
 SHORTAGES = NO_SPACE | NO_DESCRIPTORS
-"""Error numbers of a resource that ran out."""
+"""Error numbers that report an exhausted resource."""
 
 
 class LogError(Exception):

@@ -57,7 +57,7 @@ class Facade(Generic[C]):
         return self
 
     def close(self) -> None:
-        """Close the client like the async client, and stop its thread.
+        """Close the underlying async client and stop its thread.
 
         Return at once while another call closes the client.
         """

@@ -38,7 +38,7 @@ _LOG: Final = logging.getLogger("fairlead")
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """A batch, or the rest of a batch, that was committed in order to be handed out, but is never handed out."""
+    """A batch, or the rest of a batch, whose offsets were committed before delivery, but which is never delivered."""
 
     cursor: Cursor
     """Cursor of the batch's partition."""

@@ -161,7 +161,7 @@ class LakeWriter:
         try:
             table = open_table(self.options)
         except storage.STORE_ERRORS as error:
-            # Spark raises the error of the batch, so the error of reading the table is only logged.
+            # Spark raises the error that failed the batch, so a failure to read the table is only logged.
             logger.warning("%s cannot be read, so no files are deleted: %s", self.options.path, error)
             return None
         delete_unlisted(self.options, files, table)

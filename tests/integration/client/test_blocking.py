@@ -283,7 +283,7 @@ async def test_a_pause_keeps_the_rest_of_the_batch_whose_records_are_taken(apart
 
 
 async def test_an_aborted_producer_sends_nothing_more(apart: Apart) -> None:
-    """An aborted producer drops its lingering records, refuses later sends and ends its block without a flush."""
+    """An aborted producer drops lingering records, refuses later sends, and is not flushed at the end of `with`."""
 
     def scenario(bootstrap: str) -> None:
         with Admin(bootstrap) as admin:

@@ -42,7 +42,7 @@ class VirtualClock:
         return TimestampUs(EPOCH_US + int(self._loop.time() * 1e6))
 
     def monotonic(self) -> float:
-        """Return the seconds of the loop."""
+        """Return the time of the event loop in seconds."""
         return self._loop.time()
 
 

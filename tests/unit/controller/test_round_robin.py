@@ -117,7 +117,7 @@ def test_more_replicas_than_brokers_are_refused(count: int, factor: int) -> None
 def test_every_placement_is_valid_and_even(
     racks: list[str | None], count: int, factor: int, start_index: int, shift: int
 ) -> None:
-    """Replicas are distinct brokers on as many racks as possible, and leaders differ by at most one partition."""
+    """Replicas are on distinct brokers and as many racks as possible, and leader counts differ by at most one."""
     factor = min(factor, len(racks))
     where = [PlaceableBroker(BrokerId(10 * broker), rack) for broker, rack in enumerate(racks)]
     placed = place(where, count, factor, start_index=start_index, shift=shift)

@@ -262,7 +262,7 @@ def delete(directory: LogDirectory, partition: PartitionIndex) -> None:
 
 
 def test_deletion_removes_the_files(box: LogBox, make: BatchMaker) -> None:
-    """The folder goes, the topic's too with the last partition, and a new partition begins at 0."""
+    """Deleting a partition removes its folder, the last one also its topic's; a new partition begins at offset 0."""
     log = box.open()
     begin(log)
     make.fill(log, 10)

@@ -304,7 +304,7 @@ class TestTopics:
         assert (await again.produce(b"next")).base_offset == 1
 
     async def test_epochs_issued_again_are_not_led(self, start_runtime: StartRuntime) -> None:
-        """A log with a higher leader epoch than its record is not led."""
+        """A broker does not lead a partition whose log has a higher leader epoch than the partition's record."""
         runtime = await start_runtime()
         flights = await topic(runtime)
         await flights.produce(b"a")

@@ -37,7 +37,7 @@ def test_a_quantity_is_the_number_that_kubernetes_reads(text: str | int, number:
     "text", ["", "Gi", "10GiB", "1,5", "ten", "1 Gi", "1K", "0x10", "1e", "--1", "1e9999999999"]
 )
 def test_what_is_no_quantity_is_refused(text: str) -> None:
-    """A quantity that Kubernetes refuses, or whose power is too large to store, is refused."""
+    """A quantity that Kubernetes refuses, or whose exponent is too large to store, is refused."""
     with pytest.raises(ValueError, match="is not a quantity"):
         quantity(text)
 

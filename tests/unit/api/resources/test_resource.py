@@ -39,7 +39,7 @@ def test_what_the_schema_alone_forbids_is_read() -> None:
 
 
 def test_an_object_that_cannot_be_read_says_where_and_why() -> None:
-    """An invalid object is refused, and the refusal has every fault with its path as the API server writes paths."""
+    """An invalid object is refused, and the error lists every fault with its path in the API server's notation."""
     broken = {
         "metadata": {"name": "main", "namespace": "shop"},
         "spec": {

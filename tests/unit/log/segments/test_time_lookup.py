@@ -1,4 +1,4 @@
-"""The first record of a time or newer."""
+"""Lookup of the first record with a given timestamp or a newer one."""
 
 from __future__ import annotations
 

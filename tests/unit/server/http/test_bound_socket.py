@@ -66,7 +66,7 @@ def test_every_address_is_of_both_families() -> None:
 
 
 def test_every_address_of_a_machine_without_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The address `::` is served on IPv4 only if the machine has no IPv6."""
+    """If the machine has no IPv6, the address `::` is served on IPv4 alone."""
     monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
 
     assert reached(BoundSocket("data", "::", 0), "127.0.0.1", "::1") == ["127.0.0.1"]
