@@ -72,7 +72,7 @@ def test_the_next_part_is_there_while_one_is_held(bootstrap: str, topic: str) ->
 
 
 def test_a_task_whose_brokers_vanish_ends_in_time(topic: str) -> None:
-    """Fetched records are delivered; then an error names the partition, the offset and the option that limits retries."""
+    """Fetched records are delivered; then an error names the partition, the offset and the retry option."""
     with ExitStack() as stack:
         bootstrap = stack.enter_context(testing.running_cluster())
         ranges = fill(bootstrap, topic)
