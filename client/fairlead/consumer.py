@@ -244,10 +244,10 @@ class Consumer:
 
         A member of a group commits, if its `commit` mode does, and leaves; the batch that was taken last counts as
         processed. With `commit="before"`, the commit of a batch that was never handed out is undone. Returns at once if
-        another call is already closing the consumer, even in `on_revoked`. Without such a call, `SettingError` is
-        raised in `on_assigned` and `on_revoked`, because closing waits for these callbacks. A callback can raise an
-        exception, which is raised again by the next call that takes a batch, or set a flag so that the code that takes
-        batches closes the consumer.
+        another call is already closing the consumer, even in `on_revoked`. When no other call is closing the consumer,
+        a call in `on_assigned` or `on_revoked` raises `SettingError`, because closing waits for these callbacks. A
+        callback can raise an exception, which is raised again by the next call that takes a batch, or set a flag so
+        that the code that takes batches closes the consumer.
         """
         await self._close(processed=True)
 

@@ -102,7 +102,8 @@ def number_beyond(text: bytes | memoryview) -> str | None:
             found.append(number)
         return value
 
-    # Other errors come after the number in the text, or are reported by the parser that refused the text.
+    # An error is ignored: if a number was found, the error comes after it; if not, the caller reports the error of the
+    # parser that refused the text.
     with suppress(ValueError, RecursionError):
         json.loads(str(text, "utf-8"), parse_float=to_float, parse_constant=found.append)
     return shortened(found[0]) if found else None

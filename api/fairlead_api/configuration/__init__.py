@@ -1,4 +1,4 @@
-"""Configuration of topics, brokers and the cluster: validation and stored form of values, effective value of a key.
+"""Configuration of topics, brokers and the cluster: validation, stored form and effective value of each key.
 
 The broker checks values with this module before it stores them, and builds the `TopicConfig` of a log with it; SDK and
 CLI use the entry types. This module must not depend on where values are stored. Keys and values that are not supported

@@ -1,4 +1,4 @@
-"""Part of the catalogue of conditions: whether an object serves, and whether it is being changed."""
+"""Part of the catalogue of conditions: whether an object is ready, and whether it is being changed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Creation, change and deletion of topics on behalf of users, and refusals with their reasons.
 
 The runtime calls this module. The module compares a request with the stored records, lets `controller` plan, and
-runs the plan. Several callers, also on several brokers, may send the same request at the same time: a guard lets
+runs the plan. Several callers, even on different brokers, may send the same request at the same time: a guard lets
 only one write succeed, and the other callers find the operation complete.
 """
 

@@ -61,7 +61,7 @@ class MemberView:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Decision of one turn."""
+    """Result of `Group.turn`: the change to write, and the replies to the events."""
 
     change: GroupChange | None
     """Change to be written and then committed, or None if the replies can be sent immediately."""

@@ -194,7 +194,7 @@ class Membership:
     def _check_partitions(self, before: MemberRecord, changed: MemberRecord) -> None:
         """Refuse a subscription with which the group exceeds its partition limit.
 
-        Topics may grow beyond the limit later.
+        The limit is not enforced when topics gain partitions later.
         """
         if self._subscriptions is None:
             self._subscriptions = Counter(map(_consumed, self._roster.members.values()))

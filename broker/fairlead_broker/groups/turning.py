@@ -128,7 +128,7 @@ class GroupTurn:
         return not covers(roster.targets, consumed_topics(roster, self._subscribed), roster.members)
 
     def _step(self, event: GroupEvent) -> Reply:
-        """Make the member's next step towards its target, and return the reply to its heartbeat."""
+        """Advance the member one step towards its target, and return the reply to its heartbeat."""
         assert isinstance(event, Heartbeat), "a leave is answered on admission"
         roster, group = self._roster, self._roster.group
         before = roster.members.get(event.member_id)

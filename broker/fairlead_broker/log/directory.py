@@ -247,7 +247,7 @@ class LogDirectory:
         return gone
 
     def partitions_of(self, topic_id: TopicId) -> list[PartitionIndex]:
-        """Return the partitions of a topic that have a folder, also while folders are being removed."""
+        """Return the partitions of a topic that have a folder, even while folders are being removed."""
         folder = self.path / topic_id
         try:
             names = self._storage.list_folders(folder)
@@ -316,7 +316,7 @@ class LogDirectory:
     # ------------------------------------------------------------------------------------------ inside
 
     def _start(self, cluster_id: str | None, residence: str | None) -> None:
-        # The start writes to the directory, also on a full disk.
+        # The start writes to the directory, even on a full disk.
         self.health.reserve.release()
         self._identity = read_document(self._storage, self._system("identity"), Identity)
         if self._identity is not None and self._identity.broker_id != self._broker_id:

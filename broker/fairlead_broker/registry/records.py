@@ -83,7 +83,7 @@ class DurabilityState(StrEnum):
 
 
 class BrokerState(StrEnum):
-    """State of a broker, which decides in which tasks the broker takes part."""
+    """State of a broker, which determines the tasks that the broker takes part in."""
 
     RUNNING = "running"
     DRAINING = "draining"

@@ -63,7 +63,7 @@ class TopicViews:
         self._views: dict[str, TopicView] = {}
 
     def by_name(self, name: str) -> TopicView:
-        """Return the topic with this name. Raises `topic_not_found`, also for a topic that is being deleted."""
+        """Return the topic with this name. Raises `topic_not_found`, even for a topic that is being deleted."""
         view = self._views.get(name)
         if view is not None:
             return view

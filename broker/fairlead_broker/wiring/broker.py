@@ -246,7 +246,7 @@ async def _close(
     The clean marker is written only if every step succeeded.
     """
     engine.loop_lag.stop()
-    # The last writes of the stop need space, also on a full disk.
+    # The last writes of the stop need space, even on a full disk.
     if cluster.directory is not None:
         with suppress(LogError):
             await engine.disk.run(cluster.directory.health.reserve.release)

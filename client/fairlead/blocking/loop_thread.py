@@ -27,8 +27,8 @@ class LoopThread:
         self._process: int | None = None
         """Id of the process in which the thread runs; a fork copies the loop, but not the thread."""
         self._handing_over = threading.RLock()
-        """Lock for submitting work and for `stop`: work that was submitted before `stop` begins before the loop ends,
-        even in a signal handler."""
+        """Lock held by `stop` and while work is submitted, so that the loop still starts all work submitted before
+        `stop`. The lock is reentrant, because a signal handler may call `stop` while its thread holds the lock."""
 
     @property
     def running(self) -> bool:

@@ -182,13 +182,13 @@ class Producer(Facade[AsyncProducer]):
         self._end(self._abort)
 
     def wait_for(self, delivery: Delivery, timeout: float | None) -> RecordMetadata:
-        """Wait for a delivery of this producer, also after the producer is closed."""
+        """Wait for a delivery of this producer, even after the producer is closed."""
         if delivery.done and not self._thread.running:
             return known(delivery.outcome())
         return self._thread.run(self._outcome(delivery), timeout)
 
     def wait_for_batch(self, delivery: AsyncBatchDelivery, timeout: float | None) -> BatchMetadata:
-        """Wait for a delivery of this producer, also after the producer is closed."""
+        """Wait for a delivery of this producer, even after the producer is closed."""
 
         async def outcome() -> BatchMetadata:
             """Wait for the delivery on the loop."""

@@ -47,7 +47,7 @@ def _busy() -> bool:
     """Return whether a thread of the HTTP client is running or runnable.
 
     Reading the status file releases the interpreter lock, so that a thread that waits for the lock becomes runnable. A
-    thread whose status is "sleeping" therefore waits for the network.
+    thread whose status is "sleeping" is therefore waiting for the network.
     """
     for task in _TASKS.iterdir():
         with suppress(OSError):  # the thread may end while its status is read

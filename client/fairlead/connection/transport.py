@@ -108,7 +108,7 @@ class Transport:
         self._unclear: set[str] = set()
         """Addresses whose listener did not answer, or did not answer in HTTP/2."""
         self.known_brokers: tuple[str, ...] = ()
-        """Broker addresses from the metadata, asked after the bootstrap addresses."""
+        """Broker addresses from the metadata, tried after the bootstrap addresses."""
 
     async def __aenter__(self) -> Self:
         if self._client is not None:

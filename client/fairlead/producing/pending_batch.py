@@ -183,10 +183,11 @@ class PendingBatch:
         self.encoded = None
 
     def cut(self, bytes_max: int) -> Sequence[PendingBatch]:
-        """Keep the first records and return the others in batches of at most `bytes_max`, or of one record.
+        """Keep the first records and return the others in batches of at most `bytes_max`.
 
-        The pieces are new batches that were never sent; their records keep their sequences. Waiting deliveries are
-        notified and find the piece that contains their record.
+        A record that is larger than `bytes_max` gets a batch of its own. The pieces are new batches that were never
+        sent; their records keep their sequences. Waiting deliveries are notified and find the piece that contains their
+        record.
         """
         room_bytes = self.room_bytes
         if self.side_effect is SideEffect.MAYBE and self.attempts:
@@ -524,7 +525,7 @@ def advanced(sequence: int, records: int) -> int:
 class PartitionQueue:
     """Open batch, closed batches and batches in flight of one partition, and the partition's sequences.
 
-    Closed batches and batches in flight are sorted by number, also after retries. A producer keeps one queue per
+    Closed batches and batches in flight are sorted by number, even after retries. A producer keeps one queue per
     partition for its whole life, because two queues would assign the same sequences.
     """
 

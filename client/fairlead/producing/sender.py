@@ -1,7 +1,7 @@
 """Sends the batches of the accumulator to the leaders and records their outcomes.
 
 One task of the producer runs `Sender.run`: the task drains the batches that may be sent, starts a request for each
-leader, handles the outcomes by the kind of the problem, and sleeps until a deadline or a wake-up. The accumulator
+leader, handles each outcome according to the kind of problem, and sleeps until a deadline or a wake-up. The accumulator
 decides which batches are sent, and `_settle` handles their outcomes. The functions before the class turn batches into
 the request `POST /v1/produce` and its answer into outcomes, without I/O. The module must not depend on the public API.
 One file because a request, its answer and the outcomes of its batches belong together.

@@ -132,7 +132,7 @@ class ClusterReconciler:
         return await self._bring(cluster, manifest)
 
     async def _bring(self, cluster: Cluster, manifest: Manifest) -> float | None:
-        """Take the next step of all parts of the Cluster, and write the status."""
+        """Take the next step for every part of the Cluster, and write the status."""
         objects = await self._objects(cluster)
         refusals = await self._refused_pods(cluster, objects)
         seen = self._seen(objects, refusals)

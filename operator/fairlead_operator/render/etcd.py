@@ -91,7 +91,7 @@ def etcd_pod_hash(managed: ManagedEtcd, images: Images) -> str:
 def _peers(cluster: Cluster) -> Manifest:
     """Return the headless Service.
 
-    The headless Service includes unready members, which need their peers to become ready.
+    The headless Service includes unready members, because a member must reach its peers before it becomes ready.
     """
     manifest = framed(cluster, SERVICE, etcd_peers_service_name(cluster.name), component=ETCD_COMPONENT)
     manifest["spec"] = {

@@ -1,4 +1,4 @@
-"""One run of a pipeline, which ends when all records are processed, the time is over, or a stop is requested."""
+"""One run of a pipeline, which ends when all records are processed, the time is up, or a stop is requested."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class JobRun:
         return JobSummary(job.name, str(query.id), str(query.runId), self._watch.counts)
 
     def _wait(self, query: StreamingQuery) -> None:
-        """Wait until the query has ended, the time is over, or a stop is requested."""
+        """Wait until the query has ended, the time is up, or a stop is requested."""
         left = self._job.seconds
         while left is None or left > 0:
             step = LOOK_SECONDS if left is None else min(left, LOOK_SECONDS)

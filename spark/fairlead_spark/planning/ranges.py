@@ -1,7 +1,7 @@
 """Ranges of one read: the offsets to read from each partition, and the records that are known to be lost.
 
-The module compares two positions of a query, or start and end of a batch read, without I/O. Called by the readers when
-they plan tasks.
+The module compares two positions of a query, or the start and end of a batch read, without I/O. Called by the readers
+when they plan tasks.
 """
 
 from __future__ import annotations

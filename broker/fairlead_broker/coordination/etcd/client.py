@@ -63,7 +63,7 @@ async def connect(options: EtcdOptions) -> EtcdCoordination:
     """Return a client of an etcd cluster once a member has answered and accepted the credentials.
 
     Raises `CoordinationUnavailable` with the reason for each unreachable member, `CredentialsRefused`, and
-    `WrongCluster` if the members belong to several clusters or to another cluster than expected.
+    `WrongCluster` if the members belong to several clusters or to a different cluster than expected.
     """
     client = EtcdCoordination(options)
     try:

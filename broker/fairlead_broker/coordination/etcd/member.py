@@ -126,7 +126,7 @@ class Member:
         except grpc.aio.AioRpcError as error:
             if judge(error).verdict not in {Verdict.TOKEN, Verdict.CREDENTIALS}:
                 # The next attempt opens a new connection, reads the certificates again, and does not wait for gRPC's
-                # pauses.
+                # reconnect backoff.
                 await self._drop()
                 raise
         else:

@@ -79,7 +79,7 @@ def walk_headers(
     """Yield the batches from a position on, checking only stamps. Raises `BadBatch` at the first bad batch.
 
     The first batch must begin at the `expected` offset unless that is None, and each later one at the end of
-    the batch before it: whole batches in a wrong place are no batches of the log.
+    the batch before it: an intact batch in the wrong place is not part of the log.
 
     The stamp does not cover the field with a batch's last offset. The field is trusted if the next batch
     begins there or, for the last batch, if the field agrees with the caller's `next_offset`; otherwise the

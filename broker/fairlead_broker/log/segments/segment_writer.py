@@ -202,7 +202,7 @@ class SegmentWriter:
         )
 
     def restore(self, mark: WriterMark) -> None:
-        """Return to an earlier state and truncate the file, also after `seal`. Raises `StorageFailed`."""
+        """Return to an earlier state and truncate the file, even after `seal`. Raises `StorageFailed`."""
         body, segment = self._body, self.segment
         segment.unseal(body)
         if self._flushed > mark.index_count:
@@ -288,7 +288,7 @@ class SegmentWriter:
         if error.errno not in SHORTAGES:
             message = f"{self.segment.path_of('.index')}: cannot write: {error.strerror}"
             raise StorageFailed(message) from error
-        # Entries that were written in part are overwritten later.
+        # Partially written entries are overwritten later.
 
 
 def open_empty_writer(storage: Storage, segment: Segment, config: TopicConfig) -> SegmentWriter:

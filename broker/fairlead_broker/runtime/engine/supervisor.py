@@ -1,7 +1,7 @@
 """Owner of the runtime's tasks, and of side tasks that run in addition to a partition's own task.
 
 All tasks run in one TaskGroup inside one owner task. An unexpected exception of a task stops the group and the broker:
-a broker that works only partly would keep leaderships without serving them.
+otherwise a partly failed broker would remain the leader of partitions that it no longer serves.
 """
 
 from __future__ import annotations

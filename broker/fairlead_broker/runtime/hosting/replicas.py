@@ -348,7 +348,8 @@ class Replicas:
     def _compare(self, view: TopicView, wanted: list[_Wanted], waits: list[Awaitable[object]]) -> None:
         """Find the replicas of a topic that must be opened or change their role; close or update the others.
 
-        Roles end in parallel. `waits` receives the awaitables that must complete before a log is opened.
+        The method awaits nothing, so that roles end in parallel: `waits` receives the awaitables that must complete
+        before a log is opened.
         """
         records = self._metadata.partitions(view.topic_id)
         for index, hosted in list(self._hosted.get(view.topic_id, {}).items()):

@@ -69,7 +69,10 @@ class _Reading:
 
     @property
     def claimed_bytes(self) -> int:
-        """Number of the call's bytes that this partition uses: bytes already read, or reserved for a pool read."""
+        """Number of this partition's bytes that count towards the call's limit.
+
+        The bytes are already read, or reserved for a read in the disk pool.
+        """
         return self._nbytes if self._future is None else max(self._wanted, 1)
 
     def read_cached(self, on_loop: int) -> int:

@@ -51,7 +51,7 @@ from fairlead_broker.runtime.meters import TopicMeters
 
 
 class FollowerPlace(Protocol):
-    """Interface of a follower's fetch session, which is notified of changes of the partition."""
+    """Interface of a follower's fetch session, which is notified of changes to the partition."""
 
     def grown(self) -> None:
         """Report that the partition has new records to fetch."""

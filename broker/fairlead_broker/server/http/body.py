@@ -99,7 +99,7 @@ RETRY_SECONDS = 1.0
 class ProduceBodyLimits:
     """Maximum body sizes of produce calls in bytes.
 
-    JSON has a separate limit because parsed JSON takes ten times its size.
+    JSON has a separate limit because a parsed JSON body takes up ten times its size in memory.
     """
 
     bytes_max: int

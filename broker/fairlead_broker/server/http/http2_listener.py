@@ -4,7 +4,7 @@ Callers: ``listeners`` (data and peer listeners). This module does not depend on
 serves any ASGI callable.
 
 The broker binds the socket itself because granian binds with SO_REUSEPORT, so a second broker on the same port would
-silently take half of the clients of the first broker. With port 0, granian also does not report the actual port. The
+silently take half of the clients of the first broker. Also, with port 0, granian does not report the actual port. The
 socket is handed over by replacing the private ``Server._init_shared_socket``; therefore granian's version is pinned,
 and a test checks the pin.
 """
