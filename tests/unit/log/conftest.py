@@ -1,4 +1,4 @@
-"""What the tests of the log are handed: batches, a data directory, and a disk that can fail."""
+"""Fixtures of the log's tests: batches, a data directory, and a disk that can fail."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from log_kit import BatchMaker, FaultyStorage, LogBox
 
 @pytest.fixture
 def make() -> BatchMaker:
-    """Make stamped batches."""
+    """Return a maker of stamped batches."""
     return BatchMaker()
 
 
 @pytest.fixture
 def box(tmp_path: Path) -> Iterator[LogBox]:
-    """Hold a data directory with one partition."""
+    """Yield a data directory with one partition, whose log is killed after the test."""
     box = LogBox(tmp_path / "data")
     yield box
     box.kill()
@@ -26,7 +26,7 @@ def box(tmp_path: Path) -> Iterator[LogBox]:
 
 @pytest.fixture
 def faults(box: LogBox) -> FaultyStorage:
-    """Put a disk that can fail under the data directory."""
+    """Return a disk that can fail, on which the data directory is."""
     storage = FaultyStorage()
     box.storage = storage
     return storage

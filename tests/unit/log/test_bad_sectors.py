@@ -1,4 +1,4 @@
-"""A disk that does not read a file: what can be made again is, and everything else is told as a failure of the disk."""
+"""Disks that cannot read a file: indexes and snapshots are rebuilt, and unreadable batches are storage failures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MADE_AGAIN = {".index", ".timeindex", ".producers"}
 def test_a_start_does_without_what_can_be_made_again(
     box: LogBox, faults: FaultyStorage, make: BatchMaker, suffix: str, killed: bool
 ) -> None:
-    """One bad sector in an index or a snapshot of producers keeps nothing offline, and harms no other partition."""
+    """A bad sector in an index or producer snapshot costs the log no record and takes no data directory out of use."""
     log = box.open(SMALL)
     begin(log)
     batches = make.fill(log, 30, 3)
@@ -42,7 +42,7 @@ def test_a_start_does_without_what_can_be_made_again(
 def test_batches_that_cannot_be_read_are_a_failure_of_the_disk(
     box: LogBox, faults: FaultyStorage, make: BatchMaker
 ) -> None:
-    """Whoever is first to open a segment hears it as an error of the log, so that other partitions are answered."""
+    """The first read, time lookup or scrub of a segment on an unreadable disk fails with `StorageFailed`."""
     log = box.open(SMALL)
     begin(log)
     make.fill(log, 30, 3)
@@ -63,7 +63,7 @@ def test_batches_that_cannot_be_read_are_a_failure_of_the_disk(
 def test_a_time_that_cannot_be_looked_for_is_a_failure_of_the_disk(
     box: LogBox, faults: FaultyStorage, make: BatchMaker
 ) -> None:
-    """Also where the segment is open already."""
+    """A time lookup in an already open segment fails with `StorageFailed` when the disk cannot be read."""
     log = box.open(SMALL)
     make.fill(log, 3, 3)
     faults.read_error = errno.EIO

@@ -1,4 +1,4 @@
-"""A log that begins anew where its leader does, and the process that ends amid that."""
+"""Restarts of a log at its leader's log start, with kills of the process during the restart."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ LEADER_END = Offset(40)
 
 
 class Killed(BaseException):
-    """The process ended. No handler of the log may see this as an error of the disk."""
+    """End of the process, which no handler of the log may take for an error of the disk."""
 
 
 class KillingStorage(FaultyStorage):
-    """A disk on which the process ends before one of its changes."""
+    """A disk that kills the process before a given change."""
 
     changes_left: int | None = None
 
     def take_room(self, path: Path, nbytes: int) -> int:
-        """Write, if the process is still there."""
+        """Return how many of the bytes may be written, unless the process is killed first."""
         self._change()
         return super().take_room(path, nbytes)
 
     def unlink(self, path: Path) -> None:
-        """Remove a file, if the process is still there."""
+        """Remove a file, unless the process is killed first."""
         self._change()
         super().unlink(path)
 
     def rename(self, source: Path, target: Path) -> None:
-        """Rename a file, if the process is still there."""
+        """Rename a file, unless the process is killed first."""
         self._change()
         super().rename(source, target)
 
     def sync_folder(self, path: Path) -> None:
-        """Sync a folder, if the process is still there."""
+        """Sync a folder, unless the process is killed first."""
         self._change()
         super().sync_folder(path)
 
@@ -69,7 +69,7 @@ def test_a_kill_lets_nobody_go_on_behind_what_its_leader_has(
     log_start: Offset,
     told: tuple[LeaderEpoch, Offset] | None,
 ) -> None:
-    """Wherever the process ends: the log is where it was to be, or its leader, uncleanly elected, objects again."""
+    """A log killed during a restart begins at the new offset, or its uncleanly elected leader finds a divergence."""
     leader = [EpochStart(LeaderEpoch(epoch), Offset(start)) for epoch, start in epochs]
     killed_at: list[tuple[int, Offset, Offset, LeaderEpoch | None]] = []
     for changes in count():
@@ -97,7 +97,7 @@ def test_a_kill_lets_nobody_go_on_behind_what_its_leader_has(
 
 
 def test_a_kill_before_the_first_copy_forgets_no_epoch(tmp_path: Path) -> None:
-    """A start amid the first batch goes back to where that begins; what was before that is known at each step."""
+    """A log that moves back to the start of its first copied batch knows its last epoch after a kill at any step."""
     killed_at: list[tuple[int, Offset, LeaderEpoch | None]] = []
     for changes in count():
         disk = KillingStorage()
@@ -123,7 +123,7 @@ def test_a_kill_before_the_first_copy_forgets_no_epoch(tmp_path: Path) -> None:
 
 
 def made(box: LogBox, emptied: bool) -> PartitionLog:
-    """Return a log of the epochs 4, 6 and 9, of which nothing, or the last, is left."""
+    """Return a log without the deleted records of epochs 4 and 6, and with records of epoch 9 unless `emptied`."""
     log = box.open()
     for epoch, records in ((4, 5), (6, 5)):
         begin(log, epoch)
@@ -140,7 +140,7 @@ def made(box: LogBox, emptied: bool) -> PartitionLog:
 
 
 def objects(leader: list[EpochStart], leader_start: Offset, log: PartitionLog) -> bool:
-    """Say whether a leader with other records finds a follower's log another one than its own."""
+    """Return whether a leader with other records detects that a follower's log diverges from its own."""
     end, empty = log.end_offset, log.end_offset == log.log_start_offset
     if not leader_start <= end <= LEADER_END:
         return True

@@ -1,4 +1,4 @@
-"""Readers beside a writer that appends, rolls, syncs and removes."""
+"""Readers that run while a writer appends, rolls, syncs and removes segments."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BATCHES = 1500
 
 @pytest.fixture
 def eager_threads() -> Iterator[None]:
-    """Let threads take turns as often as possible."""
+    """Switch between threads as often as possible."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     yield
@@ -28,7 +28,7 @@ def eager_threads() -> Iterator[None]:
 
 
 def follow(log: PartitionLog, expected: bytes, starts: dict[int, int], done: Event, *, cached: bool) -> int:
-    """Read along until the writer is done, compare each byte, begin anew where the log start overtook; count reads."""
+    """Compare all reads until the writer is done, follow a log start that overtakes, and return the number of reads."""
     at, reads = Offset(0), 0
     while not (done.is_set() and at >= log.end_offset):
         try:
@@ -51,7 +51,7 @@ def follow(log: PartitionLog, expected: bytes, starts: dict[int, int], done: Eve
 
 @pytest.mark.usefixtures("eager_threads")
 def test_readers_see_whole_batches_while_everything_moves(box: LogBox, make: BatchMaker) -> None:
-    """Beside appends, rolls, syncs, checkpoints and removed segments, every read returns exactly what was written."""
+    """A reader gets exactly the written bytes while a log appends, rolls, syncs, checkpoints and removes segments."""
     log = box.open(CONFIG)
     begin(log)
     batches = [make(2 * number, 2, number % 50) for number in range(BATCHES)]

@@ -1,4 +1,4 @@
-"""Copies of batches that another replica has stamped, and a log that begins anew."""
+"""Copies of batches that another replica has stamped, and a log that restarts at another offset."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ SMALL = TopicConfig(segment_bytes=4096, index_interval_bytes=512)
 
 
 def copies(*batches: StampedBatch) -> memoryview:
-    """Batches as they come from a leader."""
+    """Return batches as a leader sends them."""
     return memoryview(stored(*batches))
 
 
 def made_by(epoch: int, offset: int, records: int = 2) -> StampedBatch:
-    """A batch of a leader epoch."""
+    """Return a batch of a leader epoch."""
     return BatchMaker(leader_epoch=epoch)(offset, records)
 
 
 class TestAppend:
-    """What a follower stores."""
+    """Copies that a follower appends to its log."""
 
     def test_copies_are_stored_byte_for_byte(self, box: LogBox) -> None:
-        """Over many segments, in calls of any size, the bytes are those of the leader."""
+        """A follower stores copies over many segments, in calls of any size, with exactly the leader's bytes."""
         log = box.open(SMALL)
         batches = [made_by(3, offset) for offset in range(0, 200, 2)]
         log.append_copies(copies(*batches[:1]))
@@ -39,7 +39,7 @@ class TestAppend:
         assert read_all(log) == stored(*batches)
 
     def test_epochs_begin_where_the_batches_say(self, box: LogBox) -> None:
-        """One call may hold several epochs; each is known from its first batch on, also after a restart."""
+        """A log lists each epoch of a call's batches from the epoch's first batch on, also after a restart."""
         log = box.open()
         log.append_copies(copies(made_by(1, 0), made_by(1, 2), made_by(4, 4), made_by(5, 6)))
         log.append_copies(copies(made_by(5, 8), made_by(9, 10)))
@@ -56,7 +56,7 @@ class TestAppend:
         assert box.open().leader_epochs == expected
 
     def test_a_gap_between_copies_is_refused(self, box: LogBox) -> None:
-        """Batches that do not follow one another are not stored, so that no reader skips records in silence."""
+        """A call whose batches leave an offset gap is refused and stores no batch, so that no reader misses records."""
         log = box.open()
         with pytest.raises(BadCopy, match="begin at the end of the log, 2"):
             log.append_copies(copies(made_by(1, 0), made_by(1, 10)))
@@ -65,7 +65,7 @@ class TestAppend:
 
     @pytest.mark.parametrize("position", [0, 9, 30, 33, 90, 150])
     def test_a_flipped_bit_keeps_everything_out(self, box: LogBox, position: int) -> None:
-        """Both checksums are held against the bytes before anything is written."""
+        """A log verifies both checksums of every batch before it stores any batch of a call."""
         log = box.open()
         good, bad = made_by(1, 0), bytearray(stored(made_by(1, 2)))
         bad[position] ^= 1
@@ -76,7 +76,7 @@ class TestAppend:
         assert log.leader_epochs == ()
 
     def test_half_a_batch_is_refused(self, box: LogBox) -> None:
-        """A leader sends whole batches."""
+        """A call that ends inside a batch is refused, and the log stores no batch of that call."""
         log = box.open()
         with pytest.raises(BadCopy):
             log.append_copies(copies(made_by(1, 0), made_by(1, 2))[:-8])
@@ -84,7 +84,7 @@ class TestAppend:
         assert log.end_offset == 0
 
     def test_offsets_and_epochs_never_go_back(self, box: LogBox) -> None:
-        """A batch below the end, or of an older epoch than the log knows, is refused."""
+        """A batch below the log end, or of an older epoch than the log's last epoch, is refused."""
         log = box.open()
         log.append_copies(copies(made_by(5, 0), made_by(5, 2)))
         for bad in (made_by(5, 2), made_by(5, 3), made_by(4, 4)):
@@ -97,7 +97,7 @@ class TestAppend:
         assert [start.epoch for start in log.leader_epochs] == [5]
 
     def test_nothing_newer_than_its_sender_is_stored(self, box: LogBox) -> None:
-        """A leader that was succeeded may send what its successor wrote, from where its own records stood."""
+        """A batch of a newer epoch than its sender is refused: a deposed leader may send its successor's records."""
         log = box.open()
         log.append_copies(copies(made_by(5, 0)), None, LeaderEpoch(5))
         with pytest.raises(BadCopy, match="above its sender's 5"):
@@ -107,7 +107,7 @@ class TestAppend:
         assert [start.epoch for start in log.leader_epochs] == [5]
 
     def test_a_full_disk_keeps_whole_batches(self, box: LogBox, faults: FaultyStorage) -> None:
-        """What was kept is told by the end; the rest can come again."""
+        """A log on a full disk keeps whole batches, and appends the remaining batches once there is space."""
         log = box.open()
         log.append_copies(copies(made_by(1, 0)))
         faults.room_bytes = 100
@@ -119,7 +119,7 @@ class TestAppend:
         assert read_all(log) == stored(*(made_by(1, offset) for offset in range(0, 40, 2)))
 
     def test_an_epoch_without_records_does_not_stand_in_the_way(self, box: LogBox) -> None:
-        """A leader that never wrote in its epoch follows one whose records are of older epochs."""
+        """A leader epoch without records does not prevent a log from appending copies of older epochs."""
         log = box.open()
         log.append_copies(copies(made_by(4, 0)))
         log.begin_epoch(LeaderEpoch(7))
@@ -132,11 +132,11 @@ class TestAppend:
 
 
 class TestRestart:
-    """Beginning anew where the leader begins."""
+    """Restarts of a log at the offset where its leader's log begins."""
 
     @pytest.mark.parametrize("offset", [0, 7, 500, 100_000])
     def test_nothing_of_before_is_left(self, box: LogBox, offset: int) -> None:
-        """Records, epochs and producers are gone; the log goes on at the offset, also after a restart."""
+        """A restarted log has no old records, epochs or producers and continues at the new offset, also if reopened."""
         log = box.open(SMALL)
         log.append_copies(copies(*(made_by(3, at) for at in range(0, 200, 2))))
         log.sync()
@@ -152,7 +152,7 @@ class TestRestart:
 
     @pytest.mark.parametrize("offset", [7, 500])
     def test_it_is_durable(self, box: LogBox, offset: int) -> None:
-        """A kill right behind it leaves an empty log there."""
+        """A log that is killed right after a restart is empty and begins at the new offset."""
         log = box.open(SMALL)
         log.append_copies(copies(*(made_by(3, at) for at in range(0, 200, 2))))
         log.sync()
@@ -164,7 +164,7 @@ class TestRestart:
         assert not log.damaged
 
     def test_a_start_amid_a_batch_takes_the_whole_batch(self, box: LogBox) -> None:
-        """A leader whose log begins amid a batch sends all of it; readers begin where the leader does."""
+        """A log that restarts inside a batch stores the whole batch, but its readers begin at the restart's offset."""
         log = box.open()
         log.restart_at(Offset(13))
         log.append_copies(copies(made_by(2, 10, records=6), made_by(2, 16)))
@@ -179,7 +179,7 @@ class TestRestart:
         )
 
     def test_a_sync_under_way_does_not_count(self, box: LogBox) -> None:
-        """What a sync point from before says is about bytes that are gone."""
+        """A sync point from before a restart marks no offset of the restarted log as synced."""
         log = box.open()
         log.append_copies(copies(*(made_by(3, at) for at in range(0, 20, 2))))
         point = log.sync_point()
@@ -191,10 +191,10 @@ class TestRestart:
 
 
 class TestTruncate:
-    """Where the logs of two replicas part."""
+    """Truncation of a log where it diverges from another replica's log."""
 
     def test_an_epoch_without_records_goes_at_the_end(self, box: LogBox) -> None:
-        """Cutting at the end drops the epoch that was begun there, so that the log agrees with a leader without it."""
+        """A truncation at the log end drops an epoch without records, so that the log agrees with its leader's log."""
         log = box.open()
         log.append_copies(copies(made_by(1, 0), made_by(2, 2)))
         log.begin_epoch(LeaderEpoch(3))
@@ -207,7 +207,7 @@ class TestTruncate:
 
     @pytest.mark.parametrize("at", [28, 60])
     def test_damage_is_cut_off(self, box: LogBox, at: int) -> None:
-        """A log is cut right before a batch that cannot be read, and the range is no damage any more."""
+        """A log is truncated right before an unreadable batch, and the range of that batch is no longer damaged."""
         log = box.open()
         batches = [made_by(1, offset) for offset in range(0, 20, 2)]
         log.append_copies(copies(*batches))
@@ -227,7 +227,7 @@ class TestTruncate:
 
 @pytest.mark.parametrize("bit", [8 * 8 + 7, 8 * 9 + 1, 8 * 1, 8 * 41, 8 * 200])
 def test_a_damaged_first_batch_is_a_bad_copy(box: LogBox, make: BatchMaker, bit: int) -> None:
-    """Also for an empty log, which looks at the first batch to know where it begins, and stays where it was."""
+    """An empty log refuses a damaged first batch as a bad copy and keeps its log start."""
     log = box.open()
     log.restart_at(Offset(258))
     data = bytearray(stored(make(0, 3, 500)))
@@ -242,7 +242,7 @@ def test_a_damaged_first_batch_is_a_bad_copy(box: LogBox, make: BatchMaker, bit:
 def test_a_full_disk_leaves_a_log_as_it_was_that_should_begin_anew(
     box: LogBox, faults: FaultyStorage, make: BatchMaker
 ) -> None:
-    """Without the checkpoint nothing goes: what came next stood behind the old records, in the same file."""
+    """A log whose restart finds no space for the checkpoint keeps its records, synced offset, epochs and damage."""
     log = box.open(SMALL)
     begin(log)
     batches = make.fill(log, 20)

@@ -1,4 +1,4 @@
-"""The data directory: identity, lock, clean marker, checkpoint, deletion, strays."""
+"""The data directory: identity, lock, clean marker, checkpoint, deletion, stray folders."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from log_kit import (
 def open_directory(
     path: Path, cluster_id: str | None = CLUSTER, broker_id: int = 1, residence: str | None = None
 ) -> LogDirectory:
-    """Open a directory on behalf of somebody."""
+    """Open a data directory as a broker of a cluster."""
     return LogDirectory.open(
         path,
         cluster_id=cluster_id,
@@ -56,7 +56,7 @@ def open_directory(
 
 
 def test_a_new_directory_gets_an_identity(tmp_path: Path) -> None:
-    """The first opening writes cluster, broker and directory id; later ones find them."""
+    """The first opening of a data directory writes its cluster, broker and directory ids, which later openings find."""
     directory = open_directory(tmp_path / "data")
     expected = Identity(cluster_id=CLUSTER, broker_id=1, directory_id=DIRECTORY)
 
@@ -72,14 +72,14 @@ def test_a_new_directory_gets_an_identity(tmp_path: Path) -> None:
 
 
 def test_a_file_is_no_data_directory(tmp_path: Path) -> None:
-    """Said as it is, and not in the words of a call of the system that found it there."""
+    """A file in place of the data directory is refused with a message that calls it a file."""
     (tmp_path / "data").touch()
     with pytest.raises(StorageFailed, match=r"data is a file; the data directory must be a directory$"):
         open_directory(tmp_path / "data")
 
 
 def test_a_new_directory_may_wait_for_its_cluster(tmp_path: Path) -> None:
-    """Without a cluster id a new directory is only locked; partitions open once it belongs to one."""
+    """A new data directory without a cluster id is only locked, and its partitions open once a cluster adopts it."""
     directory = open_directory(tmp_path, cluster_id=None)
 
     assert directory.cluster_id is None
@@ -91,7 +91,7 @@ def test_a_new_directory_may_wait_for_its_cluster(tmp_path: Path) -> None:
 
 
 def test_a_start_that_is_killed_early_leaves_word_of_where_the_bytes_are(tmp_path: Path) -> None:
-    """With the clean marker gone, the next start goes by the kernel: it must be the one since the clean stop."""
+    """A data directory without a clean marker keeps the residence of the first start after its last clean stop."""
 
     def residence_after(here: str, *, clean: bool) -> str | None:
         directory = open_directory(tmp_path, residence=here)
@@ -108,7 +108,7 @@ def test_a_start_that_is_killed_early_leaves_word_of_where_the_bytes_are(tmp_pat
 
 
 def test_the_directory_of_another_cluster_is_refused(tmp_path: Path) -> None:
-    """A directory of another cluster is refused, says what to do, and is not changed; its lock is free again."""
+    """A data directory of another cluster is refused with the remedy, stays unchanged, and is unlocked again."""
     open_directory(tmp_path).close(True)
     with pytest.raises(IdentityMismatch, match="start the broker with its own data directory"):
         open_directory(tmp_path, cluster_id="another")
@@ -122,7 +122,7 @@ def test_the_directory_of_another_cluster_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_directory_of_another_broker_is_refused(tmp_path: Path) -> None:
-    """A directory of another broker id is refused."""
+    """A data directory of another broker id is refused."""
     open_directory(tmp_path).close(True)
 
     with pytest.raises(IdentityMismatch, match="belongs to broker 1, but this is broker 2"):
@@ -130,7 +130,7 @@ def test_the_directory_of_another_broker_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_corrupt_identity_is_refused(tmp_path: Path) -> None:
-    """Whose directory it is cannot be guessed."""
+    """A data directory with a corrupt identity file is refused, because its broker cannot be guessed."""
     open_directory(tmp_path).close(True)
     path = tmp_path / ".fairlead" / "identity"
     path.write_bytes(path.read_bytes().replace(b'"broker_id":1', b'"broker_id":2'))
@@ -140,7 +140,7 @@ def test_a_corrupt_identity_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_second_process_is_refused_by_the_pid_of_the_first(tmp_path: Path) -> None:
-    """While one process holds a directory another is told who does; when it ends the directory is free."""
+    """A locked data directory is refused with the pid of its process, and is free once that process has closed it."""
     directory = open_directory(tmp_path)
     with pytest.raises(DirectoryLocked, match=f"pid {os.getpid()}"):
         open_directory(tmp_path)
@@ -170,7 +170,7 @@ def test_the_broker_epoch_is_durable_at_once(box: LogBox, faults: FaultyStorage)
 
 
 def test_the_clean_marker_holds_for_one_start(box: LogBox, make: BatchMaker) -> None:
-    """The marker is gone as soon as a start has seen it: a kill right after is not a stop in order."""
+    """The clean marker is removed by the start that finds it, so a kill right after that start is no clean stop."""
     make.fill(box.open(), 3)
     box.stop()
 
@@ -181,7 +181,7 @@ def test_the_clean_marker_holds_for_one_start(box: LogBox, make: BatchMaker) -> 
 
 
 def test_a_stop_without_order_leaves_no_marker(box: LogBox, make: BatchMaker) -> None:
-    """`close(False)` syncs nothing and promises nothing."""
+    """A data directory that is closed by `close(False)` has neither synced logs nor a clean marker."""
     log = box.open()
     make.fill(log, 3)
     box.opened.close(False)
@@ -192,7 +192,7 @@ def test_a_stop_without_order_leaves_no_marker(box: LogBox, make: BatchMaker) ->
 
 
 def test_the_high_watermark_is_kept(box: LogBox, make: BatchMaker) -> None:
-    """The start value is the one of the last checkpoint, at most the end, at least the log start."""
+    """A log opens with the high watermark of the last checkpoint, bounded by its log start and log end."""
     log = box.open()
     make.fill(log, 10)
     log.checkpoint_high_watermark = Offset(14)
@@ -212,7 +212,7 @@ def test_the_high_watermark_is_kept(box: LogBox, make: BatchMaker) -> None:
 
 @pytest.mark.parametrize("harm", ["flipped", "short", "gone", "foreign"])
 def test_without_a_checkpoint_everything_is_read(box: LogBox, make: BatchMaker, harm: str) -> None:
-    """A checkpoint that cannot be believed costs a scan and nothing else, even after a stop in order."""
+    """A start with an unusable checkpoint scans the whole log and loses no record, even after a clean stop."""
     log = box.open(TopicConfig(segment_bytes=4096))
     batches = make.fill(log, 50)
     log.checkpoint_high_watermark = log.end_offset
@@ -237,7 +237,7 @@ def test_without_a_checkpoint_everything_is_read(box: LogBox, make: BatchMaker, 
 
 
 def test_partitions_that_are_not_open_stay_in_the_checkpoint(box: LogBox, make: BatchMaker) -> None:
-    """A partition that this run does not open keeps what was known of it."""
+    """A partition that a run of the broker does not open keeps its entry in the checkpoint."""
     make.fill(box.open(), 10)
     box.stop()
     box.open_directory()
@@ -248,14 +248,14 @@ def test_partitions_that_are_not_open_stay_in_the_checkpoint(box: LogBox, make: 
 
 
 def test_an_open_partition_is_not_opened_twice(box: LogBox) -> None:
-    """Two logs would write into the same files."""
+    """A partition that is already open is not opened again, because two logs would write into the same files."""
     box.open()
     with pytest.raises(AssertionError, match="is already open"):
         box.opened.open_partition(TOPIC, PARTITION, TopicConfig())
 
 
 def delete(directory: LogDirectory, partition: PartitionIndex) -> None:
-    """Give a partition up and remove its files, as the broker does."""
+    """Drop a partition and remove its files, as the broker does."""
     gone = directory.give_up_partition(TOPIC, partition)
     if gone is not None:
         directory.remove_given_up(gone)
@@ -281,10 +281,10 @@ def test_deletion_removes_the_files(box: LogBox, make: BatchMaker) -> None:
 
 
 def test_a_partition_is_opened_while_the_last_one_is_removed(box: LogBox) -> None:
-    """The topic's folder goes with that, and is made again for the next one."""
+    """The opening of a partition creates the topic's folder again if a deletion has removed it in between."""
 
     class Removing(PosixStorage):
-        """Removes the topic's folder once, between its making and that of the partition's."""
+        """A disk that removes the topic's folder once, before the partition's folder is created."""
 
         __slots__ = ("left",)
 
@@ -303,7 +303,7 @@ def test_a_partition_is_opened_while_the_last_one_is_removed(box: LogBox) -> Non
 
 
 def test_a_topic_folder_that_is_in_use_again_stays(box: LogBox, make: BatchMaker) -> None:
-    """Files are removed after they were given up, and a new partition of that number may be there by then."""
+    """A topic's folder stays when a dropped partition's files are removed after the partition was opened again."""
     make.fill(box.open(), 3)
     gone = box.opened.give_up_partition(TOPIC, PARTITION)
     assert gone is not None
@@ -315,7 +315,7 @@ def test_a_topic_folder_that_is_in_use_again_stays(box: LogBox, make: BatchMaker
 
 
 def test_open_and_unopened_partitions_are_deleted_alike(box: LogBox, make: BatchMaker) -> None:
-    """Other topics stay, and a start finds nothing of them."""
+    """Deleted partitions of a topic leave no file, whether they were open or not, and other topics stay."""
     make.fill(box.open(), 3)
     box.stop()
     directory = box.open_directory()
@@ -331,7 +331,7 @@ def test_open_and_unopened_partitions_are_deleted_alike(box: LogBox, make: Batch
 
 
 def test_an_interrupted_deletion_is_finished(box: LogBox, make: BatchMaker) -> None:
-    """A folder that was renamed for deletion is removed by the next start."""
+    """A partition folder that was renamed for deletion is removed by the next start."""
     make.fill(box.open(), 10)
     box.kill()
     box.folder.rename(box.folder.with_name("0.1700000000000000-deleted"))
@@ -343,7 +343,7 @@ def test_an_interrupted_deletion_is_finished(box: LogBox, make: BatchMaker) -> N
 
 @pytest.mark.parametrize("removed", [False, True])
 def test_the_checkpoint_does_not_outlive_a_partition(box: LogBox, make: BatchMaker, removed: bool) -> None:
-    """Killed before the next checkpoint, a broker that is given the partition again begins at 0 and misses nothing."""
+    """A partition that was deleted before a kill begins at offset 0 when it returns, without damage."""
     log = box.open()
     make.fill(log, 10)
     log.checkpoint_high_watermark = log.sync()
@@ -362,7 +362,7 @@ def test_the_checkpoint_does_not_outlive_a_partition(box: LogBox, make: BatchMak
 
 
 def given_up(box: LogBox, make: BatchMaker) -> Path:
-    """Fill a partition that the checkpoint knows, and give it up; where its files are."""
+    """Fill a partition that the checkpoint lists, drop it, and return the path of its renamed folder."""
     log = box.open()
     make.fill(log, 10)
     log.sync()
@@ -376,7 +376,7 @@ def given_up(box: LogBox, make: BatchMaker) -> Path:
 def test_a_partition_that_came_back_is_not_measured_by_its_first_stay(
     box: LogBox, make: BatchMaker, synced: bool
 ) -> None:
-    """Killed while the old files are there still, a start believes what the checkpoint says of the new ones alone."""
+    """A partition that returned before a kill is recovered by its new checkpoint entry alone, not by the old one."""
     given_up(box, make)
     log = box.opened.open_partition(TOPIC, PARTITION, TopicConfig())
     again = BatchMaker()
@@ -396,7 +396,7 @@ def test_a_partition_that_came_back_is_not_measured_by_its_first_stay(
 def test_a_full_disk_keeps_the_folder_of_a_partition_until_the_checkpoint_is_written(
     box: LogBox, make: BatchMaker, faults: FaultyStorage
 ) -> None:
-    """Its files go at once; the start itself does not fail, and the partition begins when there is room."""
+    """A start on a full disk empties a dropped partition's folder, but reopens the partition only with free space."""
     gone = given_up(box, make)
     faults.full_suffixes, faults.room_bytes = {".tmp"}, 0
     with pytest.raises(DiskFull):
@@ -415,7 +415,7 @@ def test_a_full_disk_keeps_the_folder_of_a_partition_until_the_checkpoint_is_wri
 
 
 def test_a_folder_that_is_lost_is_damage(box: LogBox, make: BatchMaker) -> None:
-    """Nobody gave the partition up: what the checkpoint calls synced was here, and its offsets are not used again."""
+    """A partition folder that is lost without a deletion is damage, and its synced offsets are not assigned again."""
     log = box.open()
     make.fill(log, 10)
     log.sync()
@@ -429,7 +429,7 @@ def test_a_folder_that_is_lost_is_damage(box: LogBox, make: BatchMaker) -> None:
 
 
 def test_unknown_topics_are_put_aside_and_never_deleted(box: LogBox, make: BatchMaker) -> None:
-    """Folders of unknown topics are renamed and reported at every start; foreign folders are left alone."""
+    """A folder of an unknown topic is renamed, kept and reported at every start, and a foreign folder is unchanged."""
     make.fill(box.open(), 10)
     content = box.log_files()[0].read_bytes()
     box.stop()
@@ -450,7 +450,7 @@ def test_unknown_topics_are_put_aside_and_never_deleted(box: LogBox, make: Batch
 
 
 def test_a_failed_checkpoint_ends_the_directory(box: LogBox, make: BatchMaker, faults: FaultyStorage) -> None:
-    """A checkpoint that cannot be synced is a failed sync like any other, and leaves the old one in place."""
+    """A checkpoint that cannot be synced leaves the old checkpoint in place and ends writes to the data directory."""
     log = box.open()
     make.fill(log, 3)
     log.sync()
@@ -472,7 +472,7 @@ def test_a_failed_checkpoint_ends_the_directory(box: LogBox, make: BatchMaker, f
 def test_a_start_opens_few_files_however_many_segments(
     box: LogBox, make: BatchMaker, faults: FaultyStorage
 ) -> None:
-    """Of 10,000 segments a start opens the files of the last one only, and reads open what they need."""
+    """A start opens only the files of the last of 10,000 segments, and a read opens only the files that it needs."""
     begin(box.open())
     box.stop()
     box.log_files()[0].unlink()

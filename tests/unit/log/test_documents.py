@@ -1,4 +1,4 @@
-"""Files that are replaced as a whole: layout, and nothing believed that changed."""
+"""Files that are replaced as a whole: their layout, and the refusal of changed files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CHECKPOINT = Checkpoint(
 
 
 def test_the_layout_is_the_documented_one() -> None:
-    """A header of 16 bytes with a checksum over all but itself, then JSON, as docs/reference/files.md says."""
+    """A document has a 16-byte header with a checksum of all other bytes, then JSON, as in docs/reference/files.md."""
     data = encode_document(IDENTITY)
     content = (
         b'{"cluster_id":"c","broker_id":1,"directory_id":"d","last_broker_epoch":7,'
@@ -48,7 +48,7 @@ def test_the_layout_is_the_documented_one() -> None:
 
 
 def test_documents_come_back(tmp_path: Path) -> None:
-    """What was written is read, and a file that never was is None."""
+    """A written document is read back, and a missing document reads as None."""
     storage, path = PosixStorage(), tmp_path / "document"
 
     assert read_document(storage, path, Checkpoint) is None
@@ -57,7 +57,7 @@ def test_documents_come_back(tmp_path: Path) -> None:
 
 
 def test_no_flipped_bit_is_believed() -> None:
-    """At every bit of the file, a change is told."""
+    """A document with any one bit flipped is refused as corrupt."""
     data = encode_document(IDENTITY)
     for bit in range(8 * len(data)):
         changed = bytearray(data)
@@ -68,7 +68,7 @@ def test_no_flipped_bit_is_believed() -> None:
 
 
 def test_a_short_document_is_not_believed() -> None:
-    """At every length but the whole one, the file is refused."""
+    """A document that is cut at any length is refused as corrupt."""
     data = encode_document(IDENTITY)
     for nbytes in range(len(data)):
         with pytest.raises(CorruptDocument):
@@ -76,7 +76,7 @@ def test_a_short_document_is_not_believed() -> None:
 
 
 def test_a_document_of_another_kind_or_version_is_refused() -> None:
-    """A checkpoint is no identity, and a later version says so instead of being misread."""
+    """A document of another kind or of a later version is refused with an error that says which."""
     head = b"FLDC\x02\x00\x01\x00" + (3).to_bytes(4, "little")
     later = head + crc32c(head + b"{}\n").to_bytes(4, "little") + b"{}\n"
 

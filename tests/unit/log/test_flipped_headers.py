@@ -1,4 +1,4 @@
-"""One flipped bit in the header of a stored batch: told of that batch alone, whatever it makes the header say."""
+"""One flipped bit in the header of a stored batch: only that batch is reported as damaged, whatever the bit means."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def flip(box: LogBox, number: int, bit: int) -> None:
 
 
 def served(log: PartitionLog, offset: int) -> set[int]:
-    """Return the offsets of the records with which a read at an offset begins; none where damage is told there."""
+    """Return the offsets of the first batch that a read at an offset returns, or none if the read reports damage."""
     try:
         read = log.read_cached(Offset(offset), 1, log.end_offset) or log.read(
             Offset(offset), 1, log.end_offset
@@ -52,7 +52,7 @@ def served(log: PartitionLog, offset: int) -> set[int]:
 
 
 def judge(log: PartitionLog, number: int) -> None:
-    """Hold what is served and told against the one batch that was harmed."""
+    """Check that reads and scrubs report the harmed batch alone, and that reads serve all other batches."""
     harmed = set(range(RECORDS * number, RECORDS * (number + 1)))
     assert log.end_offset == RECORDS * BATCHES
     for _ in range(2):
@@ -78,7 +78,7 @@ def judge(log: PartitionLog, number: int) -> None:
 @pytest.mark.parametrize("when", ["stopped", "killed", "running"])
 @pytest.mark.parametrize("bit", BITS)
 def test_only_the_batch_itself_is_told(tmp_path: Path, bit: int, when: str, number: int) -> None:
-    """At the begin, amid and at the end of closed segments and of the last one; no other record is lost by it."""
+    """A flipped header bit damages its own batch alone, wherever the batch is in a closed or in the last segment."""
     box, make = LogBox(tmp_path / "data", SMALL), BatchMaker(stamp_flags=1)
     log = box.open()
     begin(log)

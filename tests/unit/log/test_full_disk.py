@@ -1,4 +1,4 @@
-"""Disks without room for anything but batches."""
+"""Disks with space for batches and for nothing else."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SMALL = TopicConfig(segment_bytes=4096, index_interval_bytes=0)
 def test_no_room_for_an_index_stops_nobody(
     box: LogBox, make: BatchMaker, faults: FaultyStorage, room: int
 ) -> None:
-    """Index entries can be made again, so a disk without room for them takes batches and rolls all the same."""
+    """A log on a disk without space for index entries appends and rolls, because the entries can be rebuilt."""
     faults.full_suffixes, faults.room_bytes = {".index", ".timeindex"}, room
     log = box.open(SMALL)
     begin(log)
@@ -41,7 +41,7 @@ def test_no_room_for_an_index_stops_nobody(
 
 
 def test_a_broken_index_file_ends_writing(box: LogBox, make: BatchMaker, faults: FaultyStorage) -> None:
-    """An error other than a full disk says that the disk is failing, whatever the file."""
+    """A log stops writing after a write error other than a full disk, even an error of an index file."""
     log = box.open(SMALL)
     begin(log)
     faults.full_suffixes, faults.room_bytes, faults.write_error = {".index"}, 0, errno.EIO
@@ -54,7 +54,7 @@ def test_a_broken_index_file_ends_writing(box: LogBox, make: BatchMaker, faults:
 
 @pytest.mark.parametrize("room", [0, 5, 16, 20])
 def test_no_room_for_an_epoch_passes(box: LogBox, make: BatchMaker, faults: FaultyStorage, room: int) -> None:
-    """An epoch that could not be listed did not begin, and can begin later."""
+    """A leader epoch that finds no space in the list of epochs did not begin, and can begin later."""
     log = box.open()
     faults.full_suffixes, faults.room_bytes = {""}, room
     with pytest.raises(DiskFull, match="leader-epochs"):
@@ -69,7 +69,7 @@ def test_no_room_for_an_epoch_passes(box: LogBox, make: BatchMaker, faults: Faul
 
 
 def test_no_room_for_the_checkpoint_passes(box: LogBox, make: BatchMaker, faults: FaultyStorage) -> None:
-    """Whatever needs the checkpoint first is refused with nothing changed, and works when there is room."""
+    """A log operation that needs the checkpoint changes nothing on a full disk, and works once there is space."""
     log = box.open(SMALL)
     begin(log)
     batches = make.fill(log, 30)
@@ -78,7 +78,7 @@ def test_no_room_for_the_checkpoint_passes(box: LogBox, make: BatchMaker, faults
     faults.full_suffixes, faults.room_bytes = {".tmp"}, 0
     before = sorted(path.name for path in box.folder.iterdir())
     for refused in (
-        # Amid the first segment: nothing of it goes, and no index of it makes room.
+        # Inside the first segment: the segment stays, so its index is not removed to free space.
         lambda: log.advance_log_start(Offset(1)),
         lambda: log.truncate_to(Offset(30)),
         box.opened.write_checkpoint,
@@ -97,7 +97,7 @@ def test_no_room_for_the_checkpoint_passes(box: LogBox, make: BatchMaker, faults
 
 
 class NoRoomForEpochs(FaultyStorage):
-    """A disk on which there is room for a checkpoint, and not for a list of leader epochs."""
+    """A disk with space for a checkpoint, but not for a list of leader epochs."""
 
     full = False
 
@@ -107,19 +107,19 @@ class NoRoomForEpochs(FaultyStorage):
 
 
 class NoRoomForFiles(FaultyStorage):
-    """A disk on which there is room for a checkpoint, and not for another file of batches."""
+    """A disk with space for a checkpoint, but not for another batch file."""
 
     full = False
 
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> PosixFile:
-        """Open a file, unless it is one that there is no room for."""
+        """Open a file, or fail with ENOSPC for a new batch file on the full disk."""
         if self.full and create and path.suffix == ".log":
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return super().open(path, write=write, create=create)
 
 
 def test_a_log_whose_files_are_gone_takes_nothing_more(box: LogBox, make: BatchMaker) -> None:
-    """It was to begin anew, and did not: what was written now would be in a file that has no name."""
+    """A log whose restart removed the old file and could not create the new file refuses every append."""
     box.storage = disk = NoRoomForFiles()
     log = box.open(SMALL)
     begin(log)
@@ -142,7 +142,7 @@ def test_a_log_whose_files_are_gone_takes_nothing_more(box: LogBox, make: BatchM
 def test_a_log_that_began_anew_without_room_for_epochs_says_the_old_one(
     box: LogBox, make: BatchMaker, killed: bool
 ) -> None:
-    """It is where it was to be, and goes by what it deleted itself: its leader objects, and it begins anew again."""
+    """A log that restarts without space for its list of epochs keeps its old last epoch, and can restart again."""
     box.storage = disk = NoRoomForEpochs()
     log = box.open(SMALL)
     begin(log, 2)

@@ -1,4 +1,4 @@
-"""A real process that writes and is killed."""
+"""A real process that writes to a log and is killed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ while True:
 @pytest.mark.slow
 @pytest.mark.parametrize("durability", list(Durability))
 def test_nothing_written_is_lost_by_a_kill(tmp_path: Path, durability: Durability) -> None:
-    """Killed at any moment, over and over, the log begins where it had ended, and holds what was said to be there."""
+    """A log whose writer process is killed at any moment keeps all records that the writer reported."""
     kit = str(Path(sys.modules["log_kit"].__file__ or "").parent)
     make, box = BatchMaker(), LogBox(tmp_path / "data")
     end = 0
@@ -64,7 +64,7 @@ def test_nothing_written_is_lost_by_a_kill(tmp_path: Path, durability: Durabilit
 
 
 def without_epochs(data: bytes) -> bytes:
-    """Return batches with leader epoch and stamp checksum cleared: each life of the writer has its own."""
+    """Return batches without leader epoch and stamp checksum, which differ between runs of the writer."""
     cleared, nbytes = bytearray(data), BatchMaker()(0, 2, 30).nbytes
     for at in range(0, len(cleared), nbytes):
         cleared[at + 12 : at + 16] = cleared[at + 28 : at + 32] = bytes(4)

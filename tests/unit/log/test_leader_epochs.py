@@ -15,7 +15,7 @@ from log_kit import BatchMaker, LogBox, begin
 
 
 def epochs_of(folder: Path, *starts: tuple[int, int]) -> LeaderEpochs:
-    """Return a list with (epoch, start offset) added."""
+    """Return the stored list of leader epochs with entries (epoch, start offset) added."""
     epochs = LeaderEpochs(PosixStorage(), folder)
     for epoch, offset in starts:
         epochs.begin(LeaderEpoch(epoch), Offset(offset))
@@ -27,20 +27,20 @@ def epochs_of(folder: Path, *starts: tuple[int, int]) -> LeaderEpochs:
     [(0, 0, 10), (1, 1, 10), (2, 2, 20), (3, 2, 20), (4, 4, 20), (5, 5, 40), (6, 5, 40), (7, 7, 50)],
 )
 def test_the_end_of_an_epoch(tmp_path: Path, asked: int, epoch: int, end_offset: int) -> None:
-    """The latest epoch ends at the log end, another where the next begins; unknown ones round down."""
+    """A leader epoch ends at the next epoch's start or the log end, and an unlisted epoch counts as the one before."""
     epochs = epochs_of(tmp_path, (2, 10), (4, 20), (5, 20), (7, 40))
 
     assert epochs.end_offset(asked, Offset(50)) == EpochEnd(LeaderEpoch(epoch), Offset(end_offset))
 
 
 def test_an_unknown_newer_epoch_has_no_end(tmp_path: Path) -> None:
-    """Neither an empty list nor one of older epochs can answer."""
+    """A leader epoch above all listed epochs has no end offset, and no epoch has one in an empty list."""
     assert epochs_of(tmp_path).end_offset(1, Offset(0)) is None
     assert epochs_of(tmp_path, (2, 0)).end_offset(3, Offset(0)) is None
 
 
 def test_epochs_survive(tmp_path: Path) -> None:
-    """What was begun is there for the next one to open the file, and more can be added."""
+    """A leader epoch that was begun is listed when the file is opened again, and newer epochs can be added."""
     epochs_of(tmp_path, (1, 0), (2, 5))
     epochs = epochs_of(tmp_path, (3, 5))
 
@@ -54,7 +54,7 @@ def test_epochs_survive(tmp_path: Path) -> None:
 
 
 def test_a_cut_is_durable(tmp_path: Path) -> None:
-    """Epochs that start behind an offset are gone, also for the next one to open the file."""
+    """Leader epochs that start after the cut offset are dropped, also for the next opening of the file."""
     epochs = epochs_of(tmp_path, (1, 0), (2, 5), (3, 9))
     epochs.cut(5)
 
@@ -68,7 +68,7 @@ def test_a_cut_is_durable(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("nbytes", range(1, 16))
 def test_a_torn_last_entry_is_told(tmp_path: Path, nbytes: int) -> None:
-    """An entry that did not arrive whole is left out, the file known to be incomplete, and written over."""
+    """A torn last entry is left out of the list of epochs, marks the list as incomplete, and is overwritten."""
     epochs_of(tmp_path, (1, 0), (2, 5))
     path = tmp_path / "leader-epochs"
     path.write_bytes(path.read_bytes()[:-nbytes])
@@ -85,10 +85,7 @@ def test_a_torn_last_entry_is_told(tmp_path: Path, nbytes: int) -> None:
     [(0, [2, 4, 5, 7]), (20, [2, 4, 5, 7]), (21, [5, 7]), (40, [5, 7]), (41, [7]), (59, [7])],
 )
 def test_epochs_below_the_log_start_are_forgotten(tmp_path: Path, log_start: int, kept: list[int]) -> None:
-    """Whoever comes from the log start on is told that its log is another one exactly when the whole list tells it.
-
-    Where to is told alike too, but for epochs that are forgotten: those are sent before the log start in any case.
-    """
+    """A trimmed list of epochs reports a divergence at or above the log start exactly when the whole list does."""
     epochs = epochs_of(tmp_path, (2, 10), (4, 20), (5, 20), (7, 40))
     whole = list(epochs.entries)
     epochs.trim(Offset(log_start))
@@ -101,12 +98,14 @@ def test_epochs_below_the_log_start_are_forgotten(tmp_path: Path, log_start: int
             told = divergence(again.entries, Offset(60), *place)
             before = divergence(whole, Offset(60), *place)
             assert (told is None) == (before is None)
+            # A follower at a forgotten epoch truncates below the log start in either case.
             assert told == before or last_epoch < kept[0]
 
 
 @pytest.mark.parametrize("lost", [1, 2])
 def test_a_list_that_lost_whole_entries_is_made_again(box: LogBox, make: BatchMaker, lost: int) -> None:
-    """It looks complete; a follower without its last epochs would be taken for one that parts from nothing."""
+    """A list of epochs that lost whole entries is rebuilt, although the list looks complete."""
+    # A leader would find no divergence in the log of a follower that lacks its last epochs.
     log = box.open()
     for epoch in (1, 5):
         begin(log, epoch)
@@ -121,7 +120,7 @@ def test_a_list_that_lost_whole_entries_is_made_again(box: LogBox, make: BatchMa
 
 
 def test_a_log_that_begins_anew_keeps_the_epoch_before(box: LogBox, make: BatchMaker) -> None:
-    """Also for the next start: it is the epoch of the last record, though that was never here."""
+    """A restarted log keeps the epoch of the record before its new offset, also after a stop and a start."""
     log = box.open()
     begin(log, 1)
     make.fill(log, 3)

@@ -1,4 +1,4 @@
-"""The log beside a list of batches, driven by hypothesis."""
+"""A partition log compared with a list of batches by hypothesis."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from log_kit import FIRST_TIME_US, BatchMaker, LogBox, read_all, stored
 
 
 class LogMachine(RuleBasedStateMachine):
-    """A partition log beside a list of batches: whatever is done to both, they hold the same."""
+    """A partition log and a list of batches, which contain the same batches after every operation."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class LogMachine(RuleBasedStateMachine):
         durability=st.sampled_from(list(Durability)),
     )
     def open(self, segment_bytes: int, index_interval_bytes: int, durability: Durability) -> None:
-        """Begin with an empty log and some limits."""
+        """Start with an empty log and drawn limits."""
         config = TopicConfig(
             segment_bytes=segment_bytes, index_interval_bytes=index_interval_bytes, durability=durability
         )
@@ -59,16 +59,16 @@ class LogMachine(RuleBasedStateMachine):
 
     @property
     def end(self) -> int:
-        """Where the log ends."""
+        """Expected end offset of the log."""
         return self.batches[-1].last_offset + 1 if self.batches else self.log_start
 
     def reopen(self) -> None:
-        """Open the directory."""
+        """Open the data directory and its log."""
         self.log = self.data.open()
 
     @rule(sizes=st.lists(st.tuples(st.integers(1, 4), st.integers(0, 400)), min_size=1, max_size=6))
     def append(self, sizes: list[tuple[int, int]]) -> None:
-        """Append a group, in an epoch that was begun."""
+        """Append a group of batches in an epoch that has begun."""
         if not self.epochs or self.epochs[-1][0] != self.make.leader_epoch:
             self.begin_epoch(1)
         group, end = [], self.end
@@ -80,7 +80,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def sync(self) -> None:
-        """Sync, and say in the checkpoint how far."""
+        """Sync the log and write the checkpoint."""
         self.checkpointed = self.opened.sync()
         self.data.opened.write_checkpoint()
 
@@ -96,7 +96,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(share=st.floats(0, 1))
     def truncate(self, share: float) -> None:
-        """Drop the end of the log."""
+        """Truncate the log at an offset."""
         offset = max(self.log_start, round(self.end * share))
         if offset >= self.end:
             return
@@ -111,7 +111,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(share=st.floats(0, 1))
     def move_log_start(self, share: float) -> None:
-        """Remove the beginning of the log."""
+        """Advance the log start to an offset."""
         offset = max(self.log_start, round(self.end * share))
         if offset >= self.end:
             return
@@ -124,7 +124,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def roll(self) -> None:
-        """Close the last segment for its age."""
+        """Roll the last segment because of its age."""
         config = self.data.config
         self.opened.update_config(replace(config, segment_ms=1))
         self.opened.roll_if_due(TimestampUs(FIRST_TIME_US + 10_000))
@@ -132,7 +132,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def stop(self) -> None:
-        """Stop in order and start."""
+        """Stop the log gracefully, and start it without a scan."""
         self.data.stop()
         self.reopen()
         self.checkpointed = self.end
@@ -141,7 +141,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def kill(self) -> None:
-        """Kill and start: everything written is in the page cache and must be found."""
+        """Kill the log and start it; all written bytes are in the page cache and must be found."""
         self.data.kill()
         self.reopen()
 
@@ -150,7 +150,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(share=st.floats(0, 1))
     def tear(self, share: float) -> None:
-        """Kill and lose the last bytes of the last segment, nothing that was synced."""
+        """Kill the log and lose the last unsynced bytes of the last segment."""
         self.data.kill()
         path = self.data.log_files()[-1]
         held = [batch for batch in self.batches if batch.base_offset >= int(path.stem)]
@@ -166,7 +166,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(share=st.floats(0, 1), bytes_max=st.integers(1, 5000))
     def read(self, share: float, bytes_max: int) -> None:
-        """Read somewhere: whole batches from the one that holds the offset on."""
+        """Read whole batches, beginning with the batch that contains an offset."""
         offset = max(self.log_start, round(self.end * share))
         if offset >= self.end:
             return
@@ -181,7 +181,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @invariant()
     def same(self) -> None:
-        """Log and list hold the same batches, offsets and epochs."""
+        """Compare the batches, offsets and epochs of the log and the list."""
         if self.log is None:
             return
         kept = [batch for batch in self.batches if batch.last_offset >= self.log_start]
@@ -193,7 +193,7 @@ class LogMachine(RuleBasedStateMachine):
         assert [(entry.epoch, entry.start_offset) for entry in self.log.leader_epochs] == self.epochs
 
     def teardown(self) -> None:
-        """Remove the files."""
+        """Remove the files of the log."""
         if self.box is not None:
             self.box.kill()
         shutil.rmtree(self.root)
@@ -209,7 +209,7 @@ TestLogModel.settings = settings(
 
 
 def test_a_log_that_lost_all_its_records_has_no_epochs_after_a_kill() -> None:
-    """What stands in the file below the log start is no part of the log."""
+    """A log without records has no epochs after a kill, although its file still has batches below the log start."""
     machine = LogMachine()
     machine.open(segment_bytes=1296, index_interval_bytes=0, durability=Durability.SYNCED)
     try:

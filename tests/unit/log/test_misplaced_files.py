@@ -1,4 +1,4 @@
-"""A file of batches under the name of another segment: every batch in it is good, and none belongs there."""
+"""Batch files under the name of another segment: every batch is intact, and none belongs to that segment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SMALL = TopicConfig(segment_bytes=4096, index_interval_bytes=1500)
 
 
 def told(log: PartitionLog) -> set[int]:
-    """Read at every offset; return those that are told as damaged, the others being what is served."""
+    """Return the offsets whose reads report damage, and check that every other read serves its offset."""
     damaged = set()
     for offset in range(log.log_start_offset, log.end_offset):
         try:
@@ -29,7 +29,7 @@ def told(log: PartitionLog) -> set[int]:
 
 
 def swap(first: Path, second: Path) -> None:
-    """Give two files each other's content."""
+    """Swap the contents of two files."""
     content = first.read_bytes()
     first.write_bytes(second.read_bytes())
     second.write_bytes(content)
@@ -40,7 +40,7 @@ def swap(first: Path, second: Path) -> None:
 def test_batches_of_another_segment_are_not_served(
     box: LogBox, make: BatchMaker, numbers: tuple[int, int], unknown: bool
 ) -> None:
-    """They were passed to as if nothing had ever been before them; and a start that reads them did not end well."""
+    """Batches in the file of another segment are reported as damage, with or without a checkpoint."""
     log = box.open(SMALL)
     begin(log)
     make.fill(log, 40, 3)
@@ -58,7 +58,7 @@ def test_batches_of_another_segment_are_not_served(
 
 
 def test_the_scrub_tells_of_batches_of_another_segment(box: LogBox, make: BatchMaker) -> None:
-    """Before any reader comes by."""
+    """A scrub reports batches in the file of another segment as damage, before any reader does."""
     log = box.open(SMALL)
     begin(log)
     make.fill(log, 40, 3)

@@ -25,7 +25,7 @@ EVERY_DURABILITY = pytest.mark.parametrize("durability", list(Durability))
 
 
 def test_a_new_log_is_empty(box: LogBox) -> None:
-    """A partition that never was begins at offset 0 with one empty segment."""
+    """The log of a new partition begins at offset 0 with one empty segment."""
     log = box.open()
 
     assert (log.log_start_offset, log.synced_offset, log.end_offset) == (0, 0, 0)
@@ -34,7 +34,7 @@ def test_a_new_log_is_empty(box: LogBox) -> None:
 
 
 def test_what_was_appended_is_read_byte_for_byte(box: LogBox, make: BatchMaker) -> None:
-    """Reads return the stored bytes of stamp and content, whatever the size asked for."""
+    """A read returns the stored bytes of stamps and contents, whatever size is requested."""
     log = box.open()
     batches = make.fill(log, 50, records=3)
 
@@ -44,7 +44,7 @@ def test_what_was_appended_is_read_byte_for_byte(box: LogBox, make: BatchMaker) 
 
 
 def test_a_group_is_appended_in_one_call(box: LogBox, make: BatchMaker) -> None:
-    """A group larger than a vectored write takes (1,024 buffers) arrives whole and in order."""
+    """A group of batches that exceeds one vectored write (1,024 buffers) is appended whole and in order."""
     log = box.open()
     group = [make(offset) for offset in range(1500)]
     log.append(group)
@@ -54,7 +54,7 @@ def test_a_group_is_appended_in_one_call(box: LogBox, make: BatchMaker) -> None:
 
 
 def test_reads_end_before_the_limit(box: LogBox, make: BatchMaker) -> None:
-    """No batch is returned that reaches the offset limit, not even the first."""
+    """A read returns no batch that reaches the offset limit, not even as its first batch."""
     log = box.open()
     batches = make.fill(log, 10, records=3)
 
@@ -65,7 +65,7 @@ def test_reads_end_before_the_limit(box: LogBox, make: BatchMaker) -> None:
 
 
 def test_a_read_begins_with_the_batch_that_holds_the_offset(box: LogBox, make: BatchMaker) -> None:
-    """For each offset the first batch is the one with that offset, and whole beyond `bytes_max`."""
+    """A read begins with the batch that contains the offset, whole even if the batch exceeds `bytes_max`."""
     log = box.open(SMALL)
     batches = make.fill(log, 60, records=3)
 
@@ -74,7 +74,7 @@ def test_a_read_begins_with_the_batch_that_holds_the_offset(box: LogBox, make: B
 
 
 def test_bytes_max_holds_back_later_batches(box: LogBox, make: BatchMaker) -> None:
-    """After the first batch, only batches that fit whole are returned."""
+    """A read returns batches after the first batch only if they fit whole into `bytes_max`."""
     log = box.open()
     batches = make.fill(log, 30)
     nbytes = batches[0].nbytes
@@ -85,7 +85,7 @@ def test_bytes_max_holds_back_later_batches(box: LogBox, make: BatchMaker) -> No
 
 
 def test_a_batch_larger_than_asked_for_is_read_whole(box: LogBox, make: BatchMaker) -> None:
-    """A batch of 3 MB comes whole to a reader that asked for one byte, also behind small ones."""
+    """A batch of 3 MB is returned whole to a reader that requests one byte, also after small batches."""
     log = box.open()
     batches = [*make.fill(log, 3), *make.fill(log, 1, 1, 3_000_000), *make.fill(log, 3)]
 
@@ -96,7 +96,7 @@ def test_a_batch_larger_than_asked_for_is_read_whole(box: LogBox, make: BatchMak
 
 @pytest.mark.parametrize("offset", [-1, 21, 1000])
 def test_offsets_outside_are_refused(box: LogBox, make: BatchMaker, offset: int) -> None:
-    """Below the log start and above the end a read is refused with both."""
+    """A read below the log start or above the log end is refused with both offsets."""
     log = box.open()
     make.fill(log, 10)
 
@@ -107,7 +107,7 @@ def test_offsets_outside_are_refused(box: LogBox, make: BatchMaker, offset: int)
 
 @EVERY_DURABILITY
 def test_segments_roll_by_bytes(box: LogBox, make: BatchMaker, durability: Durability) -> None:
-    """A batch never splits, no segment is larger than `segment.bytes`, and reads go through all of them."""
+    """Segments never exceed `segment.bytes`, no batch is split between segments, and reads cross all segments."""
     log = box.open(replace(SMALL, durability=durability))
     batches = make.fill(log, 100, records=2)
 
@@ -119,7 +119,7 @@ def test_segments_roll_by_bytes(box: LogBox, make: BatchMaker, durability: Durab
 
 
 def test_a_batch_larger_than_a_segment_has_one_to_itself(box: LogBox, make: BatchMaker) -> None:
-    """A batch beyond `segment.bytes` is stored alone."""
+    """A batch larger than `segment.bytes` gets a segment of its own."""
     log = box.open(SMALL)
     batches = [*make.fill(log, 1), *make.fill(log, 1, 1, 9000), *make.fill(log, 1)]
 
@@ -127,7 +127,7 @@ def test_a_batch_larger_than_a_segment_has_one_to_itself(box: LogBox, make: Batc
 
 
 def test_one_group_may_fill_several_segments(box: LogBox, make: BatchMaker) -> None:
-    """A group that does not fit into one segment is split between batches only."""
+    """A group of batches that is larger than a segment is split between batches only."""
     log = box.open(SMALL)
     group = [make(offset) for offset in range(40)]
     log.append(group)
@@ -137,7 +137,7 @@ def test_one_group_may_fill_several_segments(box: LogBox, make: BatchMaker) -> N
 
 
 def test_a_segment_rolls_by_age_of_its_first_batch(box: LogBox, make: BatchMaker) -> None:
-    """`segment.ms` counts from the append time of the first batch, in an append and when idle, over a restart."""
+    """A segment rolls `segment.ms` after its first batch's append time, on append and when idle, over a restart too."""
     log = box.open(TopicConfig(segment_ms=1000))
     make.fill(log, 1)
     make.append_time_us = FIRST_TIME_US + 999_999
@@ -156,7 +156,7 @@ def test_a_segment_rolls_by_age_of_its_first_batch(box: LogBox, make: BatchMaker
 
 
 def test_large_batches_do_not_write_the_index_one_by_one(box: LogBox, make: BatchMaker) -> None:
-    """Entries of batches of a MiB wait for sixteen of them; what is small waits for a MiB of log."""
+    """Index entries of batches of 1 MiB are written sixteen at a time, entries of small batches every 1 MiB of log."""
     index = box.folder / "00000000000000000000.index"
     log = box.open()
     make.fill(log, 16, 1, 1 << 20)
@@ -168,7 +168,7 @@ def test_large_batches_do_not_write_the_index_one_by_one(box: LogBox, make: Batc
 
 
 def test_a_full_index_rolls_the_segment(box: LogBox, make: BatchMaker) -> None:
-    """When the next entry does not fit into `segment.index.bytes`, the batch begins a new segment."""
+    """A batch whose entry does not fit into `segment.index.bytes` begins a new segment."""
     log = box.open(TopicConfig(index_interval_bytes=0, segment_index_bytes=16 + 3 * 16))
     make.fill(log, 9)
 
@@ -187,7 +187,7 @@ def test_a_changed_configuration_holds_from_the_next_batch(box: LogBox, make: Ba
 
 
 def test_sync_moves_the_synced_offset(box: LogBox, make: BatchMaker) -> None:
-    """The synced offset is the end at the time of the sync, and stands still without one."""
+    """The synced offset advances to the log end at a sync, and does not move without a sync."""
     log = box.open(replace(SMALL, durability=Durability.REPLICATED))
     make.fill(log, 40)
     before = log.synced_offset
@@ -200,7 +200,7 @@ def test_sync_moves_the_synced_offset(box: LogBox, make: BatchMaker) -> None:
 def test_a_roll_syncs_the_old_segment_only_where_syncing_counts(
     box: LogBox, make: BatchMaker, faults: FaultyStorage
 ) -> None:
-    """With `synced` the old file is synced before the new one is written; with `replicated` the next sync does it."""
+    """A roll syncs the file of the old segment with `synced` durability, and leaves it to a sync with `replicated`."""
     first = f"{0:020d}.log"
     log = box.open(replace(SMALL, durability=Durability.REPLICATED))
     faults.syncs.clear()
@@ -221,7 +221,7 @@ def test_a_roll_syncs_the_old_segment_only_where_syncing_counts(
 def test_sync_covers_files_closed_since_the_last_one(
     box: LogBox, make: BatchMaker, faults: FaultyStorage
 ) -> None:
-    """One sync writes out every file with unsynced batches, and the index files of closed segments."""
+    """A sync writes out every batch file with unsynced batches, and the index files of closed segments."""
     log = box.open(replace(SMALL, durability=Durability.REPLICATED))
     make.fill(log, 40)
     faults.syncs.clear()
@@ -239,7 +239,7 @@ def test_sync_covers_files_closed_since_the_last_one(
 def test_the_first_failed_sync_ends_writing_for_good(
     box: LogBox, make: BatchMaker, faults: FaultyStorage
 ) -> None:
-    """After one failed sync nothing is synced, appended or checkpointed any more, though the disk recovers."""
+    """A log whose sync failed is not synced, appended or checkpointed again, even after the disk recovers."""
     log = box.open()
     make.fill(log, 5)
     faults.sync_error = errno.EIO
@@ -261,7 +261,7 @@ def test_the_first_failed_sync_ends_writing_for_good(
 
 
 def test_a_failed_write_ends_writing_for_good(box: LogBox, make: BatchMaker, faults: FaultyStorage) -> None:
-    """An error other than a full disk publishes nothing and refuses every later append."""
+    """A write error other than a full disk stores no batch, and the log refuses every later append."""
     log = box.open()
     batches = make.fill(log, 5)
     faults.write_error, faults.room_bytes = errno.EIO, 100
@@ -279,7 +279,7 @@ def test_a_failed_write_ends_writing_for_good(box: LogBox, make: BatchMaker, fau
 def test_a_full_disk_keeps_nothing_and_passes(
     box: LogBox, make: BatchMaker, faults: FaultyStorage, durability: Durability
 ) -> None:
-    """At every byte of a group over several segments: refused, nothing kept, and the same append works later."""
+    """A group of batches for which a disk lacks space leaves no byte in the log, and the same append works later."""
     log = box.open(TopicConfig(segment_bytes=2000, index_interval_bytes=0, durability=durability))
     batches = make.fill(log, 2)
     group = [make(4 + 2 * index, 2) for index in range(8)]
@@ -302,7 +302,7 @@ def test_a_full_disk_keeps_nothing_and_passes(
 
 
 def test_epochs_begin_durably_and_only_rise(box: LogBox, make: BatchMaker, faults: FaultyStorage) -> None:
-    """An epoch is on the disk before `begin_epoch` returns; one that is not newer than all others is refused."""
+    """A leader epoch is durable before `begin_epoch` returns, and an epoch that is not above all others is refused."""
     log = box.open()
     begin(log, 3)
     synced = faults.syncs[-1].name
@@ -321,7 +321,7 @@ def test_epochs_begin_durably_and_only_rise(box: LogBox, make: BatchMaker, fault
 
 @pytest.mark.parametrize("stop_first", [True, False])
 def test_truncation_drops_batches_and_epochs(box: LogBox, make: BatchMaker, stop_first: bool) -> None:
-    """At every offset: batches that reach it and epochs that start there go, and appends go on behind, durably."""
+    """A truncation at any offset durably drops later batches and epochs, and appends continue at the new end."""
     batches = []
     log = box.open(TopicConfig(segment_bytes=2000, index_interval_bytes=300))
     for epoch in range(1, 6):
@@ -348,7 +348,7 @@ def test_truncation_drops_batches_and_epochs(box: LogBox, make: BatchMaker, stop
 
 
 def test_truncation_to_the_end_changes_nothing(box: LogBox, make: BatchMaker) -> None:
-    """An offset at or above the end is where the log already ends."""
+    """A truncation at or above the log end changes nothing."""
     log = box.open()
     batches = make.fill(log, 3)
 
@@ -357,7 +357,7 @@ def test_truncation_to_the_end_changes_nothing(box: LogBox, make: BatchMaker) ->
 
 
 def test_a_sync_that_a_truncation_overtook_claims_nothing(box: LogBox, make: BatchMaker) -> None:
-    """Offsets written anew after a sync began are not taken for synced when it ends."""
+    """A sync that a truncation overtakes marks no rewritten offset as synced."""
     log = box.open()
     make.fill(log, 5)
     point = log.sync_point()
@@ -369,7 +369,7 @@ def test_a_sync_that_a_truncation_overtook_claims_nothing(box: LogBox, make: Bat
 
 
 def test_the_log_start_moves_before_segments_go(box: LogBox, make: BatchMaker) -> None:
-    """Whole segments below the new start are removed, reads below it refused, over a restart too."""
+    """A new log start removes the segments below it, and reads below it are refused, also after a restart."""
     log = box.open(SMALL)
     batches = make.fill(log, 60)
     log.sync()
@@ -389,7 +389,7 @@ def test_the_log_start_moves_before_segments_go(box: LogBox, make: BatchMaker) -
 
 
 def test_leader_epochs_go_with_the_records(box: LogBox, make: BatchMaker) -> None:
-    """The last that is not above the log start stays; a full disk keeps the others for a while."""
+    """A new log start drops older leader epochs, except the last epoch that starts at or below the log start."""
     log = box.open(SMALL)
     for epoch in range(1, 7):
         log.begin_epoch(LeaderEpoch(epoch))
@@ -405,7 +405,7 @@ def test_leader_epochs_go_with_the_records(box: LogBox, make: BatchMaker) -> Non
 
 
 def test_the_growing_segment_is_never_removed(box: LogBox, make: BatchMaker) -> None:
-    """A log whose start is its end keeps its last file, and gives out no offset twice."""
+    """A log whose start is its end keeps its last segment file, and assigns no offset twice."""
     log = box.open()
     make.fill(log, 5)
     log.checkpoint_high_watermark = log.end_offset
@@ -417,7 +417,7 @@ def test_the_growing_segment_is_never_removed(box: LogBox, make: BatchMaker) -> 
 
 
 def test_a_closed_log_refuses_everything(box: LogBox, make: BatchMaker) -> None:
-    """Appends and reads after `close` are refused by their own error."""
+    """A closed log refuses appends and reads with `LogClosed`."""
     log = box.open()
     make.fill(log, 2)
     log.close()
@@ -430,7 +430,7 @@ def test_a_closed_log_refuses_everything(box: LogBox, make: BatchMaker) -> None:
 
 
 def test_a_lost_index_is_made_again(box: LogBox, make: BatchMaker) -> None:
-    """Missing, empty, foreign and damaged index files are rebuilt from the headers, and written."""
+    """An index file that is missing, empty, foreign or damaged is rebuilt from the batch headers and written."""
     log = box.open(SMALL)
     batches = make.fill(log, 100)
     log.sync()
@@ -449,14 +449,15 @@ def test_a_lost_index_is_made_again(box: LogBox, make: BatchMaker) -> None:
         assert read_all(log, 600) == stored(*batches)
         box.stop()
 
-    # Closed segments are indexed anew every 4 KiB, whatever the topic says, so only their ends must agree.
+    # Rebuilt indexes of closed segments have an entry every 4 KiB, whatever the topic's interval, so only the ends of
+    # old and rebuilt indexes must agree.
     for path, data in good.items():
         if path.suffix == ".timeindex" and path in names[:-2]:
             assert path.read_bytes()[-24:] == data[-24:]
 
 
 def test_an_index_that_belongs_to_another_log_is_found_out(box: LogBox, make: BatchMaker) -> None:
-    """Entries with good checksums that point to the wrong places are noticed by the read and made again."""
+    """An index of another log, whose valid entries point to wrong places, is detected by a read and rebuilt."""
     config = TopicConfig(segment_bytes=6000, index_interval_bytes=0)
     log = box.open(config)
     batches = []

@@ -1,4 +1,4 @@
-"""What a log says about its producers: after appends, kills, cuts and damage."""
+"""Producer state of a log after appends, kills, truncations and damage."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def batch(
     key: bytes | None = None,
     padding: int = 10,
 ) -> StampedBatch:
-    """A batch of a producer, of a keyed request, or of nobody, as a leader stamps it."""
+    """Return a leader-stamped batch of a producer, of a keyed request, or of neither."""
     columns = record_batch([b"x"] * count, default_timestamp_us=FIRST_TIME_US)
     producer = None if sequence < 0 else ProducerStamp(producer_id, 0, sequence)
     extension = () if key is None else idempotency_extension(key, key.ljust(16, b"\0"))
@@ -51,7 +51,7 @@ def batch(
 
 
 def fill(log: PartitionLog, count: int, *, group: int = 1) -> None:
-    """Append batches of three producers in turn, with keyed ones and nobody's between."""
+    """Append batches of three producers in turn, with keyed batches and batches without a producer in between."""
     at = log.end_offset
     made = []
     for offset in range(at, at + count):
@@ -66,31 +66,31 @@ def fill(log: PartitionLog, count: int, *, group: int = 1) -> None:
 
 
 def said(log: PartitionLog) -> bytes:
-    """Everything that a log says about its producers, to compare."""
+    """Return the encoded producer state of a log, for comparison."""
     return encode_snapshot(Snapshot(log.end_offset, log.producers.state))
 
 
 def snapshots(box: LogBox) -> list[Path]:
-    """The files, oldest first."""
+    """Return the snapshot files, oldest first."""
     return sorted(box.folder.glob("*.producers"))
 
 
 @pytest.fixture
 def log(box: LogBox) -> PartitionLog:
-    """An open log with small segments, in its first epoch."""
+    """Return an open log with small segments in its first leader epoch."""
     opened = box.open(SMALL_SEGMENTS)
     begin(opened)
     return opened
 
 
 def again(box: LogBox) -> PartitionLog:
-    """The log after a kill."""
+    """Kill the log and return it after the next start."""
     box.kill()
     return box.open()
 
 
 def test_each_roll_leaves_the_state_at_its_offset(box: LogBox, log: PartitionLog) -> None:
-    """Also where one append goes over several segments."""
+    """Each roll saves a snapshot of the producer state at the new segment's base offset, also within one append."""
     fill(log, 60, group=20)
     found = {int(path.stem): decode_snapshot(path.read_bytes()) for path in snapshots(box)}
     bases = [int(path.stem) for path in box.log_files()]
@@ -105,7 +105,7 @@ def test_each_roll_leaves_the_state_at_its_offset(box: LogBox, log: PartitionLog
 
 
 def test_a_start_finds_what_was_known(box: LogBox, log: PartitionLog) -> None:
-    """After a kill by snapshot and headers, after a stop by the snapshot of the stop."""
+    """A log restores its producers after a kill from snapshot and headers, after a stop from the stop's snapshot."""
     fill(log, 50)
     before = said(log)
     killed = again(box)
@@ -122,7 +122,7 @@ def test_a_start_finds_what_was_known(box: LogBox, log: PartitionLog) -> None:
 def test_a_start_walks_only_behind_the_newest_snapshot(
     box: LogBox, log: PartitionLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not over the whole log, and not over the whole last segment where it is large."""
+    """A start reads only the batch headers after the newest snapshot, even in a large last segment."""
     fill(log, 30)
     log.update_config(TopicConfig())
     fill(log, 400)
@@ -141,7 +141,7 @@ def test_a_start_walks_only_behind_the_newest_snapshot(
 
 
 def test_a_snapshot_is_worth_some_batches(box: LogBox, log: PartitionLog) -> None:
-    """Few appends are not worth a file every few seconds, and a closed log writes none."""
+    """A snapshot of the producers is saved only after many appends, and never by a closed log."""
     fill(log, 5)
     log.save_producers_if_due()
     few = snapshots(box)
@@ -160,7 +160,7 @@ def test_a_snapshot_is_worth_some_batches(box: LogBox, log: PartitionLog) -> Non
 
 @pytest.mark.parametrize("offset", [0, 1, 17, 30, 59])
 def test_truncation_forgets_what_was_later(box: LogBox, log: PartitionLog, offset: int) -> None:
-    """The state is that of a log which never went further, now and after a kill."""
+    """A truncated log has the producer state of a log that never went beyond the cut, also after a kill."""
     fill(log, 60, group=7)
     log.truncate_to(Offset(offset))
     now = said(log)
@@ -180,10 +180,9 @@ def test_truncation_forgets_what_was_later(box: LogBox, log: PartitionLog, offse
 def test_truncation_remembers_what_was_deleted(
     box: LogBox, log: PartitionLog, stopped: bool, killed: bool
 ) -> None:
-    """Producers and keys live for a day, longer than the segments of a topic with little retention may.
-
-    Later snapshots of the one segment that is left reach beyond the cut; that of its begin is what is left of the rest.
-    """
+    """A log that is truncated to its log start keeps the producers of its deleted segments."""
+    # Producers and keys live for a day, longer than the segments of a topic with short retention may. Later snapshots
+    # of the only remaining segment reach beyond the cut; the snapshot at its base offset covers the deleted segments.
     fill(log, 60, group=7)
     base = log.segments[-1].base_offset
     log.truncate_to(base)
@@ -205,7 +204,7 @@ def test_truncation_remembers_what_was_deleted(
 
 
 def test_a_segment_without_a_snapshot_of_its_begin_has_later_ones(box: LogBox, faults: FaultyStorage) -> None:
-    """A disk that was full at the roll keeps nothing of it; there is nothing to be kept when there is room again."""
+    """A segment whose roll found no space for a snapshot gets a snapshot once there is space."""
     log = box.open(SMALL_SEGMENTS)
     begin(log)
     fill(log, 20, group=7)
@@ -226,7 +225,7 @@ def test_a_segment_without_a_snapshot_of_its_begin_has_later_ones(box: LogBox, f
 def test_without_a_good_snapshot_older_ones_and_headers_do(
     box: LogBox, log: PartitionLog, damage: bytes | None
 ) -> None:
-    """Emptied, cut or gone: the last two, then all of them."""
+    """A log whose snapshots are damaged or missing restores its producers from older snapshots and batch headers."""
     fill(log, 60)
     before = said(log)
     for paths in (snapshots(box)[-2:], snapshots(box)):
@@ -238,7 +237,7 @@ def test_without_a_good_snapshot_older_ones_and_headers_do(
 
 
 def test_a_snapshot_beyond_the_end_is_removed(box: LogBox, log: PartitionLog) -> None:
-    """The loss of power took the end of the log and left the file: once the log has grown again it would lie."""
+    """A snapshot beyond the log end is removed, because it would be wrong once the log has grown again."""
     fill(log, 5)
     box.stop()
     later = ProducerState()
@@ -251,7 +250,7 @@ def test_a_snapshot_beyond_the_end_is_removed(box: LogBox, log: PartitionLog) ->
 
 
 def test_a_full_disk_takes_no_part_of_a_group(box: LogBox, faults: FaultyStorage) -> None:
-    """Neither what was written before a roll nor behind it is believed afterwards."""
+    """A group of batches that a full disk refuses changes no producer state and leaves no snapshot."""
     log = box.open(SMALL_SEGMENTS)
     begin(log)
     fill(log, 3)
@@ -272,7 +271,7 @@ class NoSnapshots(PosixStorage):
     number = errno.ENOSPC
 
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> PosixFile:
-        """Open a file; one for a snapshot cannot be written."""
+        """Open a file; a snapshot file cannot be written."""
         file = super().open(path, write=write, create=create)
         return _Unwritable(file, self) if create and ".producers" in path.name else file
 
@@ -287,7 +286,7 @@ class _Unwritable(PosixFile):
 
 
 def test_no_room_for_a_snapshot_stops_nobody(tmp_path: Path) -> None:
-    """It can be done without, and its beginning is cleared away by the next start."""
+    """A log without space for snapshots keeps appending, and the next start removes unfinished snapshot files."""
     box = LogBox(tmp_path / "data", SMALL_SEGMENTS, NoSnapshots())
     log = box.open()
     begin(log)
@@ -304,7 +303,7 @@ def test_no_room_for_a_snapshot_stops_nobody(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_fails_ends_the_directory(tmp_path: Path) -> None:
-    """As any failed write does."""
+    """A log refuses every append after a failed write of a snapshot, as after any failed write."""
     storage = NoSnapshots()
     storage.number = errno.EIO
     box = LogBox(tmp_path / "data", SMALL_SEGMENTS, storage)
@@ -319,7 +318,7 @@ def test_a_disk_that_fails_ends_the_directory(tmp_path: Path) -> None:
 
 
 def test_damage_hides_only_what_is_in_it(box: LogBox) -> None:
-    """The walk goes on behind a batch whose stamp is gone, and past an extension that is none any more."""
+    """A damaged batch hides only its own producer or key, and the walk over headers continues at the next batch."""
     log = box.open()
     begin(log)
     log.append([batch(0, 0, producer_id=1)])
@@ -345,7 +344,7 @@ def test_damage_hides_only_what_is_in_it(box: LogBox) -> None:
 
 
 def test_damage_to_the_end_ends_the_walk(box: LogBox) -> None:
-    """Nothing good stands behind it in this segment."""
+    """A walk over batch headers stops at damage that extends to the segment's end, and keeps the earlier producers."""
     log = box.open()
     begin(log)
     log.append([batch(0, 0, producer_id=1), batch(1, 0, producer_id=2)])
@@ -375,7 +374,7 @@ def test_damage_to_the_end_ends_the_walk(box: LogBox) -> None:
     )
 )
 def test_the_state_is_a_function_of_the_log(tmp_path_factory: pytest.TempPathFactory, steps: list) -> None:
-    """Whatever happened, and whatever snapshots are there: it is that of all the headers, read from the first."""
+    """A log's producer state follows from its batch headers alone, whatever operations ran and snapshots exist."""
     box = LogBox(tmp_path_factory.mktemp("model") / "data", SMALL_SEGMENTS)
     log = box.open()
     begin(log)
@@ -413,7 +412,7 @@ STEPS = st.tuples(
 def test_the_state_is_that_of_a_log_which_deleted_nothing(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]]
 ) -> None:
-    """Whatever was deleted, cut and saved: the headers of all that was not cut, read from the first, say the same."""
+    """A log's producer state equals that of a log with the same appends and truncations and without deletions."""
     path = tmp_path_factory.mktemp("model")
     box, whole = LogBox(path / "data", SMALL_SEGMENTS), LogBox(path / "whole", SMALL_SEGMENTS)
     log, reference = box.open(), whole.open()

@@ -12,13 +12,13 @@ EVERYTHING = 1 << 40
 
 
 def offsets(log: PartitionLog, *pair: int) -> tuple[str, int, int | None]:
-    """Digest, end and damage of a range."""
+    """Return the digest, the end offset and the first damaged offset of a range."""
     found = digest_range(log, Offset(pair[0]), Offset(pair[1]), EVERYTHING)
     return found.digest, found.next_offset, found.damaged_offset
 
 
 def test_segments_do_not_matter(box: LogBox, make: BatchMaker) -> None:
-    """The bytes count, not the files that they are in; taken in pieces they are the same offsets."""
+    """A range digest depends on the stored bytes, not on segment boundaries, and its pieces cover the same offsets."""
     log = box.open(SMALL)
     make.fill(log, 20)
     end = log.end_offset
@@ -35,7 +35,7 @@ def test_segments_do_not_matter(box: LogBox, make: BatchMaker) -> None:
 
 
 def test_a_batch_that_reaches_the_end_is_left_out(box: LogBox, make: BatchMaker) -> None:
-    """Only whole batches: one that begins before the range is taken, one that ends behind it is not."""
+    """A range digest includes a batch that begins before the range, and excludes a batch that ends after the range."""
     log = box.open()
     make.fill(log, 3, 10)
 
@@ -46,7 +46,7 @@ def test_a_batch_that_reaches_the_end_is_left_out(box: LogBox, make: BatchMaker)
 
 @pytest.mark.parametrize("at", [100, 2500], ids=["a value", "far in"])
 def test_damage_is_told_and_stepped_over(box: LogBox, make: BatchMaker, at: int) -> None:
-    """The range ends where it would have ended, so that other replicas are asked for the same."""
+    """A range digest reports a damaged offset, and ends at the same offset as without damage."""
     log = box.open(SMALL)
     make.fill(log, 20)
     end = log.end_offset
@@ -63,7 +63,7 @@ def test_damage_is_told_and_stepped_over(box: LogBox, make: BatchMaker, at: int)
 
 
 def test_known_damage_is_told_too(box: LogBox, make: BatchMaker) -> None:
-    """What the log has noted it does not read any more."""
+    """A range digest reports damage that the log already knows, without reading the damaged batch again."""
     log = box.open(SMALL)
     make.fill(log, 20)
     end = log.end_offset
@@ -77,7 +77,7 @@ def test_known_damage_is_told_too(box: LogBox, make: BatchMaker) -> None:
 
 
 def test_outside_of_the_log_there_is_nothing(box: LogBox, make: BatchMaker) -> None:
-    """As with a read."""
+    """A range digest beyond the log end is refused with `OffsetOutOfRange`, as a read is."""
     log = box.open()
     make.fill(log, 3)
 

@@ -1,4 +1,4 @@
-"""What a start makes of what it finds."""
+"""Recovery of a log at a start: cuts, damage, scans, indexes and epochs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def start_again(box: LogBox) -> PartitionLog:
 @pytest.mark.slow
 @EVERY_DURABILITY
 def test_a_torn_tail_is_cut_at_every_byte(box: LogBox, make: BatchMaker, durability: Durability) -> None:
-    """However many bytes of the last batch arrived, the log ends before it, and says what it cut."""
+    """A torn last batch of any length is cut off at a start, and the recovery report lists the cut."""
     config = replace(SMALL, durability=durability)
     log = box.open(config)
     batches = make.fill(log, 3)
@@ -51,7 +51,7 @@ def test_a_torn_tail_is_cut_at_every_byte(box: LogBox, make: BatchMaker, durabil
 
 @EVERY_DURABILITY
 def test_a_tail_of_zeros_or_garbage_is_cut(box: LogBox, make: BatchMaker, durability: Durability) -> None:
-    """A file that grew before its content arrived ends where the good batches end, and goes on from there."""
+    """A tail of zeros or garbage is cut off after the last good batch, where new batches are appended."""
     log = box.open(replace(SMALL, durability=durability))
     batches = make.fill(log, 3)
     for tail in (bytes(7), bytes(5000), b"\x01" * 300, stored(make(9))[:200] + bytes(100)):
@@ -67,7 +67,7 @@ def test_a_tail_of_zeros_or_garbage_is_cut(box: LogBox, make: BatchMaker, durabi
 
 
 def test_a_batch_inside_a_torn_batch_is_not_taken_for_one(box: LogBox, make: BatchMaker) -> None:
-    """A record may hold a stored batch: when the outer one is torn, the inner one is no sign of damage."""
+    """A stored batch inside a record of a torn batch is no good batch, so the torn tail is cut and is no damage."""
     log = box.open()
     make.fill(log, 1)
     inner = stored(make(50))
@@ -83,7 +83,7 @@ def test_a_batch_inside_a_torn_batch_is_not_taken_for_one(box: LogBox, make: Bat
 
 
 def damage_batch(box: LogBox, batches: list[StampedBatch], number: int) -> None:
-    """Change one byte in the middle of a batch, wherever it is."""
+    """Change one byte in the middle of a stored batch."""
     data = stored(batches[number])
     for path in box.log_files():
         content = bytearray(path.read_bytes())
@@ -97,7 +97,7 @@ def damage_batch(box: LogBox, batches: list[StampedBatch], number: int) -> None:
 
 @pytest.mark.parametrize("number", [0, 1, 7, 18])
 def test_synced_damage_drops_nothing(box: LogBox, make: BatchMaker, number: int) -> None:
-    """With `synced` a bad batch before good ones is reported and not served; everything around it is."""
+    """A bad batch before good batches is reported and not served with `synced`, and all other batches are served."""
     log = box.open(SMALL)
     batches = make.fill(log, 20)
     box.kill()
@@ -127,7 +127,7 @@ def test_synced_damage_drops_nothing(box: LogBox, make: BatchMaker, number: int)
 
 @pytest.mark.parametrize("number", [0, 1, 7, 18])
 def test_replicated_damage_past_the_recovery_point_is_cut(box: LogBox, make: BatchMaker, number: int) -> None:
-    """With `replicated` nothing past the recovery point was promised by this replica: it is cut and reported."""
+    """A log with `replicated` durability is cut at a bad batch past the recovery point, and the cut is reported."""
     log = box.open(replace(SMALL, durability=Durability.REPLICATED))
     batches = make.fill(log, 20)
     nbytes = len(stored(*batches))
@@ -146,7 +146,7 @@ def test_replicated_damage_past_the_recovery_point_is_cut(box: LogBox, make: Bat
 def test_what_was_synced_is_never_cut(
     box: LogBox, make: BatchMaker, durability: Durability, harm: str
 ) -> None:
-    """Bytes that fail below the recovery point are damage, and their offsets are never given out again."""
+    """Batches that are unreadable below the recovery point are damage, and their offsets are never assigned again."""
     log = box.open(replace(SMALL, durability=durability))
     batches = make.fill(log, 20)
     log.sync()
@@ -177,7 +177,7 @@ def test_what_was_synced_is_never_cut(
 
 @EVERY_DURABILITY
 def test_a_lost_end_of_a_closed_segment(box: LogBox, make: BatchMaker, durability: Durability) -> None:
-    """Missing batches between two segments are damage with `synced`, and the end with `replicated`."""
+    """Batches missing between two segments are damage with `synced`, and end the log with `replicated`."""
     log = box.open(replace(SMALL, durability=durability))
     batches = make.fill(log, 20)
     box.kill()
@@ -196,7 +196,7 @@ def test_a_lost_end_of_a_closed_segment(box: LogBox, make: BatchMaker, durabilit
 
 
 def test_neighbouring_damage_is_one_range(box: LogBox, make: BatchMaker) -> None:
-    """Two bad batches side by side are one range; reads go on behind both."""
+    """Two adjacent bad batches are one damaged range, and reads continue after the range."""
     log = box.open(SMALL)
     batches = make.fill(log, 20)
     box.kill()
@@ -209,7 +209,7 @@ def test_neighbouring_damage_is_one_range(box: LogBox, make: BatchMaker) -> None
 
 
 def test_nothing_is_scanned_after_a_stop_in_order(box: LogBox, make: BatchMaker) -> None:
-    """After a clean stop no checksum is computed, and everything counts as synced."""
+    """A start after a clean stop computes no checksum and counts every record as synced."""
     log = box.open(SMALL)
     batches = make.fill(log, 50)
     box.stop()
@@ -222,7 +222,7 @@ def test_nothing_is_scanned_after_a_stop_in_order(box: LogBox, make: BatchMaker)
 
 
 def test_only_what_lies_past_the_recovery_point_is_scanned(box: LogBox, make: BatchMaker) -> None:
-    """After a kill the checksums of exactly the batches past the recovery point are checked."""
+    """A start after a kill verifies the checksums of exactly the batches past the recovery point."""
     log = box.open(SMALL)
     make.fill(log, 50)
     log.sync()
@@ -238,7 +238,7 @@ def test_only_what_lies_past_the_recovery_point_is_scanned(box: LogBox, make: Ba
 def test_a_kill_costs_a_walk_from_the_last_index_entry(
     box: LogBox, make: BatchMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A start reads the headers of a few batches below the recovery point, not those of a segment of 24 MB."""
+    """A start after a kill reads few headers below the recovery point, not all headers of a segment of 24 MB."""
     config = TopicConfig(index_interval_bytes=4096)
     log = box.open(config)
     begin(log)
@@ -254,7 +254,7 @@ def test_a_kill_costs_a_walk_from_the_last_index_entry(
 
 
 def count_read_bytes(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
-    """Return a count of the bytes that are read from now on."""
+    """Return a function that counts the bytes read from now on."""
     from fairlead_broker.log.segments.storage import PosixFile
 
     counts: list[int] = []
@@ -269,7 +269,7 @@ def count_read_bytes(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
 
 
 def test_stale_index_entries_are_gone_before_new_batches(box: LogBox, make: BatchMaker) -> None:
-    """Entries of batches that were cut do not survive to point into other batches later."""
+    """An index entry of a batch that was cut does not survive to point into a later batch."""
     config = TopicConfig(index_interval_bytes=0, durability=Durability.REPLICATED)
     log = box.open(config)
     batches = make.fill(log, 10, 1, 10)
@@ -291,7 +291,7 @@ def test_stale_index_entries_are_gone_before_new_batches(box: LogBox, make: Batc
 
 
 def test_epochs_behind_a_cut_are_dropped(box: LogBox, make: BatchMaker) -> None:
-    """An epoch whose start lies behind the new end is forgotten; one that starts at the end stays."""
+    """A leader epoch that starts after the new log end is dropped, and an epoch that starts at the end stays."""
     log = box.open()
     begin(log, 1)
     batches = make.fill(log, 3)
@@ -307,7 +307,7 @@ def test_epochs_behind_a_cut_are_dropped(box: LogBox, make: BatchMaker) -> None:
 
 @pytest.mark.parametrize("harm", ["missing", "header", "last entry", "first entry"])
 def test_a_lost_list_of_epochs_is_made_from_the_batches(box: LogBox, make: BatchMaker, harm: str) -> None:
-    """Epochs that cannot be read any more are found again in the headers of the batches."""
+    """A lost or damaged list of leader epochs is rebuilt from the batch headers."""
     log = box.open(SMALL)
     for epoch in (1, 2, 5):
         begin(log, epoch)
@@ -329,7 +329,7 @@ def test_a_lost_list_of_epochs_is_made_from_the_batches(box: LogBox, make: Batch
 
 
 def test_a_batch_of_a_later_format_is_not_cut(box: LogBox, make: BatchMaker) -> None:
-    """A log written by a later release refuses to open instead of losing what it cannot read."""
+    """A log with a batch of a later format refuses to open, instead of cutting the batch."""
     log = box.open()
     batch = make.fill(log, 2)[1]
     box.kill()
@@ -347,7 +347,7 @@ def test_a_batch_of_a_later_format_is_not_cut(box: LogBox, make: BatchMaker) -> 
 
 
 def test_leftovers_of_an_interrupted_removal_are_cleared(box: LogBox, make: BatchMaker) -> None:
-    """Index files without batches, and segments wholly below the log start, are removed at a start."""
+    """A start removes index files without batches, and segments wholly below the log start."""
     log = box.open(SMALL)
     make.fill(log, 30)
     log.sync()

@@ -1,4 +1,4 @@
-"""The decision which segments go, rule by rule, and what always holds."""
+"""The choice of the segments to delete, rule by rule, and its invariants."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def decide(
     log_start: int = 0,
     high_watermark: int | None = None,
 ) -> Expiry:
-    """Decide at the test's present; without a high watermark everything is committed."""
+    """Return the decision at the fixed test time; without a high watermark all records are committed."""
     committed = segments[-1].next_offset if high_watermark is None else Offset(high_watermark)
     return expire(segments, config, log_start=Offset(log_start), high_watermark=committed, now_us=NOW_US)
 
 
 def gone(expiry: Expiry) -> list[int]:
-    """Base offsets of the segments that go."""
+    """Return the base offsets of the expired segments."""
     return [segment.base_offset for segment, _ in expiry.segments]
 
 
@@ -84,7 +84,7 @@ def gone(expiry: Expiry) -> list[int]:
     ],
 )
 def test_time(ages: tuple[float | None, ...], retention_ms: int, expected: list[int]) -> None:
-    """Whole segments go from the front while their newest record is older than retention.ms."""
+    """Whole segments expire from the front while their newest record is older than `retention.ms`."""
     config = TopicConfig(retention_ms=retention_ms)
     expiry = decide(log_of(*ages), config)
 
@@ -107,7 +107,7 @@ def test_time(ages: tuple[float | None, ...], retention_ms: int, expected: list[
     ],
 )
 def test_size(retention_bytes: int, expected: list[int]) -> None:
-    """Segments go while what remains is not smaller than retention.bytes."""
+    """Segments expire while the rest of the log has at least `retention.bytes`."""
     config = TopicConfig(retention_ms=-1, retention_bytes=retention_bytes)
     expiry = decide(log_of(3, 2, 1, 0), config)
 
@@ -117,7 +117,7 @@ def test_size(retention_bytes: int, expected: list[int]) -> None:
 
 
 def test_an_empty_active_segment_counts_nothing() -> None:
-    """After a roll of an idle topic the log may lose everything: its last segment is empty and stays."""
+    """An empty active segment counts no bytes and stays, so an idle log may lose all its records after a roll."""
     *closed, active = log_of(30, 20, 0)
     empty = SegmentFacts(active.base_offset, active.base_offset, 0, None, active=True)
     by_time = decide([*closed, empty], TopicConfig(retention_ms=1000))
@@ -131,14 +131,14 @@ def test_an_empty_active_segment_counts_nothing() -> None:
     ("high_watermark", "expected"), [(0, []), (9, []), (10, [0]), (29, [0, 10]), (40, [0, 10, 20])]
 )
 def test_nothing_goes_above_the_high_watermark(high_watermark: int, expected: list[int]) -> None:
-    """A segment of which a record is not committed stays, and so do those behind it, by either rule."""
+    """A segment with an uncommitted record stays, and so do all later segments, by time and by size."""
     config = TopicConfig(retention_ms=1, retention_bytes=0)
 
     assert gone(decide(log_of(9, 9, 9, 9), config, high_watermark=high_watermark)) == expected
 
 
 def test_what_lies_below_the_log_start_goes_first() -> None:
-    """Records were deleted up to the middle of the third segment: two go, and the start stays where it was put."""
+    """A log start inside the third segment expires the first two segments and does not move."""
     expiry = decide(log_of(3, 2, 1, 0), log_start=25)
 
     assert [(segment.base_offset, reason) for segment, reason in expiry.segments] == [
@@ -149,7 +149,7 @@ def test_what_lies_below_the_log_start_goes_first() -> None:
 
 
 def test_each_rule_begins_where_the_one_before_ended() -> None:
-    """Log start, then size of what remains, then time of what remains."""
+    """Retention first deletes segments below the log start, then applies the size limit, then the time limit."""
     config = TopicConfig(retention_ms=15_000, retention_bytes=300)
     expiry = decide(log_of(1, 1, 30, 30, 0), config, log_start=10)
 
@@ -164,7 +164,7 @@ def test_each_rule_begins_where_the_one_before_ended() -> None:
 
 @st.composite
 def logs(draw: st.DrawFn) -> list[SegmentFacts]:
-    """Any log: segments of any size and age, one behind the other, perhaps empty, the last one active."""
+    """Draw a log of consecutive segments of any size and age, some of them empty, the last one active."""
     count = draw(st.integers(1, 8))
     offset, segments = draw(st.integers(0, 50)), []
     for number in range(count):
@@ -193,7 +193,7 @@ def logs(draw: st.DrawFn) -> list[SegmentFacts]:
 def test_what_always_holds(
     segments: list[SegmentFacts], retention_ms: int, retention_bytes: int, data: st.DataObject
 ) -> None:
-    """A prefix of closed, committed segments; the start never goes back; asking again finds nothing more to do."""
+    """Expired segments are a closed, committed prefix, the log start never moves back, and no second expiry follows."""
     config = TopicConfig(retention_ms=retention_ms, retention_bytes=retention_bytes)
     first, end = segments[0].base_offset, segments[-1].next_offset
     high_watermark = data.draw(st.integers(first, end), label="high watermark")

@@ -14,7 +14,7 @@ SMALL = TopicConfig(segment_bytes=4096, index_interval_bytes=1000)
 
 
 def scrub(log: PartitionLog) -> tuple[int, list[DamagedRange]]:
-    """Scrub every segment; returns the bytes read and what was found."""
+    """Scrub every segment, and return the number of bytes read and the damage found."""
     nbytes, found = 0, []
     for segment in log.segments:
         walk = SegmentScrub(log, segment)
@@ -25,7 +25,7 @@ def scrub(log: PartitionLog) -> tuple[int, list[DamagedRange]]:
 
 
 def flip(box: LogBox, number: int, at: int) -> int:
-    """Flip a bit of a segment file; returns its base offset."""
+    """Flip a bit of a segment file, and return the base offset of the segment."""
     path = box.log_files()[number]
     data = bytearray(path.read_bytes())
     data[at] ^= 1
@@ -34,7 +34,7 @@ def flip(box: LogBox, number: int, at: int) -> int:
 
 
 def test_a_good_log_is_read_to_its_last_byte(box: LogBox, make: BatchMaker) -> None:
-    """Every byte of every segment is checked, the growing one too, and nothing is found."""
+    """A scrub of a good log reads every byte of every segment, the growing one too, and finds no damage."""
     log = box.open(SMALL)
     make.fill(log, 20)
 
@@ -43,7 +43,7 @@ def test_a_good_log_is_read_to_its_last_byte(box: LogBox, make: BatchMaker) -> N
 
 
 def test_a_large_segment_takes_several_steps(box: LogBox, make: BatchMaker) -> None:
-    """A step is bounded, so that nobody waits for a whole segment."""
+    """A scrub reads a large segment in several bounded steps, so that no other work waits for a whole segment."""
     log = box.open()
     make.fill(log, 30, 1, 100_000)
     walk = SegmentScrub(log, log.segments[0])
@@ -57,7 +57,7 @@ def test_a_large_segment_takes_several_steps(box: LogBox, make: BatchMaker) -> N
 
 @pytest.mark.parametrize("number", [0, 1, -1])
 def test_changed_bytes_are_found_noted_and_told_once(box: LogBox, make: BatchMaker, number: int) -> None:
-    """What no read can see, a bit of a value, is found with the offsets it takes along, and refused from then on."""
+    """A scrub finds a flipped bit of a value, notes the damaged offsets in the log, and reports them once."""
     log = box.open(SMALL)
     batches = make.fill(log, 20)
     log.sync()
@@ -72,7 +72,7 @@ def test_changed_bytes_are_found_noted_and_told_once(box: LogBox, make: BatchMak
 
 
 def test_a_log_that_was_cut_meanwhile_is_left_alone(box: LogBox, make: BatchMaker) -> None:
-    """A walk over a segment that changed ends, and notes nothing."""
+    """A scrub of a segment that was truncated after the scrub began fails with `LogClosed` and notes no damage."""
     log = box.open()
     make.fill(log, 10)
     walk = SegmentScrub(log, log.segments[0])
@@ -84,7 +84,7 @@ def test_a_log_that_was_cut_meanwhile_is_left_alone(box: LogBox, make: BatchMake
 
 
 def test_an_unreadable_segment_is_no_damage(box: LogBox, make: BatchMaker, faults: FaultyStorage) -> None:
-    """A disk that does not read says nothing about the bytes: the walk raises, and nothing is noted."""
+    """A scrub on an unreadable disk fails with `StorageFailed`, and the log notes no damage."""
     log = box.open(SMALL)
     make.fill(log, 10)
     walk = SegmentScrub(log, log.segments[0])

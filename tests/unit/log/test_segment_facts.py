@@ -1,4 +1,4 @@
-"""What retention is told of real segments."""
+"""Facts about stored segments, on which retention decides."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HOUR_US = 3_600_000_000
 
 
 def test_closed_segments_and_the_active_one(box: LogBox, make: BatchMaker) -> None:
-    """Offsets, sizes and the newest time of each; the same after a restart, read from the ends of the indexes."""
+    """Segment facts have offsets, size and newest time, and a restart reads the same facts from the index ends."""
     log = box.open(SMALL)
     make.fill(log, 60)
     log.sync()
@@ -32,7 +32,7 @@ def test_closed_segments_and_the_active_one(box: LogBox, make: BatchMaker) -> No
 
 
 def test_the_newest_record_counts_and_not_the_last(box: LogBox, make: BatchMaker) -> None:
-    """A late record with an old time does not make a segment old."""
+    """A late record with an old timestamp does not make its segment older."""
     log = box.open()
     log.append([make.at_times(0, [FIRST_TIME_US + HOUR_US, FIRST_TIME_US])])
     log.append([make.at_times(2, [FIRST_TIME_US - HOUR_US])])
@@ -41,7 +41,7 @@ def test_the_newest_record_counts_and_not_the_last(box: LogBox, make: BatchMaker
 
 
 def test_the_append_time_counts_where_it_replaces_the_producers(box: LogBox, make: BatchMaker) -> None:
-    """LogAppendTime: what the producer said does not matter."""
+    """A segment's newest time is the append time with LogAppendTime, whatever timestamp the producer set."""
     make.stamp_flags, make.append_time_us = 1, FIRST_TIME_US + HOUR_US
     log = box.open()
     log.append([make.at_times(0, [FIRST_TIME_US])])
@@ -50,7 +50,7 @@ def test_the_append_time_counts_where_it_replaces_the_producers(box: LogBox, mak
 
 
 def test_an_idle_log_after_its_roll(box: LogBox, make: BatchMaker) -> None:
-    """The active segment is empty and has no time; the end is where it was."""
+    """An active segment that is empty after a roll has no newest time, and the log end does not move."""
     log = box.open(SMALL)
     make.fill(log, 1)
     log.roll_if_due(TimestampUs(FIRST_TIME_US + HOUR_US))
@@ -62,7 +62,7 @@ def test_an_idle_log_after_its_roll(box: LogBox, make: BatchMaker) -> None:
 
 
 def test_later_looks_ask_no_disk(box: LogBox, make: BatchMaker, faults: FaultyStorage) -> None:
-    """The newest time of a closed segment never changes, so it is read once."""
+    """The newest time of a closed segment is read from the disk once, because it never changes."""
     log = box.open(SMALL)
     make.fill(log, 60)
     box.stop()
@@ -75,7 +75,7 @@ def test_later_looks_ask_no_disk(box: LogBox, make: BatchMaker, faults: FaultySt
 
 
 def test_a_disk_that_does_not_read_is_told(box: LogBox, make: BatchMaker) -> None:
-    """As an error of the log."""
+    """Segment facts that need an unreadable file fail with `StorageFailed`."""
     log = box.open(SMALL)
     make.fill(log, 60)
     box.stop()
@@ -83,7 +83,7 @@ def test_a_disk_that_does_not_read_is_told(box: LogBox, make: BatchMaker) -> Non
     oldest = box.log_files()[0]
     for path in (oldest, oldest.with_suffix(".timeindex")):
         path.unlink()
-    log.segments[0].body = None  # as the cache does with what was not used for long
+    log.segments[0].body = None  # as the cache does with segments that were not used for long
 
     with pytest.raises(StorageFailed, match="cannot read"):
         retention_facts(log)

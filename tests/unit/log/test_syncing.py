@@ -1,4 +1,4 @@
-"""Syncing many partitions at once."""
+"""Syncs of many partitions at the same time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from log_kit import TOPIC, BatchMaker, FaultyStorage, LogBox, read_all, stored
 
 @pytest.fixture
 def pool() -> Iterator[ThreadPoolExecutor]:
-    """Run syncs side by side."""
+    """Yield a pool that runs syncs in parallel."""
     with ThreadPoolExecutor(4) as pool:
         yield pool
 
@@ -42,7 +42,7 @@ def test_few_are_synced_side_by_side_and_many_by_one_call(
     count: int,
     volume_syncs: int,
 ) -> None:
-    """Either way every partition is synced up to where it was, and a second round has nothing to do."""
+    """Up to 16 partitions are synced in parallel, more by one volume sync, and a second round syncs nothing."""
     logs = open_many(box, make, count)
     result = sync_partitions(logs, pool, box.opened.volume)
 
@@ -55,7 +55,7 @@ def test_few_are_synced_side_by_side_and_many_by_one_call(
 
 
 def test_one_call_syncs_all_partitions(box: LogBox, make: BatchMaker, faults: FaultyStorage) -> None:
-    """Every partition is synced up to where it was, by one call for the volume and none for a file."""
+    """Every partition is synced up to its log end by one sync of the volume, without a sync of any file."""
     logs = open_many(box, make)
     faults.syncs.clear()
     result = sync_volume(logs, box.opened.volume)
@@ -71,14 +71,14 @@ def test_one_call_syncs_all_partitions(box: LogBox, make: BatchMaker, faults: Fa
 
 
 def test_what_is_appended_meanwhile_is_not_claimed(box: LogBox, make: BatchMaker) -> None:
-    """A batch that arrives while the volume is being synced belongs to the next round."""
+    """A batch that is appended during a volume sync does not count as synced by that sync."""
     logs = open_many(box, make, 1)
 
     class Appending:
-        """A volume during whose sync a batch arrives."""
+        """A volume that appends a batch during its sync."""
 
         def sync(self) -> None:
-            """Append instead."""
+            """Append a batch instead of a sync."""
             make.fill(logs[0], 1)
 
     assert sync_volume(logs, Appending()) == {logs[0]: 2}
@@ -89,7 +89,7 @@ def test_what_is_appended_meanwhile_is_not_claimed(box: LogBox, make: BatchMaker
 def test_one_error_fails_all_of_the_directory(
     box: LogBox, make: BatchMaker, faults: FaultyStorage, pool: ThreadPoolExecutor, count: int
 ) -> None:
-    """Every partition is told, nothing is published, and a later round that succeeds proves nothing."""
+    """A sync error fails every partition of the directory and publishes no offset, even if a later sync succeeds."""
     logs = open_many(box, make, count)
     faults.sync_error = errno.EIO
     failed = sync_partitions(logs, pool, box.opened.volume)
@@ -101,7 +101,7 @@ def test_one_error_fails_all_of_the_directory(
 
 
 class PointedLog(PartitionLog):
-    """Takes a sync point whenever anything has changed, as the rounds may."""
+    """A log that takes a sync point after every change of an attribute, as a concurrent sync may."""
 
     points: ClassVar[list[SyncPoint | None]] = []
 
@@ -118,7 +118,7 @@ class PointedLog(PartitionLog):
 def test_no_point_amid_a_cut_is_taken_for_one_behind_it(
     box: LogBox, make: BatchMaker, cut: Callable[[PartitionLog], object]
 ) -> None:
-    """What is synced never lies beyond the end: its leader would count what is not there."""
+    """A sync point taken during a truncation or restart never moves the synced offset beyond the log end."""
     log = box.open()
     log.restart_at(Offset(100))
     make.fill(log, 5)

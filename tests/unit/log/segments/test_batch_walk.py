@@ -1,4 +1,4 @@
-"""Walks over batches in a file: what they meet, and where they stop."""
+"""Walks over the batches of a file: the batches that they yield, and where they stop."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from log_kit import BatchMaker, stored
 
 
 def file_with(path: Path, data: bytes) -> File:
-    """Return a file with this content."""
+    """Return an open file with this content."""
     path.write_bytes(data)
     return PosixStorage().open(path)
 
 
 def test_both_walks_meet_every_batch(tmp_path: Path, make: BatchMaker) -> None:
-    """Batches smaller and larger than a window, one after another, at their positions."""
+    """Both walks yield every batch at its position, whether smaller or larger than the window."""
     batches = [make(0, 2), make(2, 1, 50_000), make(3, 3), make(6, 1, 6 << 20), make(7, 1)]
     data = stored(*batches)
     file = file_with(tmp_path / "log", data)
@@ -41,7 +41,7 @@ def test_both_walks_meet_every_batch(tmp_path: Path, make: BatchMaker) -> None:
 
 
 def test_only_the_verifying_walk_reads_the_content(tmp_path: Path, make: BatchMaker) -> None:
-    """A changed value is found by its checksum; the headers alone are good."""
+    """A changed value is found by the walk that verifies contents, and not by the walk over headers."""
     data = bytearray(stored(make(0), make(1)))
     data[-20] ^= 1
     file = file_with(tmp_path / "log", bytes(data))
@@ -53,7 +53,7 @@ def test_only_the_verifying_walk_reads_the_content(tmp_path: Path, make: BatchMa
 
 
 def test_every_bit_of_a_stamp_matters(tmp_path: Path, make: BatchMaker) -> None:
-    """A walk stops at a flipped bit anywhere in what the leader stamped."""
+    """A walk over headers stops at a batch with any flipped bit in its stamp."""
     data = stored(make(0))
     for bit in range(8 * 32):
         changed = bytearray(data)
@@ -66,7 +66,7 @@ def test_every_bit_of_a_stamp_matters(tmp_path: Path, make: BatchMaker) -> None:
 
 
 def test_offsets_follow_one_another(tmp_path: Path, make: BatchMaker) -> None:
-    """A good batch with an earlier or a later offset than expected ends the walk, and a search finds the later one."""
+    """A good batch at an unexpected offset stops the walk, and a search finds the batch with the later offset."""
     first, second = make(5, 2), make(7)
     again, swapped = stored(first, make(6)), stored(second, first)
     file = file_with(tmp_path / "again", again)
@@ -90,7 +90,7 @@ def test_offsets_follow_one_another(tmp_path: Path, make: BatchMaker) -> None:
 def test_the_next_good_batch_is_found(
     tmp_path: Path, make: BatchMaker, garbage: bytes, garbage_bytes: int
 ) -> None:
-    """Behind garbage of any length, at any place of the window, the first good batch is found."""
+    """The first good batch after garbage of any length is found, at any position in the window."""
     batch = stored(make(7))
     file = file_with(tmp_path / "log", garbage * garbage_bytes + batch + stored(make(8)))
     size = garbage_bytes + 2 * len(batch)

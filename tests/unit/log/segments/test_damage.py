@@ -1,4 +1,4 @@
-"""Ranges of damaged offsets."""
+"""Ranges of damaged offsets, and logs and reads that skip accepted losses."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def ranges(*pairs: tuple[int, int]) -> list[DamagedRange]:
 
 
 def test_neighbours_become_one_range() -> None:
-    """Ranges that touch or overlap are joined, whatever their order; others stay apart."""
+    """Damaged ranges that touch or overlap are merged, whatever their order, and other ranges stay separate."""
     merged = merge_ranges(ranges((30, 40), (0, 10), (10, 15), (12, 13), (20, 25)), Offset(0), Offset(100))
 
     assert list(merged) == ranges((0, 15), (20, 25), (30, 40))
 
 
 def test_ranges_outside_of_the_log_are_dropped() -> None:
-    """What lies below the log start or behind the end is nobody's concern any more."""
+    """Damaged ranges below the log start or after the log end are dropped."""
     merged = merge_ranges(ranges((0, 10), (5, 12), (90, 100), (100, 110)), Offset(10), Offset(100))
 
     assert list(merged) == ranges((5, 12), (90, 100))
@@ -49,14 +49,14 @@ RANGES = st.lists(
 
 
 def offsets_of(damaged: list[DamagedRange] | tuple[DamagedRange, ...], *, accepted: bool) -> set[int]:
-    """Return the offsets in ranges of one kind."""
+    """Return the offsets in the accepted ranges, or in the ranges that are not accepted."""
     kind = [each for each in damaged if each.accepted == accepted]
     return {offset for each in kind for offset in range(each.first_offset, each.next_good_offset)}
 
 
 @given(RANGES)
 def test_what_was_accepted_stays_accepted(damaged: list[DamagedRange]) -> None:
-    """However ranges overlap, an offset is accepted if any range with it is, and damaged if it is in any."""
+    """An offset in overlapping ranges is accepted if any of the ranges is accepted, and is damaged otherwise."""
     merged = merge_ranges(damaged, Offset(0), Offset(100))
     accepted = offsets_of(damaged, accepted=True)
 
@@ -68,7 +68,7 @@ def test_what_was_accepted_stays_accepted(damaged: list[DamagedRange]) -> None:
 
 @given(RANGES, st.integers(0, 40))
 def test_reads_pass_what_was_accepted_and_nothing_else(damaged: list[DamagedRange], offset: int) -> None:
-    """A read begins at the first offset that is not accepted, and is refused there or goes up to the next range."""
+    """A read skips accepted offsets only, and ends before the next damaged range or is refused inside a range."""
     merged = merge_ranges(damaged, Offset(0), Offset(100))
     accepted, refused = offsets_of(merged, accepted=True), offsets_of(merged, accepted=False)
     start = skip_accepted(merged, Offset(offset))
@@ -85,7 +85,7 @@ def test_reads_pass_what_was_accepted_and_nothing_else(damaged: list[DamagedRang
 
 
 def test_a_read_passes_an_accepted_loss_that_nothing_follows_yet(box: LogBox, make: BatchMaker) -> None:
-    """As far as its reader may see, so that the reader waits behind it and not before it."""
+    """A read in an accepted loss at the log end skips to its limit, so that the reader waits after the loss."""
     log = box.open()
     make.fill(log, 3)
     log.note_damage([DamagedRange(Offset(2), Offset(6))])
@@ -103,7 +103,7 @@ def test_a_read_passes_an_accepted_loss_that_nothing_follows_yet(box: LogBox, ma
 def test_a_read_passes_a_gap_that_an_accepted_loss_follows(
     box: LogBox, make: BatchMaker, behind: int
 ) -> None:
-    """The gap is of a loss that the leader had passed, and the reader comes through both, or waits behind both."""
+    """A read in a gap before an accepted loss skips both, and the reader waits after the loss if no record follows."""
     log = box.open()
     begin(log)
     make.fill(log, 9, 1)
@@ -120,7 +120,7 @@ def test_a_read_passes_a_gap_that_an_accepted_loss_follows(
 
 
 def test_a_read_in_a_gap_is_told_of_the_damage_behind_it(box: LogBox, make: BatchMaker) -> None:
-    """As soon as its reader may see that, and not before: until then it waits, as everybody does."""
+    """A read in a gap returns nothing up to the end of the gap, and with a higher limit reports the damage after it."""
     log = box.open()
     begin(log)
     make.fill(log, 9, 1)
@@ -140,7 +140,7 @@ def test_a_read_in_a_gap_is_told_of_the_damage_behind_it(box: LogBox, make: Batc
 
 @pytest.mark.parametrize("stop", ["in order", "killed", "running"])
 def test_whole_batches_that_changed_places_are_damage(box: LogBox, make: BatchMaker, stop: str) -> None:
-    """Two good batches in a wrong order on the disk are reported as damage, and no reader skips a record in silence."""
+    """Two good batches in a wrong order on the disk are reported as damage, and no reader silently skips a record."""
     log = box.open(TopicConfig(durability=Durability.SYNCED))
     begin(log)
     log.append([first := make(0, 10), second := make(10, 10), make(20, 10)])
@@ -170,7 +170,7 @@ def test_whole_batches_that_changed_places_are_damage(box: LogBox, make: BatchMa
 def test_a_log_goes_on_behind_what_its_leader_has_lost(
     box: LogBox, make: BatchMaker, records: int, killed: bool, durability: Durability
 ) -> None:
-    """In another segment, and so it is found by the next start; readers pass the loss, copies follow it."""
+    """A log skips its leader's lost records into a new segment, and a start keeps the accepted loss."""
     log = box.open(TopicConfig(durability=durability))
     begin(log)
     before = make.fill(log, records, 1)
@@ -203,13 +203,13 @@ def test_a_log_goes_on_behind_what_its_leader_has_lost(
 def test_a_log_that_cannot_go_on_durably_is_where_it_was(
     box: LogBox, faults: FaultyStorage, make: BatchMaker, killed: bool, durability: Durability
 ) -> None:
-    """Without the checkpoint the next start knows of no loss and ends before it: no leader may count on more."""
+    """A log without space for the checkpoint of a skip keeps its old end, so that no leader counts on a new end."""
     log = box.open(TopicConfig(durability=durability))
     begin(log)
     before = make.fill(log, 3, 1)
     log.sync()
     lost = [EpochStart(LeaderEpoch(1), Offset(0)), EpochStart(LeaderEpoch(4), Offset(5))]
-    # Enough for the list of leader epochs.
+    # The space is enough for the list of leader epochs, but not for the checkpoint.
     faults.full_suffixes = {".tmp"}
     faults.room_bytes = len(LEADER_EPOCHS.encode_header()) + len(LEADER_EPOCHS.encode([(0, 0), (5, 4)]))
     with pytest.raises(DiskFull, match="checkpoint"):
@@ -233,7 +233,7 @@ def test_a_log_that_cannot_go_on_durably_is_where_it_was(
 def test_a_log_that_passed_a_loss_has_not_parted_from_its_leader(
     epochs: list[int], data: st.DataObject
 ) -> None:
-    """Whatever epochs are lost, the leader finds nothing to object to, and what comes next goes behind it."""
+    """A log that skipped a loss diverges from no log of the same history, and appends its leader's next copies."""
     lost_from = data.draw(st.integers(0, len(epochs) - 1))
     with TemporaryDirectory() as folder:
         leader, follower = LogBox(Path(folder) / "leader").open(), LogBox(Path(folder) / "follower").open()
@@ -249,7 +249,7 @@ def test_a_log_that_passed_a_loss_has_not_parted_from_its_leader(
         follower.skip_to(end, epochs_between(leader.leader_epochs, follower.end_offset, end))
 
         for length in range(1, end + 1):
-            # Who has, or has deleted, what is lost here, and follows this log when it leads.
+            # A replica that has, or has deleted, the lost records follows this log once this log leads.
             place = end, LeaderEpoch(sum(epochs[:length])), Offset(length)
             assert divergence(follower.leader_epochs, *place) is None
             assert end_before(follower.leader_epochs, *place) is None

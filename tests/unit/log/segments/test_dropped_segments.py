@@ -1,4 +1,4 @@
-"""Segments leave their log at once and their files later; a full disk gives up indexes first."""
+"""Dropped segments, whose files are removed later, and full disks, on which index files are removed first."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOW_US, LATER_US = TimestampUs(1000), TimestampUs(2000)
 
 @pytest.fixture
 def log(box: LogBox, make: BatchMaker) -> PartitionLog:
-    """Sixty batches of two records in several segments, all committed and synced."""
+    """Return a log with sixty batches of two records in several segments, all committed and synced."""
     log = box.open(SMALL)
     make.fill(log, 60)
     log.sync()
@@ -33,12 +33,12 @@ def log(box: LogBox, make: BatchMaker) -> PartitionLog:
 
 
 def first_file(box: LogBox) -> int:
-    """Base offset of the oldest file of batches."""
+    """Return the base offset of the oldest batch file."""
     return int(box.log_files()[0].stem)
 
 
 def test_files_go_when_they_are_due_and_not_before(box: LogBox, log: PartitionLog) -> None:
-    """Until then a reader that found the segment before goes on in it, by files that it opens only now."""
+    """Files of a dropped segment stay readable for readers of that segment until the files' removal is due."""
     inside = log.segments[1]
     size = log.size_bytes
     log.advance_log_start(Offset(61), remove_us=LATER_US)
@@ -60,7 +60,7 @@ def test_files_go_when_they_are_due_and_not_before(box: LogBox, log: PartitionLo
 def test_a_log_start_moves_in_memory_before_it_is_durable(
     box: LogBox, log: PartitionLog, make: BatchMaker
 ) -> None:
-    """Killed before the checkpoint, everything is there again; after it, nothing below the start is."""
+    """A moved log start is lost by a kill before the next checkpoint, and survives a kill after the checkpoint."""
     assert log.move_log_start(Offset(61))
     assert not log.move_log_start(Offset(61))
     assert log.log_start_offset == 61
@@ -79,7 +79,7 @@ def test_a_log_start_moves_in_memory_before_it_is_durable(
 
 
 def test_nothing_moves_beyond_the_high_watermark(log: PartitionLog) -> None:
-    """What is not committed is nobody's to delete."""
+    """A log start does not move beyond the high watermark, because uncommitted records must not be deleted."""
     log.checkpoint_high_watermark = Offset(50)
 
     with pytest.raises(OffsetOutOfRange):
@@ -88,7 +88,7 @@ def test_nothing_moves_beyond_the_high_watermark(log: PartitionLog) -> None:
 
 
 def test_dropping_twice_is_dropping_once(box: LogBox, log: PartitionLog) -> None:
-    """A second start drops only what it adds, each with its own time."""
+    """A second log start drops only the segments above the first log start, with their own removal time."""
     log.advance_log_start(Offset(41), remove_us=NOW_US)
     log.advance_log_start(Offset(81), remove_us=LATER_US)
     log.remove_dropped(NOW_US)
@@ -99,7 +99,7 @@ def test_dropping_twice_is_dropping_once(box: LogBox, log: PartitionLog) -> None
 
 
 def test_a_disk_that_does_not_delete_has_failed(box: LogBox, log: PartitionLog) -> None:
-    """The error says which file, and the log takes no more writes."""
+    """A segment file that cannot be removed raises `StorageFailed`, and the data directory takes no more writes."""
     log.advance_log_start(Offset(61), remove_us=NOW_US)
     _in_the_way(box.log_files()[0])
 
@@ -109,7 +109,7 @@ def test_a_disk_that_does_not_delete_has_failed(box: LogBox, log: PartitionLog) 
 
 
 def _on_a_tight_disk(box: LogBox, make: BatchMaker) -> tuple[TightStorage, PartitionLog, list[StampedBatch]]:
-    """Open a log whose disk can be filled, with records that all of the cluster has."""
+    """Return a disk that can be filled, a log on the disk, and the committed batches of the log."""
     box.storage = disk = TightStorage()
     log = box.open(SMALL)
     batches = make.fill(log, 60)
@@ -118,7 +118,7 @@ def _on_a_tight_disk(box: LogBox, make: BatchMaker) -> tuple[TightStorage, Parti
 
 
 def test_a_full_disk_gets_room_from_the_indexes_of_what_goes(box: LogBox, make: BatchMaker) -> None:
-    """Those below the log start go, those above stay; the records above are all there."""
+    """A full disk gains space for the checkpoint from index files below the log start, and later records stay."""
     disk, log, batches = _on_a_tight_disk(box, make)
     disk.fill()
     log.move_log_start(Offset(60))
@@ -136,7 +136,7 @@ def test_a_full_disk_gets_room_from_the_indexes_of_what_goes(box: LogBox, make: 
 
 
 def test_an_index_that_cannot_be_removed_is_told(box: LogBox, make: BatchMaker) -> None:
-    """With the file."""
+    """An index file that cannot be removed from a full disk raises `StorageFailed`."""
     disk, log, _ = _on_a_tight_disk(box, make)
     log.move_log_start(Offset(61))
     _in_the_way(box.log_files()[0].with_suffix(".index"))
@@ -147,7 +147,7 @@ def test_an_index_that_cannot_be_removed_is_told(box: LogBox, make: BatchMaker) 
 
 
 def test_deleting_records_frees_a_full_disk_too(box: LogBox, make: BatchMaker) -> None:
-    """The index of what is deleted makes room for the log start; where there is none, nothing is deleted."""
+    """A deletion of records frees a full disk by removing index files, and fails if there are none to remove."""
     disk, log, batches = _on_a_tight_disk(box, make)
     disk.fill()
     with pytest.raises(DiskFull):
@@ -165,7 +165,7 @@ def test_deleting_records_frees_a_full_disk_too(box: LogBox, make: BatchMaker) -
 def test_a_log_that_is_closed_removes_nothing_any_more(
     box: LogBox, log: PartitionLog, make: BatchMaker
 ) -> None:
-    """Its partition may have been given up and come back by then, with files of the same names."""
+    """A closed log removes no files, because its partition may have returned with files of the same names."""
     log.advance_log_start(Offset(41), remove_us=LATER_US)
     log.move_log_start(Offset(81))
     gone = box.opened.give_up_partition(TOPIC, PARTITION)
@@ -181,6 +181,6 @@ def test_a_log_that_is_closed_removes_nothing_any_more(
 
 
 def _in_the_way(path: Path) -> None:
-    """Put a folder where a file was: unlink fails."""
+    """Replace a file by a folder, so that unlink fails."""
     path.unlink()
     path.mkdir()

@@ -1,4 +1,4 @@
-"""Files of entries that check themselves."""
+"""Files of entries with checksums."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def encoded() -> bytes:
 
 
 def test_the_layout_is_the_documented_one() -> None:
-    """Header and entries stand byte for byte as docs/reference/files.md says."""
+    """An entry file has the header and entries that docs/reference/files.md describes, byte for byte."""
     head = b"FLEN\x01\x00\x01\x00\x00\x00\x00\x00"
     entry = bytes(8) + b"\x07\x00\x00\x00"
 
@@ -29,7 +29,7 @@ def test_the_layout_is_the_documented_one() -> None:
 
 
 def test_entries_come_back() -> None:
-    """What was encoded is decoded; a header alone is an empty file."""
+    """Encoded entries are decoded unchanged, and a header alone is an entry file without entries."""
     decoded = LAYOUT.decode(encoded())
     empty = LAYOUT.decode(LAYOUT.encode_header())
 
@@ -40,7 +40,7 @@ def test_entries_come_back() -> None:
 
 
 def test_a_flipped_bit_ends_the_file_there() -> None:
-    """At every bit: a wrong header says nothing, a wrong entry and all behind it are left out."""
+    """A flipped bit in an entry ends the entry file before that entry, and in the header makes the file invalid."""
     data = encoded()
     for bit in range(8 * len(data)):
         changed = bytearray(data)
@@ -56,14 +56,14 @@ def test_a_flipped_bit_ends_the_file_there() -> None:
 
 @pytest.mark.parametrize("nbytes", range(64))
 def test_a_short_file_is_good_up_to_its_last_whole_entry(nbytes: int) -> None:
-    """A torn last entry is left out, a torn header is none."""
+    """An entry file that is cut ends after its last whole entry, and is invalid with a torn header."""
     decoded = LAYOUT.decode(encoded()[:nbytes])
 
     assert (None if decoded is None else len(decoded)) == (None if nbytes < 16 else nbytes // 16 - 1)
 
 
 def test_a_page_of_zeros_is_no_entry() -> None:
-    """Bytes that a file system gave but never wrote have no valid checksum."""
+    """A page of zeros that a file system allocated but never wrote has no valid checksum and adds no entry."""
     decoded = LAYOUT.decode(encoded() + bytes(4096))
 
     assert decoded is not None
@@ -71,7 +71,7 @@ def test_a_page_of_zeros_is_no_entry() -> None:
 
 
 def test_another_kind_is_not_believed() -> None:
-    """The header tells files apart."""
+    """An entry file of another kind, a missing file and an empty file are invalid."""
     assert EntryLayout(EntryKind.LEADER_EPOCHS, "qi").decode(encoded()) is None
     assert LAYOUT.decode(None) is None
     assert LAYOUT.decode(b"") is None
@@ -81,7 +81,7 @@ def test_another_kind_is_not_believed() -> None:
 def test_the_checksums_of_all_entries_at_once_are_those_of_the_library(
     entries: list[tuple[int, int]],
 ) -> None:
-    """Decoding believes exactly what encoding wrote, entry by entry with the library's CRC32C."""
+    """Decoding accepts exactly the encoded entries, each with the CRC32C of the library as its checksum."""
     decoded = LAYOUT.decode(LAYOUT.encode_header() + LAYOUT.encode(entries))
 
     assert decoded is not None

@@ -1,4 +1,4 @@
-"""The index of a segment in memory and in its two files."""
+"""The index of a segment, in memory and in its two files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def files(index: SegmentIndex) -> tuple[bytes, bytes]:
 
 
 def test_entries_stand_every_interval_and_never_at_the_start() -> None:
-    """An entry says where a batch begins and the newest time before it."""
+    """An index entry has a batch's offset and position and the newest time before the batch, once per interval."""
     index = filled()
 
     assert list(index.offsets) == [20, 40, 60, 80]
@@ -42,7 +42,7 @@ def test_entries_stand_every_interval_and_never_at_the_start() -> None:
 
 
 def test_an_interval_of_zero_gives_each_batch_an_entry_once() -> None:
-    """The first batch needs none; the same position never gets two."""
+    """An index with an interval of zero has exactly one entry for each batch except the first batch."""
     index = SegmentIndex()
     for position in (0, 100, 100, 200):
         index.note(position, position, 0, 0)
@@ -51,7 +51,7 @@ def test_an_interval_of_zero_gives_each_batch_an_entry_once() -> None:
 
 
 def test_lookups() -> None:
-    """Entries are found from below and above by offset, position and time."""
+    """Index entries are found from below and above by offset, position and time."""
     index = filled()
 
     assert [index.place_at_or_below(offset) for offset in (0, 19, 20, 45, 99)] == [
@@ -71,7 +71,7 @@ def test_lookups() -> None:
 
 
 def test_a_cut_leaves_the_original_alone() -> None:
-    """Readers inside the index see no change; the copy ends where it was cut."""
+    """A cut of an index returns a shorter copy, and readers of the original index see no change."""
     index = filled()
     shorter, point = index.cut_at_or_below(59)
     nothing, nowhere = index.cut_at_or_below(19)
@@ -84,7 +84,7 @@ def test_a_cut_leaves_the_original_alone() -> None:
 
 
 def test_files_come_back() -> None:
-    """Both files together give the entries again."""
+    """The two files of an index together are decoded to its entries."""
     index = decode_index(*files(filled()), 1000)
 
     assert index is not None
@@ -94,7 +94,7 @@ def test_files_come_back() -> None:
 
 
 def test_entries_that_contradict_each_other_are_left_out() -> None:
-    """Offsets and positions rise, times do not fall, twins agree, and nothing lies beyond the log."""
+    """An index ends before the first entry that is out of order, contradicts the other file or exceeds the log."""
 
     def count(offsets: list[int], positions: list[int], times: list[int], size: int = 1000) -> int:
         index = SegmentIndex()
@@ -122,7 +122,7 @@ def test_entries_that_contradict_each_other_are_left_out() -> None:
 
 
 def test_a_closed_index_must_be_whole() -> None:
-    """The last time entry closes the segment; without it, or with an entry missing, nothing is believed."""
+    """A closed index is invalid without its final time entry or with any other entry missing."""
     offsets, times = files(filled())
     final = encode_final_time(1009, 100)
     whole = decode_closed_index(offsets, times + final, 1000, 100)

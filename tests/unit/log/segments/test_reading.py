@@ -1,4 +1,4 @@
-"""From a range of bytes to whole batches."""
+"""Selection of whole batches from a range of bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LAST_OFFSET_DELTA_AT = 40
 
 
 def segment_of(batches: list[StampedBatch], interval_bytes: int) -> tuple[SegmentIndex, memoryview]:
-    """Return index and bytes of a segment."""
+    """Return the index and the bytes of a segment."""
     index, position = SegmentIndex(), 0
     for batch in batches:
         index.note(batch.base_offset, position, batch.max_time_us, interval_bytes)
@@ -26,14 +26,14 @@ def segment_of(batches: list[StampedBatch], interval_bytes: int) -> tuple[Segmen
 
 
 def planned(plan: ReadPlan | None) -> ReadPlan:
-    """Return a plan that must be there."""
+    """Return a plan, which must not be None."""
     assert plan is not None
     return plan
 
 
 @pytest.mark.parametrize("interval_bytes", [0, 1500, 1 << 30])
 def test_however_much_arrives_only_whole_batches_are_returned(make: BatchMaker, interval_bytes: int) -> None:
-    """A range cut at any byte gives the batches that are whole in it, or says how much it needs."""
+    """A range of bytes that is cut anywhere yields its whole batches, or raises `NotWhole` without a whole batch."""
     batches = [make(2 * number, 2) for number in range(8)]
     nbytes = batches[0].nbytes
     index, data = segment_of(batches, interval_bytes)
@@ -53,7 +53,7 @@ def test_however_much_arrives_only_whole_batches_are_returned(make: BatchMaker, 
 
 
 def test_the_walk_skips_what_the_index_knows(make: BatchMaker) -> None:
-    """Only the batches at index entries are looked at in the middle of a range; readers check every checksum."""
+    """A read checks batches inside its range only at index entries, because readers verify every checksum."""
     batches = [make(number) for number in range(40)]
     nbytes = batches[0].nbytes
     index, data = segment_of(batches, 2 * nbytes)
@@ -70,7 +70,7 @@ def test_the_walk_skips_what_the_index_knows(make: BatchMaker) -> None:
 
 
 def test_bytes_that_the_index_did_not_promise_are_told(make: BatchMaker) -> None:
-    """Other offsets than promised, or no batches at all, are never returned."""
+    """A read never returns batches at other offsets than the index promises, or bytes that are no batches."""
     batches = [make(number) for number in range(40)]
     index, data = segment_of(batches, 0)
     plan = planned(plan_read(index, len(data), 3, 1 << 20, 40, 0))
@@ -82,7 +82,7 @@ def test_bytes_that_the_index_did_not_promise_are_told(make: BatchMaker) -> None
 
 
 def test_a_range_that_cannot_fit_is_not_planned(make: BatchMaker) -> None:
-    """Where the first batch may be larger than allowed, or nothing is below the limit, there is no plan."""
+    """A read has no plan if its first batch may exceed the allowed bytes, or if no batch is below the limit."""
     batches = [make(0), make(1, 1, 5000), make(2)]
     index, data = segment_of(batches, 0)
 
@@ -92,7 +92,7 @@ def test_a_range_that_cannot_fit_is_not_planned(make: BatchMaker) -> None:
 
 
 def test_batches_that_changed_places_are_no_gap(make: BatchMaker) -> None:
-    """Of whole batches in a wrong order, or with one missing, a read returns at most the good beginning."""
+    """A read of batches in a wrong order, or with a batch missing, returns at most the good beginning."""
     first, second, third = make(0, 10), make(10, 10), make(20, 10)
     for interval_bytes in (0, 1 << 30):
         for stored_batches in ([second, first, third], [first, third, second], [first, third]):
@@ -111,13 +111,13 @@ def test_batches_that_changed_places_are_no_gap(make: BatchMaker) -> None:
 
 @pytest.mark.parametrize("field", [LENGTH_AT, LAST_OFFSET_DELTA_AT], ids=["length", "last offset"])
 def test_a_flipped_bit_hides_no_batch(make: BatchMaker, field: int) -> None:
-    """A batch that is passed over by a wrong length or a wrong last offset leaves a gap, which is wrong."""
+    """A batch that is hidden by a flipped length or last offset leaves an offset gap, which the read reports."""
     batches = [make(2 * number, 2) for number in range(8)]
     index, data = segment_of(batches, 1 << 30)
     plan = planned(plan_read(index, len(data), 5, 1 << 20, 16, 0))
     changed = bytearray(data)
     if field == LENGTH_AT:
-        # Of the batch before the one that is asked for: as long as both.
+        # The batch before the requested batch gets the length of both batches.
         struct.pack_into("<I", changed, batches[0].nbytes + field, 2 * batches[0].nbytes - LENGTH_STOP)
     else:
         changed[2 * batches[0].nbytes + field + 3] ^= 0x80

@@ -1,4 +1,4 @@
-"""Segments: cached reads, lazy opening, damage under a read."""
+"""Segments: cached reads, lazy opening, damage found by a read."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from fairlead_broker.log.segments.storage import File, PosixFile, PosixStorage
 from log_kit import BatchMaker, FaultyStorage, LogBox, begin, read_all, stored
 
 LET_IN_SECONDS = 0.1
-"""How long another thread is let in: what can be done at once is done, what has to wait is not waited for."""
+"""Seconds for which a visit of another thread may delay the segment; a visit that must wait goes on in parallel."""
 SMALL = TopicConfig(segment_bytes=4096, index_interval_bytes=512)
 
 
 def test_cached_reads_equal_reads_that_may_wait(box: LogBox, make: BatchMaker) -> None:
-    """On a file system that can tell, what is in memory is read the same way, in the last and in closed segments."""
+    """A cached read returns the same batches as a read that may wait, in the last and in closed segments."""
     log = box.open(SMALL)
     begin(log)
     batches = make.fill(log, 60, records=3)
@@ -51,7 +51,7 @@ def test_cached_reads_equal_reads_that_may_wait(box: LogBox, make: BatchMaker) -
 
 
 def test_cached_reads_take_a_mib_at_most(box: LogBox, make: BatchMaker) -> None:
-    """However much is asked for, one read on the loop returns at most 1 MiB of whole batches."""
+    """A cached read returns at most 1 MiB of whole batches, however many bytes are requested."""
     log = box.open()
     make.fill(log, 50, 1, 100_000)
     found = log.read_cached(Offset(0), 1 << 30, log.end_offset)
@@ -63,7 +63,7 @@ def test_cached_reads_take_a_mib_at_most(box: LogBox, make: BatchMaker) -> None:
 
 
 def test_what_left_the_page_cache_is_left_to_the_pool(box: LogBox, make: BatchMaker) -> None:
-    """A read on the loop returns whole batches that are in memory, or nothing; it never waits, and never lies."""
+    """A cached read returns whole batches from the page cache or nothing, and never waits for the disk."""
     log = box.open()
     begin(log)
     batches = make.fill(log, 300, 1, 3000)
@@ -90,7 +90,7 @@ def test_what_left_the_page_cache_is_left_to_the_pool(box: LogBox, make: BatchMa
 
 
 def test_a_read_holds_what_it_reads(box: LogBox, make: BatchMaker) -> None:
-    """A segment that a reader holds can be removed: the bytes are there until the last reader lets go."""
+    """A removed segment stays readable until its last reader releases the segment."""
     log = box.open(SMALL)
     batches = make.fill(log, 40)
     log.sync()
@@ -106,7 +106,7 @@ def test_a_read_holds_what_it_reads(box: LogBox, make: BatchMaker) -> None:
 
 
 def test_segments_not_used_for_long_are_closed(box: LogBox, make: BatchMaker) -> None:
-    """No more closed segments stay open than the cache holds, and they open again when needed."""
+    """A log keeps no more closed segments open than its cache allows, and opens them again when needed."""
     log = box.open(SMALL)
     batches = make.fill(log, 100)
     cache = box.opened._cache
@@ -123,12 +123,12 @@ def test_segments_not_used_for_long_are_closed(box: LogBox, make: BatchMaker) ->
 
 
 def test_an_empty_cache_forgets_anything() -> None:
-    """Bounds have defaults that name their reason."""
+    """A segment cache has a default limit of open segments."""
     assert SegmentCache().segments_max > 0
 
 
 def test_damage_under_a_read_is_told(box: LogBox, make: BatchMaker) -> None:
-    """Headers that are gone raise, with the offsets that are affected, in the last and in closed segments."""
+    """A read of destroyed headers raises `LogDamaged` with the affected offsets, in the last and in closed segments."""
     log = box.open(replace(SMALL, index_interval_bytes=0))
     make.fill(log, 40)
     for path in (box.log_files()[0], box.log_files()[-1]):
@@ -145,7 +145,7 @@ def test_damage_under_a_read_is_told(box: LogBox, make: BatchMaker) -> None:
 
 
 def test_sizes_ask_the_file_system_once(box: LogBox, make: BatchMaker, faults: FaultyStorage) -> None:
-    """The size of the log is known without opening its segments."""
+    """A log knows its size without opening its segments."""
     log = box.open(SMALL)
     batches = make.fill(log, 50)
     box.stop()
@@ -160,7 +160,7 @@ def test_sizes_ask_the_file_system_once(box: LogBox, make: BatchMaker, faults: F
 
 
 class WatchedSegment(Segment):
-    """Lets another thread in wherever what a sync goes by is read or changed."""
+    """A segment that runs another thread whenever a field that a sync uses is read or changed."""
 
     __slots__ = ("threads", "visit")
 
@@ -181,7 +181,7 @@ class WatchedSegment(Segment):
             self.let_in()
 
     def let_in(self) -> None:
-        """Begin a visit; one that is under way begins no other."""
+        """Start a visit of the other thread, unless a visit is in progress."""
         visit = self.visit
         if visit is None:
             return
@@ -192,7 +192,7 @@ class WatchedSegment(Segment):
         thread.join(LET_IN_SECONDS)
 
     def see_off(self) -> None:
-        """Wait for all visits."""
+        """Wait for the end of all visits."""
         self.visit = None
         for thread in self.threads:
             thread.join()
@@ -200,7 +200,7 @@ class WatchedSegment(Segment):
 
 @pytest.fixture
 def watched(tmp_path: Path, make: BatchMaker) -> tuple[WatchedSegment, SegmentWriter]:
-    """Hold a growing segment with one batch, and its writer."""
+    """Return a growing segment with one batch, and its writer."""
     segment = WatchedSegment(tmp_path)
     writer = open_empty_writer(PosixStorage(), segment, SMALL)
     writer.append([make(0, 2)])
@@ -208,7 +208,7 @@ def watched(tmp_path: Path, make: BatchMaker) -> tuple[WatchedSegment, SegmentWr
 
 
 def test_a_sync_always_finds_the_file_of_batches(watched: tuple[WatchedSegment, SegmentWriter]) -> None:
-    """Also one that looks amid the closing of a segment, or its opening again: what it misses counts as durable."""
+    """A sync finds the batch file even while its segment closes or reopens, since a missed file counts as durable."""
     segment, writer = watched
     mark, body = writer.mark(), segment.load()
     seen: list[tuple[File, ...]] = []
@@ -231,7 +231,7 @@ def test_a_sync_always_finds_the_file_of_batches(watched: tuple[WatchedSegment, 
 def test_files_of_a_segment_that_is_just_closed_are_not_forgotten(
     watched: tuple[WatchedSegment, SegmentWriter],
 ) -> None:
-    """A sync that began before they were to be written out has not written them, and lets go of none."""
+    """A sync that began before a segment was closed releases none of the segment's unsynced files."""
     segment, writer = watched
     body = segment.load()
     point = SyncPoint(0, Offset(2), 1, (segment,), (body.file,))
@@ -245,10 +245,10 @@ def test_files_of_a_segment_that_is_just_closed_are_not_forgotten(
 
 
 def test_a_reader_takes_no_file_from_its_writer(box: LogBox, make: BatchMaker) -> None:
-    """A closed segment that a reader opens may by then be the growing one: all see what is appended to it."""
+    """A reader that opens a closed segment shares the file with its writer if the segment has begun to grow again."""
 
     class Truncating(PosixStorage):
-        """Cuts the log once, when a file of batches is opened."""
+        """A disk that truncates the log once, when a batch file is opened."""
 
         __slots__ = ("log",)
 

@@ -1,4 +1,4 @@
-"""The door to the disk."""
+"""The storage layer between the log and the disk."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fairlead_broker.log.segments.storage import PosixStorage, _after, read_whol
 
 
 def test_a_write_of_many_buffers_arrives_in_order(tmp_path: Path) -> None:
-    """More buffers than one call takes, empty ones among them, are written one after another."""
+    """A write of more buffers than one call takes, with empty buffers among them, is stored in order."""
     buffers = [str(number).encode() * (number % 3) for number in range(3000)]
     file = PosixStorage().open(tmp_path / "file", create=True)
     file.write([b"head"], 0)
@@ -25,14 +25,14 @@ def test_a_write_of_many_buffers_arrives_in_order(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("written", range(10))
 def test_a_short_write_goes_on_where_it_ended(written: int) -> None:
-    """After any number of written bytes exactly the others are left."""
+    """A short write continues with exactly the bytes that are not yet written."""
     buffers = [b"abc", b"", b"defg", b"hi"]
 
     assert b"".join(_after(buffers, written)) == b"abcdefghi"[written:]
 
 
 def holders(path: Path) -> int:
-    """Count the descriptors of this process that are open on a file; others may come and go meanwhile."""
+    """Count the descriptors of this process that are open on a file, although other descriptors may open and close."""
     count = 0
     for descriptor in Path("/proc/self/fd").iterdir():
         with suppress(FileNotFoundError):
@@ -41,7 +41,7 @@ def holders(path: Path) -> int:
 
 
 def test_a_file_closes_with_its_last_holder(tmp_path: Path) -> None:
-    """A descriptor is open as long as somebody holds the file, and no longer."""
+    """A file's descriptor is open as long as the file has a holder, and closes with the last holder."""
     storage = PosixStorage()
     path = tmp_path.resolve() / "file"
     file = storage.open(path, create=True)
@@ -64,7 +64,7 @@ def open_descriptors(folder: Path) -> int:
 
 
 def test_idle_clean_files_are_closed_and_opened_again(tmp_path: Path) -> None:
-    """Beyond its limit the storage closes clean files alone; every file still reads and writes."""
+    """A storage above its limit of open files closes only clean files, and every file still reads and writes."""
     folder = tmp_path.resolve()
     storage = PosixStorage(files_max=16)
     files = [storage.open(folder / f"{number}", create=True) for number in range(100)]
@@ -89,7 +89,7 @@ def test_idle_clean_files_are_closed_and_opened_again(tmp_path: Path) -> None:
 
 
 def test_a_closed_file_that_was_replaced_is_refused(tmp_path: Path) -> None:
-    """A file of the same name is not taken for the file that was closed while it was idle."""
+    """An idle file that the storage closed is refused if another file has replaced it under the same name."""
     storage = PosixStorage(files_max=1)
     file = storage.open(tmp_path / "file", create=True)
     others = [storage.open(tmp_path / f"{number}", create=True) for number in range(3)]
@@ -132,7 +132,7 @@ storage.open(folder / "other", create=True)
 
 
 def test_cached_reads_return_what_is_in_memory(tmp_path: Path) -> None:
-    """What was just written is read without waiting; the end of the file reads as nothing."""
+    """A cached read returns just written bytes without waiting, and no bytes at the end of the file."""
     storage = PosixStorage()
     file = storage.open(tmp_path / "file", create=True)
     file.write([b"x" * 10_000], 0)
@@ -147,7 +147,7 @@ def test_cached_reads_return_what_is_in_memory(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/dev/shm").is_dir() or sys.platform != "linux", reason="needs a tmpfs")
 def test_a_file_system_without_cached_reads_is_asked_once(tmp_path: Path) -> None:
-    """Tmpfs refuses RWF_NOWAIT: nothing is read, and nobody asks again."""
+    """A storage whose file system refuses RWF_NOWAIT, as tmpfs does, stops trying cached reads."""
     storage = PosixStorage()
     path = Path("/dev/shm") / f"fairlead-{os.getpid()}-{tmp_path.name}"
     file = storage.open(path, create=True)
@@ -163,7 +163,7 @@ def test_a_file_system_without_cached_reads_is_asked_once(tmp_path: Path) -> Non
 
 
 def test_an_atomic_write_replaces_the_whole_file(tmp_path: Path) -> None:
-    """The new content is there, shorter or longer, and no temporary file stays."""
+    """An atomic write replaces a file by longer or shorter content, and leaves no temporary file."""
     storage = PosixStorage()
     path = tmp_path / "file"
     (tmp_path / "file.tmp").write_bytes(b"left by a crash, and longer")
@@ -176,7 +176,7 @@ def test_an_atomic_write_replaces_the_whole_file(tmp_path: Path) -> None:
 
 
 def test_a_volume_syncs(tmp_path: Path) -> None:
-    """`syncfs` through the C library returns without an error on a real file system."""
+    """A volume sync by `syncfs` of the C library returns without an error on a real file system."""
     PosixStorage().open(tmp_path / "file", create=True).write([b"x"], 0)
 
     assert PosixStorage().open_volume(tmp_path).sync() is None

@@ -19,7 +19,7 @@ SMALL = TopicConfig(segment_bytes=3000, index_interval_bytes=700)
 def test_the_first_record_of_a_time_is_found(
     tmp_path_factory: pytest.TempPathFactory, batches: list[list[int]]
 ) -> None:
-    """For times in any order: the first offset whose time is late enough, as a plain search finds it."""
+    """A time lookup returns the first record at or after the time, for record times in any order."""
     box, make = LogBox(tmp_path_factory.mktemp("time") / "data"), BatchMaker()
     log = box.open(SMALL)
     for times in batches:
@@ -39,7 +39,7 @@ def test_the_first_record_of_a_time_is_found(
 
 
 def test_append_times_count_where_the_stamp_says_so(box: LogBox, make: BatchMaker) -> None:
-    """With stamp flag 0 every record has the append time, whatever the producer wrote."""
+    """A record has the append time of its batch with stamp flag 0, whatever timestamp the producer set."""
     log = box.open(SMALL)
     make.stamp_flags = 1
     for number in range(30):
@@ -53,7 +53,7 @@ def test_append_times_count_where_the_stamp_says_so(box: LogBox, make: BatchMake
 
 
 def test_records_below_the_log_start_are_not_found(box: LogBox, make: BatchMaker) -> None:
-    """The answer can be read: a log start inside a batch hides the records before it."""
+    """A time lookup never returns a record before a log start inside a batch."""
     log = box.open()
     for _ in range(3):
         log.append([make.at_times(log.end_offset, [9, 5, 7])])
@@ -65,7 +65,7 @@ def test_records_below_the_log_start_are_not_found(box: LogBox, make: BatchMaker
 
 
 def test_damage_on_the_way_is_told(box: LogBox, make: BatchMaker) -> None:
-    """A batch that cannot be decoded is not skipped in silence."""
+    """A time lookup fails with `LogDamaged` at a batch that cannot be decoded, instead of skipping the batch."""
     log = box.open()
     make.fill(log, 3)
     path = box.log_files()[0]
