@@ -1,10 +1,10 @@
 """Report words that make a sentence hard to understand, each with a replacement.
 
-    python .ci/prose.py [--all] [PATH ...]
+    python .ci/prose.py [PATH ...]
 
-Without paths, the check reads the files under `held` in `[tool.fairlead.prose]` of pyproject.toml, prints `file:line:
-word: sentence` for each word found, and exits with 1 if a word was found. `--all` reads every tracked file and prints
-the number of findings in each folder. The table `WORDS` lists the words and their replacements.
+The check reads every tracked file outside of `SKIPPED`, or with paths only those files and folders. The check prints
+`file:line: word: sentence` for each word found, and exits with 1 if a word was found. The table `WORDS` lists the words
+and their replacements.
 
 Sentences are read from Python docstrings, field docstrings and comments, from texts of the product and its tools (log
 events, problems, help), from comments in YAML, TOML, Dockerfile, Makefile and shell files, and from Markdown outside of
@@ -20,8 +20,6 @@ import re
 import subprocess
 import sys
 import tokenize
-import tomllib
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -270,13 +268,6 @@ def tracked() -> list[str]:
     return [name for name in names if not name.startswith(SKIPPED) and (ROOT / name).is_file()]
 
 
-def held() -> list[str]:
-    """Return the files and folders that must contain none of the words."""
-    with (ROOT / "pyproject.toml").open("rb") as file:
-        configured = tomllib.load(file)["tool"]["fairlead"]["prose"]["held"]
-    return [str(path) for path in configured]
-
-
 def below(path: str, places: list[str]) -> bool:
     """Return whether a path is one of the given files or is in one of the given folders."""
     return any(path == place or path.startswith(place.rstrip("/") + "/") for place in places)
@@ -285,24 +276,14 @@ def below(path: str, places: list[str]) -> bool:
 def main(arguments: list[str]) -> int:
     """Run the check."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument(
-        "paths", nargs="*", help="files and folders to read instead of the files under `held`"
-    )
-    parser.add_argument("--all", action="store_true", help="read every tracked file and count by folder")
-    options = parser.parse_args(arguments)
-    places = options.paths or held()
+    parser.add_argument("paths", nargs="*", help="files and folders to read instead of every tracked file")
+    places = parser.parse_args(arguments).paths
     found = [
         finding
         for name in tracked()
-        if options.all or below(name, places)
+        if not places or below(name, places)
         for finding in findings(name, (ROOT / name).read_text(encoding="utf-8", errors="replace"))
     ]
-    if options.all:
-        folders = Counter(str(Path(finding.path).parent) for finding in found)
-        for folder, count in sorted(folders.items()):
-            print(f"{count:6} {folder}")
-        print(f"{len(found):6} in all")
-        return 0
     for finding in found:
         print(finding, file=sys.stderr)
     return 1 if found else 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -93,8 +94,22 @@ def test_every_word_says_what_to_write_instead(prose: Any) -> None:
     assert len({word.name for word in prose.WORDS}) == len(prose.WORDS)
 
 
-def test_every_held_place_exists(prose: Any) -> None:
-    """Every listed path exists, because a moved folder would no longer be read."""
-    names = prose.tracked()
+def test_every_skipped_place_exists(prose: Any) -> None:
+    """Every skipped path exists, because the path of a moved file would skip nothing."""
+    assert [place for place in prose.SKIPPED if not (checkout.ROOT / place).exists()] == []
 
-    assert [place for place in prose.held() if not any(prose.below(name, [place]) for name in names)] == []
+
+def test_without_paths_every_tracked_file_is_read(
+    prose: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The check reads every tracked file without paths, and only the given folder with a path."""
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "new").mkdir()
+    (tmp_path / "docs/page.md").write_text("The broker answers.\n")
+    (tmp_path / "new/page.md").write_text("The log begins anew.\n")
+    monkeypatch.setattr(prose, "ROOT", tmp_path)
+    monkeypatch.setattr(prose, "tracked", lambda: ["docs/page.md", "new/page.md"])
+
+    assert prose.main([]) == 1
+    assert "new/page.md:1: anew:" in capsys.readouterr().err
+    assert prose.main(["docs"]) == 0
