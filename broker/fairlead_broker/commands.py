@@ -181,8 +181,8 @@ def dev_up(
         if data is None:
             data = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fairlead-")))
         _check_brokers_of(data, brokers)
-        # A single broker uses the directory itself, like `broker start`. Each of several brokers has a folder in the
-        # directory.
+        # A single broker uses the directory itself, as `broker start` does. Each of several brokers uses its own folder
+        # in the directory.
         folders = [data] if brokers == 1 else [data / f"{_FOLDER}{number}" for number in range(brokers)]
         first = _local(0, folders[0], listen, _ANY_PORT if listen else None)
         # The ports of the brokers are 10 apart and do not change, so that clients find the same brokers after a
@@ -251,7 +251,7 @@ def _local(number: int, folder: Path, listen: str | None, ops_listen: str | None
         "id": number,
         "data": folder,
         "listen": listen,
-        # Only the address for clients is fixed. The system chooses the other ports.
+        # Only the address for clients is fixed. The operating system chooses the ports of the other listeners.
         "peer_listen": _ANY_PORT,
         "ops_listen": ops_listen,
         "config_values": {"auto.create.topics.enable": True},
@@ -305,7 +305,7 @@ def _settings(flags: dict[str, Any], config: Path | None) -> BrokerSettings:
 
 
 def _given_as(place: tuple[int | str, ...], flags: dict[str, Any], config: Path | None) -> str:
-    """Return the name under which a setting was given, with a colon: its flag, its variable, or a key of the file."""
+    """Return the flag, the variable or the key of the file by which a setting was given, followed by a colon."""
     if not place:
         return ""
     name = ".".join(map(str, place))
@@ -415,7 +415,7 @@ def _resolve(stopped: asyncio.Future[None]) -> None:
 
 
 def _announce(running: Sequence[RunningBroker], brokers: list[BrokerSettings], output: str) -> None:
-    """Announce that all brokers serve: print exactly one JSON object, or lines for people."""
+    """Announce that all brokers serve: print exactly one JSON object, or human-readable lines."""
     found = [
         {
             "id": settings.id,

@@ -1,8 +1,8 @@
-"""Settings of a broker from its pod: placeholders in its addresses, and a mounted folder with etcd credentials.
+"""Settings that a broker takes from its pod: placeholders in addresses, and a mounted folder with etcd credentials.
 
-Used by `settings` before it validates values. All brokers have the same pod template, and placeholders in the template
-stand for the values that differ. Of Kubernetes, the module uses only the three variables that a pod template fills by
-field references.
+`settings` uses this module before it validates values. All brokers have the same pod template, and placeholders in the
+template stand for the values that differ. The module's only dependency on Kubernetes is the three variables that a pod
+template fills by field references.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class Endpoint:
 
     @property
     def everywhere(self) -> bool:
-        """Whether the host means every address of a machine, including the loopback address."""
+        """Whether the host stands for all addresses of a machine, including the loopback address."""
         return self.host in EVERY_ADDRESS
 
     def __str__(self) -> str:
@@ -97,7 +97,8 @@ EndpointText = Annotated[
 def _list_of(pattern: re.Pattern[str], wanted: str) -> BeforeValidator:
     """Return a validator of strings separated by commas.
 
-    The validator raises ValueError that names a string that does not match `pattern`, and the `wanted` format.
+    The validator raises ValueError for a string that does not match `pattern`. The message names the string and the
+    `wanted` format.
     """
 
     def read(value: object) -> object:
@@ -137,8 +138,8 @@ class Limits(BaseModel):
     kernel."""
 
     unsynced_bytes_max: int = Field(default=256 * MIB, ge=1 * MIB)
-    """Maximum number of bytes that are appended but not yet synced in a data directory. The limit bounds the work of a
-    stop and of a recovery. Appends wait when the limit is reached, and syncing begins at half of the limit."""
+    """Maximum number of bytes that are appended but not yet synced in a data directory. The limit bounds the time that
+    a stop and a recovery take. Appends wait when the limit is reached, and syncing begins at half of the limit."""
 
     sync_interval_seconds: float = Field(default=5.0, gt=0)
     """Maximum time for which replicated bytes stay unsynced. The default equals the checkpoint interval, because the
@@ -152,7 +153,7 @@ class Limits(BaseModel):
     since the checkpoint and verifies their checksums, at about one GiB per second."""
 
     scrub_interval_seconds: float = Field(default=7 * 86_400.0, gt=0)
-    """Time in which every stored batch is read once and its checksum is verified. One week is enough: bits change
+    """Time in which the scrub reads every stored batch once and verifies its checksum. One week is enough: bits change
     rarely, and damage that is found early can be repaired from other replicas."""
 
     scrub_bytes_per_second_max: int = Field(default=32 * MIB, ge=64 << 10)
@@ -160,8 +161,8 @@ class Limits(BaseModel):
     throughput is left for clients."""
 
     partition_queue_batches_max: int = Field(default=1000, ge=1)
-    """Maximum number of batches that wait for one partition's task; one writev takes 1,024 buffers. Further batches are
-    refused with `overloaded`."""
+    """Maximum number of batches that wait for one partition's task; one writev accepts 1,024 buffers. Further batches
+    are refused with `overloaded`."""
 
     produce_bytes_max: int = Field(default=256 * MIB, ge=1 * MIB)
     """Maximum number of bytes of batches in memory, for all unfinished appends of the broker. Further batches are
@@ -234,8 +235,8 @@ class Limits(BaseModel):
     slower than any link in use."""
 
     long_polls_max: int = Field(default=20_000, ge=1)
-    """Maximum number of waiting fetches, about 10 KB each. Further fetches are refused with `overloaded`. With an empty
-    answer instead, clients would repeat the fetch at once."""
+    """Maximum number of waiting fetches, about 10 KB each. Further fetches are refused with `overloaded`. If the broker
+    sent an empty answer instead, clients would repeat the fetch at once."""
 
     connections_max: int = Field(default=0, ge=0)
     """Maximum number of connections of the data listener; 0 means three quarters of the limit of open files. Further
@@ -345,11 +346,11 @@ class BrokerSettings(BaseSettings):
 
     etcd_credentials: Path | None = None
     """Folder with the files `ca.crt`, `tls.crt`, `tls.key`, `username` and `password`, like a mounted Secret. Each
-    existing file sets its etcd setting, unless the setting is given otherwise."""
+    existing file sets the corresponding etcd setting, unless that setting is given directly."""
 
     lease_seconds: int = Field(default=6, ge=2, le=120)
-    """Seconds without a renewed lease after which the cluster considers the broker gone and elects other leaders. The
-    lease is renewed every third of this time, so that two lost renewals are harmless."""
+    """Number of seconds without a lease renewal after which the cluster considers the broker gone and elects other
+    leaders. The lease is renewed every third of this time, so that two lost renewals are harmless."""
 
     config_values: dict[str, str | int | float | bool] = Field(default_factory=dict)
     """Values of Kafka's configuration keys for this broker, such as `segment.bytes`; values set by `PATCH
@@ -442,7 +443,7 @@ class BrokerSettings(BaseSettings):
         """Load settings. Flags (None = not given) override variables, variables the file, and the file the defaults.
 
         Raises OSError if the file cannot be read, and ValueError (also as pydantic's ValidationError) if a value is
-        wrong.
+        invalid.
         """
         given = {name: value for name, value in (flags or {}).items() if value is not None}
         from_file = read_config_file(config_file) if config_file else {}

@@ -21,7 +21,7 @@ ATTEMPT_SECONDS = 10.0
 RETRY_SECONDS = 1.0
 """Number of seconds between two requests; a restart of a broker takes seconds."""
 GONE_CODES = frozenset({"broker_not_found", "shutting_down"})
-"""Problem codes after which waiting is pointless: the broker is unregistered, or stopping already."""
+"""Problem codes after which waiting is pointless: the broker is unregistered, or already stopping."""
 
 
 class Preparation(Enum):
@@ -33,7 +33,7 @@ class Preparation(Enum):
 
 
 class StopPreparation:
-    """Requests the permit to restart for one broker."""
+    """Client that requests the permit to restart one broker."""
 
     def __init__(
         self,
@@ -92,7 +92,10 @@ class StopPreparation:
         return str(Endpoint(self._host, self._port))
 
     def _ask(self, seconds_max: float) -> tuple[str, str] | None:
-        """Send one request for the permit; return None if the permit is granted, else the problem's code and detail."""
+        """Send one request for the permit.
+
+        Returns None if the permit is granted, otherwise the problem's code and detail.
+        """
         connection = http.client.HTTPConnection(self._host, self._port, timeout=seconds_max)
         try:
             connection.request("POST", f"/v1/brokers/{self._broker}:request-restart")
@@ -104,7 +107,7 @@ class StopPreparation:
 
 
 def _problem(status: int, body: bytes) -> tuple[str, str]:
-    """Return code and detail of a problem document; for any other answer, a text with the status."""
+    """Return the code and the detail of a problem document, or a text with the status for any other answer."""
     try:
         problem = json.loads(body)
         return str(problem["code"]), str(problem["detail"])

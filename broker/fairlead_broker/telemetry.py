@@ -78,7 +78,7 @@ class Telemetry:
         self._metrics = {definition.name: self._register(definition) for definition in METRICS}
 
     def metric(self, name: str) -> Any:
-        """Return the metric with a name; callers on a hot path keep the metric or its labelled child.
+        """Return the metric with the given name. Callers on a hot path keep the metric or its labelled child.
 
         Raises KeyError if the catalogue lacks the metric.
         """
@@ -153,7 +153,7 @@ def set_up_logging(log_format: str, level: str) -> None:
 
 
 def _of_libraries(prepared: list[Any], renderer: Any) -> logging.Formatter:
-    """Return a formatter that writes log records of libraries as one event per line, with the name of their logger."""
+    """Return a formatter that writes each log record of a library as one line, with the name of its logger."""
     return structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=[structlog.stdlib.add_logger_name, *prepared],
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],

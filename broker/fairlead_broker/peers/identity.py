@@ -32,7 +32,7 @@ class PeerIdentity:
     """Function that returns the revision of this broker's mirror."""
 
     def headers(self) -> dict[str, str]:
-        """Return the identity headers of an answer; a request has the secret in addition."""
+        """Return the identity headers of an answer; a request also contains the secret."""
         return {
             CLUSTER_ID: self.cluster_id,
             BROKER_ID: str(self.broker),

@@ -177,7 +177,7 @@ class LogEnd(PeerPartition, frozen=True, kw_only=True):
 
 
 class LogEndsAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Ends of the requested logs, as far as the broker has them."""
+    """Ends of those requested logs that the broker has."""
 
     ends: list[LogEnd]
 

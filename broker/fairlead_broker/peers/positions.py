@@ -21,7 +21,8 @@ class PositionAsked(PeerPartition, frozen=True, kw_only=True, omit_defaults=True
     from_start: bool = False
     """Whether the age of the first record is requested."""
     timestamp_us: TimestampUs | None = None
-    """Time for which the first record at or after it is requested; None if no such record is requested."""
+    """Timestamp to look up: the first record at or after the timestamp is requested; None if no lookup by time is
+    requested."""
 
 
 class PositionsRequest(msgspec.Struct, frozen=True, kw_only=True):

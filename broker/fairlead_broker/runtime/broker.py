@@ -82,7 +82,7 @@ class BrokerState:
 
     @property
     def ready(self) -> bool:
-        """Whether the broker is running, its directory is healthy, and its replicas have been caught up once."""
+        """Whether the broker is running, its directory is healthy, and each replica has been caught up once."""
         return self.phase is Phase.RUNNING and self._serves()
 
 
@@ -230,7 +230,7 @@ class Broker:
         return self.configs.of_broker(broker)
 
     async def alter_cluster_config(self, patch: Mapping[str, ConfigInput] | None) -> dict[str, ConfigEntry]:
-        """Change the cluster's configuration by a merge patch.
+        """Apply a merge patch to the cluster's configuration.
 
         Return the resulting configuration once this broker applies it.
         """
@@ -243,7 +243,7 @@ class Broker:
     async def alter_broker_config(
         self, broker: BrokerId, patch: Mapping[str, ConfigInput] | None
     ) -> dict[str, ConfigEntry]:
-        """Change a broker's configuration by a merge patch.
+        """Apply a merge patch to a broker's configuration.
 
         Return the resulting configuration once this broker applies it.
         """
@@ -327,7 +327,7 @@ class Broker:
         validate_produced(batch, limits, self.clock.now_us(), own)
 
     def digest_of_key(self, topic_id: TopicId, key: bytes) -> bytes | None:
-        """Return the digest stored with an idempotency key in a partition led here; None if the key is unused."""
+        """Return the digest stored with an idempotency key in a partition led by this broker; None if unused."""
         for partition in self.replicas.of_topic(topic_id):
             digest = partition.digest_of(key)
             if digest is not None:

@@ -1,4 +1,4 @@
-"""Effective configuration of the cluster and of this broker, and the task that applies the cluster's changes.
+"""Effective configuration of the cluster and of this broker, and the task that applies changes to it.
 
 The configuration of topics is in `topic_views`. A value set on the broker takes precedence over a value in the broker's
 settings, a value set on the cluster, and the default, in this order.
@@ -45,7 +45,10 @@ class Configs:
         return effective_config(ConfigScope.CLUSTER, {ConfigScope.CLUSTER: self._cluster()})
 
     def of_broker(self, broker: BrokerId) -> dict[str, ConfigEntry]:
-        """Return every key that can be set on a broker. The start settings of other brokers are not known here."""
+        """Return every key that can be set on a broker.
+
+        This broker does not know the start settings of other brokers.
+        """
         layers = {ConfigScope.BROKER: self._of(broker), ConfigScope.CLUSTER: self._cluster()}
         return effective_config(ConfigScope.BROKER, layers)
 
@@ -98,7 +101,7 @@ class ClusterConfigFollower:
         self._changed.set()
 
     async def run(self) -> None:
-        """Apply each change of the configuration until cancelled."""
+        """Apply each change to the configuration until cancelled."""
         while True:
             await self._changed.wait()
             self._changed.clear()

@@ -1,6 +1,6 @@
 """Metrics of the runtime. Labels are resolved once, so that counting a batch costs one or two additions.
 
-Values are counted by batch and by call, never by record.
+Values are counted per batch and per call, never per record.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class TopicMeters:
         self._produced_bytes.inc(nbytes)
 
     def repeated(self) -> None:
-        """Count a batch that an earlier attempt has stored."""
+        """Count a batch that an earlier attempt has already stored."""
         self._duplicates.inc()
 
     def read(self, records: int, nbytes: int) -> None:
@@ -174,7 +174,7 @@ class BrokerMeters:
     def watch_broker(
         self, data: Path, waiting: Callable[[], int], healthy: Callable[[], bool], release: str, python: str
     ) -> None:
-        """Export gauges of long polls, disk and its health, memory and build, computed at each scrape."""
+        """Export gauges of long polls, disk space and health, memory and build, computed at each scrape."""
         metric = self._telemetry.metric
         metric("fairlead_storage_failed").set_function(lambda: not healthy())
         metric("fairlead_long_polls_waiting").set_function(waiting)
@@ -223,7 +223,7 @@ class BrokerMeters:
     def watch_replication(
         self, led: Callable[[], int], under_replicated: Callable[[], int], under_min_isr: Callable[[], int]
     ) -> None:
-        """Export the number of partitions that are led, under-replicated and under min-isr, counted at each scrape."""
+        """Export the numbers of led, under-replicated and under-min-isr partitions, counted at each scrape."""
         self._telemetry.metric("fairlead_leader_partitions").set_function(led)
         self._telemetry.metric("fairlead_under_replicated_partitions").set_function(under_replicated)
         self._telemetry.metric("fairlead_under_min_isr_partitions").set_function(under_min_isr)

@@ -185,7 +185,7 @@ def ack_timeout(topic: str, index: int, seconds: float, effect: SideEffect) -> P
 
 
 def from_producers(refusal: Refusal, topic: str, index: int) -> ProblemError:
-    """Translate a refusal because of a producer or an idempotency key; the refused attempt stores no records."""
+    """Translate a refusal that a producer or an idempotency key caused; the refused attempt stores no records."""
     match refusal:
         case OutOfOrder(producer_id, epoch, sequence, expected):
             return ProblemError(

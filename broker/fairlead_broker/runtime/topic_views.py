@@ -98,7 +98,7 @@ class TopicViews:
     ) -> ProblemError:
         """Return the problem that explains why this broker does not serve a partition as leader.
 
-        `leads` returns whether a record makes this broker the leader, although its role has not started yet.
+        `leads` returns whether a record makes this broker the leader, even if its role has not started yet.
         """
         try:
             view = self.by_id(topic_id)

@@ -101,7 +101,7 @@ def _cluster_entry(engine: Engine, storage: Storage, coordination: Coordination 
 
 
 def addresses_of(settings: BrokerSettings) -> Advertised:
-    """Return the addresses to register that the settings contain."""
+    """Return the addresses to register, as given in the settings."""
     return Advertised(
         data=str(settings.advertise or settings.listen),
         peer=str(settings.peer_advertise or settings.peer_listen),
@@ -246,7 +246,7 @@ async def _close(
     The clean marker is written only if every step succeeded.
     """
     engine.loop_lag.stop()
-    # The last writes of the stop need space, even on a full disk.
+    # The reserved space is released because the last writes of the stop need space, even on a full disk.
     if cluster.directory is not None:
         with suppress(LogError):
             await engine.disk.run(cluster.directory.health.reserve.release)
@@ -273,7 +273,7 @@ async def _release(
         await cluster.leave(clean=clean)
     finally:
         if clean and cluster.directory is not None:
-            # The next start may find the disk full.
+            # The reserve is written again, because the disk may be full at the next start.
             with suppress(LogError):
                 await engine.opening.run(cluster.directory.health.reserve.take)
         # The threads must stop even after a failed write, because the process waits for the threads.

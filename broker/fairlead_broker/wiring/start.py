@@ -178,7 +178,7 @@ async def start_local_cluster(
 async def acquaint(brokers: Collection[RunningBroker]) -> None:
     """Return once the mirror of each broker shows all brokers. From then on, no call is refused for a missing broker.
 
-    Raises CoordinationUnavailable if a broker stops before that.
+    Raises CoordinationUnavailable if a broker stops before then.
     """
     last = max(broker.broker.entry.incarnation.membership.revision for broker in brokers)
     await asyncio.gather(*(broker.broker.entry.mirror.wait_for(last) for broker in brokers))

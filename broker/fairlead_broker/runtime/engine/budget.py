@@ -52,7 +52,7 @@ class AnswerBudget:
     __slots__ = ("_now", "_open", "_stall_seconds_max", "bytes_max", "taken")
 
     def __init__(self, bytes_max: int, *, stall_seconds_max: float, now: Callable[[], float]) -> None:
-        """`stall_seconds_max`: limit of time without progress while the budget is crowded.
+        """`stall_seconds_max`: maximum number of seconds without progress while the budget is crowded.
 
         `now` returns the monotonic time in seconds.
         """

@@ -31,7 +31,7 @@ class Supervisor:
 
     async def start(self) -> None:
         """Open the task group, so that `spawn` can start tasks."""
-        # The owner of every other task is stored here and awaited by `stop`.
+        # The owner task runs every other task. `stop` awaits the owner task.
         self._owner = asyncio.create_task(self._own(), name="supervisor")  # noqa: TID251
         await self._opened
 
@@ -43,7 +43,7 @@ class Supervisor:
         return task
 
     async def stop(self) -> None:
-        """Cancel the running tasks and wait for them."""
+        """Cancel the running tasks and wait until they have ended."""
         self._end.set()
         if self._owner is not None:
             await self._owner

@@ -30,7 +30,7 @@ AT_ONCE = -math.inf
 
 
 class SyncedPartition(Protocol):
-    """Interface of a partition that the sync rounds use."""
+    """Interface through which the sync rounds access a partition."""
 
     @property
     def log(self) -> PartitionLog:
@@ -100,8 +100,8 @@ class SyncRounds:
     ) -> None:
         """`failed` is called with the directory's first error, `observe_seconds` with the duration of each round."""
         self.appended_bytes = 0
-        """Number of bytes that all partitions have appended since the start; decides when the next checkpoint is
-        written early."""
+        """Number of bytes that all partitions have appended since the start. The number determines when the next
+        checkpoint is written early."""
         self._syncing = syncing
         self._clock = clock
         self._unsynced_bytes_max = unsynced_bytes_max
@@ -165,7 +165,7 @@ class SyncRounds:
         return offset
 
     async def forget(self, partition: SyncedPartition) -> None:
-        """Remove a partition before its files are deleted; return when no round uses the files."""
+        """Remove a partition before its files are deleted; return once no round uses the files."""
         self._dirty.pop(partition, None)
         self._unsynced_bytes -= self._unsynced.pop(partition, 0)
         self._release_waiters()

@@ -3,7 +3,8 @@
     answer ──▶ received ──▶ disk work ──▶ [disk pool] ──▶ done ──▶ state machine ──▶ more disk work, or the next fetch
 
 A replica is owned by a `ReplicaFetcher` and runs on the event loop. Only `do` runs in the disk pool, one piece of work
-at a time. The state machine of `replication` decides; the shell passes events in and carries out the effects.
+at a time. The state machine of `replication` decides; the shell passes events to the state machine and executes its
+effects.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ class FollowerReplica:
         self.failed_fetches = 0
         """Number of consecutive fetches of the partition that failed."""
         self.got_damaged = False
-        """Whether the last received records were damaged; the next fetch reports it to the leader."""
+        """Whether the last received records were damaged; the next fetch reports the damage to the leader."""
         self.leader_end_offset: Offset | None = None
         """End of the leader's log according to the leader's last answer; None before the first answer in this leader
         epoch."""

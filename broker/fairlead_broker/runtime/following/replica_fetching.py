@@ -44,14 +44,14 @@ PARTITION_BYTES_MAX: Final = 1 << 20
 the leader; Kafka's `replica.fetch.max.bytes`."""
 BACKOFF_SECONDS_MIN: Final = 0.05
 BACKOFF_SECONDS_MAX: Final = 1.0
-"""Maximum number of seconds between attempts after failures of a leader or a partition. A change of the mirror ends the
+"""Maximum number of seconds between attempts after failures of a leader or a partition. A change to the mirror ends the
 pause early."""
 QUIET_FAILURES: Final = 3
 """Number of consecutive failures of one partition at which a warning is logged. An ordinary election causes fewer
 failures."""
 WORTH_A_WARNING: Final = 4
-"""Number of consecutive failures of a leader (within 0.35 seconds) at which a warning is logged. An ordinary start or
-stop of a broker causes fewer failures."""
+"""Number of consecutive failures of a leader at which a warning is logged. This number is reached within 0.35 seconds.
+An ordinary start or stop of a broker causes fewer failures."""
 
 _Work = tuple[FollowerReplica, DiskWork]
 
@@ -117,7 +117,7 @@ class ReplicaFetching:
         self._fetchers[partition.following.leader].report(partition, synced_offset)
 
     def mirror_changed(self) -> None:
-        """End the pauses after failures, because a leader may be available again or have a newer partition record."""
+        """End the pauses after failures, because a leader may be available again or a partition record may be newer."""
         for fetcher in self._fetchers.values():
             fetcher.try_again()
 
@@ -172,8 +172,8 @@ class ReplicaFetcher:
     def add(self, partition: FollowerReplica) -> None:
         """Start fetching a partition without waiting for the end of the poll that is parked at the leader.
 
-        Otherwise, after an election, acks=all writes to a new partition would wait for the poll for up to half a
-        second.
+        Otherwise, after an election, acks=all writes to the added partition would wait up to half a second for the poll
+        to end.
         """
         self._partitions[partition.key] = partition
         self._resting.pop(partition.key, None)
@@ -300,7 +300,10 @@ class ReplicaFetcher:
             self._changed.add(key)
 
     def _wait_ms(self) -> int:
-        """Return for how many milliseconds the leader may park the poll: at most until a paused partition is due."""
+        """Return the number of milliseconds for which the leader may park the poll.
+
+        The leader may park the poll at most until a paused partition is due.
+        """
         due = min(self._resting.values(), default=None)
         if due is None:
             return FETCH_WAIT_MS

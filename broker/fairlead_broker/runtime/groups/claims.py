@@ -1,4 +1,4 @@
-"""Look-up of groups' coordinators, and claims of this broker on groups.
+"""Lookup of group coordinators, and this broker's claims on groups.
 
 Used by `groups`. A claim is valid while the mirror shows its broker in the incarnation that made the claim. An unowned
 group is assigned by rendezvous hashing over the running brokers. Claims of other brokers are cached, so that most calls
@@ -65,8 +65,8 @@ class GroupClaims:
             try:
                 claim = await self._store.claim(group, found, self._incarnation.broker, epoch)
             except UnknownOutcome:
-                # The outcome of the put is unknown. The next read shows the stored claim, and the claim written then
-                # fences a late put.
+                # The outcome of the put is unknown. The next read shows the stored claim, and the claim that is written
+                # afterwards fences a late put.
                 continue
             if claim is not None:
                 self._remembered.pop(group, None)

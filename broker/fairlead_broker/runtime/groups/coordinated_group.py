@@ -1,9 +1,9 @@
 """One group that this broker coordinates: its events and commits, processed in turns.
 
 Used by `groups`. A turn takes all queued events, lets the pure `Group` decide, writes the changes, and answers once the
-changes are stored. Commits use the same queue and are checked when they are written: a previous owner of a partition
-cannot commit after the next owner has read the offsets. A heartbeat that changes nothing is answered at once from
-memory. When the state of the store is uncertain, the group is dropped, and the next request loads the group again.
+changes are stored. Commits use the same queue and are checked when they are written, so that a previous owner of a
+partition cannot commit after the next owner has read the offsets. A heartbeat that changes nothing is answered at once
+from memory. When the state of the store is uncertain, the group is dropped, and the next request loads the group again.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ class CoordinatedGroup:
         return _given(await answer)
 
     async def commit(self, admit: Callable[[], Entries], *, gives_way: bool = False) -> None:
-        """Write offsets, merged with other waiting commits; return when the offsets are stored.
+        """Write offsets, merged with other waiting commits; return once the offsets are stored.
 
         `admit` returns the entries. `admit` is called now, and again at the time of the write, because the caller may
         have lost its partitions by then. An exception of `admit` is raised to the caller. `gives_way`: other commits in
@@ -322,7 +322,7 @@ class CoordinatedGroup:
             self._set_timer()
 
     async def _give_back(self) -> None:
-        """Drop the claim of a group that does not exist, so that calls with invented names do not fill the store."""
+        """Drop the claim of a group that does not exist, so that calls with nonexistent names do not fill the store."""
         self.let_go(group_refusals.beginning_anew(self.name))
         with suppress(CoordinationError):
             await self._shared.store.release(self.claim)
@@ -439,8 +439,8 @@ class CoordinatedGroup:
         if self.usable and deadline is not None and deadline > self._shared.clock.monotonic():
             self._set_timer()
         elif self._doubted and self._shared.incarnation.confirms(self.claim.broker_epoch):
-            # While the lease was in doubt, no heartbeat could be processed. For this reason all sessions start again
-            # with their full length.
+            # While the lease was in doubt, no heartbeat could be processed. For this reason all sessions restart with
+            # their full timeout.
             self.let_go(group_refusals.beginning_anew(self.name))
         else:
             self.wake()

@@ -155,7 +155,8 @@ class Groups:
             if problem.code == "group_not_found" and member_id is not None:
                 raise group_refusals.member_not_found(group, member_id) from problem
             raise
-        # No await may follow before the commit: in between, a new group with nothing to write would be given back.
+        # No await may come between this line and the commit. Otherwise the claim on a new group without changes could
+        # be released first.
         now_us = self._shared.clock.now_us()
         asked = OffsetsAsked(request, coordinated.group, self._mirror.metadata, now_us, beyond)
         if asked.admit():
@@ -205,7 +206,7 @@ class Groups:
             if each.after is not None
         }
         if entries and not dry_run:
-            # The group is created as late as possible, because a new group with nothing to write is given back.
+            # The group is created as late as possible, because the claim on a new group without changes is released.
             written = coordinated or await self._coordinated(group, make=True)
             await written.commit(lambda: _if_empty(written, entries))
         return ResetAnswer(offsets=offsets)
@@ -286,7 +287,7 @@ class Groups:
     async def release_all(self) -> None:
         """Release the claims of all groups and accept no new groups.
 
-        Called when other brokers have learned of the stop.
+        Called after other brokers have learned of the stop.
         """
         self._stopping = True
         room = asyncio.Semaphore(RELEASES_AT_ONCE)
@@ -368,7 +369,7 @@ class Groups:
             former.let_go(group_refusals.beginning_anew(group))
             await former.idle()
         if not make and not await self._store.exists(group):
-            # A claim on a missing group would leave a record in the store for every request.
+            # Claiming a nonexistent group would leave a record in the store for every request.
             raise group_refusals.group_not_found(group)
         claim = await self._claims.claim(group)
         stored = await self._store.load(claim)

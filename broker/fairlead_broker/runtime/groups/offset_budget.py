@@ -46,7 +46,7 @@ class OffsetBudget:
         return len(self._asked)
 
     def ask(self, granted: Callable[[], None]) -> None:
-        """Call a function when one transaction may begin, at once if one is available and no other group waits.
+        """Call a function when a transaction may begin: at once if a transaction is available and no other group waits.
 
         The function must not raise, and may call `ask` again.
         """
@@ -55,7 +55,7 @@ class OffsetBudget:
             self._grant()
 
     def spend(self, transactions: int) -> None:
-        """Count transactions in addition to the granted transaction; they delay later requests."""
+        """Count transactions beyond the granted transaction. The counted transactions delay later requests."""
         self._tokens -= transactions
         self.granted += transactions
 

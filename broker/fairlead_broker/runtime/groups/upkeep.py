@@ -1,7 +1,7 @@
 """Periodic work of coordinators: claiming unowned groups, expiring old offsets, exporting lag.
 
-Used by `wiring`. A call that names a group claims the group. The upkeep claims groups without calls: otherwise their
-members would never time out and their offsets would never expire (protocol section 5, rule 4).
+Used by `wiring`. A call that names a group claims the group. The upkeep claims groups that no call names: otherwise
+their members would never time out and their offsets would never expire (protocol section 5, rule 4).
 """
 
 from __future__ import annotations

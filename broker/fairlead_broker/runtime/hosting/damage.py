@@ -1,4 +1,4 @@
-"""Treatment of damaged records: the leader accepts them as lost, or a replica fetches them again.
+"""Handling of damaged records: the leader accepts them as lost, or a replica fetches them again.
 
 If the other replicas have all records of a damaged range, the damaged replica leaves the isr, truncates its log and
 fetches the range again.
@@ -122,7 +122,7 @@ class DamageRepair:
         for key in damaged:
             try:
                 if await self._leave(key) and await self._partitions.drop_damaged(key):
-                    # With the same record the broker may follow again, and its replica may become damaged again.
+                    # The broker may follow again with the same record, and its replica may be damaged again.
                     self._left.pop(key, None)
             except CoordinationClosed:
                 raise
@@ -133,9 +133,9 @@ class DamageRepair:
                 )
 
     async def _leave(self, key: TopicIdPartition) -> bool:
-        """Remove this broker from isr and elr of a record.
+        """Remove this broker from the isr and the elr of a record.
 
-        Return False if that is impossible or the record has changed.
+        Return False if the removal is impossible or the record has changed.
         """
         metadata = self._mirror.metadata
         found = metadata.partitions(key.topic_id).get(key.partition)

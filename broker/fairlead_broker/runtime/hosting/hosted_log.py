@@ -21,7 +21,7 @@ class HostedLog:
     key: TopicIdPartition
     log: PartitionLog
     record: Versioned[PartitionRecord]
-    """Version of the partition record that decided the current role."""
+    """Version of the partition record that determined the current role."""
     led: LeaderReplica | None = None
     task: asyncio.Task[None] | None = None
     """Task of the leader replica."""
@@ -29,7 +29,8 @@ class HostedLog:
     left: Callable[[], Awaitable[None]] | None = None
     """Function that waits until the disk work of the last role has ended; may be called several times."""
     failed_epoch: LeaderEpoch | None = None
-    """Leader epoch in which the task of the leader replica failed: this broker leads again in the same epoch."""
+    """Leader epoch in which the task of the leader replica failed; None without a failure. This broker leads again in
+    the same epoch."""
     distrusted: bool = False
     """Whether recovery removed more than a torn last batch, and no partition record reflects the removal yet."""
 
@@ -72,6 +73,6 @@ def drop_damaged(log: PartitionLog) -> None:
             return
     except LogDamaged:
         pass
-    # Deleted records are not damage, because the other replicas have deleted these records too. The epoch before the
+    # Deleted records are not damage, because the other replicas have also deleted these records. The epoch before the
     # log start still identifies a replica that never had the records.
     log.restart_at(start, log.epoch_before(start))

@@ -1,4 +1,4 @@
-"""Partitions whose replicas this broker has but cannot serve, with the reasons.
+"""Partitions whose replicas this broker stores but cannot serve, with the reasons.
 
 Used by `replicas`, which opens the logs and starts the roles. A repeated reason is logged only once.
 """

@@ -3,9 +3,9 @@
 One task compares records and replicas. The task opens the logs of the partitions that the records assign to this
 broker, starts the assigned roles, and closes logs that are no longer assigned. A folder is deleted only when the
 topic's tombstone or the record requires it. The comparison reads the current state rather than events, so repeated and
-late events are harmless. The log stays open while roles change. Recovery and the removal of files can take long.
-Recovery and removal run in separate tasks and do not delay the roles of other partitions. One file because comparing,
-opening and closing share one table of replicas and the tasks that are under way.
+late events are harmless. The log stays open while roles change. Recovery and the removal of files can take a long time,
+so they run in separate tasks and do not delay the roles of other partitions. One file because comparing, opening and
+closing share one table of replicas and the tasks that are under way.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class _Wanted:
 
 
 class Replicas:
-    """Registry of the replicas: opens, finds and closes them, and iterates over the leader replicas."""
+    """Registry that opens, finds and closes replicas, and iterates over the leader replicas."""
 
     def __init__(
         self,
@@ -163,7 +163,7 @@ class Replicas:
     # -- epochs
 
     def overtaken(self) -> list[tuple[TopicIdPartition, LeaderEpoch]]:
-        """Return partitions that this broker should lead in an epoch that is not above the epoch of their log.
+        """Return partitions that this broker should lead in an epoch that is not higher than the epoch of their log.
 
         Each partition is returned with the epoch of its log.
         """
@@ -348,8 +348,8 @@ class Replicas:
     def _compare(self, view: TopicView, wanted: list[_Wanted], waits: list[Awaitable[object]]) -> None:
         """Find the replicas of a topic that must be opened or change their role; close or update the others.
 
-        The method awaits nothing, so that roles end in parallel: `waits` receives the awaitables that must complete
-        before a log is opened.
+        The method does not wait for roles to end, so that many roles can end in parallel. `waits` receives the
+        awaitables that must complete before a log is opened.
         """
         records = self._metadata.partitions(view.topic_id)
         for index, hosted in list(self._hosted.get(view.topic_id, {}).items()):
@@ -430,7 +430,8 @@ class Replicas:
         if not self._may_have_role(hosted, wish.record.value):
             return
         if hosted.log.config != wish.view.config:
-            hosted.log.update_config(wish.view.config)  # no disk work uses the log, so this does not block
+            # No disk work uses the log, so the call does not block.
+            hosted.log.update_config(wish.view.config)
         # A partition with only one replica has no other copy of the records.
         hosted.distrusted = False
         self._refused.accept(wish.key)
@@ -485,7 +486,7 @@ class Replicas:
     async def _let_go(self, hosted: HostedLog, ended: Awaitable[object], *, removed: bool) -> None:
         """Drop a partition once its role has ended.
 
-        Delete its files if `removed`: the record no longer lists the replica.
+        `removed`: the record no longer lists the replica, so its files are deleted.
         """
         await ended
         self._forget(hosted)

@@ -1,7 +1,7 @@
 """Start and end of this broker's roles for a log: leader or follower.
 
-Used by `replicas`, which decides when a role changes. A role begins with the current log and ends at once. The next
-role waits until the disk work of the ended role is done.
+Used by `replicas`, which decides when a role changes. A role starts from the current content of the log. Ending a role
+takes effect at once, but the next role waits until the disk work of the ended role is done.
 """
 
 from __future__ import annotations

@@ -75,7 +75,10 @@ class Scrub:
         return read
 
     def _first(self, count: int) -> int:
-        """Return the index of the segment at which a pass begins: where an uninterrupted pass would be now."""
+        """Return the index of the segment at which a pass begins.
+
+        An uninterrupted pass would have reached this segment by the current time.
+        """
         seconds = self._clock.now_us() / 1e6 % self._pass_seconds
         return int(count * seconds / self._pass_seconds)
 

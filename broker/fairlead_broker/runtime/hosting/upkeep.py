@@ -188,7 +188,10 @@ class LeaderClock:
                 self.tick(share)
 
     def tick(self, share: int) -> None:
-        """Pass the time to one share of the partitions, or to all after the lease came into doubt or was confirmed."""
+        """Pass the time to one share of the partitions.
+
+        After the lease came into doubt or was confirmed, the time is passed to all partitions.
+        """
         confirmed = self._lease_confirmed()
         changed, self._confirmed = confirmed is not self._confirmed, confirmed
         partitions = self._partitions if changed else islice(self._partitions, share, None, SHARES)

@@ -217,7 +217,7 @@ class LeaderReplica:
         except LogError as error:
             self._append_failed(group, nbytes, error)
         except Exception:
-            # The task ends, and with it the leadership. The calls of the group get their answer here.
+            # The task and the leadership are ending, so the calls of the group are answered here.
             self._let_go(group, nbytes)
             self._refuse(group, partial(refusals.leader_changed, self.topic, self.index))
             raise
@@ -360,7 +360,7 @@ class LeaderReplica:
     def check_fetch(
         self, offset: Offset, leader_epoch: LeaderEpoch | None, last_epoch: LeaderEpoch | None
     ) -> None:
-        """Raise the problem of a fetch with a wrong leader epoch, a truncated record, or an offset outside the log."""
+        """Raise the problem of a fetch with a different leader epoch, a truncated record, or an invalid offset."""
         topic, index = self.topic, self.index
         if leader_epoch is not None and leader_epoch != self.leader_epoch:
             raise refusals.wrong_leader_epoch(topic, index, leader_epoch, self.leader_epoch)
@@ -400,7 +400,7 @@ class LeaderReplica:
             raise self._read_problem(error, offset) from error
 
     def divergence(self, last_epoch: LeaderEpoch | None, fetch_offset: Offset) -> EpochEnd | None:
-        """Return where a follower's log diverges from this log; None if the follower can continue (rule 4.8)."""
+        """Return the point at which a follower's log diverges; None if the follower can continue (rule 4.8)."""
         return divergence(self.log.leader_epochs, self._leader.end_offset, last_epoch, fetch_offset)
 
     def end_before(self, deleted_epoch: LeaderEpoch | None, fetch_offset: Offset) -> Offset | None:
@@ -460,12 +460,12 @@ class LeaderReplica:
             append.refused(refusal(append.side_effect))
 
     def storage_failed(self) -> None:
-        """Refuse writes after a failure of the data directory; another replica leads if possible."""
+        """Refuse writes after a failure of the data directory; another replica becomes the leader if possible."""
         self.refuse_writes(partial(refusals.storage_failed, self.topic, self.index))
         self.leadership.directory_failed()
 
     def close(self, refusal: Refusal) -> None:
-        """End the leadership: fail all waiting calls, and ignore later events. No decision or write follows."""
+        """End the leadership: fail all waiting calls, and ignore later events. No further decision or write is made."""
         self.closed = True
         self.refuse_writes(refusal)
         self.leadership.close()

@@ -222,7 +222,7 @@ class Leadership:
         self._step(FollowerSynced(broker, broker_epoch, generation, leader_epoch, synced_offset, now))
 
     def add_place(self, place: FollowerPlace) -> None:
-        """Register a follower's session that is notified of later events of the partition."""
+        """Register a follower's session that is notified of later changes to the partition."""
         self._places[place] = None
 
     def remove_place(self, place: FollowerPlace) -> None:

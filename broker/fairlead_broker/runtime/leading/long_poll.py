@@ -12,7 +12,7 @@ from typing import Protocol
 
 
 class Watched(Protocol):
-    """Interface of a partition that a long poll uses."""
+    """Interface through which a long poll watches a partition."""
 
     def add_poll(self, poll: LongPoll) -> None:
         """Register a long poll that is notified of later advances of the high watermark."""
@@ -49,7 +49,7 @@ class LongPoll:
     async def wait(
         self, partitions: Iterable[Watched], seconds: float, disconnected: asyncio.Event | None
     ) -> None:
-        """Register at the partitions and wait until the poll is woken or times out."""
+        """Register with the partitions and wait until the poll is woken or times out."""
         watched = list(partitions)
         timer = asyncio.get_running_loop().call_later(seconds, self.wake)
         for partition in watched:

@@ -19,7 +19,7 @@ from fairlead_broker.runtime.requests import AppendResult, KeyedRequest
 
 
 class AppendState(Enum):
-    """Progress of a batch, which decides whether a refusal is definite."""
+    """Progress of a batch, which determines whether a refusal is definite."""
 
     QUEUED = auto()
     """No byte of the batch is stored. After a timeout the batch is withdrawn, and its `ack_timeout` has the side effect

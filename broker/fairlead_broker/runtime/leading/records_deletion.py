@@ -68,7 +68,7 @@ class RecordsDeletion:
         log = partition.log
         if offset > log.synced_offset:
             # With durability=replicated, records below the offset may be unsynced. After a crash, a recovery point at
-            # an unsynced offset would be wrong.
+            # an unsynced offset would be invalid.
             log.sync()
         delay_us = partition.config.file_delete_delay_ms * 1000
         gone = log.advance_log_start(offset, remove_us=TimestampUs(self._clock.now_us() + delay_us))

@@ -30,7 +30,7 @@ class SharedParts:
     sync_interval_seconds: float
     decompressed_bytes_max: int
     directory_failed: Callable[[LogError], None]
-    """Function called with the first error that ends the directory's writes."""
+    """Function called with the first error after which the directory refuses writes."""
     write_record: Callable[[Leadership, WriteRecord], None]
     """Function that queues the write of a partition's record; the leadership receives the outcome."""
     lease_confirmed: Callable[[BrokerEpoch], bool]

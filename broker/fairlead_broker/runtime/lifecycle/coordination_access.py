@@ -1,7 +1,7 @@
 """Access of a broker to its coordination store (etcd or embedded), with retries while etcd is unavailable.
 
 Used by `cluster_entry`. A broker that starts before etcd, or while etcd has no leader, waits and logs warnings. A
-failure that no retry can solve (wrong credentials, another etcd cluster) ends the start.
+failure that a retry cannot resolve (invalid credentials, a different etcd cluster) aborts the start.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ Answer = TypeVar("Answer")
 
 
 class CoordinationElsewhere(CoordinationError):
-    """Error: the data directory belongs to a cluster in a different store."""
+    """Raised when the data directory belongs to a cluster in a different store."""
 
 
 def etcd_options(settings: BrokerSettings) -> EtcdOptions | None:
     """Return the options for connecting to etcd; None for embedded coordination.
 
-    Raises ValueError that names a wrong setting.
+    Raises ValueError, which names the invalid setting.
     """
     given = {
         "etcd_ca": settings.etcd_ca,
@@ -97,7 +97,7 @@ async def open_coordination(settings: BrokerSettings, clock: Clock, log: Log) ->
 
 
 async def patiently(attempt: Callable[[], Awaitable[Answer]], what: str, log: Log) -> Answer:
-    """Retry an attempt until it succeeds or fails with an error that a retry cannot solve.
+    """Retry an attempt until it succeeds or fails with an error that a retry cannot resolve.
 
     The attempt must be safe to repeat.
     """

@@ -23,7 +23,7 @@ DEPARTURE_SECONDS_MAX = 4.0
 """Maximum number of seconds of the announcement, out of the 10 s of a stop. A controller moves thousands of leaders in
 less time, and clients retry the remaining calls."""
 LOOK_SECONDS = 0.02
-"""Number of seconds between checks whether other brokers have taken over and whether their mirrors show the change."""
+"""Number of seconds between two checks of whether other brokers have taken over and their mirrors show the change."""
 
 
 class Departure:
@@ -91,7 +91,7 @@ class Departure:
         )
 
     def _is_waited_for(self) -> bool:
-        """Return whether a partition that another running broker leads has this broker in its isr."""
+        """Return whether this broker is in the isr of a partition that another running broker leads."""
         metadata, peers = self._mirror.metadata, set(self._peers())
         own = (self._incarnation.broker, self._incarnation.epoch)
         return any(

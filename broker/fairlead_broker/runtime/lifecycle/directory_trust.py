@@ -53,11 +53,11 @@ def newer_lives(
 async def take_out(
     coordination: Coordination, keys: Keys, membership: Membership, identity: Identity, key: TopicIdPartition
 ) -> bool:
-    """Remove this broker from isr and elr of a partition record; return False if isr and elr would both be empty.
+    """Remove this broker from the isr and the elr of a partition record.
 
-    A record whose isr and elr would both become empty is not changed. The write is conditional on the record's revision
-    and on this broker's registration. Raises `MembershipLost` and coordination errors; the call must be repeated after
-    `UnknownOutcome`.
+    Returns False and leaves the record unchanged if isr and elr would both become empty. The write is conditional on
+    the record's revision and on this broker's registration. Raises `MembershipLost` and coordination errors; the call
+    must be repeated after `UnknownOutcome`.
     """
     name, own = keys.partition(key.topic_id, key.partition), keys.broker(membership.broker_id)
     while True:
@@ -100,7 +100,7 @@ def residence_of(data: Path) -> str | None:
 
 
 def kept_since(identity: Identity, *, was_clean: bool, residence: str | None) -> BrokerEpoch | None:
-    """Return the oldest epoch since which no write was lost; None if this start may have lost writes.
+    """Return the oldest epoch since which no write was lost; None if writes may have been lost before this start.
 
     `was_clean`: whether the last stop synced everything. A clean start does not undo the losses of an earlier start, so
     the epoch is stored in the directory.

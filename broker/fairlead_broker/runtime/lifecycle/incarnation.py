@@ -65,7 +65,7 @@ class Incarnation:
         return lambda: self._listeners.remove(on_change)
 
     def begin(self, membership: Membership) -> None:
-        """Begin the next incarnation, whose epoch the data directory already stores."""
+        """Start the next incarnation, whose epoch the data directory already stores."""
         assert membership.broker_id == self.broker, "all incarnations belong to one broker"
         assert membership.broker_epoch > self.epoch, "broker epochs only increase"
         self._membership = membership

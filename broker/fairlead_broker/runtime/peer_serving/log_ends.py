@@ -1,4 +1,4 @@
-"""Ends of this broker's logs, and the progress of replicas that moves add.
+"""Ends of this broker's logs, and the progress of replicas that are being added by moves.
 
 Other brokers request log ends when they elect a leader or stop; operators watch the progress of moves. The module only
 reads.
@@ -38,7 +38,10 @@ def log_ends(log_of: LogOf, keys: Iterable[TopicIdPartition]) -> list[LogEnd]:
 
 
 class MoveProgress:
-    """Progress of moves. Leaders and added replicas are asked with one call per broker for all moves."""
+    """Progress of moves.
+
+    Each broker receives one call for all moves that it takes part in as leader or as added replica.
+    """
 
     def __init__(self, log_of: LogOf, metadata: ClusterMetadata, peers: Peers) -> None:
         self._log_of = log_of

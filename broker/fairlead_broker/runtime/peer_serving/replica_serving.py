@@ -100,7 +100,7 @@ class ReplicaServing:
         return sum(map(len, self._sessions.values()))
 
     async def fetch(self, peer: PeerIncarnation, request: ReplicaFetchRequest) -> ReplicaFetchAnswer:
-        """Return the partitions of a follower's session that have changed, at the latest when the wait ends.
+        """Return the changed partitions of a follower's session, no later than the end of the wait.
 
         `min_bytes` is treated as 1. After an answer with records, a point of divergence or a problem, a partition rests
         until a request names the partition again; an answer that has only offsets does not make the partition rest. A
@@ -111,7 +111,7 @@ class ReplicaServing:
         session = self._session(peer, request)
         if session is None:
             return ReplicaFetchAnswer(NEW_SESSION, ())
-        # If an earlier fetch of this session still waits, the follower has abandoned that fetch; it gets an empty
+        # If an earlier fetch of this session still waits, the follower has abandoned that fetch, which gets an empty
         # answer.
         session.wake()
         turn = session.turn
@@ -302,8 +302,8 @@ class ReplicaServing:
         except ProblemError as problem:
             return self._failed(session, place, problem)
         if place.partition.closed:
-            # Before the read, the log may have been truncated and may have grown again. The records may belong to a
-            # different leader epoch.
+            # The log may have been truncated and may have grown again before the read. The records may therefore belong
+            # to a different leader epoch.
             return self._ended(session, place)
         if read.data:
             return place.records(read.data)

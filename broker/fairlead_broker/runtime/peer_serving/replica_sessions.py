@@ -76,7 +76,7 @@ class ReplicaCursor:
         self._session.wake()
 
     def offsets_if_new(self) -> ReplicaFetchResult | None:
-        """Return high watermark and log start if the follower lacks the current values; None otherwise."""
+        """Return the high watermark and the log start if the follower lacks the current values; None otherwise."""
         partition = self.partition
         high_watermark, log_start = partition.known_high_watermark, partition.log_start_offset
         if high_watermark == self._told_high_watermark and log_start == self._told_log_start:

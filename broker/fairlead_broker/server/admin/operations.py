@@ -32,7 +32,7 @@ from fairlead_broker.server.http.route_table import not_found
 
 
 class OperationCalls:
-    """Endpoints of the calls that operate brokers and partitions."""
+    """Endpoints of the operations on brokers and partitions."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -114,7 +114,7 @@ class OperationCalls:
         ]
         chosen, following = page(
             moves,
-            # A space precedes, in sort order, every character that a topic name may contain.
+            # In sort order, a space precedes every character that a topic name may contain.
             lambda move: f"{move.topic} {move.partition:010d}",
             limit=call.query.integer("limit"),
             after=call.query.text_or_none("after"),

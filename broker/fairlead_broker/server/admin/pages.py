@@ -1,7 +1,7 @@
-"""Pages of a broker: the page of calls (`GET /docs`), the OpenAPI document, and one page for each problem.
+"""Pages of a broker: the API reference (`GET /docs`), the OpenAPI document, and one page for each problem.
 
-Used by `application` for the routes named in `endpoints`. The page of calls loads only its style sheet, and its content
-security policy forbids everything else.
+Used by `application` for the routes named in `endpoints`. The API reference loads only its style sheet, and its content
+security policy forbids all other resources.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CACHED: Final = ((b"cache-control", b"public, max-age=3600"), (b"x-content-type
 
 
 class DocsPageCalls:
-    """Endpoints of the page of calls and its style sheet; the page is generated once."""
+    """Endpoints of the API reference and its style sheet; the page is generated once."""
 
     def __init__(self, release: str) -> None:
         self._release = release

@@ -221,8 +221,8 @@ class Application:
     ) -> None:
         """`budget` is shared by all listeners.
 
-        `stall_seconds_max`: maximum number of seconds in which a client reads nothing. `gate` checks each call on the
-        peer listener, which only brokers may call. `header_bytes_max` limits the head of an HTTP/1.1 request.
+        `stall_seconds_max`: maximum number of seconds for which a client may read nothing. `gate` checks each call on
+        the peer listener, which only brokers may call. `header_bytes_max` limits the head of an HTTP/1.1 request.
         `host_check` refuses requests from web pages of other sites.
         """
         self._header_bytes_max = header_bytes_max
@@ -282,7 +282,7 @@ class Application:
 
         Measured: this refusal takes a third of the time of an ordinary refusal. No `Call` is created and no body is
         read. Over HTTP/2, a client that is still sending may see only the reset of its stream instead of the answer;
-        clients treat the reset as a refusal as well.
+        clients also treat the reset as a refusal.
         """
         headers = SHED_HEADERS if self._gate is None else [*SHED_HEADERS, *self._gate.stamp()]
         self._metrics.count_shed("produce" if scope["raw_path"].endswith(b"produce") else "produce_partition")

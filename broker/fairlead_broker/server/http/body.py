@@ -44,7 +44,7 @@ class CallLimit:
     def __init__(self, calls_max: int) -> None:
         self._calls_max = calls_max
         self.limit = calls_max
-        """Maximum number of calls that are currently admitted at the same time."""
+        """Current maximum number of concurrent calls."""
         self.calls = 0
         """Number of calls under way."""
 
@@ -125,7 +125,7 @@ class BodyLimits:
 
 
 class BodyBudget:
-    """Budget of the whole broker for bytes of request bodies in memory, with the number of produce calls.
+    """Broker-wide budget for the bytes of request bodies in memory, and limit on the number of produce calls.
 
     When three quarters of the budget are used, new bodies are refused so that bodies under way can be completed.
     Refusing a partly received body instead would cost as much and help no client.
@@ -354,8 +354,8 @@ class BodyReader:
             if size == ends_at:
                 # The end of the body is a separate message. Waiting for the end message would add a tenth to the time
                 # of a small call. Over HTTP/2 the wait is necessary: a stream that is answered before the client has
-                # ended it is reset, and many clients treat the reset as a failure. After a thousand late ends, the
-                # server closes the connection.
+                # ended it is reset, and many clients treat the reset as a failure. After a thousand late end messages,
+                # the HTTP server closes the connection.
                 self.complete = True
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 

@@ -123,7 +123,7 @@ def hand_over(server: Server, descriptor: int) -> None:
     """Make granian serve ``descriptor`` instead of binding a socket; granian owns and closes the descriptor."""
 
     def take_descriptor() -> None:
-        # The attributes in which granian's workers look for a socket: a holder, its descriptor, or a specification.
+        # granian's workers look for a socket in these attributes: a holder, its descriptor, or a specification.
         handed_over = {"_shd": SocketHolder(descriptor, False, BACKLOG), "_sfd": descriptor, "_ssp": None}  # type: ignore[call-arg]
         vars(server).update(handed_over)
 

@@ -27,7 +27,8 @@ from fairlead_broker.server.http.asgi import HeaderList
 from fairlead_broker.server.http.call import Call
 
 MIRROR_SECONDS_MAX: Final = 1.0
-"""Maximum number of seconds for which a call of an unknown peer waits until the mirror has the peer's registration."""
+"""Maximum number of seconds for which a call from an unknown peer waits for the mirror to contain the peer's
+registration."""
 NUMBER_MAX: Final = 2**63 - 1
 REASONS_MAX: Final = 1000
 """Maximum number of refusals that are remembered so that each is logged only once."""
@@ -76,7 +77,7 @@ class PeerGate:
     ) -> Versioned[BrokerRegistration] | None:
         """Return the newest known registration of a broker.
 
-        If the registration is older than the broker's epoch, wait for the mirror first.
+        If the registration is older than the broker's epoch, the method waits for the mirror first.
         """
         registered = self._side.registrations.get(broker)
         if registered is None or registered.create_revision < epoch:

@@ -21,7 +21,7 @@ from fairlead_api.routes.query_parameters import QueryValues
 from fairlead_api.versions import API_VERSIONS
 
 _LISTENERS = {route.path: route.listener for route in ROUTES}
-"""Listener of each path. The answer names the right listener when a call reaches the wrong listener."""
+"""Listener of each path. If a call reaches a different listener, the answer names the correct listener."""
 
 
 @dataclass(slots=True)

@@ -37,8 +37,8 @@ _U32: Final = struct.Struct("<I")
 def read_arrow_stream(body: Buffer, default_timestamp_us: int) -> pa.RecordBatch:
     """Return all records of a stream in the columns of a record batch.
 
-    Raises ProblemError malformed_request when the stream is not readable, invalid_record when a column has a wrong
-    type, batch_too_large when the stream has more records than a batch can contain.
+    Raises ProblemError malformed_request when the stream is not readable, invalid_record when a column has an
+    unsupported type, batch_too_large when the stream has more records than a batch can contain.
     """
     try:
         batches = list(_batches(body))
@@ -93,7 +93,7 @@ def _batches(body: Buffer) -> Iterator[pa.RecordBatch]:
 
 
 def _check_type(column: str, kind: pa.DataType) -> None:
-    """Raise invalid_record for a type whose values share bytes, because a cast could exceed the body's size by far."""
+    """Raise invalid_record for a type whose values share bytes, because casting them could use too much memory."""
     if pa.types.is_nested(kind):
         nested = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind)
         if nested or pa.types.is_struct(kind):

@@ -39,8 +39,8 @@ from fairlead_broker.server.routing.locate import Elsewhere, locate_path
 
 FRAMES_TYPE: Final = (b"content-type", FRAMES.encode())
 REQUEST_BYTES_MAX: Final = 4 << 20
-# JSON and Arrow answers are built in memory and in Python. A request for more bytes gets only some of the records, as
-# any fetch may.
+# JSON and Arrow answers are built in memory and in Python. A request for more bytes gets fewer
+# records; the answer to any fetch may be shorter than requested.
 DECODED_BYTES_MAX: Final = 8 << 20
 
 

@@ -176,7 +176,7 @@ class FetchedRecords:
 
 
 def _bounds(batch: pa.RecordBatch) -> Iterator[tuple[int, int, int]]:
-    """Yield first row, end row and number of headers of each slice.
+    """Yield the first row, the end row and the number of headers of each slice.
 
     A slice has a single row, or a limited number of bytes and objects.
     """

@@ -49,7 +49,7 @@ IN_THE_BATCH: Final = "none for a binary body, whose batch contains the producer
 
 
 class ProduceCalls:
-    """Endpoint of the call that writes one batch to one partition; ``bodies`` has the maximum body sizes."""
+    """Endpoint of the call that writes one batch to one partition; ``bodies`` contains the maximum body sizes."""
 
     def __init__(
         self, broker: Broker, forwarding: Forwarding, clock: Clock, bodies: ProduceBodyLimits

@@ -36,7 +36,8 @@ from fairlead_broker.server.routing.forwarding import Forwarding, no_answer
 from fairlead_broker.server.routing.locate import Here, locate
 
 REQUEST_DIGEST: Final = "fairlead-request-digest"
-"""Header that brokers send to each other: digest that distinguishes requests with the same idempotency key."""
+"""Header of calls between brokers that contains a digest, which distinguishes requests with the same idempotency
+key."""
 UNKNOWN_PLACE: Final = AppendResult(Offset(-1), Offset(-1), TimestampUs(-1), LeaderEpoch(-1))
 """Result of a batch with acks=0, whose offsets are unknown."""
 

@@ -41,8 +41,8 @@ from fairlead_broker.server.routing.forwarding import Forwarding
 from fairlead_broker.server.routing.locate import topic_of
 
 ROUND_BYTES_MAX: Final = 1 << 20
-"""Maximum number of bytes read at a time, which limits the memory for one client; as JSON, the records take ten times
-as much."""
+"""Maximum number of bytes read at a time, which limits the memory for one client; as JSON, the records take up ten
+times as much memory."""
 POLL_MS: Final = 15_000
 """Number of milliseconds after which an idle stream sends a keep-alive; load balancers close idle connections after 60
 s."""
@@ -231,7 +231,7 @@ class TailCalls:
 
 
 class _Tail:
-    """State of one tail under way."""
+    """State of one running tail."""
 
     __slots__ = ("_left", "call", "format", "positions", "told_at", "topic")
 

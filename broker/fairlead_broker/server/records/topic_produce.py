@@ -48,7 +48,7 @@ SEQUENCES_ARE_OF_PARTITIONS: Final = (
 
 
 class TopicProduceCalls:
-    """Endpoint of the call that writes records to a topic; ``bodies`` has the maximum body sizes."""
+    """Endpoint of the call that writes records to a topic; ``bodies`` contains the maximum body sizes."""
 
     def __init__(
         self, broker: Broker, forwarding: Forwarding, clock: Clock, bodies: ProduceBodyLimits

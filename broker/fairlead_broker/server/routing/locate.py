@@ -52,7 +52,10 @@ def leader_elsewhere(call: Call, broker: Broker, topic_id: str, partition: int) 
 
 
 def named_leader(broker: Broker, topic_id: TopicId, index: PartitionIndex) -> BrokerId | None:
-    """Return the broker that the partition's record names as leader; it may not have become leader yet."""
+    """Return the broker that the partition's record names as leader.
+
+    The named broker may not have become leader yet.
+    """
     record = broker.peer_side.mirror.metadata.partitions(topic_id).get(index)
     leader = record and record.value.leader
     return leader.broker if leader else None
