@@ -1,4 +1,4 @@
-"""The log of a broker on disk: segments, indexes, recovery, leader epochs, the checkpoint, and the data directory.
+"""Log of a broker on disk: segments, indexes, recovery, leader epochs, the checkpoint, and the data directory.
 
 `runtime` calls this room from its disk threads; only `read_cached` may run on the event loop. Every function is
 synchronous, takes the time as an argument, and accesses files only through `storage`. The room must not know

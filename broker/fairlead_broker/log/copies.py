@@ -23,14 +23,14 @@ from fairlead_broker.log.segments.segment_writer import StampedBatch
 
 @dataclass(frozen=True, slots=True)
 class EpochRun:
-    """Consecutive batches that one leader has stamped."""
+    """Consecutive batches with the same leader epoch."""
 
     epoch: LeaderEpoch
     batches: list[StampedBatch]
 
     @property
     def start_offset(self) -> Offset:
-        """Start offset of the epoch, if it is a new one."""
+        """Base offset of the first batch, which is the start offset of a new epoch."""
         return self.batches[0].base_offset
 
 
@@ -40,12 +40,12 @@ def read_copies(
     highest: LeaderEpoch | None,
     leader_epoch: LeaderEpoch | None = None,
 ) -> list[EpochRun]:
-    """Check fetched batches that continue a log, and return them in runs of one leader epoch each.
+    """Check fetched batches that continue a log, and return them grouped by leader epoch.
 
-    Raises `BadCopy` unless both checksums of each batch are right, each batch begins at the end of the log or
-    of the batch before it, and leader epochs never fall, beginning with the `highest` of the log. Leader
-    epochs must not exceed the sender's `leader_epoch` either: the log of a leader with a successor may have
-    been truncated and filled again, which could not be detected afterwards.
+    Raises `BadCopy` unless both checksums of each batch are correct, each batch begins at the end of the log or
+    of the previous batch, and leader epochs never decrease, starting from the log's `highest` epoch. A leader
+    epoch must not exceed the sender's `leader_epoch` either: after a change of leadership, the sender may have
+    truncated its log and appended other batches, which could not be detected later.
     """
     runs: list[EpochRun] = []
     epoch = -1 if highest is None else int(highest)
@@ -71,7 +71,7 @@ def read_copies(
 
 
 def first_offsets(data: memoryview) -> tuple[Offset, Offset]:
-    """Return the first and the last offset of the first batch. Raises `BadCopy` if one of its checksums is wrong."""
+    """Return the first and the last offset of the first batch. Raises `BadCopy` if a checksum does not match."""
     try:
         at, header = next(iterate_headers(data))
         check_checksums(data, at, header)

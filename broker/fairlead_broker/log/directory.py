@@ -64,7 +64,7 @@ class LogDirectory:
         """Create the object for `open`, which is the only caller."""
         self.path = path
         self.was_clean = False
-        """Whether the last stop left no bytes unsynced."""
+        """Whether every byte was synced at the last stop."""
         self.corrupt: tuple[str, ...] = ()
         """Descriptions of the documents that were damaged when the broker started, one sentence each."""
         self.health = DirectoryHealth(SpaceReserve(storage, path / SYSTEM_FOLDER / "reserve"))
@@ -152,7 +152,7 @@ class LogDirectory:
         return self.health.failure
 
     def adopt_cluster(self, cluster_id: str) -> Identity:
-        """Add a new directory to a cluster. Raises `IdentityMismatch` if the directory belongs to another cluster."""
+        """Assign a new directory to a cluster. Raises `IdentityMismatch` if it belongs to another cluster."""
         found = self._identity
         if found is None:
             found = Identity(
@@ -190,12 +190,12 @@ class LogDirectory:
         )
 
     def quarantine(self, replicas: Collection[TopicIdPartition]) -> None:
-        """Store durably that the bytes of these replicas must not be trusted."""
+        """Mark these replicas durably as untrusted."""
         kept = tuple(sorted({*self.identity.quarantined, *replicas}, key=str))
         self._write_identity(msgspec.structs.replace(self.identity, quarantined=kept))
 
     def forget_residence(self) -> None:
-        """Make the next start treat unsynced bytes as lost, as after a failed sync, if this write succeeds."""
+        """Remove the stored residence, so that the next start treats unsynced bytes as lost, as after a failed sync."""
         with suppress(LogError):
             self._write_identity(msgspec.structs.replace(self.identity, residence=None))
 
@@ -284,7 +284,7 @@ class LogDirectory:
     # ------------------------------------------------------------------------------------------ checkpoint, stop
 
     def write_checkpoint(self) -> None:
-        """Write the log start, high watermark and recovery point of every partition, durably."""
+        """Write the log start, high watermark and recovery point of every partition durably."""
         self.health.check()
         with self._checkpoint_lock, self.health:
             for key, log in list(self._open.items()):
@@ -296,8 +296,9 @@ class LogDirectory:
     def close(self, clean: bool) -> None:
         """Close all partitions and release the lock.
 
-        `clean` syncs all unsynced bytes, writes the checkpoint and then the marker of a clean stop; without the
-        marker the next start runs the recovery. Raises the first failure after everything is closed.
+        If `clean` is set, the call first syncs all unsynced bytes, writes the checkpoint, and then writes the
+        marker of a clean stop. Without the marker, the next start runs the recovery. Raises the first failure
+        after everything is closed.
         """
         try:
             if clean:
@@ -316,7 +317,7 @@ class LogDirectory:
     # ------------------------------------------------------------------------------------------ inside
 
     def _start(self, cluster_id: str | None, residence: str | None) -> None:
-        # The start writes to the directory, even on a full disk.
+        # A starting broker writes to the directory even if the disk is full, so the reserve is released.
         self.health.reserve.release()
         self._identity = read_document(self._storage, self._system("identity"), Identity)
         if self._identity is not None and self._identity.broker_id != self._broker_id:
@@ -353,7 +354,7 @@ class LogDirectory:
             self._write_identity(msgspec.structs.replace(found, residence=residence))
 
     def _remove_clean_marker(self) -> None:
-        """Remove the marker durably: a stop counts as unclean until the marker is written again."""
+        """Remove the marker durably, so that a stop counts as unclean until the marker is written again."""
         path = self._system("clean")
         if self._storage.exists(path):
             self._storage.unlink(path)
@@ -363,7 +364,7 @@ class LogDirectory:
         try:
             checkpoint = read_document(self._storage, self._system("checkpoint"), Checkpoint)
         except CorruptDocument as error:
-            # Without a checkpoint, the recovery reads every partition from its first offset on, which is slow but
+            # Without a checkpoint, the recovery reads every partition from its first offset, which is slow but
             # correct.
             self.corrupt += (str(error),)
             return
@@ -403,7 +404,7 @@ class LogDirectory:
             if not self._storage.exists(self._folder(key)):
                 self._drop_entry(key)
         for folder in given_up:
-            # On a full disk the folder stays until the next start.
+            # If the disk is full, the folder is kept until the next start.
             with suppress(Shortage):
                 self._remove_folder(folder)
 

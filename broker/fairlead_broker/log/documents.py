@@ -28,7 +28,7 @@ HEADER_BYTES: Final = _HEAD.size + _CHECKSUM.size
 
 
 class DocumentKind(IntEnum):
-    """Kind of a document, stored as a number in the header."""
+    """Kind of a document. The header contains the number of the kind."""
 
     IDENTITY = 1
     CHECKPOINT = 2
@@ -50,11 +50,11 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     residence: str | None = None
     """Boot id of the kernel whose page cache holds the last unsynced bytes, and the volume."""
     quarantined: tuple[TopicIdPartition, ...] = ()
-    """Replicas in this directory that lack records on which the cluster counts, and that are not served."""
+    """Replicas in this directory that may lack committed records and are not served."""
 
 
 class PartitionCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts about a partition that a starting broker needs and cannot read from the partition's files."""
+    """Facts about a partition that a starting broker cannot read from the partition's files."""
 
     topic_id: TopicId
     partition: PartitionIndex

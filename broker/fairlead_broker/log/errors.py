@@ -26,9 +26,9 @@ from pathlib import Path
 from fairlead_api.identifiers import LeaderEpoch, Offset
 
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""Error numbers that stop occurring when space is freed."""
+"""Error numbers that report a lack of disk space."""
 NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
-"""Error numbers of a process or a machine without a free file descriptor."""
+"""Error numbers that report a lack of file descriptors, in the process or on the machine."""
 SHORTAGES = NO_SPACE | NO_DESCRIPTORS
 """Error numbers that report an exhausted resource."""
 
@@ -62,7 +62,7 @@ class TooManyOpenFiles(Shortage):
 
 
 class LogDamaged(LogError):
-    """The records of a range cannot be read; the records around the range can."""
+    """The records in a range of offsets cannot be read. Records outside the range are readable."""
 
     def __init__(self, file: Path, first_offset: Offset, next_good_offset: Offset, reason: str) -> None:
         super().__init__(f"{file}: offsets {first_offset} to {next_good_offset - 1} are damaged: {reason}")
@@ -100,7 +100,7 @@ class LogClosed(LogError):
 
 
 class StorageFailed(LogError):
-    """A write or the first sync failed: the content of the disk is unknown, and acknowledgements end.
+    """A write or a sync failed. The content of the disk is unknown, so acknowledgements stop.
 
     A failed sync is never retried: the kernel may have dropped the pages, and a second sync would wrongly
     succeed.
@@ -112,11 +112,11 @@ class IdentityMismatch(LogError):
 
 
 class DirectoryLocked(LogError):
-    """Another process holds the directory."""
+    """Another process has locked the directory."""
 
 
 def wrap_os_error(error: OSError, what: str) -> LogError:
-    """Return the room's error for a failed operation on a file: a shortage is temporary, other errors are final."""
+    """Return the `Shortage` for an exhausted resource, or `StorageFailed` for any other failed operation on a file."""
     text = f"{what}: {error.strerror or error}"
     if error.errno in NO_SPACE:
         return DiskFull(text)

@@ -1,4 +1,4 @@
-"""Whether a data directory can still be trusted.
+"""Health of a data directory: whether its content can still be trusted.
 
 All partitions of a directory share one health state: after the first failed write or sync, no partition of the
 directory accepts writes, because the content of the disk is unknown. Only a restart, which reads the files,
@@ -18,7 +18,7 @@ class DirectoryHealth:
     """First failure of a data directory. As a context manager, it records a `StorageFailed` raised in its block."""
 
     reserve: SpaceReserve
-    """Space that a start on a full disk needs."""
+    """Reserved disk space that a broker needs to start on a full disk."""
     failure: StorageFailed | None = None
 
     def fail(self, error: StorageFailed) -> StorageFailed:

@@ -1,4 +1,4 @@
-"""The start offset of each leader epoch of a partition, on disk.
+"""List of a partition's leader epochs with their start offsets, on disk.
 
 Replicas use this list to find where their logs diverge, so an epoch is added durably before the first batch of
 that epoch is written. `partition_log` owns the list. The module must not know how the leader epoch of a partition
@@ -71,7 +71,7 @@ class LeaderEpochs:
         self.entries.append(EpochStart(epoch, start_offset))
 
     def take_over(self, epoch: LeaderEpoch, start_offset: Offset, log_end: Offset) -> None:
-        """Begin the epoch of a leader's batches at the log's end, unless the newest epoch with records is the same.
+        """Add the epoch of a leader's batches at the log's end, unless the newest epoch with records is the same.
 
         Other epochs that begin at the log's end have no records and are dropped, since they may be above the
         leader's epoch.
@@ -82,7 +82,7 @@ class LeaderEpochs:
                 self.begin(epoch, start_offset)
 
     def take_over_lost(self, lost: Iterable[EpochStart], log_end: Offset) -> None:
-        """Add the epochs of a leader's lost records, oldest first, at the log's end: durably, and all or none.
+        """Add the epochs of a leader's lost records, oldest first, at the log's end, atomically and durably.
 
         Other epochs that begin at the log's end have no records and are dropped, as by `take_over`.
         """
@@ -94,7 +94,7 @@ class LeaderEpochs:
             self.replace(kept)
 
     def forget(self, log_end: Offset) -> None:
-        """Drop the epochs that start at the log's end or later, only from memory: the disk may be full.
+        """Drop the epochs that start at the log's end or later from memory only, since the disk may be full.
 
         The next entry overwrites the dropped epochs in the file. A broker that starts before the next entry is
         written drops the epochs at or after the log's end. No record belongs to a dropped epoch.
@@ -118,9 +118,9 @@ class LeaderEpochs:
     def trim(self, log_start: Offset) -> None:
         """Drop the epochs before the epoch of the last record below the log start, durably.
 
-        The epoch of the last deleted record is kept with its start offset: the leader compares a follower at the
-        log start by this epoch, and the follower must not continue with a different epoch. The highest epoch is
-        never dropped.
+        The epoch of the last deleted record is kept with its start offset: the leader uses this epoch to check a
+        follower whose log ends at the log start, and a follower with a different epoch must not continue. The
+        highest epoch is never dropped.
         """
         below = bisect_left(self.entries, log_start, key=_BY_START)
         if below > 1:

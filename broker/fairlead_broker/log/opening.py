@@ -1,7 +1,7 @@
 """Open a partition log from its folder on the disk.
 
-`directory` calls this module. Opening a log lists the segments, finds the end of the log by `recovery`, truncates
-the list of leader epochs to the log's end, and applies the checkpoint.
+`directory` calls this module. Opening a log lists the segments, determines the end of the log with `recovery`,
+truncates the list of leader epochs to the log's end, and applies the checkpoint.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ def open_log(
     *,
     was_clean: bool,
 ) -> PartitionLog:
-    """Open a partition's folder, new or recovered. Raises `StorageFailed`, `Shortage`, `UnknownFormat`.
+    """Open the log in a partition's folder. An existing log is recovered.
 
-    `was_clean` is whether the last stop made every file name durable.
+    Raises `StorageFailed`, `Shortage`, `UnknownFormat`. `was_clean`: whether the last stop made every file name
+    durable.
     """
     with health:
         try:
@@ -76,7 +77,7 @@ class _Opening:
             # files into a gap, which the recovery handles like other gaps.
             self._make_first(log_start)
             segments = self._list_segments(log_start)
-        # Without a checkpoint no byte is known to be synced.
+        # Without a checkpoint entry, no byte is known to be synced.
         point = self._checkpoint.recovery_point if self._checkpoint else segments[0].base_offset
         recovery = Recovery(self._storage, self._folder, self._config, segments, point)
         writer = recovery.run()
@@ -104,7 +105,7 @@ class _Opening:
         return log
 
     def _keep_the_end(self, writer: SegmentWriter) -> None:
-        """Sync the last file, since a killed process may have truncated the file without a sync.
+        """Sync the last file, which a killed process may have truncated without a sync.
 
         No later sync would make the truncation durable, because a log that ends at its synced offset has no
         unsynced bytes. After a power failure the truncated bytes would reappear.
@@ -162,8 +163,7 @@ class _Opening:
         self, segments: Sequence[Segment], end: Offset, last_epoch: LeaderEpoch | None
     ) -> LeaderEpochs:
         epochs = LeaderEpochs(self._storage, self._folder)
-        # A list that has lost whole entries looks complete: only the epoch of the last batch shows that entries are
-        # missing.
+        # A list that has lost whole entries looks complete. Only the epoch of the last batch reveals missing entries.
         lacks_last = last_epoch is not None and all(entry.epoch != last_epoch for entry in epochs.entries)
         if (lacks_last or not epochs.complete) and end > segments[0].base_offset:
             epochs.replace(_epochs_from(segments, epochs.entries))
@@ -194,5 +194,5 @@ def _epochs_of_batches(segments: Sequence[Segment], start: Offset) -> Iterator[t
             for batch in walk_headers(body.file, 0, body.size, None):
                 yield LeaderEpoch(batch.header.leader_epoch), Offset(batch.header.base_offset)
         except BadBatch:
-            # The recovery has reported the damage; the next segment has the epochs of the batches after the damage.
+            # The recovery has already reported the damage. Epochs of later batches are read from the next segment.
             continue

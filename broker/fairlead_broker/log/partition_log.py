@@ -1,10 +1,10 @@
-"""The log of one partition: append, sync, read, truncate, and the offset that each operation has reached.
+"""The log of one partition: append, sync, read and truncate, and the offsets that these operations have reached.
 
 `runtime` calls the log: appends and syncs from its disk pool, cached reads from the event loop. One thread
 appends at a time. Any number of reads may run during an append and return only published bytes, which are
 published after the write; a sync may run during appends and reads. The log must not know replication, high
 watermark rules or time: the offset limit of readers and the time are arguments. One file because append, sync
-(`SyncPoint`), truncation and reset share the following offsets:
+(`SyncPoint`), truncation and reset share these offsets:
 
     log start <= ... <= synced <= end        synced = recovery point: everything below is on the disk
 """
@@ -52,9 +52,9 @@ class SyncPoint:
     """State of the log that a sync covers."""
 
     generation: int
-    """Number of truncations so far: after a truncation the same offsets belong to other records. The generation is
-    read before the log's end, and changed after the log's end, so the end in a `SyncPoint` is never older than the
-    generation in the `SyncPoint`.
+    """Number of truncations so far: after a truncation the same offsets belong to other records. A truncation
+    changes the log's end before the generation, and `sync_point` reads the generation before the end, so the end in
+    a `SyncPoint` is never older than its generation.
     """
     end_offset: Offset
     names: int
@@ -70,7 +70,7 @@ class SyncPoint:
 
 
 def unsynced_segments(segments: Sequence[Segment], synced: Offset) -> Iterator[Segment]:
-    """Yield segments with batches past an offset, the newest first."""
+    """Yield the segments that have batches beyond an offset, newest first."""
     for segment in reversed(segments):
         if segment.next_offset > synced or segment.unsynced_files:
             yield segment
@@ -79,7 +79,7 @@ def unsynced_segments(segments: Sequence[Segment], synced: Offset) -> Iterator[S
 
 
 FULL_BYTES: Final = 64 << 20
-"""Free bytes of a volume below which dropped segments are removed at once."""
+"""Free bytes of a volume below which the files of dropped segments are removed immediately."""
 
 
 class PartitionLog(ReadableLog):
@@ -99,9 +99,9 @@ class PartitionLog(ReadableLog):
     ) -> None:
         super().__init__(folder, segments, writer.segment.next_offset, epochs)
         self.producers = producers
-        """State of the producers after all batches of the log."""
+        """State of the producers at the end of the log."""
         self.recovery_report = report
-        """Findings of the recovery at the start."""
+        """Findings of the recovery that ran when the log was opened."""
         self.checkpoint_high_watermark = Offset(0)
         """High watermark for the checkpoint, set by the owner at each change. The initial value is the high
         watermark of the last checkpoint, clamped to the range from log start to log end.
@@ -143,7 +143,7 @@ class PartitionLog(ReadableLog):
     def set_start(
         self, log_start: Offset, synced: Offset, high_watermark: Offset, damaged: Sequence[DamagedRange]
     ) -> None:
-        """Apply the offsets of the checkpoint, clamped to the offsets in the files, before the log is used."""
+        """Apply the offsets of the checkpoint, clamped to the range of the files. Called before the log is used."""
         end = self._end
         self._log_start = min(max(log_start, self._segments[0].base_offset), end)
         self._synced = min(max(synced, self._log_start), end)
@@ -167,7 +167,7 @@ class PartitionLog(ReadableLog):
                 self._epochs.begin(epoch, self._end)
 
     def append(self, batches: Sequence[StampedBatch], *, end_offset: Offset | None = None) -> None:
-        """Append batches to the log, all or none, and publish the batches to readers, without a sync.
+        """Append batches to the log atomically and publish them to readers, without a sync.
 
         Raises `LogCut` if the log does not end at the caller's `end_offset`, `Shortage` (no batch was kept, later
         appends may succeed) or `StorageFailed` (later appends fail until a restart).
@@ -186,7 +186,7 @@ class PartitionLog(ReadableLog):
                 except Shortage:
                     self._take_back(writer, mark, segments)
                     raise
-                # The offsets change last, since readers and syncs read the offsets before other state.
+                # The offsets are updated last, since readers and syncs read the offsets before other state.
                 self._end = self._writer.segment.next_offset
                 self._writer.flush_index()
                 self.producers.appended(batches, self._segments[len(segments) :])
@@ -194,7 +194,7 @@ class PartitionLog(ReadableLog):
     def append_copies(
         self, data: memoryview, end_offset: Offset | None = None, leader_epoch: LeaderEpoch | None = None
     ) -> None:
-        """Append whole batches from the leader of an epoch unchanged, with the epochs from the batches' headers.
+        """Append whole batches from the leader of an epoch unchanged, with the epochs from the batch headers.
 
         Raises `LogCut` if the log no longer ends at the `end_offset` for which the batches were requested, or
         `BadCopy`; no batch is kept after either error. Raises `Shortage`, after which some of the batches may be
@@ -228,12 +228,12 @@ class PartitionLog(ReadableLog):
         return start
 
     def skip_to(self, offset: Offset, lost_epochs: Iterable[EpochStart]) -> None:
-        """Move the log's end forward to an offset, in a new segment, durably.
+        """Move the log's end forward to an offset durably, by starting a new segment there.
 
         Records between the old end and the offset are lost. A follower skips records whose loss its leader has
-        accepted: readers of the follower skip the lost records too, and the offsets of the lost records are not
-        assigned again. `lost_epochs` has the epochs of the lost records, as in the leader's list. Raises
-        `Shortage`, after which the log is unchanged, or `StorageFailed`.
+        accepted: readers of the follower skip them as well, and their offsets are not assigned again.
+        `lost_epochs`: epochs of the lost records, as in the leader's list. Raises `Shortage`, after which the log
+        is unchanged, or `StorageFailed`.
         """
         with self._write_lock:
             self._check_writable()
@@ -247,7 +247,8 @@ class PartitionLog(ReadableLog):
                     self.sync()
                     self._write_checkpoint()
                 except Shortage:
-                    # The log would end at `end` after the next start, so the leader must not learn a higher offset.
+                    # The log would end at `end` after the next start, so no higher offset may be reported to the
+                    # leader.
                     with self._sync_lock:
                         self._epochs.forget(end)
                         self._end_at(end, damaged)
@@ -305,7 +306,7 @@ class PartitionLog(ReadableLog):
             return self._synced
 
     def sync_point(self) -> SyncPoint | None:
-        """Return the state that a sync must cover, or None if every batch is synced."""
+        """Return the state that the next sync must cover, or None if every batch is synced."""
         generation, end, names = self._generation, self._end, self._names
         if end <= self._synced and names == self._names_synced:
             return None
@@ -314,7 +315,7 @@ class PartitionLog(ReadableLog):
         return SyncPoint(generation, end, names, unsynced, files)
 
     def mark_synced(self, point: SyncPoint) -> Offset:
-        """Publish a sync of the whole volume and return the synced offset."""
+        """Record that a sync of the whole volume has covered `point`, and return the synced offset."""
         with self._sync_lock:
             self._health.check()
             self._publish_synced(point)
@@ -329,10 +330,10 @@ class PartitionLog(ReadableLog):
     # ------------------------------------------------------------------------------------------ shortening
 
     def truncate_to(self, offset: Offset) -> Offset:
-        """Drop durably every batch that ends beyond an offset, and every epoch that starts at or after the new end.
+        """Durably drop every batch that ends beyond an offset, and every epoch that starts at or after the new end.
 
-        Returns the new end, which is below the offset if the offset was inside a batch. The caller must keep
-        readers away from the dropped batches.
+        Returns the new end, which is below the offset if the offset was inside a batch. The caller must ensure
+        that no reader is given the dropped batches.
         """
         with self._write_lock, self._sync_lock:
             self._check_writable()
@@ -342,8 +343,8 @@ class PartitionLog(ReadableLog):
                 try:
                     if offset < self._end:
                         self._truncate(offset)
-                    # Epochs that start at the log's end are dropped too: with an epoch without records, the logs of
-                    # leader and follower would never agree.
+                    # Epochs that start at the log's end are also dropped: if an epoch without records remained, the
+                    # logs of leader and follower would never agree.
                     self._epochs.cut(self._end - 1)
                 except OSError as error:
                     raise wrap_os_error(error, f"{self.folder}: cannot truncate to {offset}") from error
@@ -353,7 +354,7 @@ class PartitionLog(ReadableLog):
             return self._end
 
     def restart_at(self, offset: Offset, deleted: EpochStart | None = None) -> None:
-        """Drop every batch and leader epoch, and start an empty log at an offset, durably.
+        """Drop every batch and leader epoch durably, and start an empty log at an offset.
 
         A follower restarts its log when the leader has none of the follower's records. `deleted` is the epoch of
         the record before the offset, if that epoch is known. After a crash during the call, or after `Shortage`,
@@ -375,7 +376,7 @@ class PartitionLog(ReadableLog):
                     raise StorageFailed(message) from error
 
     def advance_log_start(self, offset: Offset, *, remove_us: TimestampUs = TIME_MIN) -> list[Segment]:
-        """Move the log start to a later offset, durably, then drop the segments that end at or below the log start.
+        """Move the log start to a later offset durably, and then drop the segments that end at or below the log start.
 
         Returns the dropped segments, whose files are removed at `remove_us`. Raises `OffsetOutOfRange` for an
         offset above the high watermark, because uncommitted records cannot be deleted.
@@ -414,20 +415,21 @@ class PartitionLog(ReadableLog):
         with self._write_lock:
             gone = [segment for segment in self._segments[:-1] if segment.next_offset <= self._log_start]
             self._segments = self._segments[len(gone) :]
-            # Appends wait for the space of the files on a full disk; readers of the files read on without their names.
+            # On a full disk, appends need the space of these files. Readers that have a file open can read it after
+            # its removal.
             is_full = self._storage.free_bytes(self.folder) < FULL_BYTES
             self._dropped.add(gone, TIME_MIN if is_full else remove_us)
             self.remove_dropped(TIME_MIN)
-            # On a full disk the list of epochs stays longer than necessary.
+            # On a full disk, the list of epochs stays longer than necessary, which is harmless.
             with suppress(Shortage), self._health:
                 self._epochs.trim(self._log_start)
             return gone
 
     def remove_dropped(self, now_us: TimestampUs) -> None:
-        """Remove the files of dropped segments that are due.
+        """Remove the files of dropped segments whose removal is due.
 
-        Readers may use a dropped segment until its files are removed. Appends may run at the same time, since the
-        file system takes long to remove a full segment.
+        Readers may use a dropped segment until its files are removed. Appends may run concurrently, since the
+        file system needs a long time to remove a full segment.
         """
         with self._health:
             self._dropped.remove_due(now_us)
@@ -435,7 +437,8 @@ class PartitionLog(ReadableLog):
     def close(self) -> None:
         """Write out buffered index entries and close the files. No method may be called after `close`.
 
-        Reads in progress finish. The call does not sync the log: an orderly stop syncs the log before closing it.
+        Reads in progress are completed. The call does not sync the log: an orderly stop syncs the log before
+        closing it.
         """
         with self._write_lock, self._sync_lock:
             if not self._closed and self._health.failure is None:
@@ -458,7 +461,7 @@ class PartitionLog(ReadableLog):
             start += count
 
     def _roll(self, base_offset: Offset | None = None) -> None:
-        """Begin a new segment at or beyond the log's end.
+        """Start a new segment at or beyond the log's end.
 
         Unless durability is `replicated`, sync the old segment first. Without this sync, a power failure could
         keep the new segment and lose the end of the old segment, which would look like damage. With `replicated`,
@@ -517,7 +520,7 @@ class PartitionLog(ReadableLog):
         self.producers.rebuild(self._segments, end)
 
     def _empty(self) -> None:
-        """Remove every segment's files, last segment first, after writing a checkpoint without these segments."""
+        """Write a checkpoint without the segments, then remove the files of every segment, last segment first."""
         before = self._log_start, self._synced, self._end, self.checkpoint_high_watermark, self.damaged
         self._log_start = self._synced = self._end = self._segments[0].base_offset
         self.checkpoint_high_watermark, self.damaged = self._end, ()

@@ -1,12 +1,12 @@
-"""Snapshot files with the producer state of a partition's log, from which a starting broker restores the state.
+"""Snapshot files of a log's producer state, from which a starting broker restores the state.
 
 `partition_log` owns the snapshots and passes every append to them. Each segment has a `.producers` file with the
-state at the segment's first offset. A growing segment also has a file for a later offset. The file for the first
+state at the segment's first offset. The last segment also has a file for a later offset. The file for the first
 offset is kept, because after a truncation below the later offset only the file for the first offset covers the
 deleted segments. A starting broker loads the newest undamaged file at or below the end of the log and replays the
 batch headers from that offset on. Snapshots are never synced: a torn snapshot fails its checksum, and the broker
-then loads the previous snapshot and reads more headers. The module must not know what a duplicate is: `producers`
-decides that.
+then loads the previous snapshot and reads more headers. The module must not know what a duplicate is; `producers`
+decides.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ SUFFIX: Final = ".producers"
 BEGIN_SUFFIX: Final = ".producers-begin"
 TEMPORARY_SUFFIX: Final = ".producers.tmp"
 SNAPSHOT_BATCHES_MIN: Final = 100
-"""Number of batches after the last snapshot from which a new snapshot may be written. A starting broker reads about
-this number of headers per partition.
+"""Minimum number of batches between two snapshots. A starting broker reads about this number of headers per
+partition.
 """
 _PRODUCER_FIELDS: Final = struct.Struct("<28xqii6xH")
 """Producer id, epoch, base sequence and extension length in the bytes after the stamp."""
@@ -64,7 +64,7 @@ class LoggedProducers:
         self.state = ProducerState()
 
     def appended(self, batches: Sequence[StampedBatch], rolled: Sequence[Segment]) -> None:
-        """Apply written batches and the segments that were created for these batches."""
+        """Apply appended batches, and save the state for each segment that was created for them."""
         if not rolled:
             self._replay(batches)
             return
@@ -78,7 +78,7 @@ class LoggedProducers:
     def save(self, segment: Segment, offset: Offset) -> None:
         """Write the state up to this offset, in the folder of the segment that contains the offset.
 
-        No error is raised for a full disk, since an older snapshot suffices. Raises `StorageFailed`.
+        A full disk raises no error, since an older snapshot suffices. Raises `StorageFailed`.
         """
         path = segment.path_of(SUFFIX)
         temporary = segment.path_of(TEMPORARY_SUFFIX)
@@ -100,7 +100,7 @@ class LoggedProducers:
         self._unsaved = 0
 
     def save_if_due(self, segment: Segment, offset: Offset) -> None:
-        """Write the state if as many batches were appended since the last snapshot as the state has entries."""
+        """Write the state if as many batches as it has entries were appended since the last snapshot."""
         if self._unsaved >= max(SNAPSHOT_BATCHES_MIN, len(self.state)):
             self.save(segment, offset)
 
@@ -144,7 +144,7 @@ class LoggedProducers:
         return Snapshot(segments[0].base_offset, ProducerState()) if found is None else found
 
     def _read(self, path: Path) -> bytes | None:
-        """Return a snapshot's bytes. An unreadable snapshot is skipped like a damaged snapshot."""
+        """Return a snapshot's bytes, or None for an unreadable file, which is skipped like a damaged snapshot."""
         try:
             return read_whole(self._storage, path)
         except OSError:

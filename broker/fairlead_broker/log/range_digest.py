@@ -1,4 +1,4 @@
-"""The checksum of a range of a log, and a check of the batches in that range.
+"""Compute the digest of a range of a log, and check the batches in the range.
 
 Replicas store the same bytes, stamps included, so a range has the same digest on every replica. `runtime` calls
 this module from a disk thread. Both checksums of each batch are verified too: if two replicas differ, the
@@ -23,22 +23,22 @@ READ_BYTES: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class DigestedRange:
-    """Digest of the whole batches in a range of a log."""
+    """Digest of the batches in a range of a log."""
 
     digest: str
     """SHA-256 of the readable bytes, in hexadecimal digits."""
     next_offset: Offset
     """End offset of the last batch."""
     damaged_offset: Offset | None
-    """First offset whose bytes fail their checksum or are missing, or None if every batch is good."""
+    """First offset whose batch is missing or fails a checksum, or None if every batch is intact."""
 
 
 def digest_range(log: ReadableLog, first_offset: Offset, end_offset: Offset, bytes_max: int) -> DigestedRange:
     """Return the digest of the batches below `end_offset`, starting with the batch that contains `first_offset`.
 
     The digest ends with the batch that reaches `bytes_max`. Damaged batches are skipped, so that the remaining
-    batches are verified. The call blocks. Raises `OffsetOutOfRange`, `LogClosed` and `StorageFailed` as a read
-    does.
+    batches are verified. The call blocks. Raises `OffsetOutOfRange`, `LogClosed` and `StorageFailed`, like a
+    read.
     """
     taken, nbytes = hashlib.sha256(), 0
     offset, damaged = first_offset, None

@@ -1,8 +1,8 @@
-"""The part of a partition's log that readers use: batches by offset and by time, and the damaged ranges.
+"""Read access to a partition's log: batches by offset and by time, and the damaged ranges.
 
-`ReadableLog` is the base class of `PartitionLog`, which alone changes the state below. Any number of reads may
-run at the same time as one appender, and return only bytes that the appender has published. The module must not
-know how the log grows or shrinks, nor how far a reader may read: the offset limit is an argument.
+`ReadableLog` is the base class of `PartitionLog`, which alone changes the state of the log. Any number of reads
+may run at the same time as one appender, and return only bytes that the appender has published. The module must
+not know how the log grows or shrinks. The offset limit of a reader is an argument.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class ReadableLog:
 
     @property
     def closed(self) -> bool:
-        """Whether `close` was called."""
+        """Whether the log was closed."""
         return self._closed
 
     # ------------------------------------------------------------------------------------------ leader epochs
@@ -124,15 +124,15 @@ class ReadableLog:
             try:
                 found = segment.read(start, bytes_max, limit)
             except LogDamaged as damaged:
-                # The damage may begin after the offset: good batches before the damage are served, up to the damaged
-                # range that is now recorded.
+                # The damage may begin after the offset. The damaged range is now recorded, and intact batches before
+                # the range are served.
                 if not self.note_damage([DamagedRange(damaged.first_offset, damaged.next_good_offset)]):
                     raise
                 continue
             if found is not None and found.data:
                 return found
-            # No batch was found at an offset where a batch is expected: a batch reaches the limit, or has a wrong
-            # last offset.
+            # No batch was found at an offset where a batch is expected: a batch reaches the limit, or has an
+            # incorrect last offset.
             damage = segment.first_damage(start)
             if damage is None or not self.note_damage([damage]):
                 if limit >= min(offset_limit, self._end) and skip_accepted(self.damaged, limit) == limit:
@@ -142,7 +142,7 @@ class ReadableLog:
                 offset = limit
 
     def offset_for_time(self, timestamp_us: TimestampUs) -> tuple[Offset, TimestampUs] | None:
-        """Return offset and time of the first record with this time or a newer time, or None if no record has one.
+        """Return offset and time of the first record at or after a time, or None if every record is older.
 
         The call may wait for the disk. The caller compares the returned offset with the offset limit of its
         reader. Raises `LogDamaged` if damage prevents an answer, and `StorageFailed` if the disk cannot be read.
@@ -156,7 +156,7 @@ class ReadableLog:
     # ------------------------------------------------------------------------------------------ damage
 
     def note_damage(self, found: Sequence[DamagedRange]) -> bool:
-        """Record unreadable ranges, which the next checkpoint makes durable.
+        """Record unreadable ranges. The next checkpoint makes them durable.
 
         Returns False if all of the ranges were known.
         """
@@ -191,13 +191,13 @@ class ReadableLog:
     # ------------------------------------------------------------------------------------------ inside
 
     def _end_at(self, end: Offset, damaged: Sequence[DamagedRange]) -> None:
-        """Publish the damaged ranges and then the new end of the log, so that every read skips an accepted loss."""
+        """Publish the damaged ranges before the new end of the log, so that every read skips an accepted loss."""
         with self._damage_lock:
             self.damaged = merge_ranges(damaged, self._log_start, end)
             self._end = end
 
     def _readable(self, offset: Offset, offset_limit: Offset) -> tuple[Offset, Offset]:
-        """Return the offset at which a read begins and the offset limit of the read. Raises `OffsetOutOfRange`."""
+        """Return the start offset and the offset limit of a read. Raises `OffsetOutOfRange`."""
         self._check_open()
         end = self._end
         if not self._log_start <= offset <= end:
@@ -207,7 +207,7 @@ class ReadableLog:
             return offset, min(offset_limit, end)
         start, last = skip_accepted(damaged, offset), min(offset_limit, end)
         if start >= last:
-            # The reader may not see damage beyond its limit yet.
+            # Damage beyond the reader's limit is not reported to the reader.
             return start, last
         limit = readable_until(damaged, start, last)
         if isinstance(limit, DamagedRange):

@@ -1,4 +1,4 @@
-"""Determine the state of a partition's log after a stop: its end, and the truncated and damaged ranges.
+"""Determine the state of a partition's log after a stop: the end of the log, and the truncated and damaged ranges.
 
 `opening` calls the recovery. Every batch below the recovery point was synced and is trusted. Every batch past the
 recovery point is read, and both checksums of the batch are checked. Cases:
@@ -73,9 +73,9 @@ class _Tail:
     next_offset: int
     index: SegmentIndex
     flushed: int
-    """Number of trusted entries of the index file."""
+    """Number of trusted entries in the index file."""
     stale: bool
-    """Whether the index files have entries that are not trusted."""
+    """Whether the index files contain entries that are not trusted."""
     interval_bytes: int
     forced: bool = False
     """Whether the next batch follows damage and therefore always gets an index entry."""
@@ -93,7 +93,7 @@ class _Tail:
 
 
 class Recovery:
-    """One pass over the segments of a partition, from the recovery point on."""
+    """One pass over the segments of a partition, starting at the recovery point."""
 
     def __init__(
         self,
@@ -108,10 +108,10 @@ class Recovery:
         self._config = config
         self._point = recovery_point
         self.segments = list(segments)
-        """Segments in rising order; segments after a cut are dropped."""
+        """Segments in ascending order, without the segments after a cut."""
         self.report = RecoveryReport()
         self.last_epoch: LeaderEpoch | None = None
-        """Leader epoch of the last batch, or None if the last segment has no batch."""
+        """Leader epoch of the last batch, or None if the last segment is empty."""
 
     def run(self) -> SegmentWriter:
         """Walk through the log and return the writer of its last segment. Raises `OSError`, `UnknownFormat`."""
@@ -206,13 +206,13 @@ class Recovery:
         return following[0].base_offset if following else None
 
     def _may_keep(self, tail: _Tail) -> bool:
-        """Return whether batches after a bad batch are kept: below the recovery point, and with `durability=synced`."""
+        """Return whether batches after a bad batch are kept: below the recovery point, or with `durability=synced`."""
         return tail.next_offset < self._point or self._config.durability is Durability.SYNCED
 
     def _bad_to_the_end(self, number: int, tail: _Tail, reason: str) -> bool:
         """Handle a segment whose remaining bytes are bad: cut the log or record damage.
 
-        Returns True if later segments stay.
+        Returns True if later segments are kept.
         """
         if tail.next_offset < self._point:
             # No batch below the recovery point is cut: the log continues after the bad bytes in the next segment, or
@@ -247,7 +247,7 @@ class Recovery:
             self.report.damaged.append(DamagedRange(Offset(first_offset), Offset(next_good_offset)))
 
     def _cut(self, number: int, tail: _Tail, reason: str) -> None:
-        """End the log in this segment: drop later segments, the last first, so that a crash leaves no gap."""
+        """Cut the log in this segment and drop later segments, last segment first, so that a crash leaves no gap."""
         first_offset = Offset(tail.next_offset)
         for segment in reversed(self.segments[number + 1 :]):
             if segment.size:
@@ -267,8 +267,8 @@ class Recovery:
         """Close a segment that is not the last: complete its index, and sync the segment and its index."""
         assert segment.next_offset >= tail.next_offset, f"{segment.path} reaches into the next segment"
         segment.body = body = SegmentBody(tail.file, tail.index, tail.size)
-        # The files are synced at once: the number of segments to close is unbounded, and each unsynced segment would
-        # keep its files open.
+        # The files are synced immediately, since the number of segments to close is unbounded and each unsynced
+        # segment would keep its files open.
         for file in (tail.file, *segment.write_index(body)):
             file.sync()
         segment.seal(())
@@ -285,7 +285,7 @@ class Recovery:
         return writer
 
     def _begin_behind(self, tail: _Tail) -> SegmentWriter:
-        """Continue the log in a new segment at the recovery point, because synced records before it are missing."""
+        """Continue the log in a new segment at the recovery point, since synced records before it are missing."""
         segment = self.segments[-1]
         self._damage(tail.next_offset, self._point)
         if tail.size == 0 and segment.base_offset < self._point and len(self.segments) > 1:
@@ -302,7 +302,7 @@ class Recovery:
 
 
 def _begins_batch(file: File, position: int, size: int, offset: int) -> bool:
-    """Return whether a batch with this base offset begins at a position in the file."""
+    """Return whether a batch with this base offset begins at this position in the file."""
     try:
         batch = next(walk_headers(file, position, size, offset), None)
     except BadBatch:

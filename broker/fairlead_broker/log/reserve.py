@@ -1,8 +1,8 @@
-"""A file that reserves space, so that a broker starts and stops on a full disk.
+"""A file that reserves disk space, so that a broker can start and stop on a full disk.
 
-A start writes to its directory: the coordination store, the identity, the recovery of logs. The file is deleted at
-the begin of a start and of a stop, and written again once the broker runs. While no space is left for the file,
-appends are refused: they would use the space that the next start needs. `directory` owns the file.
+A starting broker writes to its directory: the coordination store, the identity and the recovered logs. The file
+is deleted when a start or a stop begins, and created again once the broker runs. If the disk has no space for the
+file, appends are refused, since they would use the space that the next start needs. `directory` owns the file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ RESERVE_BYTES: Final = 4 << 20
 
 
 class SpaceReserve:
-    """The reserve of one data directory. A new reserve is not in use: it refuses nothing."""
+    """The reserve of one data directory. Appends are not refused before the first call of `take`."""
 
     __slots__ = ("_lock", "_path", "_storage", "_wanted", "held")
 
@@ -28,10 +28,10 @@ class SpaceReserve:
         self._lock = Lock()
         self._wanted = False
         self.held = False
-        """Whether the file exists with its full size."""
+        """Whether the file exists at its full size."""
 
     def release(self) -> None:
-        """Delete the file, and refuse no append any more. Raises `StorageFailed`."""
+        """Delete the file, and stop refusing appends. Raises `StorageFailed`."""
         with self._lock:
             self._wanted = self.held = False
             try:
@@ -40,7 +40,7 @@ class SpaceReserve:
                 raise wrap_os_error(error, f"{self._path}: cannot remove") from error
 
     def take(self) -> bool:
-        """Reserve the space from now on; return False while the disk is too full. Raises `StorageFailed`."""
+        """Reserve the space and keep it reserved. Returns False if the disk is too full. Raises `StorageFailed`."""
         with self._lock:
             self._wanted = True
             if not self.held:
@@ -48,7 +48,7 @@ class SpaceReserve:
             return self.held
 
     def check(self) -> None:
-        """Raise `DiskFull` if the space is to be reserved and cannot be."""
+        """Raise `DiskFull` if the space should be reserved but the disk is too full."""
         if self._wanted and not self.held and not self.take():
             message = f"{self._path}: no space for the reserve of {RESERVE_BYTES} bytes that a start needs"
             raise DiskFull(message)

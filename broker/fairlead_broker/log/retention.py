@@ -1,7 +1,7 @@
-"""Choose the segments of a partition that retention removes, by Kafka's rules.
+"""Choose the segments of a partition that retention removes, according to Kafka's rules.
 
 `runtime` calls this module for partitions that this broker leads; followers take over the leader's log start. The
-functions are pure: each returns a decision about the given facts. The module must not know files, nor when its
+functions are pure: each decides from the given facts. The module must not access files and must not know when its
 functions are called.
 
     whole segments, oldest first; never the active one; nothing at or above the high watermark
@@ -26,19 +26,19 @@ from fairlead_api.configuration import TopicConfig
 from fairlead_api.identifiers import Offset, TimestampUs
 
 NO_LIMIT = -1
-"""Value of retention.ms and retention.bytes that keeps every segment."""
+"""Value of `retention.ms` and `retention.bytes` that disables the limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
-    """Facts about a segment from which retention decides whether to remove the segment."""
+    """Facts about a segment on which retention bases its decision."""
 
     base_offset: Offset
     next_offset: Offset
     """Base offset of the next segment; for the active segment, the offset of the next record."""
     size_bytes: int
     newest_time_us: TimestampUs | None
-    """Newest time of a record as readers see it (the append time with LogAppendTime), or None if no record is known."""
+    """Newest record time visible to readers (the append time with LogAppendTime), or None if no record is known."""
     active: bool = False
     """Whether the segment is the active segment, which is the last segment of the log."""
 
@@ -56,7 +56,7 @@ class Expiry:
     """Segments that retention removes from one partition."""
 
     log_start: Offset
-    """New log start, which must be durable before a file is removed."""
+    """New log start, which must be made durable before a file is removed."""
     segments: tuple[tuple[SegmentFacts, Reason], ...]
     """Removed segments, oldest first."""
 
@@ -74,9 +74,8 @@ def expire(
     high_watermark: Offset,
     now_us: TimestampUs,
 ) -> Expiry:
-    """Return which of a partition's segments, given oldest first, expire (Kafka: `UnifiedLog.deleteOldSegments`)."""
-    # Only a prefix of the committed and closed segments is removed: the walk ends at the first segment that no rule
-    # removes.
+    """Return the expired segments of a partition, given oldest first (Kafka: `UnifiedLog.deleteOldSegments`)."""
+    # Only a prefix of the committed and closed segments is removed, up to the first segment to which no rule applies.
     removable = [each for each in segments if not each.active and each.next_offset <= high_watermark]
     reasons = [Reason.LOG_START] * _count_below(removable, log_start)
     remaining = segments[len(reasons) :]
@@ -86,7 +85,7 @@ def expire(
     reasons += [Reason.TIME] * min(by_time, len(removable) - len(reasons))
     if reasons:
         log_start = max(log_start, removable[len(reasons) - 1].next_offset)
-    # Empty segments after the last removed segment are removed too: they contain no record.
+    # Empty segments after the last removed segment are also removed, since they contain no record.
     reasons += [Reason.LOG_START] * (_count_below(removable, log_start) - len(reasons))
     return Expiry(log_start, tuple(zip(removable, reasons, strict=False)))
 
@@ -111,8 +110,8 @@ def _count_over_size(segments: Sequence[SegmentFacts], limit_bytes: int) -> int:
 def _count_expired(segments: Sequence[SegmentFacts], limit_ms: int, now_us: TimestampUs) -> int:
     """Return the number of oldest segments whose newest record is older than the limit.
 
-    A segment without a known record (because of damage) counts as being as old as the next segment with a known
-    record, so the damaged segment is neither removed before older segments nor kept permanently.
+    A segment without a known record (because of damage) is treated like the next segment with a known record, so
+    the damaged segment is neither removed before older segments nor kept permanently.
     """
     if limit_ms == NO_LIMIT:
         return 0

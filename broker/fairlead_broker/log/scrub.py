@@ -1,7 +1,7 @@
 """A walk over one segment that verifies every checksum, about 1 MiB at a time.
 
-Bytes on a disk can change without a write, though rarely. Without a scrub, the damage would be detected only when
-a reader reads the damaged batch. The scrub of `runtime` calls this module from a disk thread. The log records the
+In rare cases, bytes on a disk change without a write. Without a scrub, the damage would be detected only when a
+reader reads the damaged batch. The scrub of `runtime` calls this module from a disk thread. The log records the
 damage and no longer serves the damaged range. The module must not know when or how fast the walk runs.
 """
 
@@ -21,7 +21,7 @@ STEP_BYTES: Final = 1 << 20
 
 
 class SegmentScrub:
-    """One pass over the batches that a segment contains when the pass begins."""
+    """One pass over the batches that a segment contains at the start of the pass."""
 
     def __init__(self, log: ReadableLog, segment: Segment) -> None:
         """Start a pass over a segment of the log; batches appended later are checked by the next pass."""
@@ -39,7 +39,7 @@ class SegmentScrub:
         self._found: list[DamagedRange] = []
 
     def step(self) -> int:
-        """Check the next batches and return the number of their bytes, or 0 at the end of the segment.
+        """Check the next batches and return their size in bytes, or 0 at the end of the segment.
 
         Raises `StorageFailed` if the disk cannot be read, and `LogClosed` if the log was truncated or closed
         during the pass.
@@ -56,7 +56,7 @@ class SegmentScrub:
         return self._position - before
 
     def finish(self) -> tuple[DamagedRange, ...]:
-        """Record the found damage in the log and return the new ranges, or none if the log was truncated since."""
+        """Record the detected damage in the log and return the new ranges. After a truncation, nothing is recorded."""
         if self._log.generation != self._generation or self._segment not in self._log.segments:
             return ()
         if self._expected < self._stop:

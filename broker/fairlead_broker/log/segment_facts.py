@@ -1,7 +1,7 @@
-"""Read the facts that retention needs about a log's segments from the segments' indexes.
+"""Read the facts about a log's segments that retention needs, from the indexes of the segments.
 
 `runtime` calls this module in a disk thread before it calls `retention`. The first call reads the end of each
-closed segment's time index; later calls find the newest time of the segment in memory.
+closed segment's time index; later calls use the newest time kept in memory.
 """
 
 from __future__ import annotations

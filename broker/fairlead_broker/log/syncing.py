@@ -1,4 +1,4 @@
-"""Sync many partitions at once: a few partitions in parallel, more partitions by one call for the whole volume.
+"""Sync many partitions: in parallel if they are few, otherwise with one call for the whole volume.
 
 The sync rounds of `runtime` call this module from their own thread. Measured with 500 dirty files: 170-190 ms for
 one `fsync` after another, 50 ms on 8 threads, 8 ms for one `syncfs`.
@@ -17,7 +17,7 @@ from fairlead_broker.log.segments.storage import Volume
 
 PARALLEL_SYNCS_MAX: Final = 16
 """Maximum number of partitions that are synced individually. For more partitions the file system's journal is the
-bottleneck, and one `syncfs` is quicker.
+bottleneck, and one `syncfs` is faster.
 """
 
 
@@ -38,9 +38,9 @@ def sync_partitions(
 def sync_volume(logs: Sequence[PartitionLog], volume: Volume) -> dict[PartitionLog, Offset | StorageFailed]:
     """Sync logs of one data directory by one `syncfs`, and return the synced offset or the error of each log.
 
-    The function notes the end of each log, syncs the file system (`LogDirectory.volume`), and publishes the noted
-    ends: batches that were appended during the sync do not count as synced. After the first error all logs refuse
-    writes until a restart.
+    The function records the end of each log, syncs the file system (`LogDirectory.volume`), and publishes the
+    recorded ends, so that batches appended during the sync do not count as synced. After an error, all logs
+    refuse writes until a restart.
     """
     points = {log: log.sync_point() for log in logs}
     try:

@@ -1,4 +1,4 @@
-"""One segment of a log: batches, indexes, writer, readers, damage, and the file operations below these modules.
+"""One segment of a log: batches, indexes, writer, readers, damage, and file operations.
 
-The other modules of `log` use this package. A segment depends neither on other segments nor on a partition.
+The other modules of `log` use this package. A segment does not depend on other segments or on a partition.
 """

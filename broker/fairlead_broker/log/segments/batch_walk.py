@@ -1,7 +1,7 @@
-"""Walk over the batches of a file: by headers alone, with all checksums, or in search of the next good batch.
+"""Walk over the batches of a file: check headers only, check all checksums, or search for the next good batch.
 
-`segments` rebuilds an index by these walks, and `recovery` finds out how much of a file is good. The walks
-also work for batch formats of later releases, because they need only the bytes that keep their meaning. The
+`segments` uses these walks to rebuild an index, and `recovery` to determine the intact prefix of a file. The
+walks also work for batch formats of later releases, because they need only the fields whose meaning is fixed. The
 module must not know segments, indexes or the consequences of a bad batch.
 """
 
@@ -28,7 +28,7 @@ from fairlead_broker.log.errors import LogError
 from fairlead_broker.log.segments.storage import File
 
 HEADER_WINDOW_BYTES: Final = 16 << 10
-"""Bytes of one read when only headers are needed: a large batch costs one small read."""
+"""Number of bytes per read when only headers are needed, so that a large batch requires only one small read."""
 VERIFY_WINDOW_BYTES: Final = 4 << 20
 MAXIMUM: Final = 1 << 63
 _ALIGNMENT: Final = 8
@@ -46,18 +46,19 @@ class BadBatch(Exception):
         super().__init__(f"byte {position}: {reason}")
         self.position = position
         self.search_from = search_from
-        """First possible position of the next good batch: after the bad batch if its stamp, and so its
-        length, is good. A record may itself contain a stored batch, which the search must not find.
+        """First possible position of the next good batch. If the stamp of the bad batch, and therefore its length,
+        is valid, the position is the end of the bad batch: a record in it may contain a stored batch, which the
+        search must not find.
         """
 
 
 class UnknownFormat(LogError):
-    """A good batch has a format of a later release, which this release cannot read."""
+    """An intact batch has the format of a later release, which this release cannot read."""
 
 
 @dataclass(frozen=True, slots=True)
 class WalkedBatch:
-    """A batch found on a walk."""
+    """A batch that a walk has found."""
 
     position: int
     header: BatchHeader
@@ -76,15 +77,14 @@ def walk_headers(
     next_offset: int | None = None,
     offset_stop: int | None = None,
 ) -> Iterator[WalkedBatch]:
-    """Yield the batches from a position on, checking only stamps. Raises `BadBatch` at the first bad batch.
+    """Yield the batches from a position onwards, checking only stamps. Raises `BadBatch` at the first bad batch.
 
-    The first batch must begin at the `expected` offset unless that is None, and each later one at the end of
-    the batch before it: an intact batch in the wrong place is not part of the log.
+    The first batch must begin at the `expected` offset, unless `expected` is None, and each later batch at the
+    end of the previous batch: an intact batch in the wrong place is not part of the log.
 
-    The stamp does not cover the field with a batch's last offset. The field is trusted if the next batch
-    begins there or, for the last batch, if the field agrees with the caller's `next_offset`; otherwise the
-    whole batch is checked. A batch that begins at `offset_stop` or later counts as bad: the file belongs to another
-    segment.
+    The stamp does not cover the field with a batch's last offset. The field is trusted if it matches the base
+    offset of the next batch or, for the last batch, the caller's `next_offset`. Otherwise the whole batch is
+    checked. A batch that begins at `offset_stop` or later counts as bad: the file belongs to another segment.
     """
     window = _Window(file, stop, HEADER_WINDOW_BYTES, offset_stop)
     for batch in _walk(window, position, expected, verify=False):
@@ -96,9 +96,9 @@ def walk_headers(
 def verify_batches(
     file: File, position: int, stop: int, expected: int | None, offset_stop: int | None = None
 ) -> Iterator[WalkedBatch]:
-    """Yield the batches from a position on, checking both checksums. Raises `BadBatch` at the first bad one.
+    """Yield the batches from a position onwards, checking both checksums. Raises `BadBatch` at the first bad batch.
 
-    Offsets are checked as by `walk_headers`. A batch that begins at `offset_stop` or later is bad: the file
+    Offsets are checked as in `walk_headers`. A batch that begins at `offset_stop` or later is bad: the file
     belongs to another segment.
     """
     window = _Window(file, stop, VERIFY_WINDOW_BYTES, offset_stop)
@@ -108,7 +108,7 @@ def verify_batches(
 def find_good_batch(
     file: File, position: int, stop: int, offset_min: int, offset_stop: int | None = None
 ) -> WalkedBatch | None:
-    """Return the first whole batch with good checksums at or after a position, below an offset, or None."""
+    """Return the first whole batch with valid checksums at or after a position and below an offset, or None."""
     window = _Window(file, stop, VERIFY_WINDOW_BYTES, offset_stop)
     position += -position % _ALIGNMENT
     while position + HEADER_BYTES <= stop:
@@ -134,7 +134,7 @@ def first_append_time(file: File, size: int) -> int | None:
 
 
 class _Window:
-    """A part of a file in memory that moves forward."""
+    """A section of a file in memory, which moves forward through the file."""
 
     __slots__ = ("_file", "_start", "_view", "_window_bytes", "offset_stop", "stop")
 
@@ -161,7 +161,8 @@ def _walk(window: _Window, position: int, expected: int | None, *, verify: bool)
     while position < window.stop:
         batch = _check(window, position, expected or 0, verify=verify)
         if expected is not None and batch.header.base_offset != expected:
-            # The batch itself is good: a search finds it, and with it the number of missing offsets.
+            # The batch itself is intact. A search from here finds the batch and thereby the number of missing
+            # offsets.
             reason = f"offset {batch.header.base_offset} is stored where offset {expected} belongs"
             raise BadBatch(position, position, reason)
         yield batch
@@ -193,7 +194,8 @@ def _check(window: _Window, position: int, offset_min: int, *, verify: bool) -> 
     try:
         return WalkedBatch(position, _read_header(view, at, position, total_bytes))
     except UnknownFormat:
-        # The format may be that of a later release, or have a flipped bit, which the checksums show.
+        # The format number may belong to a later release or contain a flipped bit. The checksums distinguish the two
+        # cases.
         _verify_content(window, position, total_bytes)
         raise
 

@@ -1,7 +1,7 @@
 """Ranges of offsets whose records cannot be read.
 
-`recovery` finds the ranges, the checkpoint stores the ranges until an operator accepts the loss, and reads of a
-damaged range are refused.
+`recovery` finds damaged ranges, and the checkpoint stores them. Reads of a damaged range are refused until an
+operator accepts the loss.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class DamagedRange(msgspec.Struct, frozen=True, array_like=True):
 def merge_ranges(damaged: Iterable[DamagedRange], log_start: Offset, end: Offset) -> tuple[DamagedRange, ...]:
     """Return damaged ranges in ascending order, with adjacent ranges joined, without ranges outside the log.
 
-    Every walk over the log finds the damage inside an accepted range again; this damage stays accepted.
+    A walk over the log detects the damage inside an accepted range again. This damage stays accepted.
     """
     inside = [each for each in damaged if each.next_good_offset > log_start and each.first_offset < end]
     accepted = _joined(each for each in inside if each.accepted)

@@ -1,11 +1,11 @@
-"""Search for the first damage in a segment by means of checksums.
+"""Search for the first damaged range in a segment by verifying checksums.
 
-`segments` calls this module when a read fails its checks. A read walks over a few bytes of each batch. The read
-detects wrong bytes, but determines neither which batch is bad nor where the next good batch begins. The module
+`segments` calls this module when a read fails its checks. A read examines only a few bytes of some batches. It
+detects invalid bytes, but determines neither which batch is bad nor where the next good batch begins. The module
 also finds the first good batch after the damage.
 
 Offsets may be missing between two batches of a segment, but never between the last batch of a segment and the
-next segment: a read that continued in the next segment would skip records and report no damage.
+next segment: otherwise a read that continues in the next segment would skip records without reporting damage.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def first_damage(
 ) -> DamagedRange | None:
     """Return the first unreadable range at or after an offset, or None if every batch is readable.
 
-    The walk begins at `position` with the batch whose base offset is `expected`, at or below `offset`. The
-    segment ends at `next_offset`: missing offsets before `next_offset` are damage. A batch that begins at
+    The walk begins at `position` with the batch whose base offset is `expected`, which is at or below `offset`.
+    The segment ends at `next_offset`, so missing offsets before `next_offset` are damage. A batch that begins at
     `offset_stop` or later belongs to another segment. Raises `OSError`.
     """
     while True:

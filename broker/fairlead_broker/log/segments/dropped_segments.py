@@ -1,7 +1,7 @@
 """Segments that were dropped from their log and whose files are not yet removed.
 
-`partition_log` owns the list. Readers inside a segment may still open its files, so the files stay for
-`file.delete.delay.ms`. The list is not stored: a start removes every segment below the log start.
+`partition_log` owns the list. Readers of a segment may still open its files, so the files are kept for
+`file.delete.delay.ms`. The list is not stored: a starting broker removes every segment below the log start.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class DroppedSegments:
     def __init__(self) -> None:
         self._waiting: deque[tuple[TimestampUs, Segment]] = deque()
         self._forgotten = False
-        # The lock is held during removals, since a segment stays first in the queue until its files are removed.
+        # The lock is held during a removal, since the segment stays first in the queue until its files are removed.
         self._lock = Lock()
 
     def add(self, segments: Iterable[Segment], due_us: TimestampUs) -> None:
@@ -66,7 +66,7 @@ class DroppedSegments:
                 self._waiting.popleft()
 
     def forget(self) -> None:
-        """Leave the removal of all files to the next start. Returns when no removal is running.
+        """Leave the removal of all files to the next start, and return when no removal is running.
 
         After this call new files may be created under the same names.
         """
@@ -78,8 +78,8 @@ class DroppedSegments:
 def make_starts_durable(write_checkpoint: Callable[[], None], logs: Iterable[SegmentedLog]) -> None:
     """Write the checkpoint with the log starts before segments are dropped. Raises the errors of the checkpoint.
 
-    On a full disk the checkpoint itself needs a few pages, which removing the index files of the dropped segments
-    frees.
+    On a full disk, the index files of the dropped segments are removed first, to free the few pages that the
+    checkpoint needs.
     """
     try:
         write_checkpoint()

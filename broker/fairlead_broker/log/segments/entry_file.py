@@ -28,7 +28,7 @@ _CHECKSUM: Final = struct.Struct("<I")
 
 
 class EntryKind(IntEnum):
-    """Kind of the entries of a file, stored as a number in the header."""
+    """Kind of a file's entries. The header contains the number of the kind."""
 
     OFFSET_INDEX = 1
     TIME_INDEX = 2
@@ -70,7 +70,7 @@ class EntryLayout:
     def decode(self, data: bytes | None) -> NDArray[Any] | None:
         """Return the entries before the first invalid entry as a structured array with fields f0, f1, ...
 
-        Returns None if the header is missing or wrong, since then no entry of the file can be trusted.
+        Returns None if the header is missing or invalid, because no entry of the file can be trusted.
         """
         if data is None or data[:HEADER_BYTES] != self.encode_header():
             return None
@@ -93,7 +93,7 @@ _NUMPY_TYPES: Final = {"q": "i8", "i": "i4", "I": "u4"}
 def _checksums(rows: NDArray[np.uint8]) -> NDArray[np.uint32]:
     """Return the CRC32C of each row, computed one column at a time for all rows.
 
-    One call of the CRC library for each row would take 80 ms for the index of a full segment; this function takes
+    One call of the CRC library for each row would take 80 ms for the index of a full segment; this function needs
     10 ms.
     """
     table = _table()

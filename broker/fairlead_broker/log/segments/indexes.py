@@ -2,9 +2,9 @@
 
 An entry states that the batch with the entry's base offset begins at the entry's position, and that no record
 before that position has a newer time than the entry's time. Every entry is in both index files, so one walk over
-the headers fills both files and one truncation shortens both files. `segments` and `recovery` use the index.
-Every entry can be rebuilt from the headers of the batches, so an index never makes a read fail. The module must
-not know files beyond encoding and decoding their bytes.
+the headers fills both files. `segments` and `recovery` use the index. Every entry can be rebuilt from the headers
+of the batches, so a damaged index never causes a read to fail. The module encodes and decodes the bytes of index
+files, but must not access files.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NO_TIME: Final = -(2**63)
 
 @dataclass(frozen=True, slots=True)
 class IndexPoint:
-    """A position in a segment from which a walk over batch headers may begin."""
+    """A position in a segment at which a walk over batch headers can start."""
 
     offset: Offset
     position: int
@@ -81,7 +81,7 @@ class SegmentIndex:
         self.max_time_us = max(self.max_time_us, max_time_us)
 
     def point_at(self, index: int) -> IndexPoint:
-        """Return an entry by its number."""
+        """Return the entry with this number."""
         return IndexPoint(Offset(self.offsets[index]), self.positions[index], self.times[index])
 
     def last_at_or_below(self, offset: int) -> int:
@@ -98,7 +98,7 @@ class SegmentIndex:
         return (self.positions[index], self.offsets[index]) if index >= 0 else (0, -1)
 
     def position_at_or_above(self, offset: int, end: int) -> int:
-        """Return a position, at most `end`, before which all batches below an offset end."""
+        """Return a position, at most `end`, at or before which every batch below an offset ends."""
         index = bisect_left(self.offsets, offset)
         return min(self.positions[index], end) if index < len(self.offsets) else end
 
@@ -115,18 +115,18 @@ class SegmentIndex:
     def entries_between(
         self, position: int, position_stop: int, offset_stop: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return positions and offsets of the entries from a position on, below a position and an offset."""
+        """Return positions and offsets of the entries from `position` up to `position_stop` and `offset_stop`."""
         start = bisect_left(self.positions, position)
         stop = min(bisect_left(self.positions, position_stop), bisect_left(self.offsets, offset_stop))
         positions, offsets = self.positions[start:stop], self.offsets[start:stop]
         return np.frombuffer(positions, np.int64), np.frombuffer(offsets, np.int64)
 
     def first_with_time(self, timestamp_us: int) -> int:
-        """Return the number of the first entry that follows a record with this time or a newer time."""
+        """Return the number of the first entry that follows a record with this time or newer."""
         return bisect_left(self.times, timestamp_us)
 
     def cut(self, count: int, max_time_us: int) -> SegmentIndex:
-        """Return a copy of the first entries, with the newest time up to the new end of the segment.
+        """Return a copy with the first `count` entries, and the newest time up to the new end of the segment.
 
         The original index stays unchanged because readers may use it.
         """

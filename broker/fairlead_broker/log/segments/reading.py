@@ -1,8 +1,8 @@
-"""Plan reads from an offset, and cut the read bytes to whole batches.
+"""Plan reads from an offset, and trim the read bytes to whole batches.
 
-The module is pure except for its buffer: it returns the range of a segment's file to read, and cuts the
-received bytes to whole batches. `segments` calls it for both kinds of reads. A read walks only over the
-batches around both ends of the range, found by the index; the batches in between are returned unchecked.
+The module is pure except for its buffer. `segments` calls the module for cached reads and for reads from the
+disk. A read examines only the batches near both ends of the range, which the index locates. The batches in
+between are returned unchecked.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from fairlead_api.problems import ProblemError
 from fairlead_broker.log.segments.indexes import SegmentIndex
 
 CACHED_READ_BYTES_MAX: Final = 1 << 20
-"""Largest read on the event loop: 1 MiB from memory takes about 60 µs, during which no other request is served."""
+"""Largest read on the event loop: reading 1 MiB from memory takes about 60 µs, during which no other request is
+served.
+"""
 MAXIMUM: Final = 1 << 62
 _OFFSET_BYTES: Final = 8
 _EIGHT: Final = np.arange(_OFFSET_BYTES)
@@ -39,24 +41,24 @@ class LogRead:
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """A range of a file that holds the batch with an offset, and as many batches after it as were requested."""
+    """A range of a file that contains the batch with the requested offset, and as many later batches as requested."""
 
     position: int
     nbytes: int
     point: int
-    """Base offset of the batch at the position."""
+    """Base offset of the batch at `position`."""
     stop: int
-    """Position from which on no byte may be returned; a range can grow up to this position."""
+    """End of the bytes that may be returned. A range can grow up to this position."""
     offset: int
     """First requested offset."""
     offset_limit: int
-    """Offset that no returned batch reaches."""
+    """Offset below which every returned batch ends."""
     bytes_max: int
-    """Maximum bytes of all batches after the first one."""
+    """Maximum total size in bytes, which only the first batch may exceed."""
 
 
 class NotWhole(Exception):
-    """The first batch does not end within the range; the read needs at least this many bytes."""
+    """The first batch does not end within the range. A new read must cover at least `nbytes` bytes."""
 
     def __init__(self, nbytes: int) -> None:
         super().__init__(nbytes)
@@ -70,7 +72,7 @@ class WrongBytes(Exception):
         super().__init__(f"byte {position}: {reason}")
         self.position = position
         self.offset = offset
-        """Offset below which no batch is affected."""
+        """Offset below which all batches are intact."""
 
 
 def plan_read(
@@ -83,36 +85,36 @@ def plan_read(
     nbytes_max: int = MAXIMUM,
     place: tuple[int, int] | None = None,
 ) -> ReadPlan | None:
-    """Return the range to read so that the batch with `offset` arrives whole.
+    """Return the range to read, which contains the whole batch with `offset`.
 
-    `base_offset`: base offset of the segment. `place`: position and base offset of that batch where they are
-    known, because the bytes before it are damaged.
+    `base_offset`: base offset of the segment. `place`: position and base offset of that batch, if they are known
+    because the bytes before the batch are damaged.
 
     Returns None if the range is empty, or if the first batch might not fit into `nbytes_max`.
     """
     position, point = place or index.place_at_or_below(offset)
     point = max(point, base_offset)
     stop = index.position_at_or_above(offset_limit, size)
-    # Between two entries there is a run of small batches, or one large batch.
+    # The range between two entries contains a run of small batches or one large batch.
     stretch = index.position_after(position, stop) - position
     if not 0 < stretch <= nbytes_max:
         return None
-    # The requested batch lies somewhere in the run after the entry's batch: the bytes before it are read and
-    # dropped.
+    # The requested batch is somewhere in the run that begins with the entry's batch. The bytes before the requested
+    # batch are read and dropped.
     wanted = max(bytes_max, stretch) if point == offset else bytes_max + stretch
     nbytes = min(wanted, nbytes_max, stop - position)
     return ReadPlan(position, nbytes, point, stop, offset, offset_limit, bytes_max)
 
 
 def new_buffer(nbytes: int) -> memoryview:
-    """Return memory to read into, not cleared first: clearing costs as much as reading."""
+    """Return memory to read into. The memory is not cleared, because clearing costs as much as reading."""
     return np.empty(nbytes, np.uint8).data
 
 
 def whole_batches(plan: ReadPlan, buffer: memoryview, index: SegmentIndex) -> LogRead | None:
-    """Return the whole batches that were requested, from the read bytes, or None if the segment has none of them.
+    """Return the requested batches from the read bytes, or None if the segment has none of them.
 
-    Raises `NotWhole` if the first batch is incomplete, `WrongBytes` if the bytes contradict the index.
+    Raises `NotWhole` if the first batch is incomplete, and `WrongBytes` if the bytes contradict the index.
     """
     start = _first_wanted(plan, buffer)
     if start is None:
@@ -133,7 +135,8 @@ def whole_batches(plan: ReadPlan, buffer: memoryview, index: SegmentIndex) -> Lo
         except WrongBytes:
             if first:
                 raise
-            # The batches before the wrong bytes are good; the next read finds the wrong bytes first.
+            # The batches before the invalid bytes are intact. The next read begins at the invalid bytes and reports
+            # them.
             break
         stop = at + total_bytes
         if base_offset + last_delta >= plan.offset_limit or (stop > bound and not first):
@@ -147,7 +150,7 @@ def whole_batches(plan: ReadPlan, buffer: memoryview, index: SegmentIndex) -> Lo
 
 
 def _check_entries(plan: ReadPlan, buffer: memoryview, start: int, bound: int, index: SegmentIndex) -> None:
-    """Check that a batch begins, with the right offset, at every index entry within the read bytes."""
+    """Check that a batch with the entry's offset begins at the position of every index entry within the read bytes."""
     positions, offsets = index.entries_between(
         plan.position + start, plan.position + bound + 1, plan.offset_limit
     )
@@ -166,11 +169,11 @@ def _base_offset(buffer: memoryview, at: int) -> int:
 
 
 def _first_wanted(plan: ReadPlan, buffer: memoryview) -> int | None:
-    """Return where the batch begins that holds the requested offset, or None if the segment ends before it.
+    """Return the position of the batch with the requested offset, or None if the segment ends before that offset.
 
-    The stamp does not cover the field with the last offset of a batch, and a flipped bit in the field would
-    hide the batches after it. A batch that holds the offset only by this field is therefore read and checked
-    as a whole.
+    The stamp does not cover the field with the last offset of a batch, and a flipped bit in the field would hide
+    the batches after it. If only this field shows that a batch contains the offset, the whole batch is therefore
+    read and checked.
     """
     at, stop, expected = 0, len(buffer), plan.point
     while at + _SPAN_BYTES <= stop:
@@ -190,7 +193,7 @@ def _first_wanted(plan: ReadPlan, buffer: memoryview) -> int | None:
 
 
 def _is_whole(buffer: memoryview, at: int, total_bytes: int) -> bool:
-    """Return whether the content of a batch is good. Raises `NotWhole`."""
+    """Return whether the content of a batch is intact. Raises `NotWhole`."""
     if at + total_bytes > len(buffer):
         raise NotWhole(at + total_bytes)
     try:
@@ -208,7 +211,7 @@ def _check_stamp(plan: ReadPlan, buffer: memoryview, at: int) -> None:
 
 
 def _span(plan: ReadPlan, buffer: memoryview, at: int, expected: int) -> tuple[int, int, int]:
-    """Return base offset, bytes and last offset delta of the batch that must begin at an offset."""
+    """Return base offset, size in bytes and last offset delta of the batch that must begin at the expected offset."""
     try:
         span = batch_span(buffer, at)
     except ProblemError as problem:

@@ -1,8 +1,8 @@
-"""Append to the last segment of a partition: one vectored write for each group, and index entries.
+"""Append groups of batches to the last segment of a partition, each with one vectored write, and add index entries.
 
-`partition_log` owns the writer and calls it from one thread at a time. Index entries are buffered and written
-many at a time, often enough that a start after a kill walks over few batches. The writer must not know what
-an append promises, nor when bytes are synced.
+`partition_log` owns the writer and calls it from one thread at a time. Index entries are buffered and written in
+groups, but often enough that a start after a kill walks over few batches. The writer must not know what an append
+guarantees or when bytes are synced.
 """
 
 from __future__ import annotations
@@ -23,27 +23,30 @@ from fairlead_broker.log.segments.segments import INDEX_SUFFIXES, Segment, Segme
 from fairlead_broker.log.segments.storage import Buffer, File, Storage
 
 POSITION_MAX: Final = 2**32 - 1
-"""Maximum position, since the index has four bytes for it."""
+"""Maximum position in a segment file, since an index entry stores the position in four bytes."""
 INDEX_FLUSH_BYTES: Final = 1 << 20
 INDEX_FLUSH_ENTRIES: Final = 16
-"""Bytes of log, and number of entries, after which the index is written out. A start after a kill reads only
-the headers of one MiB of small batches, or of 16 larger batches. A limit in bytes alone would open,
-truncate and write both files twice with every batch of a MiB.
+"""Minimum bytes of log and minimum number of entries since the last write of the index. The index is written when
+both are reached. A start after a kill reads only the headers of one MiB of small batches, or of 16 larger batches.
+With a limit in bytes alone, every batch of 1 MiB would open, truncate and write both files.
 """
 _APPEND_TIME: Final = struct.Struct("<16xq")
 
 
 class StampedBatch(msgspec.Struct, frozen=True, gc=False):
-    """A batch in its stored form: the leader's 36 bytes, and the producer's bytes from byte 36 on, never joined."""
+    """A batch in its stored form: the leader's 36 bytes, and the producer's bytes from byte 36 onwards.
+
+    The two buffers are never joined.
+    """
 
     stamp: bytes
     content: Buffer
     base_offset: Offset
     last_offset: Offset
     max_time_us: int
-    """Newest record time visible to readers."""
+    """Newest record time that readers see."""
     nbytes: int
-    """Bytes of stamp and content together."""
+    """Size of stamp and content together, in bytes."""
 
     @property
     def append_time_us(self) -> int:
@@ -53,7 +56,7 @@ class StampedBatch(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class WriterMark:
-    """A state to which a writer can return."""
+    """State to which a writer can be restored."""
 
     size: int
     next_offset: Offset
@@ -64,7 +67,7 @@ class WriterMark:
 
 @dataclass(frozen=True, slots=True)
 class SegmentEnd:
-    """End of a segment if no batch in the segment may reach an offset."""
+    """End of the batches in a segment that are wholly below an offset."""
 
     next_offset: Offset
     position: int
@@ -72,7 +75,7 @@ class SegmentEnd:
 
 
 class SegmentWriter:
-    """The growing end of a partition."""
+    """Writer of a partition's last segment."""
 
     __slots__ = (
         "_body",
@@ -102,13 +105,13 @@ class SegmentWriter:
         self._flushed_size = body.size
         self.segment = segment
         self.first_append_time_us = first_append_time_us
-        """Append time of the first batch, from which `segment.ms` counts. An empty segment has None."""
+        """Append time of the first batch, from which `segment.ms` is counted, or None for an empty segment."""
 
     @classmethod
     def reopen(
         cls, storage: Storage, segment: Segment, end: SegmentEnd, config: TopicConfig
     ) -> SegmentWriter:
-        """Cut a segment, durably, at an end found by `find_end`, and return its writer. Raises `OSError`."""
+        """Truncate a segment durably to an end found by `find_end`, and return its writer. Raises `OSError`."""
         file = storage.open(segment.path, write=True)
         shorter = SegmentBody(file, end.index, end.position)
         segment.unseal(shorter)
@@ -122,13 +125,13 @@ class SegmentWriter:
         return writer
 
     def update_config(self, config: TopicConfig) -> None:
-        """Use other limits from the next batch on."""
+        """Replace the topic configuration, whose limits apply from the next batch onwards."""
         self._config = config
 
     def count_fitting(self, batches: Sequence[StampedBatch], start: int) -> int:
-        """Return the number of batches, from a start on, that fit; with 0 the caller rolls the log first.
+        """Return the number of batches from `start` onwards that fit. If it is 0, the caller rolls the log first.
 
-        A batch is never split, and a batch larger than a whole segment has its own segment.
+        A batch is never split, and a batch larger than a whole segment gets its own segment.
         """
         size, config = self._body.size, self._config
         if size and self._is_full(batches[start]):
@@ -140,12 +143,15 @@ class SegmentWriter:
         return len(batches) - start
 
     def is_due(self, now_us: int) -> bool:
-        """Return whether the segment has a batch and its first one is older than `segment.ms`."""
+        """Return whether the first batch of the segment is older than `segment.ms`."""
         first = self.first_append_time_us
         return first is not None and now_us - first >= self._config.segment_ms * 1000
 
     def append(self, batches: Sequence[StampedBatch]) -> None:
-        """Write a group after the last batch. Raises `Shortage` with no batch kept, else `StorageFailed`."""
+        """Write a group of batches after the last batch.
+
+        Raises `Shortage`, after which no batch is kept, or `StorageFailed`.
+        """
         body = self._body
         buffers: list[Buffer] = []
         for batch in batches:
@@ -158,9 +164,9 @@ class SegmentWriter:
         self._note(batches)
 
     def flush_index(self, *, now: bool = False) -> None:
-        """Write index entries to their files, if enough entries are buffered or the call requires it.
+        """Write buffered index entries to their files if there are enough of them, or if `now` is set.
 
-        A full disk raises no error: the entries stay buffered, and can be rebuilt.
+        A full disk raises no error, since the entries stay buffered and can be rebuilt.
         """
         index, start, size = self._body.index, self._flushed, self._body.size
         count = len(index)
@@ -177,7 +183,7 @@ class SegmentWriter:
         self._flushed, self._flushed_size = count, size
 
     def seal(self) -> None:
-        """Close the segment: complete both index files, and leave their sync to the next sync of the log."""
+        """Close the segment and complete both index files, which the next sync of the log syncs."""
         self.flush_index(now=True)
         body, files = self._body, [self._body.file]
         try:
@@ -191,7 +197,7 @@ class SegmentWriter:
         self.segment.seal(tuple(files))
 
     def mark(self) -> WriterMark:
-        """Return the current state."""
+        """Return a mark of the current state for `restore`."""
         index = self._body.index
         return WriterMark(
             self._body.size,
@@ -218,7 +224,7 @@ class SegmentWriter:
             raise StorageFailed(message) from error
 
     def cut_index_files(self, count: int) -> None:
-        """Truncate the index files durably to a number of entries, since stale ones would mislead readers.
+        """Truncate the index files durably to a number of entries, since stale entries would mislead readers.
 
         If the disk is too full to truncate them, the index files are removed, since they can be rebuilt.
         """
@@ -255,7 +261,7 @@ class SegmentWriter:
         for batch in batches:
             body.index.note(batch.base_offset, position, batch.max_time_us, self._config.index_interval_bytes)
             position += batch.nbytes
-        # The size changes last: readers read it first, and the bytes and entries below it are complete.
+        # The size is updated last. Readers read the size first, so all bytes and entries below the size are complete.
         body.size = position
         self.segment.next_offset = Offset(batches[-1].last_offset + 1)
 
@@ -273,8 +279,8 @@ class SegmentWriter:
     def _open_index_files(self) -> tuple[File, File]:
         """Return both index files, truncated to the entries that this writer trusts.
 
-        The files are not kept open: a write of many batches needs them once, and a broker with many
-        partitions has few descriptors.
+        The files are not kept open, since they are written only once per many batches and a broker with many
+        partitions has few spare descriptors.
         """
         files = []
         for suffix, layout in ((".index", OFFSET_INDEX), (".timeindex", TIME_INDEX)):
@@ -294,7 +300,7 @@ class SegmentWriter:
 def open_empty_writer(storage: Storage, segment: Segment, config: TopicConfig) -> SegmentWriter:
     """Create the file of a new segment. Raises `OSError`; the caller syncs the folder before it counts the segment.
 
-    Index files of a segment of the same name, left by an earlier truncation, are removed first.
+    Index files that an earlier truncation left under the same name are removed first.
     """
     assert not storage.exists(segment.path), f"{segment.path} is there already"
     for suffix in INDEX_SUFFIXES:
@@ -304,7 +310,7 @@ def open_empty_writer(storage: Storage, segment: Segment, config: TopicConfig) -
 
 
 def unlink_added(segments: Iterable[Segment]) -> None:
-    """Remove the files of segments that a refused append had begun. Raises `StorageFailed`."""
+    """Remove the files of segments that a failed append has created. Raises `StorageFailed`."""
     for segment in segments:
         try:
             segment.unlink()
@@ -321,7 +327,7 @@ def find_end(segment: Segment, offset: Offset, interval_bytes: int) -> SegmentEn
     body = segment.load()
     index, point = body.index.cut_at_or_below(offset - 1)
     position, end = (point.position, point.offset) if point else (0, segment.base_offset)
-    # The walk reads as few batches as possible, since the bytes that will be cut off may be damaged.
+    # The walk reads as few batches as possible, since the bytes after the new end may be damaged.
     batches = walk_headers(body.file, position, body.size, end, segment.next_offset)
     while end < offset and (batch := next(batches, None)) is not None:
         if batch.header.next_offset > offset:

@@ -1,8 +1,8 @@
 """One segment of a partition: a file of batches with its index, readable from any thread.
 
-The last segment of a partition is open from the start and grows (`segment_writer`). The other segments are
-opened at their first use, so that the time of a start does not grow with their number, and closed again when
-many are in use. `partition_log` uses segments. The module must not know partitions, epochs, or limits of
+The last segment of a partition is open from the start and grows (`segment_writer`). The other segments are opened
+at their first use, so that the duration of a start does not depend on their number, and closed again when too
+many are open. `partition_log` uses segments. The module must not know partitions, epochs, or the limits of
 readers.
 """
 
@@ -43,7 +43,7 @@ from fairlead_broker.log.segments.storage import File, Storage, read_whole
 
 LOG_SUFFIX: Final = ".log"
 INDEX_SUFFIXES: Final = (".index", ".timeindex", ".producers", ".producers-begin")
-"""Suffixes of the index files of a segment, which are removed with it."""
+"""Suffixes of the files that belong to a segment besides its batches and are removed with the segment."""
 
 
 @dataclass(slots=True)
@@ -53,11 +53,11 @@ class SegmentBody:
     file: File
     index: SegmentIndex
     size: int
-    """Bytes of whole batches; the file may be longer for a moment, never shorter."""
+    """Size of the whole batches in bytes. The file is never shorter, but may be longer during an append."""
 
 
 class Segment:
-    """Batches from a base offset on, in one file."""
+    """Batches in one file, starting at a base offset."""
 
     __slots__ = (
         "_cache",
@@ -76,8 +76,8 @@ class Segment:
     def __init__(self, storage: Storage, folder: Path, base_offset: Offset, cache: SegmentCache) -> None:
         self._storage = storage
         self._cache = cache
-        # Lock that guards `growing` and the files of the next sync. A sync between their changes would find no file to
-        # write, or release files that it has not written, and report all of these files as durable.
+        # Lock that guards `growing` and the files of the next sync. Without the lock, a sync between the two changes
+        # would miss files, or release files that it has not written, and would still report the files as durable.
         self._end_lock = Lock()
         self._size: int | None = None
         self._max_time_us: int | None = None
@@ -86,9 +86,9 @@ class Segment:
         self.next_offset = base_offset
         """Base offset of the next segment or, for the last segment, of the next batch."""
         self.growing = False
-        """Whether this segment is the last one, which grows and whose index is complete in memory only."""
+        """Whether this segment is the last segment, which grows and whose index is complete only in memory."""
         self.body: SegmentBody | None = None
-        """State in memory, or None while a closed segment is not in use, never None for the last segment."""
+        """State in memory, or None while a closed segment is not in use. The last segment always has a body."""
         self.unsynced_files: tuple[File, ...] = ()
         """Files of a closed segment that the next sync must write out. The files stay open, because the
         kernel reports an error of their write-back only to open files.
@@ -96,12 +96,12 @@ class Segment:
 
     @property
     def path(self) -> Path:
-        """Path of the file of batches."""
+        """Path of the file that contains the batches."""
         return self.path_of(LOG_SUFFIX)
 
     @property
     def offset_stop(self) -> Offset | None:
-        """Base offset of the next segment, which bounds every batch of this one, or None for the growing segment."""
+        """Base offset of the next segment, which bounds this segment's batches, or None for the growing segment."""
         return None if self.growing else self.next_offset
 
     def path_of(self, suffix: str) -> Path:
@@ -110,7 +110,7 @@ class Segment:
 
     @property
     def size(self) -> int:
-        """Bytes of batches; the first call asks the file system for a segment that is not in use."""
+        """Size of the batches in bytes. For a segment that is not in use, the first call asks the file system."""
         body = self.body
         if body is not None:
             return body.size
@@ -119,17 +119,17 @@ class Segment:
         return self._size
 
     def read(self, offset: Offset, bytes_max: int, offset_limit: Offset) -> LogRead | None:
-        """Read whole batches from the disk, or None if this segment has no batch in the range.
+        """Read whole batches from the disk. Returns None if this segment has no batch in the range.
 
-        Raises `LogDamaged` when bytes at or after the offset are no batches, `StorageFailed` when the disk
-        fails to read.
+        Raises `LogDamaged` if bytes at or after the offset are not valid batches, and `StorageFailed` if the disk
+        cannot be read.
         """
         try:
             return self._read(self.load(), offset, bytes_max, offset_limit)
         except WrongBytes as wrong:
             met = wrong
         if not self.growing:
-            # Most likely the index file is wrong; rebuilding the index from the log corrects it.
+            # The index file is probably damaged. The index is rebuilt from the batches.
             self._rebuild_index(self.load())
         place = self._place_behind_damage(offset)
         if place is None:
@@ -140,12 +140,12 @@ class Segment:
             raise self._damaged(wrong, offset) from wrong
 
     def first_damage(self, offset: Offset) -> DamagedRange | None:
-        """Return the first range from an offset on that cannot be read, or None if every batch can.
+        """Return the first unreadable range at or after an offset, or None if every batch can be read.
 
-        The call reads to the end of the segment. Raises `StorageFailed` when the disk fails to read.
+        The call reads to the end of the segment. Raises `StorageFailed` if the disk cannot be read.
         """
-        # The offset is read before the size: an append publishes the size first, which then covers the
-        # offset.
+        # The offset is read before the size: an append publishes the size first, so the size includes every batch
+        # below the offset.
         stop, next_offset, body = self.offset_stop, self.next_offset, self.load()
         position, expected = body.index.place_at_or_below(offset)
         expected = max(expected, self.base_offset)
@@ -167,7 +167,7 @@ class Segment:
         return wrap_os_error(error, f"{self.path}: cannot read from {position} on")
 
     def read_cached(self, offset: Offset, bytes_max: int, offset_limit: Offset) -> LogRead | None:
-        """Read from memory, at most 1 MiB, without waiting for the disk, or None if memory does not suffice."""
+        """Read at most 1 MiB from memory, without waiting for the disk. Returns None if not all bytes are in memory."""
         body = self.body
         if body is None:
             return None
@@ -181,15 +181,16 @@ class Segment:
             count = body.file.read_into_cached(buffer, plan.position)
             found = whole_batches(plan, buffer[:count], body.index) if count else None
         except (NotWhole, WrongBytes, OSError):
-            # The read that may wait for the disk finds the fault and reports it.
+            # `read`, which may wait for the disk, determines and reports the error.
             return None
-        # No batch was found where one is expected: the read that may wait finds the reason.
+        # A batch is expected at the offset, but none was found. `read`, which may wait for the disk, determines the
+        # reason.
         return found if found is not None and found.data else None
 
     def load(self) -> SegmentBody:
-        """Return the open segment, after opening it if necessary, and record that it is in use.
+        """Return the body of the segment, opening the segment if necessary, and record the use.
 
-        Raises `StorageFailed` when the disk fails to read.
+        Raises `StorageFailed` if the disk cannot be read.
         """
         body = self.body
         if body is None:
@@ -203,14 +204,17 @@ class Segment:
         return body
 
     def seal(self, unsynced_files: tuple[File, ...]) -> None:
-        """Close this segment, which the next sync writes out."""
+        """Close this segment. The next sync writes out its files."""
         with self._end_lock:
             self.unsynced_files = unsynced_files
             self.growing = False
         self._size = self.load().size
 
     def files_to_sync(self) -> tuple[File, ...]:
-        """Return the files that a sync writes out, without a growing segment's index, which can be rebuilt."""
+        """Return the files that the next sync writes out.
+
+        A growing segment's index is not synced, since it can be rebuilt.
+        """
         with self._end_lock:
             body = self.body
             return (body.file,) if self.growing and body is not None else self.unsynced_files
@@ -227,22 +231,22 @@ class Segment:
             file.sync()
 
     def unseal(self, body: SegmentBody) -> None:
-        """Make this segment the growing one again."""
+        """Make this segment the growing segment again."""
         with self._end_lock:
             self.growing = True
-            # The cache forgets the segment first: it closes the body of any segment in it, and must never
-            # close a growing one.
+            # The segment is removed from the cache first, since the cache may close any of its segments and must
+            # never close a growing segment.
             self._cache.forget(self)
             self.body = body
             self.unsynced_files = ()
         self._size = self._max_time_us = None
 
     def successor(self, base_offset: Offset) -> Segment:
-        """Return the segment that begins after this one."""
+        """Return the next segment, which begins at `base_offset`."""
         return Segment(self._storage, self.folder, base_offset, self._cache)
 
     def find_time(self, timestamp_us: int) -> Offset | None:
-        """Return an offset from which a walk reaches the first record of this time or newer, or None."""
+        """Return the offset at which a walk to the first record with this time or newer starts, or None."""
         index = self.load().index
         if index.max_time_us < timestamp_us:
             return None
@@ -250,7 +254,7 @@ class Segment:
         return Offset(index.offsets[before]) if before >= 0 else self.base_offset
 
     def max_time_us(self) -> int:
-        """Return the newest time of a record, for a segment not in use from the end of its time index alone."""
+        """Return the newest record time. For a segment that is not in use, only the end of its time index is read."""
         body = self.body
         if body is not None:
             return body.index.max_time_us
@@ -260,7 +264,10 @@ class Segment:
         return self._max_time_us
 
     def write_index(self, body: SegmentBody) -> tuple[File, ...]:
-        """Write both index files of a closed segment again, or none on a full disk, since they can be rebuilt."""
+        """Write both index files of a closed segment again.
+
+        On a full disk no file is written, since an index can be rebuilt.
+        """
         index, count = body.index, len(body.index)
         offsets = OFFSET_INDEX.encode_header() + index.encode_offsets(0, count)
         times = TIME_INDEX.encode_header() + index.encode_times(0, count)
@@ -271,9 +278,9 @@ class Segment:
             return ()
 
     def unlink(self) -> None:
-        """Remove the files, batches first: the next start removes an index without batches.
+        """Remove the files, batches first, since the next start removes index files without batches.
 
-        Running readers keep the file open. No other holder of this object does, so its space is free after them.
+        Running readers keep the file open. The space is freed when the last of these readers has finished.
         """
         self._cache.forget(self)
         self.body = None
@@ -309,12 +316,12 @@ class Segment:
         return None
 
     def _limit(self, offset_limit: Offset) -> Offset:
-        """Return the end of the segment's batches; bytes after this end may belong to another segment."""
+        """Return the offset limit within this segment, since bytes after its end may belong to another segment."""
         stop = self.offset_stop
         return offset_limit if stop is None else min(offset_limit, stop)
 
     def _take(self, opened: SegmentBody) -> SegmentBody:
-        """Keep the files that a reader opened, unless the segment has another body now, as a growing segment has."""
+        """Keep the files that a reader has opened, unless the segment already has a body, like a growing segment."""
         with self._end_lock:
             body = self.body
             if body is None:
@@ -338,7 +345,7 @@ class Segment:
             body.index = self._index_from_batches(body)
         except OSError as error:
             raise self._unreadable(0, error) from error
-        # The index is in memory, and can be rebuilt.
+        # The index is in memory, so a failure to write the files is ignored.
         with suppress(StorageFailed):
             self.write_index(body)
 
@@ -362,7 +369,7 @@ class Segment:
                 good = find_good_batch(body.file, bad.search_from, body.size, expected, self.offset_stop)
                 if good is None:
                     break
-                # The batch after damage always gets an entry, since no walk reaches it.
+                # The batch after the damage always gets an entry, since a walk from an earlier entry cannot reach it.
                 position, expected, interval_bytes = good.position, good.header.base_offset, 0
         return index
 
@@ -408,7 +415,7 @@ INDEX_INTERVAL_BYTES: Final = 4096
 
 
 def _grow(plan: ReadPlan, nbytes: int, count: int) -> ReadPlan:
-    """Return a plan that reads further. Raises `WrongBytes` if the segment or its file ends before that."""
+    """Return a plan for a longer range. Raises `WrongBytes` if the segment or its file ends before the range."""
     if plan.position + nbytes > plan.stop or count < plan.nbytes:
         reason = f"the batch with offset {plan.offset} does not end within the segment"
         raise WrongBytes(plan.position, plan.offset, reason)
@@ -418,10 +425,10 @@ def _grow(plan: ReadPlan, nbytes: int, count: int) -> ReadPlan:
 
 @dataclass(slots=True)
 class SegmentCache:
-    """Keeps the most recently used closed segments of a data directory open.
+    """Cache that keeps the most recently used closed segments of a data directory open.
 
-    The cache bounds open files and memory: the index of a full segment of small batches takes 6 MB, and a
-    reader that goes through an old topic opens every segment once.
+    The cache limits open files and memory: the index of a full segment of small batches uses 6 MB, and a reader
+    of a whole old topic opens every segment once.
     """
 
     segments_max: int = 512
@@ -431,10 +438,10 @@ class SegmentCache:
     _index_bytes: int = 0
 
     def use(self, segment: Segment, body: SegmentBody) -> None:
-        """Record a use; the least recently used segments are closed if too many are open."""
+        """Record a use of a segment, and close the least recently used segments if too many are open."""
         with self._lock:
             if segment.growing:
-                # The segment has become the last one, which always stays open.
+                # The segment has become the last segment, which always stays open.
                 return
             self._index_bytes += body.index.nbytes - self._used.get(segment, 0)
             self._used[segment] = body.index.nbytes
@@ -444,7 +451,7 @@ class SegmentCache:
                     break
                 oldest, nbytes = self._used.popitem(last=False)
                 self._index_bytes -= nbytes
-                # Active readers keep the body; the file is closed when the last of them has finished.
+                # Active readers still use the body. The file is closed when the last reader has finished.
                 oldest.body = None
 
     def forget(self, segment: Segment) -> None:

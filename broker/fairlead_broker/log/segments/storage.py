@@ -1,9 +1,10 @@
 """The interface between the log and the disk.
 
-Every file operation of this room goes through a `Storage`, so that tests put a faulty disk (loses unsynced
-bytes, runs full, fails a sync) under the whole log without patches. `PosixStorage` is the storage of a real
-disk. The module must not know batches, segments or offsets, only names, bytes and positions. Every operation
-raises `OSError`, which the callers wrap. One file because the interface and its implementation change together.
+Every file operation of this room goes through a `Storage`, so that tests can run the whole log on a faulty disk
+(which loses unsynced bytes, becomes full or fails a sync) without patches. `PosixStorage` is the storage of a
+real disk. The module must not know batches, segments or offsets; it handles names, bytes and positions. Every
+operation raises `OSError`, which the callers wrap. One file because the interface and its implementation change
+together.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from fairlead_broker.log.errors import NO_DESCRIPTORS
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 BUFFERS_MAX: Final = 1024
-"""Maximum number of buffers of one vectored write (IOV_MAX of Linux)."""
+"""Maximum number of buffers in one vectored write (IOV_MAX of Linux)."""
 FILE_MODE: Final = 0o640
 FOLDER_MODE: Final = 0o750
 HOLDER_BYTES: Final = 16
-"""Size of the name of a lock's holder, padded with spaces."""
+"""Size in bytes of the holder's name in a lock file, padded with spaces."""
 FILES_MAX: Final = 65_536
-"""Maximum number of log files kept open, however many descriptors the process may have."""
+"""Maximum number of log files kept open, even if the process may open more."""
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY
 _USED: Final = attrgetter("used")
 
@@ -46,15 +47,15 @@ class File(Protocol):
     """
 
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
-        """Write all buffers contiguously at a position. After an error some of the bytes may be written."""
+        """Write all buffers contiguously at a position. After an error, some of the bytes may have been written."""
         ...
 
     def read_into(self, buffer: memoryview, position: int) -> int:
-        """Fill the buffer from a position and return the number of bytes read, fewer only at the end of the file."""
+        """Fill the buffer from a position and return the number of bytes read, fewer only at the file's end."""
         ...
 
     def read_into_cached(self, buffer: memoryview, position: int) -> int:
-        """Read bytes in memory without waiting for the disk; return 0 if memory has none or the disk cannot tell."""
+        """Read bytes in memory without waiting for the disk. Returns 0 if no byte is in memory or this is not known."""
         ...
 
     def size(self) -> int:
@@ -62,7 +63,7 @@ class File(Protocol):
         ...
 
     def truncate(self, size: int) -> None:
-        """Set the length of the file."""
+        """Set the size of the file in bytes."""
         ...
 
     def sync(self) -> None:
@@ -74,19 +75,19 @@ class Storage(Protocol):
     """A file system with the operations that a log needs."""
 
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> File:
-        """Open a file; `create` makes it if it is missing and opens it for writing."""
+        """Open a file. `create` opens the file for writing, and creates it if it is missing."""
         ...
 
     def exists(self, path: Path) -> bool:
-        """Return whether a name exists."""
+        """Return whether a file or folder exists at a path."""
         ...
 
     def file_size(self, path: Path) -> int:
-        """Return the number of bytes in a file by its name."""
+        """Return the size in bytes of the file at a path."""
         ...
 
     def list_files(self, folder: Path) -> list[str]:
-        """Return the names of all entries of a folder except its folders."""
+        """Return the names of all entries of a folder that are not folders."""
         ...
 
     def list_folders(self, folder: Path) -> list[str]:
@@ -98,7 +99,7 @@ class Storage(Protocol):
         ...
 
     def rename(self, source: Path, target: Path) -> None:
-        """Rename a file or folder, replacing a file of the new name."""
+        """Rename a file or folder, replacing an existing file with the new name."""
         ...
 
     def unlink(self, path: Path) -> None:
@@ -114,11 +115,11 @@ class Storage(Protocol):
         ...
 
     def allocate(self, path: Path, nbytes: int) -> None:
-        """Create a file with space for its bytes on the disk."""
+        """Create a file and allocate disk space for its bytes."""
         ...
 
     def free_bytes(self, path: Path) -> int:
-        """Return the number of bytes that may still be written to the file system of a path."""
+        """Return the number of free bytes in the file system that contains a path."""
         ...
 
     def open_volume(self, path: Path) -> Volume:
@@ -126,7 +127,10 @@ class Storage(Protocol):
         ...
 
     def lock(self, path: Path, holder: bytes) -> File | None:
-        """Lock a file until the returned lock is closed, and write its holder into it; None if it is locked."""
+        """Lock a file, and write the holder's name into it.
+
+        Returns the lock, to be closed, or None if the file is locked.
+        """
         ...
 
 
@@ -134,12 +138,15 @@ class Volume(Protocol):
     """A mounted file system."""
 
     def sync(self) -> None:
-        """Return once every dirty page of the volume is on the disk. Raises failures since the volume was opened."""
+        """Return once every dirty page of the volume is on the disk.
+
+        Raises write errors that occurred since the opening.
+        """
         ...
 
 
 class _Descriptor:
-    """A descriptor of the operating system, closed when its last user drops it."""
+    """A descriptor of the operating system, which is closed when its last user releases it."""
 
     __slots__ = ("number",)
 
@@ -153,7 +160,7 @@ class _Descriptor:
 class PosixFile:
     """A file of the operating system, whose descriptor is closed while the file is idle and descriptors are scarce.
 
-    Only a file without unsynced bytes is closed, because the kernel reports a failed write-back to the
+    Only a file without unsynced bytes is closed, because the kernel reports a failed write-back only to
     descriptors that are open at that time.
     """
 
@@ -173,7 +180,7 @@ class PosixFile:
         self._path = path
         self._descriptor: _Descriptor | None = descriptor
         self._identity = _identity(descriptor) if write else None
-        # Numbers of the last write and of the last sync, from the one counter of the storage.
+        # Numbers of the last write and of the last sync, both from the counter of the storage.
         self._written = self._synced = 0
         self.used = True
         """Whether the file was used since the last search for idle files."""
@@ -184,7 +191,7 @@ class PosixFile:
         return self._written <= max(self._synced, self._storage.volume_synced)
 
     def close_descriptor(self) -> None:
-        """Close the descriptor as soon as no running operation uses it; the next operation opens the file again."""
+        """Close the descriptor once no running operation uses it. The next operation opens the file again."""
         self._descriptor = None
 
     def _use(self) -> _Descriptor:
@@ -199,7 +206,8 @@ class PosixFile:
 
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
         """Write with as few system calls as the kernel allows."""
-        # A number before the write keeps the file open, a number after it outlasts a sync that ran beside it.
+        # The number taken before the write keeps the file open during the write. The number taken after the write is
+        # higher than that of any concurrent sync, so the file still counts as unsynced.
         self._written = next(self._storage.counter)
         try:
             descriptor = self._use()
@@ -217,12 +225,12 @@ class PosixFile:
         while buffers:
             written = os.pwritev(descriptor.number, buffers[:BUFFERS_MAX], position)
             if written == 0:
-                # The kernel returns 0 only for reasons that persist; a repeated write would loop for ever.
+                # The kernel returns 0 only for permanent reasons, so repeating the write would loop forever.
                 raise OSError(errno.EIO, "the disk took no bytes")
             buffers, position = _after(buffers, written), position + written
 
     def read_into(self, buffer: memoryview, position: int) -> int:
-        """Fill the buffer from a position, unless the file ends before; return the number of bytes read."""
+        """Fill the buffer from a position, up to the end of the file, and return the number of bytes read."""
         done, descriptor = 0, self._use()
         while done < len(buffer):
             count = os.preadv(descriptor.number, [buffer[done:]], position + done)
@@ -232,7 +240,7 @@ class PosixFile:
         return done
 
     def read_into_cached(self, buffer: memoryview, position: int) -> int:
-        """Read with RWF_NOWAIT; return 0 where the file system refuses the flag."""
+        """Read with RWF_NOWAIT. Returns 0 if the file system does not support the flag."""
         descriptor = self._descriptor
         if descriptor is None or not self._storage.reads_cached:
             return 0
@@ -253,7 +261,7 @@ class PosixFile:
         return os.fstat(descriptor.number).st_size
 
     def truncate(self, size: int) -> None:
-        """Set the length of the file."""
+        """Set the size of the file in bytes."""
         self._written = next(self._storage.counter)
         try:
             descriptor = self._use()
@@ -280,7 +288,7 @@ def _identity(descriptor: _Descriptor) -> tuple[int, int]:
 
 
 def _after(buffers: Sequence[Buffer], nbytes: int) -> list[Buffer]:
-    """Return the buffers that remain after their first bytes are written."""
+    """Return the buffers that remain after the first `nbytes` bytes have been written."""
     index = 0
     while index < len(buffers) and nbytes >= len(buffers[index]):
         nbytes -= len(buffers[index])
@@ -292,7 +300,7 @@ def _after(buffers: Sequence[Buffer], nbytes: int) -> list[Buffer]:
 
 
 class PosixVolume:
-    """A file system, synced by `syncfs`: one call for any number of dirty files."""
+    """A file system that is synced by `syncfs`, with one call for any number of dirty files."""
 
     __slots__ = ("_descriptor", "_storage")
 
@@ -312,15 +320,16 @@ class PosixVolume:
 
 
 class PosixStorage:
-    """The file systems of this machine. Each data directory has one object, which remembers what the disk supports.
+    """The file systems of this machine.
 
-    The storage keeps the descriptors of at most `files_max` files open. Beyond that number it closes the
-    descriptors of clean files, the idle ones first, as PostgreSQL does with its virtual file descriptors
-    (`fd.c`). Unsynced files may exceed the number.
+    Each data directory has its own object, which remembers the features that the disk supports. The storage keeps
+    the descriptors of at most `files_max` files open. Beyond this limit, the storage closes the descriptors of
+    clean files, idle files first, like PostgreSQL's virtual file descriptors (`fd.c`). Unsynced files stay open
+    even beyond the limit.
     """
 
     file_type: ClassVar[type[PosixFile]] = PosixFile
-    """Class of the files, which a storage with other files replaces."""
+    """Class of the files, which a subclass of the storage may replace."""
 
     __slots__ = (
         "_open_files",
@@ -333,23 +342,23 @@ class PosixStorage:
     )
 
     def __init__(self, files_max: int | None = None) -> None:
-        """`files_max`: maximum number of open descriptors, by default a share of the limit of the process."""
+        """`files_max`: maximum number of open log files, by default a share of the process's descriptor limit."""
         # tmpfs and some other file systems refuse RWF_NOWAIT. The first refusal is remembered, and reads go
         # to the pool.
         self.reads_cached = True
         self.files_max = files_max or log_files_from_descriptor_limit()
         self.counter = itertools.count(1)
-        """Numbers of writes and volume syncs, in their order."""
+        """Source of ascending numbers for writes and syncs."""
         self.volume_synced = 0
         """Number of the last successful sync of the volume: earlier writes to any file are on the disk."""
         self._open_files: dict[int, weakref.ref[PosixFile]] = {}
-        # A descriptor that is given up when none is left, so that a folder can always be synced: a sync that
-        # fails for want of a descriptor would end the writes of the whole directory.
+        # A spare descriptor, which is released when no other is left, so that a folder can always be synced: if a
+        # sync failed for lack of a descriptor, all writes to the directory would stop.
         self._spare: _Descriptor | None = _Descriptor(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
         self._spare_lock = Lock()
 
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> PosixFile:
-        """Open a file; `create` makes it if it is missing and opens it for writing."""
+        """Open a file. `create` opens the file for writing, and creates it if it is missing."""
         flags = (os.O_RDWR if write or create else os.O_RDONLY) | (os.O_CREAT if create else 0)
         file = self.file_type(self, path, self._open(path, flags), write=write or create)
         self._keep(file)
@@ -376,7 +385,7 @@ class PosixStorage:
         return _Descriptor(os.open(path, flags | os.O_CLOEXEC, FILE_MODE))
 
     def _close_idle(self, kept: PosixFile | None = None) -> bool:
-        """Close descriptors down to seven eighths of the number, idle files first; return whether any was closed.
+        """Close descriptors down to seven eighths of the limit, idle files first. Returns whether any was closed.
 
         A file is idle unless it was used since the last call.
         """
@@ -392,15 +401,15 @@ class PosixStorage:
         return bool(closed)
 
     def exists(self, path: Path) -> bool:
-        """Return whether a name exists."""
+        """Return whether a file or folder exists at a path."""
         return path.exists()
 
     def file_size(self, path: Path) -> int:
-        """Return the number of bytes in a file by its name."""
+        """Return the size in bytes of the file at a path."""
         return path.stat().st_size
 
     def list_files(self, folder: Path) -> list[str]:
-        """Return the names of all entries except folders."""
+        """Return the names of all entries of a folder that are not folders."""
         with os.scandir(folder) as entries:
             return [entry.name for entry in entries if not entry.is_dir(follow_symlinks=False)]
 
@@ -414,7 +423,7 @@ class PosixStorage:
         path.mkdir(mode=FOLDER_MODE, exist_ok=True)
 
     def rename(self, source: Path, target: Path) -> None:
-        """Rename a file or folder, replacing a file of the new name."""
+        """Rename a file or folder, replacing an existing file with the new name."""
         source.rename(target)
 
     def unlink(self, path: Path) -> None:
@@ -426,7 +435,7 @@ class PosixStorage:
         path.rmdir()
 
     def sync_folder(self, path: Path) -> None:
-        """Sync the names in a folder, with the spare descriptor if no other is left."""
+        """Sync the names in a folder, using the spare descriptor if no other descriptor is left."""
         try:
             folder = self._open(path, _FOLDER)
             os.fsync(folder.number)
@@ -444,7 +453,7 @@ class PosixStorage:
                         self._spare = _Descriptor(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
 
     def allocate(self, path: Path, nbytes: int) -> None:
-        """Create a file with space for its bytes on the disk."""
+        """Create a file and allocate disk space for its bytes."""
         file = self.open(path, create=True)
         file.allocate(nbytes)
 
@@ -458,21 +467,21 @@ class PosixStorage:
         return PosixVolume(self, self._open(path, _FOLDER))
 
     def lock(self, path: Path, holder: bytes) -> PosixFile | None:
-        """Lock a file with flock, which ends with the process."""
-        # The file is not among those whose descriptors are closed: the lock would end with the descriptor.
+        """Lock a file with flock. The lock is released when the process ends."""
+        # The storage never closes the descriptor of this file, since closing would release the lock.
         descriptor = self._open(path, os.O_RDWR | os.O_CREAT)
         file = PosixFile(self, path, descriptor, write=True)
         try:
             fcntl.flock(descriptor.number, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return None
-        # The bytes of an earlier holder are overwritten: a full disk has no other block.
+        # The name of an earlier holder is overwritten in place, since a full disk has no free block.
         file.write([holder.ljust(HOLDER_BYTES)], 0)
         return file
 
 
 def log_files_from_descriptor_limit() -> int:
-    """Return the number of log files to keep open: most of the quarter of the descriptor limit beside connections.
+    """Return the number of log files to keep open: most of the quarter of the descriptor limit left by connections.
 
     The rest of the quarter, at least 32, is for folders, sockets to other brokers and etcd.
     """
@@ -494,13 +503,12 @@ def read_whole(storage: Storage, path: Path) -> bytes | None:
 
 
 def write_atomically(storage: Storage, path: Path, data: bytes) -> None:
-    """Replace a file so that after a crash the file has either its whole old content or its whole new content.
+    """Replace a file atomically: after a crash, the file has either its whole old content or its whole new content.
 
-    A temporary file is written and synced, renamed over the old one, and the folder is synced.
+    A temporary file is written, synced and renamed to the final name, and the folder is synced.
     """
     temporary = path.with_name(path.name + ".tmp")
-    # A rename interrupted by a loss of power may have left both names on the good file, which must not
-    # change.
+    # After a power failure during a rename, both names may refer to the intact file, which must not be modified.
     storage.unlink(temporary)
     file = storage.open(temporary, create=True)
     file.write([data], 0)

@@ -1,7 +1,7 @@
-"""Find the first record with a time or a newer time: by the index, then batch headers, then one batch's times.
+"""Find the first record at or after a time: search the index, then batch headers, then the record times of a batch.
 
 `readable_log` calls this module. A search decodes only batches whose newest time is not older than the requested
-time, and stops at the first readable record with that time or a newer time.
+time, and stops at the first readable record at or after the requested time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def first_record_in(
     segments: Iterable[Segment], timestamp_us: int, log_start: Offset, end: Offset
 ) -> tuple[Offset, TimestampUs] | None:
-    """Return offset and time of the first record between log start and end with this time or a newer time.
+    """Return offset and time of the first record between log start and end that is at or after a time.
 
     `segments` is in ascending order. Raises `LogDamaged`.
     """
@@ -42,7 +42,7 @@ def first_record_in(
 def first_record_since(
     segment: Segment, timestamp_us: int, log_start: Offset, end: Offset
 ) -> tuple[Offset, TimestampUs] | None:
-    """Return offset and time of a segment's first record below `end` with this time or a newer time.
+    """Return offset and time of a segment's first record below `end` that is at or after a time.
 
     Raises `LogDamaged` if a batch before that record is bad.
     """
