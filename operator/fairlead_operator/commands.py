@@ -20,7 +20,7 @@ FAILED_EXIT = 1
 
 Kubeconfig = Annotated[
     Path | None,
-    typer.Option(help="How to reach Kubernetes from outside of a pod.", show_default="as kubectl does"),
+    typer.Option(help="Kubeconfig file for access from outside of a pod.", show_default="as kubectl does"),
 ]
 Context = Annotated[
     str | None, typer.Option(help="Kubeconfig context to use.", show_default="its current one")
@@ -31,7 +31,9 @@ Namespaces = Annotated[
 ]
 MetricsListen = Annotated[
     str | None,
-    typer.Option(metavar="HOST:PORT", help="Where metrics and health are served.", show_default="[::]:8080"),
+    typer.Option(
+        metavar="HOST:PORT", help="Address on which metrics and health are served.", show_default="[::]:8080"
+    ),
 ]
 LogFormat = Annotated[str | None, typer.Option(help="json, console or auto.", show_default="auto")]
 LogLevel = Annotated[str | None, typer.Option(help="debug, info, warning or error.", show_default="info")]
@@ -45,7 +47,7 @@ def operator_start(
     log_format: LogFormat = None,
     log_level: LogLevel = None,
 ) -> None:
-    """Run the operator until it is stopped. All its settings are FAIRLEAD_OPERATOR_... variables, too.
+    """Run the operator until it is stopped. Every setting can also be set by a FAIRLEAD_OPERATOR_... variable.
 
     Example: fairlead operator start --namespaces prod,staging
     """

@@ -100,16 +100,16 @@ HOST_LABEL: Final = "kubernetes.io/hostname"
 # ---------------------------------------------------------------------------------------------------- annotations
 
 PAUSED_ANNOTATION: Final = f"{GROUP}/paused"
-"""Annotation on a Cluster or Topic. With the value `true`, the operator reconciles only the deletion of the
+"""Annotation on a Cluster or Topic. If the value is `true`, the operator reconciles only the deletion of the
 resource."""
 NO_RESTARTS_ANNOTATION: Final = f"{GROUP}/no-restarts"
-"""Annotation on a Cluster. With the value `true`, the operator reconciles the Cluster but restarts no broker."""
+"""Annotation on a Cluster. If the value is `true`, the operator reconciles the Cluster but restarts no broker."""
 RESTART_ANNOTATION: Final = f"{GROUP}/restart"
-"""Annotation that requests a restart: of all brokers on a Cluster, or of one broker on its Pod. The value is a reason
-or `true`. The operator removes the annotation when the restart is done."""
+"""Annotation that requests a restart. On a Cluster, the annotation restarts all brokers; on a broker's Pod, it restarts
+only this broker. The value is a reason or `true`. The operator removes the annotation when the restart is done."""
 DELETE_POD_AND_CLAIM_ANNOTATION: Final = f"{GROUP}/delete-pod-and-claim"
-"""Annotation on a broker's Pod. With the value `true`, the operator deletes pod and volume, and the broker copies its
-replicas from the other brokers to an empty disk."""
+"""Annotation on a broker's Pod. If the value is `true`, the operator deletes the pod and its volume, and the broker
+copies its replicas from the other brokers to an empty disk."""
 POD_SPEC_HASH_ANNOTATION: Final = f"{GROUP}/pod-spec-hash"
 """Annotation on a pod and its template: fingerprint of the template without this annotation and
 `RESTART_CONFIG_HASH_ANNOTATION`."""

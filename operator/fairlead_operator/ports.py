@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, Protocol
 from fairlead_operator.naming import Kind, Manifest, ObjectRef
 
 Propagation = Literal["Background", "Foreground", "Orphan"]
-"""Way in which the dependents of a deleted object are handled."""
+"""Handling of the dependents of a deleted object."""
 
 EventType = Literal["Normal", "Warning"]
 
@@ -34,7 +34,7 @@ class ApiError(Exception):
     """The API server refused a request or could not be reached.
 
     `status` is the HTTP status (0 without an answer), `reason` is the machine-readable reason of Kubernetes, and
-    `message` is the text of the error. Each subclass stands for one way in which the caller must react.
+    `message` is the text of the error. Each subclass requires a different reaction of the caller.
     """
 
     def __init__(self, status: int, reason: str, message: str) -> None:
@@ -49,7 +49,7 @@ class NotFound(ApiError):
 
 
 class Conflict(ApiError):
-    """Another writer was faster, the object already exists, or its uid differs: 409.
+    """Another writer changed the object first, the object already exists, or its uid differs: 409.
 
     The caller must read the object again.
     """
@@ -80,7 +80,7 @@ class KubernetesApi(Protocol):
     """
 
     async def get(self, ref: ObjectRef) -> Manifest | None:
-        """Return the object as the API server has it now; None if the object does not exist."""
+        """Return the current object from the API server; None if the object does not exist."""
         ...
 
     async def list(
@@ -171,7 +171,7 @@ class ObjectCache(Protocol):
 
 
 class Reconciler(Protocol):
-    """Reconciles one resource with its spec. Idempotent; only one worker at a time calls it for a key.
+    """Idempotent reconciler of one kind of resource. Only one worker at a time reconciles a key.
 
     Only the leader calls a reconciler. After an object is deleted, its key is reconciled once more.
     """

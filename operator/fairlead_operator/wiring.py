@@ -1,8 +1,8 @@
 """Composition root of the operator: builds all rooms, connects them and runs the operator.
 
-The operator stops in a fixed order. First the workers stop, so that no further pass begins. If the operator leads and
-its own namespace is being deleted, it removes its finalizer from the Topics in this namespace. Then the Lease is
-released, so that two leaders never work at the same time. Finally, all other tasks stop.
+The operator stops in a fixed order. First the workers stop, so that no further pass starts. If the operator leads and
+its own namespace is being deleted, the operator removes its finalizer from the Topics in this namespace. Then the Lease
+is released, so that two leaders never work at the same time. Finally, all other tasks stop.
 """
 
 from __future__ import annotations

@@ -22,8 +22,7 @@ from fairlead.settings import connection_of
 T = TypeVar("T")
 
 _LOCK: Final = threading.Lock()
-# Entries of a parent process are kept in a fork, since closing them there would disturb the connections of the parent
-# process.
+# A fork keeps the entries of its parent process, since closing them would disturb the parent's connections.
 _CONNECTIONS: Final[dict[tuple[int, str, float], Connection]] = {}
 _ADMINS: Final[dict[tuple[int, str, float], Admin]] = {}
 

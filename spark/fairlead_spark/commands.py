@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
     from fairlead_spark.jobs.running import JobRun, JobSummary
 
-RETRY_TIMEOUT = "5s"  # a user waits: an unreachable cluster fails soon, before Java is started
+RETRY_TIMEOUT = "5s"  # a user is waiting: an unreachable cluster must fail quickly, before Java is started
 
 PipelineName = Annotated[
     str,
     typer.Argument(
         metavar="NAME",
-        help="Name of the pipeline, of `fairlead job list`; or a file ending in .py.",
+        help="Name of a pipeline in `fairlead job list`, or path of a .py file.",
     ),
 ]
 Options = Annotated[
@@ -66,16 +66,16 @@ Checkpoint = Annotated[
         show_default="a temporary one: every run starts from the beginning",
     ),
 ]
-Once = Annotated[bool, typer.Option("--once", help="Process all present records, and end.")]
+Once = Annotated[bool, typer.Option("--once", help="Process all available records, and stop.")]
 Seconds = Annotated[
-    float | None, typer.Option(min=0, help="End after this number of seconds.", show_default="at Ctrl-C")
+    float | None, typer.Option(min=0, help="Stop after this number of seconds.", show_default="at Ctrl-C")
 ]
-Every = Annotated[str, typer.Option(metavar="INTERVAL", help="How often to look for records.")]
+Every = Annotated[str, typer.Option(metavar="INTERVAL", help="Interval between two batches.")]
 Group = Annotated[
     str | None,
     typer.Option(
         metavar="GROUP",
-        help="Consumer group for the published progress, for `fairlead group lag`; empty: none.",
+        help="Consumer group to which progress is published, for `fairlead group lag`; empty: none.",
         show_default="job-NAME",
     ),
 ]
@@ -116,7 +116,7 @@ def job_run(
     group: Group = None,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Run a pipeline until all available records are processed (--once), the time is over (--seconds), or Ctrl-C.
+    """Run a pipeline until all available records are processed (--once), the time is up (--seconds), or Ctrl-C.
 
     Prints a line on stderr for each batch. On Ctrl-C, the batch in progress is completed; a second Ctrl-C cancels the
     batch. With --checkpoint, the next run continues where the previous run ended.
@@ -226,7 +226,7 @@ def _found(name: str) -> Pipeline:
 
 
 def _pairs(given: list[str] | None, flag: str) -> dict[str, str]:
-    """Return the pairs given as NAME=VALUE; exit with the usage code if an argument has another form."""
+    """Return the pairs given as NAME=VALUE; exit with the usage code if an argument has a different form."""
     pairs = {}
     for text in given or ():
         name, equals, value = text.partition("=")

@@ -46,7 +46,7 @@ HIDDEN: Final = "(hidden)"
 
 
 class OptionError(ValueError):
-    """An option is invalid; the error has the name, the value and the allowed values of the option.
+    """An option is invalid; the error contains the name, the value and the allowed values of the option.
 
     The value of an unknown option is shown as `HIDDEN`, since the value may be a secret under a misspelled name.
     """

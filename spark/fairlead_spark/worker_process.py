@@ -1,4 +1,4 @@
-"""Setup of garbage collection and of freed memory in a Python process of Spark, once for each process.
+"""Setup of garbage collection and memory reuse in a Python process of Spark, once for each process.
 
 Called when source and sink plan, run tasks and commit, which Spark does in separate processes. The module must not
 depend on what these processes do.
@@ -36,7 +36,7 @@ def prepare_worker() -> None:
 
 
 def _is_first(what: str) -> bool:
-    """Return whether a setup has not been completed in this process yet, and record that it is now."""
+    """Return whether a setup has not been completed in this process yet, and record the setup as completed."""
     key = (os.getpid(), what)
     if key in _done:
         return False

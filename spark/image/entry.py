@@ -5,7 +5,7 @@ Spark's own image handles these arguments in a shell script, which the PySpark p
 starts an executor, and `driver` starts a program that is submitted in client mode. All other arguments are a command
 that is executed unchanged.
 
-Spark's published image is not used, since it has another Python version than the broker's image, and its base image
+Spark's published image is not used: its Python version differs from that of the broker's image, and its base image
 comes from a registry.
 """
 

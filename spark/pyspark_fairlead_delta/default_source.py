@@ -1,6 +1,6 @@
 """Data source for `format("fairlead-delta")`: its writers, which are imported on first use.
 
-Imported by the package on PySpark 4.2 and newer.
+The package imports this module on PySpark 4.2 and newer.
 """
 
 from __future__ import annotations

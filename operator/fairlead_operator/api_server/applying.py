@@ -1,10 +1,10 @@
 """Comparison of a manifest with the live object before an apply, without I/O.
 
-An apply is skipped if two conditions are met. First, the manifest is the same as at the last apply: an annotation on
-the object stores the hash of the last applied manifest, so that a field removed from the manifest is detected, too.
-Second, the live object still has every value of the manifest. The comparison ignores defaults that the API server adds,
-the format of quantities, empty values that the server drops, and fields and list elements of other writers. Applying an
-equal object would store nothing, but the request would still pass admission and fill audit logs.
+An apply is skipped if the manifest has not changed since the last apply and the live object still has every value of
+the manifest. An annotation on the object stores the hash of the last applied manifest; the hash also detects a field
+that was removed from the manifest. The comparison with the live object ignores defaults that the API server adds, the
+format of quantities, empty values that the server drops, and fields and list elements of other writers. Applying an
+equal object would change nothing, but the request would still go through admission and fill audit logs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ operator owns every other list as a whole."""
 _WHOLE: Final = frozenset(
     {"selector", "matchLabels", "nodeSelector", "podSelector", "namespaceSelector", "labelSelector"}
 )
-"""Maps that the operator owns as a whole, since an additional label in a selector would select other pods."""
+"""Maps that the operator owns as a whole, since an additional label in a selector would select different pods."""
 _DEFAULT_OF_KEY: Final = {"protocol": "TCP"}
 _QUANTITIES: Final = frozenset({"requests", "limits", "sizeLimit", "storage", "overhead", "hard"})
 """Fields whose nested strings are quantities, which the API server normalizes: `1000m` becomes `1`."""
@@ -70,7 +70,7 @@ def marked(manifest: Manifest) -> Manifest:
 
 
 def stands(manifest: Manifest, live: Manifest) -> bool:
-    """Return whether the live object has every value of a marked manifest."""
+    """Return whether the live object has every value of a manifest that `marked` returned."""
     return _stands(manifest, live, ())
 
 

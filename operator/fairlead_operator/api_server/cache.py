@@ -1,8 +1,8 @@
 """Cache of Kubernetes objects, fed by watches, by lists, and by the answers to the operator's writes.
 
 The answer to a write may arrive before the watch reports the write, and the watch may report older states after the
-answer. The state with the larger resourceVersion wins, since the API server numbers the changes of one kind in order.
-Implements `ports.ObjectCache`.
+answer. The state with the larger resourceVersion wins, since the API server numbers the changes to objects of one kind
+in order. Implements `ports.ObjectCache`.
 """
 
 from __future__ import annotations

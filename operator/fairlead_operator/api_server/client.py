@@ -7,7 +7,7 @@ server's answer to a write is stored in the cache at once, so that the next reco
 After a 429 or 5xx answer or a lost connection, the request is retried within the deadline, after the pause in
 `Retry-After` or with backoff. A conflict is never retried: the caller must read the object and decide again.
 
-One file because deadline, retry and error of a request are one decision for every kind of call.
+One file because the deadline, the retries and the errors of a request are handled in the same way for every call.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Requests:
                     "Deadline",
                     f"{request.method} {request.path}: the deadline passed before the request could be sent",
                 )
-            # One attempt gets half of the deadline, so that a second attempt is possible if the server accepts the
+            # Each attempt gets half of the deadline, which leaves time for a second attempt if the server accepts the
             # request but never answers.
             try:
                 return await self._attempt(request, min(left, request.deadline_seconds / 2))

@@ -1,7 +1,8 @@
 """Address of the API server and credentials of the operator, read from a kubeconfig or the pod's service account.
 
 `kubernetes.aio` reads the address and the credentials, runs credential plugins and renews tokens; this module converts
-the result for aiohttp. When the API server no longer accepts the token, the caller loads address and credentials again.
+the result for aiohttp. When the API server no longer accepts the token, the caller loads the address and the
+credentials again.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ ACCOUNT_FOLDER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 class NoConnection(Exception):
-    """Neither a kubeconfig nor a service account has the address of the API server."""
+    """Neither a kubeconfig nor a service account provides the address of the API server."""
 
 
 @dataclass
@@ -34,9 +35,9 @@ class Connection:
     tls: ssl.SSLContext = field(init=False)
 
     async def load(self) -> None:
-        """Read address and credentials; may be called repeatedly.
+        """Read the address and the credentials; may be called repeatedly.
 
-        Raises `NoConnection` with the sources that were tried.
+        Raises `NoConnection`, whose message names the sources that were tried.
         """
         configuration = Configuration()
         if self.kubeconfig is None and self._in_cluster():
@@ -83,7 +84,7 @@ class Connection:
 
 
 def own_namespace() -> str | None:
-    """Return the namespace of this process' pod; None outside of a pod."""
+    """Return the namespace of the pod in which this process runs; None outside of a pod."""
     try:
         return (ACCOUNT_FOLDER / "namespace").read_text().strip() or None
     except OSError:

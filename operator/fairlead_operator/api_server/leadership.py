@@ -1,8 +1,8 @@
 """Leader election among several operators through a Lease.
 
-The holder renews the Lease every few seconds. The other operators read the Lease; when the Lease has not changed for
-its duration, one operator takes the Lease by compare-and-set. The clocks of different machines are never compared. The
-holder measures the time from its renewal request, and the other operators measure the time from the moment at which
+The holder renews the Lease every few seconds. The other operators read the Lease; if the Lease has not changed for its
+duration, one operator acquires the Lease with a compare-and-set. The clocks of different machines are never compared.
+The holder measures the time from its renewal request, and the other operators measure the time from the moment at which
 they observe the renewal, so the holder always stops first:
 
     holder:  asked ---- acts for ACT_SECONDS ----| stops     (requests in flight end by then, too)
@@ -97,7 +97,7 @@ class Leadership:
             await self._give_back()
 
     async def _round(self, asked_at: float) -> None:
-        """Read the Lease, and take or renew the Lease if allowed. Raises `ApiError`."""
+        """Read the Lease, and acquire or renew the Lease if allowed. Raises `ApiError`."""
         if self._lease is None or not self.leads:
             self._lease = await self._calls.get(self._ref)
         if self._lease is None:
@@ -110,7 +110,7 @@ class Leadership:
         try:
             self._lease = await self._calls.replace(self._ref, self._manifest(before))
         except Conflict:
-            # Another operator was faster, or a user edited the Lease: the next round reads it.
+            # Another operator wrote the Lease first, or a user edited the Lease: the next round reads the Lease.
             return
         self._won(asked_at)
 

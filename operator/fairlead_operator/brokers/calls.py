@@ -97,7 +97,8 @@ class BrokerCalls:
             await admin.__aenter__()
             known = clients[addresses] = _Open(admin, now)
         known.used = now
-        # A client for other addresses may still be in use by a pass that has not seen the change of the Cluster yet.
+        # A client for other addresses may still be in use by a pass that has not observed the change to the Cluster
+        # yet.
         old = [each for each, client in clients.items() if now - client.used > UNUSED_SECONDS_MAX]
         for unused in [clients.pop(each) for each in old]:
             await unused.admin.__aexit__(None, None, None)
@@ -134,9 +135,9 @@ SURVEY_SECONDS: Final = 10.0
 
 
 async def survey(admin: Admin, *, with_metadata: bool) -> BrokersAnswer:
-    """Read brokers, configuration, release and, if `with_metadata` is set, topics. Raises `BrokersUnavailable`.
+    """Read the brokers, configuration, release and, if `with_metadata` is set, topics. Raises `BrokersUnavailable`.
 
-    Brokers are read before replicas, so that the survey has every replica of a broker that it reports as cordoned.
+    Brokers are read before replicas, so that the survey contains every replica of a broker that it reports as cordoned.
     """
     async with broker_deadline("survey of the brokers", SURVEY_SECONDS):
         cluster = await admin.cluster()

@@ -1,8 +1,8 @@
-"""Topics of each cluster: one listing that concurrent passes share, and changes of single topics.
+"""Topics of each cluster: one listing that concurrent passes share, and changes to single topics.
 
 Called by the reconciler of Topics. Hundreds of passes may read their topic in the same second, and one listing of
-brokers, topics and metadata serves all these passes. Changes that this module makes update the listing. Passes also
-share a failed listing, so that not every pass calls a cluster that does not answer. The module must not depend on the
+brokers, topics and metadata serves all these passes. Changes made by this module update the listing. Passes also share
+a failed listing; otherwise, every pass would call a cluster that does not answer. The module must not depend on the
 Kubernetes resources.
 """
 
@@ -44,17 +44,16 @@ from fairlead_operator.plan.topic import (
 from fairlead_operator.plan.topic_observed import LiveBroker, LivePartition, LiveTopic, LiveTopics, placed
 
 LISTING_SECONDS: Final = 3.0
-"""Maximum age of a listing. A change by another client is corrected only at the next resync, and resyncs are far less
-frequent."""
+"""Maximum age of a listing. A change made by another client is corrected only at the next resync, and resyncs are far
+less frequent than listings."""
 LIST_TIMEOUT_SECONDS: Final = 15.0
 """Deadline for all calls of one listing together, since thousands of topics are returned in pages."""
 CHANGES_MAX: Final = 8
-"""Maximum number of concurrent changes in one cluster; the controller of the cluster makes changes one after the
-other."""
+"""Maximum number of concurrent changes in one cluster; the controller of the cluster applies changes one at a time."""
 
 
 class TopicRefused(Exception):
-    """The cluster permanently refuses the change. The error has the message of the brokers."""
+    """The cluster permanently refuses the change. The error contains the brokers' message."""
 
     def __init__(self, code: str, message: str, key: str) -> None:
         super().__init__(message)
@@ -75,7 +74,7 @@ class Deletion(Enum):
     ABSENT = auto()
     """The topic no longer existed."""
     ANOTHER = auto()
-    """Another topic with the same name exists, which was not deleted."""
+    """Another topic with the same name exists and was not deleted."""
 
 
 @dataclass(slots=True)
@@ -93,7 +92,7 @@ class _Cluster:
     failure: str | None = None
 
     def enter(self, topic: LiveTopic, now: float) -> None:
-        """Store the topic from the answer to a change, but keep the known placement, which the answer lacks."""
+        """Store the topic from the answer to a change, but keep the known placement, since the answer contains none."""
         self.changed_at[topic.name] = now
         self.topics[topic.name] = topic.placed_as(self.topics.get(topic.name))
 
@@ -141,7 +140,7 @@ class TopicCalls:
     async def run(
         self, cluster: dict[str, Any], name: str, topic_id: str | None, action: TopicAction
     ) -> None:
-        """Make one change of a topic.
+        """Make one change to a topic.
 
         `topic_id` is the id of the topic in the plan; None if the topic does not exist yet.
 
@@ -216,7 +215,7 @@ class TopicCalls:
                         PartitionNotFoundError,
                         ReassignmentInProgressError,
                     ) as error:
-                        # The change may succeed later, after brokers have returned or moves of replicas have ended.
+                        # The change may succeed later, after brokers have returned or replica moves have completed.
                         raise BrokersUnavailable(str(error)) from error
                     except FixError as error:
                         key = error.data.get("key", "")

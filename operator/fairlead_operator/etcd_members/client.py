@@ -2,7 +2,7 @@
 
 A call is sent to the URL of one member, has a deadline and is not retried: the next pass observes the members and plans
 again. The client validates answers and converts them to values of `plan.etcd_observed`. Calls use no TLS, since the
-operator itself started these members inside the Kubernetes cluster. The client must not decide what follows from an
+operator itself started these members inside the Kubernetes cluster. The client must not make decisions based on an
 answer.
 """
 
@@ -19,8 +19,8 @@ from fairlead_operator.etcd_members.errors import EtcdUnavailable, error_of
 from fairlead_operator.plan.etcd_observed import NO_SPACE, EtcdMember, EtcdStatus
 
 DEADLINE_SECONDS: Final = 4.0
-"""Deadline of one call. A member without a leader answers only after its own timeout of up to 7 s, so the call to this
-member fails."""
+"""Deadline of one call. A member without a leader answers only after its own timeout of up to 7 s, so a call to that
+member times out."""
 
 
 class EtcdMembersClient:
@@ -83,7 +83,7 @@ class EtcdMembersClient:
     async def remove(self, url: str, member_id: int) -> None:
         """Remove a member permanently. Raises `MemberNotFound`, `EtcdRefused`, `EtcdUnavailable`.
 
-        etcd refuses a removal after which fewer than a majority of the members would be started.
+        etcd refuses the removal if fewer than a majority of the remaining members are started.
         """
         await self._call(url, "cluster/member/remove", {"ID": str(member_id)})
 

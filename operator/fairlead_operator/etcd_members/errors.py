@@ -1,4 +1,4 @@
-"""Errors of a call to an etcd member, with one class for each way in which the caller must react."""
+"""Errors of a call to an etcd member; each class requires a different reaction of the caller."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 NOT_IN_SYNC: Final = "can only promote a learner member which is in sync with leader"
 NOT_FOUND: Final = "member not found"
 NO_MAJORITY: Final = ("no leader", "request timed out", "leader changed")
-"""Parts of the error messages with which a live member answers that cannot reach the other members."""
+"""Parts of the error messages of a live member that cannot reach the other members."""
 TOO_SOON: Final = "unhealthy cluster"
 """Part of the message with which etcd refuses a new member until all members have been connected for five seconds."""
 UNAVAILABLE_CODES: Final = frozenset({1, 4, 14})
@@ -34,7 +34,7 @@ class MemberNotFound(EtcdError):
 
 
 class EtcdRefused(EtcdError):
-    """etcd refuses the change now, for example to keep the majority: the caller must read the members again."""
+    """etcd refuses the change at present, for example to keep the majority: the caller must read the members again."""
 
 
 def error_of(where: str, code: int, message: str) -> EtcdError:

@@ -125,7 +125,7 @@ class AlterConfig:
 
 @dataclass(frozen=True, slots=True)
 class NoteAddress:
-    """Record on a claim the external address that its broker read at a startup for another reason."""
+    """Record, on a claim, the external address that its broker read when it started for another reason."""
 
     claim: str
     address: str

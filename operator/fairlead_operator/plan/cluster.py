@@ -1,7 +1,7 @@
 """Plan of a whole Cluster: the desired objects and the actions, computed from the observed state.
 
 Each part of the plan has its own module and does not block the other parts. A blocked rolling restart delays neither
-configuration changes nor volume changes, and brokers that do not answer block no change that needs only Kubernetes.
+configuration changes nor volume changes, and unresponsive brokers do not block changes that need only Kubernetes.
 Called by `reconcile/`, which executes the plan and passes the outcomes to `cluster_facts`.
 """
 
@@ -52,7 +52,7 @@ from fairlead_operator.render.inputs import EtcdInputs, Images, RenderInputs
 
 
 def changes(wanted: Mapping[str, str], entries: Mapping[str, ConfigEntry]) -> dict[str, ConfigInput]:
-    """Return the changes after which exactly these keys are set in the cluster; empty if no change is needed.
+    """Return the changes that leave exactly these keys set in the cluster; empty if no change is needed.
 
     A key that the cluster does not list is omitted, since older brokers do not know the key.
     """
@@ -103,7 +103,7 @@ class ClusterPlan:
     manifests: tuple[Manifest, ...]
     """All desired objects, in the order in which they are applied."""
     actions: tuple[Action, ...]
-    """Actions in addition to applying the objects, in order. A failed action does not stop the following actions."""
+    """Actions other than applying the objects, in order. A failed action does not stop the following actions."""
     scale: ScalePlan
     roll: RollPlan
     storage: StoragePlan
@@ -115,7 +115,7 @@ class ClusterPlan:
 
 
 def asks_for_metadata(cluster: Cluster, observed: Observed) -> bool:
-    """Return whether the plan needs topics and replicas, which are read only on demand since there can be many."""
+    """Return whether the plan needs topics and replicas, which are read only when needed: a cluster may have many."""
     disks_at_stake = any(pod.new_disk_asked for pod in observed.pods) or any(
         claim.terminating and claim.pool for claim in observed.claims
     )
@@ -125,7 +125,7 @@ def asks_for_metadata(cluster: Cluster, observed: Observed) -> bool:
 
 
 def plan_cluster(cluster: Cluster, observed: Observed, context: Context) -> ClusterPlan:
-    """Return the plan with the next step of each part of the Cluster."""
+    """Return the plan with the next step for each part of the Cluster."""
     split = split_config(cluster.spec.config)
     scale = plan_scale(_scale_input(cluster, observed))
     storage = plan_storage(_storage_wanted(cluster), _all_sets(observed), observed.claims)
@@ -238,8 +238,8 @@ def _all_sets(observed: Observed) -> tuple[ObservedSet, ...]:
 def _told_before(cluster: Cluster, observed: Observed, replicas: Mapping[str, int]) -> dict[int, str]:
     """Return the last advertised address of each broker with its own Service, used while the Service has no address.
 
-    A new load balancer has no address yet, and a new NodePort Service has no node port yet. A missing address restarts
-    no broker, and a broker that restarts in the meantime keeps advertising the last address.
+    A new load balancer has no address yet, and a new NodePort Service has no node port yet. A missing address does not
+    cause a restart, and a broker that restarts in the meantime keeps advertising the last address.
     """
     if not _reached_by_services(cluster):
         return {}
@@ -252,7 +252,7 @@ def _told_before(cluster: Cluster, observed: Observed, replicas: Mapping[str, in
 
 
 def _notes(cluster: Cluster, observed: Observed, advertised: Mapping[int, str]) -> tuple[Action, ...]:
-    """Return actions that record the addresses read by brokers at startup, so that later passes find outdated ones."""
+    """Return actions that record the addresses that brokers read at startup, for comparison in later passes."""
     answer = observed.brokers
     if answer is None or not _reached_by_services(cluster):
         return ()

@@ -2,10 +2,10 @@
 
 A new member is added as a learner, gets its pod, catches up with the other members, and is promoted to a voter. A
 member is removed from etcd before its pod is deleted. The claim of a volume records which member's data the volume
-contains. If the claim of a member that has voted lacks this record, the volume is empty. The member is then replaced by
-a new member, since a member that restarts with its old id and an empty volume has forgotten its votes. No irreversible
-change is ordered without a majority. The plan is computed from live objects only, so a step that a crash of the
-operator interrupted is continued.
+contains. If the claim of a member that has voted lacks this record, the volume is empty, and a new member replaces this
+member: a member that restarts with its old id and an empty volume has forgotten its votes. No irreversible change is
+ordered without a majority. The plan is computed from live objects only, so a step that was interrupted by a crash of
+the operator is resumed.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def _change(view: EtcdView, inputs: EtcdInputs) -> Step:
 
 
 def _stuck(view: EtcdView) -> Step:
-    """Return actions that delete outdated pods that are not ready; no member is lost, even if others are down."""
+    """Return actions that delete outdated, unready pods; no member is lost, even if other members are down."""
     return tuple(
         DeleteEtcdPod(ordinal, pod.uid, "it is not ready and has an old template")
         for ordinal, pod in sorted(view.observed.pods.items())
@@ -226,7 +226,7 @@ def _forget(view: EtcdView, inputs: EtcdInputs) -> Step | None:
 
 
 def _empty(view: EtcdView) -> Step | None:
-    """Return the deletion of a volume that a user requested, if all other members are healthy and have a quorum."""
+    """Return the deletion of a volume, if a user requested it and all other members are healthy and have a quorum."""
     asked = [ordinal for ordinal, pod in sorted(view.observed.pods.items()) if pod.empty_volume]
     for ordinal in asked:
         others = [each for each in view.members if each != ordinal]
@@ -264,14 +264,14 @@ def _why_restart(view: EtcdView, ordinal: int) -> str:
 
 
 def _disarm(view: EtcdView) -> Step | None:
-    """Return the action that disarms the `NOSPACE` alarm when all stores have space again, as in larger volumes."""
+    """Return the action that disarms the `NOSPACE` alarm once all stores have space, for example in larger volumes."""
     if view.all_healthy or not view.all_healthy_but_full or not all(map(view.has_room, view.members)):
         return None
     return (DisarmNoSpace(min(view.members)),)
 
 
 def _clear(view: EtcdView, ordinal: int, claim: EtcdClaim) -> Step:
-    """Return the deletion of a removed member's volume, which a new member needs; empty for a current member."""
+    """Return the deletion of a removed member's volume, so that a new member can start; empty for a current member."""
     if view.is_counted(claim):
         return ()
     return _throw_away(view, ordinal, "its data belongs to a member that was removed from etcd")

@@ -109,7 +109,7 @@ class EtcdVerdict:
 
 @dataclass(frozen=True, slots=True)
 class EtcdPlan:
-    """One step of a managed etcd: inputs for rendering, actions to execute after it, and facts for the status."""
+    """One step of a managed etcd: inputs for rendering, actions to execute afterwards, and facts for the status."""
 
     inputs: EtcdInputs | None
     """Inputs for rendering; None for an external etcd."""

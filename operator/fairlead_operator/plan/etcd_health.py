@@ -68,7 +68,7 @@ def _verdict(view: EtcdView) -> EtcdVerdict:
 
 
 def etcd_changes(view: EtcdView) -> str:
-    """Return a description of the change in progress, from its first to its last step; empty without a change."""
+    """Return a description of the change that is pending or in progress; empty if there is no change."""
     if not view.formed:
         return ""
     if view.knows_members and view.unfinished:
@@ -94,8 +94,8 @@ def plan_external(
 ) -> EtcdPlan:
     """Return the status of an external etcd, which the operator never changes.
 
-    `asked` has the endpoints that were called: the operator may not read Secrets, so it skips endpoints that need a
-    Secret.
+    `asked` contains the endpoints that were called. The operator may not read Secrets, so it skips endpoints that need
+    a Secret.
     """
     rows = tuple(_external_row(url, answers.get(url)) for url in endpoints)
     healthy = sum(row.healthy for row in rows)

@@ -33,11 +33,11 @@ class EtcdMember:
 
 @dataclass(frozen=True, slots=True)
 class EtcdStatus:
-    """Status that one member reports about itself, even if the member sees no leader."""
+    """Status that one member reports about itself, even if the member has no leader."""
 
     member_id: int
     leader_id: int
-    """Id of the leader; 0 when the member sees no leader."""
+    """Id of the leader; 0 if the member has no leader."""
     learner: bool = False
     version: str = ""
     errors: tuple[str, ...] = ()
@@ -52,7 +52,7 @@ class EtcdStatus:
 
     @property
     def healthy_but_full(self) -> bool:
-        """Whether the member follows a leader and reports no alarm but `NOSPACE`."""
+        """Whether the member follows a leader and reports no alarm except `NOSPACE`."""
         return self.leader_id != 0 and all(NO_SPACE in error for error in self.errors)
 
 

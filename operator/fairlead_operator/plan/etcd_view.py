@@ -20,7 +20,7 @@ from fairlead_operator.plan.etcd_observed import (
 from fairlead_operator.render.etcd import quota_of
 
 ROOM: Final = 0.9
-"""Fraction of the quota that a store, including the next request, must not reach to count as having space."""
+"""Fraction of the quota below which a store, including the next request, counts as having space."""
 REQUEST_BYTES_MAX: Final = 2 << 20
 """Free space in bytes below which a store may have refused a request; etcd accepts requests of up to 1.5 MiB."""
 
@@ -235,7 +235,7 @@ class EtcdView:
         return claim.member_id in {member.hex_id for member in self.observed.members or ()}
 
     def others_carry(self, ordinal: int) -> bool:
-        """Return whether a majority of the voters is healthy if this member is left out."""
+        """Return whether a majority of the voters is healthy, without counting this member."""
         rest = [each for each, member in self.members.items() if each != ordinal and not member.learner]
         voters = len(rest) + sum(not member.learner for member in self.strangers)
         return sum(map(self.healthy, rest)) > voters // 2

@@ -235,9 +235,9 @@ def pods_expected(stateful_set: Object) -> dict[int, str]:
 def observe_refusals(missing: Mapping[int, str], events: Iterable[Object]) -> dict[int, str]:
     """Return the messages with which missing pods of a StatefulSet were refused, keyed by ordinal.
 
-    `missing` has the names of the missing pods, and `events` has the Events on the StatefulSet. The controller writes
-    an Event for each attempt to create a pod. A later success cancels an earlier refusal, for example if the pod was
-    created and then deleted.
+    `missing` contains the names of the missing pods, and `events` contains the Events on the StatefulSet. The
+    controller writes an Event for each attempt to create a pod. A later success cancels an earlier refusal, for example
+    if the pod was created and then deleted.
     """
     attempts = sorted(events, key=lambda event: (_last_time(event), event.get("reason") == CREATE_FAILED))
     refused = dict[int, str]()
@@ -261,7 +261,7 @@ def _last_time(event: Object) -> str:
 
 
 def claim_template_storage(stateful_set: Object) -> tuple[str, str | None]:
-    """Return size and storage class in the claim template of a StatefulSet."""
+    """Return the size and the storage class in the claim template of a StatefulSet."""
     for template in stateful_set["spec"].get("volumeClaimTemplates") or []:
         if template["metadata"]["name"] == DATA_VOLUME:
             return _requested(template), template["spec"].get("storageClassName")
@@ -367,7 +367,7 @@ def images_of(cluster: Cluster, observed: Observed, own: Images) -> Images:
 
 
 def _that_starts(image: str, cluster: Cluster, observed: Observed) -> str:
-    """Return the image, or the image of other pods if no pod with the given image starts.
+    """Return the given image, or the image of other pods if no pod with the given image starts.
 
     If no pod has another image, a cluster that has served before keeps the image: the registry may be unavailable, and
     the default image of the operator might be an upgrade. For a cluster that has never served, the result is empty.
@@ -386,7 +386,7 @@ def _newest(pods: Iterable[ObservedPod]) -> str:
 
 
 def with_tag(image: str, tag: str) -> str:
-    """Return the image with another tag. A port of the registry is not taken for a tag, and a digest is dropped."""
+    """Return the image with another tag. A port of the registry is not mistaken for a tag, and a digest is dropped."""
     name = image.partition("@")[0]
     folder, slash, last = name.rpartition("/")
     return f"{folder}{slash}{last.partition(':')[0]}:{tag}"

@@ -36,8 +36,8 @@ class RollInput:
     wanted: Mapping[str, Wanted]
     """Desired fingerprints by pool."""
     settled: frozenset[str]
-    """Pools whose StatefulSet has the newest template, which the StatefulSet controller has seen. A pod of another pool
-    would be recreated from the old template, and would be restarted twice."""
+    """Pools whose newest template has been applied and observed by the StatefulSet controller. A pod of any other pool
+    would be recreated from the old template and restarted twice."""
     answer: BrokersAnswer | None
     advertised: Mapping[int, str] = field(default_factory=dict)
     """`host:port` of each broker for which clients use a separate address."""
@@ -48,7 +48,7 @@ class RollInput:
 
 @dataclass(frozen=True, slots=True)
 class Hindrance:
-    """Hindrance to all restarts: a reason for the condition RollBlocked, and a message that states what is missing."""
+    """Obstacle to all restarts: a reason for the condition RollBlocked, and a message that states what is missing."""
 
     reason: str
     message: str
@@ -64,7 +64,7 @@ class RollPlan:
     pending: Mapping[int, tuple[RestartReason, ...]]
     """Reasons for each pending restart by broker id."""
     hindrance: Hindrance | None = None
-    """Hindrance because of which no restart is ordered; None if no restart is pending or a restart is ordered."""
+    """Obstacle that prevents all restarts; None if no restart is pending or a restart is ordered."""
     stuck: Mapping[int, str]
     """Brokers whose pod has the newest template but does not start, each with the reason."""
 
@@ -137,7 +137,7 @@ def _reasons(pod: ObservedPod, given: RollInput) -> tuple[RestartReason, ...]:
 
 
 def _new_address(pod: ObservedPod, given: RollInput) -> tuple[str, str] | None:
-    """Return claim and new address if the broker advertises an address at which clients cannot reach the broker.
+    """Return the claim and the new address if clients cannot reach the broker at its advertised address.
 
     Each address causes one restart: if the restarted broker still advertises another address, the template of the pod
     sets that address. An empty address means that the broker still advertises an external address that no Service has
@@ -171,7 +171,7 @@ def _may_go_at_once(pod: ObservedPod, pods: list[ObservedPod], given: RollInput)
 
 
 def _what_is_missing(given: RollInput, pods: list[ObservedPod], stuck: Mapping[int, str]) -> Hindrance | None:
-    """Return the hindrance to the restart of a ready broker; None if the restart can be tried."""
+    """Return the obstacle to the restart of a ready broker; None if the restart can be tried."""
     if given.answer is None:
         return Hindrance("BrokersUnreachable", "no broker answers, so no restart can be permitted")
     if stuck:

@@ -7,9 +7,9 @@ before the first call to a broker, so that these brokers can be kept if the spec
 topic would have more replicas than there are brokers.
 
 `plan_storage` decides which claims grow, and which StatefulSets are replaced because their claim templates are
-immutable. A claim requests the larger of its current size and the size in the spec, so that a claim that a user
-enlarged stays enlarged. The module must not depend on how pods are restarted, or on whether a storage class allows
-claims to grow: Kubernetes refuses an expansion that is not possible.
+immutable. A claim requests the larger of its current size and the size in the spec, so a claim that a user enlarged
+stays enlarged. The module must not depend on how pods are restarted, or on whether a storage class allows claims to
+grow: Kubernetes refuses an expansion that is not possible.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Leaving:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocked:
-    """Hindrance to every scale-down: a reason for the condition ScaleDownBlocked, and a message with the remedy."""
+    """Obstacle to every scale-down: a reason for the condition ScaleDownBlocked, and a message with the remedy."""
 
     reason: str
     message: str
@@ -109,8 +109,8 @@ def running_sets(
 
     For a pool without a StatefulSet, the StatefulSet is derived from its pods.
 
-    While a StatefulSet is being replaced, its pods run without a StatefulSet, and a lowered spec must not remove any of
-    these pods.
+    While a StatefulSet is being replaced, its pods run without a StatefulSet, and a lower number of replicas in the
+    spec must not remove these pods.
     """
     there = {each.pool for each in sets if not each.terminating}
     orphaned = [pool for pool in pools if pool.name not in there]
@@ -164,7 +164,7 @@ def plan_scale(given: ScaleInput) -> ScalePlan:
             actions=(*empty, *back, *_unregistered(given), *plan.actions),
             leaving=plan.leaving,
             blocked=plan.blocked,
-            # A surplus broker that may not leave, perhaps for weeks, is maintained like the other brokers.
+            # A surplus broker that may not leave yet is maintained like the other brokers, since it may stay for weeks.
             staying=wanted | (frozenset(going) - on_their_way),
         )
     return ScalePlan(
@@ -176,7 +176,7 @@ def plan_scale(given: ScaleInput) -> ScalePlan:
 
 
 def _grown(given: ScaleInput) -> dict[str, int]:
-    """Return the replicas of every pool in the spec such that no broker is removed."""
+    """Return the number of replicas of every pool in the spec, without removing any broker."""
     now = {each.pool: each.replicas for each in given.sets}
     return {pool.name: max(pool.replicas, now.get(pool.name, 0)) for pool in given.pools}
 
@@ -194,8 +194,8 @@ def _leave(
         )
         return ScalePlan(replicas=replicas, leaving=_known(meant), blocked=blocked)
     if too_few := _too_few(given.answer.metadata, len(wanted)):
-        # Leaving brokers stay cordoned, so that the drain continues after a topic is deleted. Only `_taken_back`
-        # uncordons brokers, when the spec includes these brokers again.
+        # Leaving brokers stay cordoned, so that the drain can continue when the topics no longer need these brokers.
+        # Only `_taken_back` uncordons brokers, when the spec includes these brokers again.
         return ScalePlan(replicas=replicas, leaving=_known(meant), blocked=too_few)
     if set(going) - set(meant):
         return ScalePlan(replicas=replicas, leaving=Leaving(brokers=tuple(sorted({*going, *meant}))))
@@ -379,7 +379,7 @@ def plan_storage(
 ) -> StoragePlan:
     """Return the storage plan.
 
-    `wanted` has the size and storage class in the spec, keyed by the name of the StatefulSet.
+    `wanted` contains the size and storage class in the spec, keyed by the name of the StatefulSet.
     """
     resizes, growing = list[ResizeClaim](), list[str]()
     replaced, refused, sizes = list[ReplaceSet](), list[str](), dict[str, str]()

@@ -31,11 +31,11 @@ from fairlead_operator.plan.roll import Hindrance, RollPlan, Wanted
 from fairlead_operator.plan.scale import ScalePlan, StoragePlan
 
 PATIENCE: Final = timedelta(seconds=10)
-"""Duration of a refused permit after which the roll counts as blocked: replicas need some seconds to catch up after the
-start of their broker."""
+"""Time for which a restart permit must be refused before the roll counts as blocked: replicas need a few seconds to
+catch up after their broker has started."""
 RESTART_PATIENCE: Final = timedelta(minutes=5)
-"""Duration of a hindrance after which the roll counts as blocked by a broker that the roll itself has restarted: the
-broker must first recover and catch up."""
+"""Time before a roll counts as blocked by a broker that the roll itself has restarted: the broker must first recover
+and catch up."""
 NAMED_MAX: Final = 10
 SERVING_WITHOUT_ONE: Final = 2
 """Smallest number of brokers with which a cluster still serves while one broker is down."""
@@ -194,7 +194,7 @@ def _why(facts: Facts, missing: Iterable[int]) -> str:
 
 
 def _refused(facts: Facts) -> tuple[str, ...]:
-    """Return messages about refused objects: objects of the operator, and pods that controllers create."""
+    """Return messages about refused objects: objects that the operator applies, and pods that controllers create."""
     etcd = (f"pods of etcd are refused: {facts.etcd_refused}",) if facts.etcd_refused else ()
     return (*facts.outcomes.refused_objects, *_pods_refused(facts.observed.refused), *etcd)
 
@@ -241,7 +241,7 @@ def _progressing(facts: Facts) -> tuple[str, str, str]:
 
 
 def _coming(facts: Facts) -> frozenset[int]:
-    """Return the missing brokers that the cluster does not know yet; during ScalingUp, all missing brokers."""
+    """Return the missing brokers that are not registered yet; during ScalingUp, all missing brokers."""
     answer, before = facts.observed.brokers, facts.cluster.status
     progress = find_condition(before.conditions, ConditionName.PROGRESSING)
     if facts.missing and progress is not None and progress.reason == "ScalingUp":
@@ -252,7 +252,7 @@ def _coming(facts: Facts) -> frozenset[int]:
 
 
 def _sets_away(facts: Facts) -> tuple[str, ...]:
-    """Return the StatefulSets that are being replaced: deleted while their pods were kept, and not recreated yet."""
+    """Return the StatefulSets that are being replaced: deleted without their pods, and not recreated yet."""
     name, there = facts.cluster.name, {each.name for each in facts.observed.sets if not each.terminating}
     etcd = facts.observed.etcd_set
     if etcd is not None and not etcd.terminating:
@@ -302,7 +302,7 @@ def _behind(facts: Facts, brokers: frozenset[int]) -> str:
 
 
 def _is_overdue(facts: Facts, hindrance: Hindrance) -> bool:
-    """Return whether a hindrance has lasted longer than a restart can take."""
+    """Return whether an obstacle has lasted longer than a restart can take."""
     before = facts.cluster.status.roll
     own = (
         before is not None

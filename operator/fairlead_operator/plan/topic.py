@@ -5,8 +5,8 @@ the resource is compared with the answers of the brokers, and every difference b
 point, equal facts give an equal plan.
 
 A configuration key is handled in one of three ways. A key with a value in the resource is set on the topic itself, even
-if the cluster's default has the same value. A key that the resource lacks is reset to the default. An unmanaged key is
-ignored.
+if the cluster's default has the same value. A key without a value in the resource is reset to the default. An unmanaged
+key is ignored.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from fairlead_operator.plan.topic_replicas import ReplicaChooser
 
 MIN_ISR = "min.insync.replicas"
 MOVES_MAX = 20
-"""Maximum number of partitions of one topic that move at the same time, since copying replicas shares disks and network
-with producers."""
+"""Maximum number of partitions of one topic that move at the same time, since copying replicas competes with producers
+for disks and network."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class SetReplicationFactor:
 
 @dataclass(frozen=True, slots=True)
 class MovePartition:
-    """Start the move of a partition to the given brokers, of which the first is the preferred leader."""
+    """Start the move of a partition to the given brokers; the first broker is the preferred leader."""
 
     partition: int
     replicas: tuple[int, ...]
@@ -194,7 +194,7 @@ def _plan_alteration(wanted: WantedTopic, topic: LiveTopic, live: LiveTopics) ->
 
 
 def _plan_replicas(replicas: int | None, topic: LiveTopic, live: LiveTopics) -> TopicPlan:
-    """Return the next actions towards the desired number of replicas, even if an earlier change is still in progress.
+    """Return the next actions to reach the desired number of replicas, even while an earlier change is in progress.
 
     A reassignment does not change the replication factor of the topic, so a separate action sets the factor: before
     moves to fewer brokers and after moves to more brokers, so that `min.insync.replicas` never exceeds the number of
@@ -240,7 +240,7 @@ def _unplaceable(topic: LiveTopic, partition: LivePartition, replicas: int, live
 
 
 def _waits_for_replicas(changes: Mapping[str, str | None], wanted: WantedTopic, topic: LiveTopic) -> bool:
-    """Return whether the new `min.insync.replicas` is only possible after the move to more replicas.
+    """Return whether the new `min.insync.replicas` can be set only after the move to more replicas.
 
     Brokers refuse a `min.insync.replicas` above the replication factor.
     """

@@ -1,4 +1,4 @@
-"""Topics as the brokers report them and as Topic resources define them, which `topic` compares.
+"""Topics as reported by the brokers and as defined by Topic resources; `topic` compares the two.
 
 `brokers` creates the live values from one listing of a whole cluster, and `reconcile` creates the desired values from
 the resource. The module must not depend on how these values were read.
@@ -21,9 +21,9 @@ class WantedTopic:
 
     name: str
     partitions: int | None
-    """Desired number of partitions; with None, the cluster chooses the number."""
+    """Desired number of partitions; None leaves the choice to the cluster."""
     replicas: int | None
-    """Desired number of replicas; with None, the operator does not manage the replication factor."""
+    """Desired number of replicas; None means that the operator does not manage the replication factor."""
     config: Mapping[str, str] = field(default_factory=dict)
     unmanaged: frozenset[str] = frozenset()
     """Configuration keys that the operator never reads or writes, even when it creates the topic."""
@@ -89,7 +89,7 @@ class LiveTopic:
     state: TopicState = "ready"
     partitions: int
     replication_factor: int
-    """Number of replicas for new partitions; `placement` has the replicas of each existing partition."""
+    """Number of replicas for new partitions; `placement` contains the replicas of each existing partition."""
     config: Mapping[str, ConfigEntry] = field(default_factory=dict)
     placement: tuple[LivePartition, ...] = ()
     """Partitions with their replicas, without partitions in creation; empty for a new topic."""
@@ -121,7 +121,7 @@ class LiveTopics:
 
     @cached_property
     def load(self) -> Mapping[int, int]:
-        """The number of replicas of all topics that each broker has or will have."""
+        """The number of replicas, over all topics, that each broker has or will have."""
         return Counter(
             broker
             for topic in self.topics.values()

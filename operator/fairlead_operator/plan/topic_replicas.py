@@ -1,8 +1,8 @@
-"""Choice of a partition's brokers after a change of its number of replicas.
+"""Choice of a partition's brokers after its number of replicas has changed.
 
 The call `:reassign` requires explicit replicas, which this module chooses. Called by `topic` for one topic at a time.
-Current replicas are kept as far as the desired number allows, and the preferred leader stays first, so that the balance
-of leaders does not change. The module does no I/O: the load of each broker is an argument.
+As many current replicas are kept as the desired number allows, and the preferred leader stays first, so that the
+balance of leaders does not change. The module does no I/O: the load of each broker is an argument.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class ReplicaChooser:
     """Chooses replicas for the partitions of one topic; each chosen replica counts as load in the next choice."""
 
     def __init__(self, brokers: Collection[LiveBroker], load: Mapping[int, int]) -> None:
-        """Create a chooser; `load` has the number of replicas of all topics on each broker."""
+        """Create a chooser; `load` is the number of replicas, over all topics, on each broker."""
         self._brokers = {broker.id: broker for broker in brokers}
         self._racks = racks_of(brokers)
         self._load = Counter(load)

@@ -1,4 +1,4 @@
-"""Reconciles a Cluster with its resource. A pass observes, plans, applies objects, executes actions and reports.
+"""Reconciler of Clusters. A pass observes, plans, applies objects, executes actions and reports.
 
 Each pass reads the whole state again from Kubernetes and the brokers; no state is kept between passes. Called by the
 work loop, in which only one worker at a time handles a Cluster. All decisions are made by `plan`.
@@ -118,7 +118,7 @@ class ClusterReconciler:
             # Kubernetes deletes the objects that the Cluster owns, and nothing else needs to be cleaned up.
             return None
         if self._loses_pods(key) and await self._end.let_go(key.namespace):
-            # The API server refuses new objects in a namespace in deletion and deletes the existing objects.
+            # While a namespace is being deleted, the API server refuses new objects and deletes the existing objects.
             return None
         try:
             cluster = Cluster.parse(manifest)
@@ -244,7 +244,8 @@ class ClusterReconciler:
             admin = await self._brokers.admin(manifest)
             answered = replace(seen, brokers=await survey(admin, with_metadata=False))
         except (BrokersUnavailable, ClusterError) as error:
-            # The message in the status is always the same; the log has the details, which differ from call to call.
+            # The message in the status is always the same; the log contains the details, which differ from call to
+            # call.
             self._log.debug("brokers do not answer", cluster=str(_key(manifest)), why=str(error))
             return replace(seen, silence="no broker answers the operator")
         if not asks_for_metadata(cluster, answered):

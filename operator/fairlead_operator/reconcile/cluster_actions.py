@@ -54,7 +54,7 @@ changes."""
 
 
 class Refusals:
-    """Recently refused resizes, so that not every pass of a long roll requests a refused resize again."""
+    """Recently refused resizes, which should not be requested again in every pass of a long roll."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -162,7 +162,7 @@ class ClusterActions:
             # permit.
             self._log.info("broker is no longer registered", broker=broker)
         except ClusterError as refusal:
-            # Other errors count as a refused permit, so that such an error does not abort the pass.
+            # Other errors count as a refused permit and do not abort the pass.
             self.outcomes.refusals.append(RestartRefusal(broker, refusal.detail))
         else:
             return True

@@ -1,8 +1,8 @@
 """One step of a Cluster's etcd: observes pods, claims and members, makes a plan, and executes the actions.
 
 The reconciler of Clusters calls `look` before the objects are rendered, and `act` after the objects were applied.
-Decisions that depend on the answers of members are made by `plan.etcd`. A failed call only stops the step, and the next
-pass observes the result.
+Decisions that depend on the answers of members are made by `plan.etcd`. A failed call stops only the current step, and
+the next pass observes the result.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class EtcdLook:
     def facts(
         self, cluster: Cluster, now: datetime, done: Sequence[EtcdAction], generation: int
     ) -> EtcdFacts:
-        """Return the facts about etcd for the status of the Cluster; `done` has the executed actions."""
+        """Return the facts about etcd for the status of the Cluster; `done` contains the executed actions."""
         verdict = self.plan.verdict
         restart = self.plan.restart
         for action in done:
@@ -130,8 +130,8 @@ class EtcdStep:
     ) -> EtcdLook:
         """Return the next step of a Cluster's etcd, computed from live objects and the answers of the members.
 
-        `refusals` has the messages with which the API server refused pods, keyed by StatefulSet and ordinal. Objects of
-        other components are ignored. A member that does not answer is not treated as an error.
+        `refusals` contains the messages with which the API server refused pods, keyed by StatefulSet and ordinal.
+        Objects of other components are ignored. A member that does not answer is not treated as an error.
         """
         if cluster.spec.etcd.external is not None:
             return await self._look_at_external(cluster.spec.etcd.external)
@@ -225,7 +225,7 @@ class EtcdStep:
         match action:
             case RecordMember(ordinal, uid, member_id):
                 annotations = {ETCD_MEMBER_ANNOTATION: member_id}
-                # With the uid, the patch applies only to the observed claim, not to a new claim of the same name.
+                # The uid limits the patch to the observed claim, so a new claim of the same name is not patched.
                 patch = {"metadata": {"uid": uid, "annotations": annotations}}
                 await self._api.patch(_ref(CLAIM, cluster, etcd_claim_name(cluster.name, ordinal)), patch)
             case DeleteEtcdClaim(ordinal, uid):
@@ -279,7 +279,7 @@ def _speaker(observed: ObservedEtcd, action: AddLearner | PromoteLearner | Remov
 
 
 def _told(cluster: Cluster, action: EtcdAction) -> tuple[str, str] | None:
-    """Return reason and message of the Event for an action; None for an action without an Event."""
+    """Return the reason and the message of the Event for an action; None for an action without an Event."""
     match action:
         case RecordMember():
             return None
@@ -325,7 +325,7 @@ def _by_ordinal(manifests: Iterable[Manifest], name_of: Callable[[int], str]) ->
 
 
 def _may_answer(pod: Manifest) -> bool:
-    """Return whether the pod can answer a call: a pod that was not started has no DNS name yet."""
+    """Return whether the pod can answer a call: a pod that has not started has no DNS name yet."""
     return (pod.get("status") or {}).get("phase") == "Running"
 
 

@@ -1,7 +1,7 @@
 """Work queue, and workers that reconcile the queued keys while this process is the leader.
 
 `WorkQueue` contains each key at most once, with its due time. Only one worker at a time reconciles a key, and a key
-that is added during its pass is due again after the pass. When leadership begins, every known key is due once. After
+that is added during its pass is due again after the pass. When leadership starts, every known key is due once. After
 the first pass, each key is due every `resync_seconds` with jitter, so that a missed event has no lasting effect. When
 leadership ends, running passes are cancelled: passes are idempotent, and the next leader starts from the observed
 state. A failed pass is retried with backoff.
@@ -255,8 +255,8 @@ class WorkLoop:
             async with asyncio.timeout(PASS_SECONDS_MAX):
                 again = await self._reconcilers[key.kind].reconcile(key)
         except Conflict as conflict:
-            # Another writer was faster. The retry reads the state and plans again, and the conflict is not logged as a
-            # warning.
+            # Another writer changed the object first. The retry reads the state and plans again, and the conflict is
+            # not logged as a warning.
             self._failed(key, started, self._log.info, "conflict", str(conflict))
         except ApiError as error:
             self._failed(key, started, self._log.warning, "failed", str(error))

@@ -50,8 +50,8 @@ class NamespaceEnd:
     async def let_go(self, namespace: str, *, all_topics: bool = False) -> bool:
         """Release the Topics of a namespace in deletion; return whether the namespace is in deletion.
 
-        A Topic whose Cluster is in another namespace is not released, since its topic must be deleted first. With
-        `all_topics`, which is set when the operator itself stops, these Topics are released, too.
+        A Topic whose Cluster is in another namespace is not released, since its topic must be deleted first.
+        `all_topics` also releases these Topics, and is set when the operator itself stops.
         """
         if not await self.has_begun(namespace):
             return False

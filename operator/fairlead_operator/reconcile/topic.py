@@ -64,8 +64,8 @@ QUIET: Final = frozenset({"ClusterNotFound", "ClusterNotReady"})
 """Reasons for which no Event is written: the Cluster has its own Events, and a namespace in deletion accepts no new
 Events."""
 CONFLICT_SECONDS: Final = 0.5
-"""Pause after a conflict with another writer of the resource, during which the watch reports the change of the other
-writer."""
+"""Pause after a conflict with another writer of the resource, during which the watch reports the other writer's
+change."""
 
 
 @dataclass(slots=True)
@@ -171,8 +171,8 @@ class TopicReconciler:
     async def _topics_as_known(self, topic: Topic, cluster: Manifest, *, fresh: bool) -> LiveTopics:
         live = await self._topics.topics(cluster, fresh=fresh)
         if topic.status.topic_id is not None and topic.topic_name not in live.topics and not fresh:
-            # A topic that existed but is missing in the listing is listed again before an empty topic is created in its
-            # place.
+            # If a topic that existed is missing from the listing, topics are listed again before an empty topic is
+            # created.
             return await self._topics.topics(cluster, fresh=True)
         return live
 

@@ -36,7 +36,7 @@ def advertise_template(cluster: Cluster) -> str:
 
 
 def broker_ids(cluster: Cluster, pool_replicas: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Return pool and id of every broker that runs in this step, ordered by id."""
+    """Return the pool and the id of every broker that runs in this step, ordered by id."""
     return sorted(
         (
             (pool.name, broker)

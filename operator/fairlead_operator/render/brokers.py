@@ -53,9 +53,9 @@ from fairlead_operator.render.pods import (
 )
 
 GRACE_SECONDS: Final = 120
-"""Termination grace period, in which the broker moves its leaderships away and answers open calls."""
+"""Termination grace period, within which the broker hands over its leaderships and answers open calls."""
 HANDOVER_SECONDS: Final = 60
-"""Part of the grace period, in seconds, for the restart permit and the move of leaderships."""
+"""Part of the grace period, in seconds, for the restart permit and the handover of leaderships."""
 EVERY_ADDRESS: Final = "[::]"
 """Listen address of brokers for both IPv4 and IPv6. The address `0.0.0.0` would not work in IPv6 clusters."""
 ETCD_SECRET_FOLDER: Final = f"{CONFIG_FOLDER}-etcd"
@@ -103,7 +103,7 @@ def broker_set(cluster: Cluster, pool: BrokerPool, inputs: RenderInputs) -> Mani
 
 
 def claim_template(labels: dict[str, str], storage: Storage, size: str | None) -> Manifest:
-    """Return the claim template; `size` overrides the spec while the live StatefulSet has another size."""
+    """Return the claim template; `size` overrides the spec while the live StatefulSet has a different size."""
     spec: Manifest = {
         "accessModes": ["ReadWriteOnce"],
         "resources": {"requests": {"storage": size or storage.size}},
@@ -207,7 +207,7 @@ def _etcd(cluster: Cluster) -> list[Manifest]:
     managed, external = cluster.spec.etcd.managed, cluster.spec.etcd.external
     if managed is not None:
         # The list contains each member by name, so that the broker can switch from an unresponsive member to another
-        # member. The Service at the end of the list also reaches members that are added after the start of the broker.
+        # member. The Service at the end of the list also reaches members that are added after the broker has started.
         urls = [
             etcd_client_url(cluster.namespace, cluster.name, member) for member in range(managed.replicas)
         ]

@@ -52,10 +52,10 @@ from fairlead_operator.render.services import service_port
 
 INITIAL_CLUSTER: Final = "ETCD_INITIAL_CLUSTER"
 INITIAL_STATE: Final = "ETCD_INITIAL_CLUSTER_STATE"
-"""Environment variables with which a pod that has an empty volume joins etcd. These variables are not part of the
+"""Environment variables that a pod with an empty volume needs to join etcd. These variables are not part of the
 fingerprint, since their values change with the members and have no effect on a running pod."""
 GRACE_SECONDS: Final = 30
-"""Termination grace period, in which a member transfers its leadership and closes its store."""
+"""Termination grace period, within which a member transfers its leadership and closes its store."""
 COMPACTION: Final = ("--auto-compaction-mode=periodic", "--auto-compaction-retention=10m")
 """Retention of old revisions. Brokers follow changes within seconds; a broker that was down for longer than the
 retention lists all keys again."""
@@ -70,7 +70,7 @@ only if the quota grows, not if it shrinks."""
 
 
 def etcd_objects(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
-    """Return StatefulSet and Services of etcd; empty for an external etcd. Raises `TemplateRefused`."""
+    """Return the StatefulSet and the Services of etcd; empty for an external etcd. Raises `TemplateRefused`."""
     managed = cluster.spec.etcd.managed
     if managed is None or inputs.etcd is None:
         return []

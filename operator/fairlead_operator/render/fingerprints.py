@@ -1,4 +1,4 @@
-"""Fingerprints with which a running pod is compared with the desired pod.
+"""Fingerprints for the comparison of a running pod with the desired pod.
 
 A fingerprint covers the fields of the Cluster that affect a pod, but not how one release of the operator renders these
 fields. A newer operator that adds an environment variable or a probe changes the template of the StatefulSet, but

@@ -17,7 +17,7 @@ def framed(
     pool: str | None = None,
     annotations: Mapping[str, str] | None = None,
 ) -> Manifest:
-    """Return an object of the Cluster that has only its metadata.
+    """Return an object of the Cluster that contains only metadata.
 
     The Cluster owns the object, so Kubernetes deletes the object together with the Cluster. With `deletionPolicy:
     Retain`, the object has no owner and is kept. The alternative, a finalizer that removes the owner at deletion, would
@@ -36,7 +36,7 @@ def framed(
 
 
 def owner_reference(cluster: Cluster) -> Manifest:
-    """Return the owner reference to the Cluster; a foreground deletion of the Cluster waits for objects with it."""
+    """Return the owner reference to the Cluster; a foreground deletion of the Cluster waits for the owned objects."""
     return {
         "apiVersion": CLUSTER.api_version,
         "kind": CLUSTER.kind,

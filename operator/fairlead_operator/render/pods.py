@@ -26,7 +26,7 @@ from fairlead_operator.render.merge import MERGE_KEYS, strategic_merge
 TEMPORARY_SIZE: Final = "64Mi"
 """Size limit of /tmp, which contains no data of Fairlead. The root file system of the container is read-only."""
 NEVER_NULL: Final = frozenset({"containers", "env", "ports", "volumeMounts", "volumes"})
-"""Lists in which the operator owns an entry, so that a template must not set these lists to null."""
+"""Lists in which the operator owns an entry; a template must not set these lists to null."""
 OWN_LABELS: Final = (f"{GROUP}/", "app.kubernetes.io/")
 
 
@@ -124,7 +124,7 @@ def container_resources(resources: Resources | None) -> Manifest:
 
 
 def _under(theirs: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str]:
-    """Merge the operator's labels or annotations over the user's, which lose all keys in the operator's domains."""
+    """Merge the operator's labels or annotations over the user's, without the user's keys in the operator's domains."""
     kept = {key: value for key, value in theirs.items() if not key.startswith(OWN_LABELS)}
     return dict(sorted({**kept, **ours}.items()))
 

@@ -52,7 +52,7 @@ def broker_services(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
 def _headless(cluster: Cluster) -> Manifest:
     """Return the headless Service.
 
-    The headless Service includes unready brokers, which need their peers to catch up.
+    The headless Service includes unready brokers, because a broker must reach its peers before it becomes ready.
     """
     manifest = framed(cluster, SERVICE, brokers_service_name(cluster.name), component=BROKER_COMPONENT)
     manifest["spec"] = {
@@ -78,7 +78,7 @@ def _bootstrap(cluster: Cluster) -> Manifest:
 
 
 def _of_one(cluster: Cluster, pool: str, broker: int) -> Manifest:
-    """Return the Service of one broker, which is reachable even while not ready, since no other broker can answer."""
+    """Return the Service of one broker. The Service includes an unready broker, since no other broker can answer."""
     pod = {POD_NAME_LABEL: broker_pod_name(cluster.name, pool, broker)}
     port = service_port(DATA_PORT_NAME, DATA_PORT)
     manifest = _reached(cluster, broker_service_name(cluster.name, broker), pod, port)

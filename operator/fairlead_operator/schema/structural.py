@@ -50,13 +50,13 @@ _DROPPED: Final = frozenset({"$defs", "examples", "propertyNames", "title"})
 
 
 class NotStructural(Exception):
-    """A model has a part that a custom resource definition cannot express; the message states the path of that part."""
+    """A model contains a construct that a custom resource definition cannot express; the message states its path."""
 
 
 def structural_schema(model: type[BaseModel]) -> Schema:
     """Return the structural schema of a model.
 
-    Raises `NotStructural` for a part that a structural schema cannot express.
+    Raises `NotStructural` for a construct that a structural schema cannot express.
     """
     schema: Schema = model.model_json_schema(by_alias=True)
     definitions = cast("dict[str, Schema]", schema.get("$defs", {}))

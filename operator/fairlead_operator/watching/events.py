@@ -1,9 +1,8 @@
 """Watches of Kubernetes objects by kopf, in a separate thread with its own event loop.
 
-The operator uses only the event handlers of kopf, with which kopf stores no finalizer, annotation, Event or peering
-record in the API server. kopf has its own thread because kopf cancels every task of its event loop when it stops, and
-because a list of thousands of objects must not delay the renewal of the Lease. Every change is passed on as kopf
-received it.
+The operator uses only kopf's event handlers, which store no finalizer, annotation, Event or peering record in the API
+server. kopf has its own thread because kopf cancels every task of its event loop when it stops, and because a list of
+thousands of objects must not delay the renewal of the Lease. Every change is passed on exactly as kopf received it.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ SERVER_SECONDS: Final = 300
 """Time after which the API server closes a watch, and kopf continues with a new watch."""
 CLIENT_SECONDS: Final = 310
 INACTIVE_SECONDS: Final = 75.0
-"""Time without an event, including the bookmark of each minute, after which a watch is reopened."""
+"""Time without an event or a bookmark after which a watch is reopened; the API server sends a bookmark every minute."""
 CONNECT_SECONDS: Final = 10.0
 BEAT_SECONDS: Final = 2.0
 LIST_PART: Final = 500
@@ -76,7 +75,7 @@ class EventThread:
         return time.monotonic() - self._beat  # noqa: TID251 - the time since another thread's heartbeat
 
     async def stop(self, seconds: float) -> None:
-        """Signal the thread to stop, and wait for at most `seconds`; a thread that still runs ends with the process."""
+        """Signal the thread to stop, and wait for at most `seconds`; a running thread ends with the process."""
         self._stop.set()
         await asyncio.to_thread(self._thread.join, seconds)
 
@@ -87,7 +86,7 @@ class EventThread:
             self._log.warning("watching failed", error=repr(error))
 
     async def _watch(self) -> None:
-        # When kopf stops, callbacks of its streams fail for tasks that kopf has cancelled, which is irrelevant.
+        # When kopf stops, callbacks of its streams fail for tasks that kopf has cancelled, which is harmless.
         asyncio.get_running_loop().set_exception_handler(self._unheard)
         # kopf cancels only tasks that were started after kopf itself, so the heartbeat must be cancelled separately.
         async with asyncio.TaskGroup() as group:

@@ -70,7 +70,7 @@ def keys_of_change(
         if _asked(before) != _asked(after):
             yield Key(TOPIC.kind, namespace, name)
         if before is not None and (after is None or "deletionTimestamp" in after["metadata"]):
-            # Another Topic may have waited for the name of the topic.
+            # Another Topic may be waiting for the name of the topic.
             wanted = _topic_named(before)
             yield from (_topic_key(topic) for topic in topics if _topic_named(topic) == wanted)
     else:
@@ -81,7 +81,7 @@ def keys_of_change(
 
 
 def cluster_of(topic: Manifest) -> tuple[str, str]:
-    """Return namespace and name of the Cluster of a Topic."""
+    """Return the namespace and the name of a Topic's Cluster."""
     reference = topic.get("spec", {}).get("clusterRef") or {}
     return reference.get("namespace") or topic["metadata"]["namespace"], reference.get("name", "")
 

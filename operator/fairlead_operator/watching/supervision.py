@@ -98,7 +98,7 @@ class Watching:
         self._sink = sink
 
     def written(self, kind: Kind, manifest: Manifest) -> None:
-        """Store the answer to a write of this operator, so that the later watch event about this write is no change.
+        """Store the answer to a write of this operator, so that the watch event for the write is ignored.
 
         Only the Topics of a written Cluster are queued, since the pass that made the write already knows the new state.
         """
@@ -226,7 +226,7 @@ class Watching:
     async def _readable(self) -> Scope:
         """Return the scope without listed namespaces that are unreadable because they are deleted or do not exist yet.
 
-        When a namespace is deleted, the operator's role in this namespace is deleted, too, which must not affect the
+        When a namespace is deleted, the operator's role in this namespace is deleted as well, which must not affect the
         other namespaces. Raises `Forbidden` if no namespace is readable.
         """
         if len(self._asked_scope.namespaces) <= 1:
@@ -262,7 +262,7 @@ class Watching:
         try:
             listed = await self._api.list(kind, namespace, selector_of(kind))
         except NotFound:
-            # The definition was removed just now; the next discovery reports it.
+            # The definition has just been removed; the next discovery reports the removal.
             return
         for manifest in listed:
             known.discard(_ref(kind, manifest))

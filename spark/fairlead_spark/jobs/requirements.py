@@ -1,4 +1,4 @@
-"""Software that a job needs on its machine (PySpark and Java), and installed versions. Must not import PySpark."""
+"""Checks of the software that a job needs (PySpark and Java), and installed versions. Must not import PySpark."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def installed(distribution: str) -> str | None:
 
 
 def java() -> tuple[str | None, str | None]:
-    """Return path and version of the Java that Spark would start; a missing or unreadable value is None."""
+    """Return the path and the version of the Java that Spark would start; a missing or unreadable value is None."""
     home = os.environ.get("JAVA_HOME")
     path = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if path is None:
@@ -47,7 +47,7 @@ def java() -> tuple[str | None, str | None]:
 
 
 def java_release(text: str) -> int:
-    """Return the major release of a Java version: 17 of `17.0.15`, 8 of `1.8.0_392`."""
+    """Return the major release of a Java version: 17 for `17.0.15`, 8 for `1.8.0_392`."""
     parts = [int(part) for part in re.findall(r"\d+", text)]
     return parts[1] if parts[0] == 1 and len(parts) > 1 else parts[0]
 
@@ -60,8 +60,7 @@ def format_reasons() -> dict[str, str | None]:
 def check_requirements() -> None:
     """Check that jobs can run on this machine.
 
-    Raises:
-        RequirementMissing: PySpark or Java is missing or too old, or the source does not load.
+    Raises: RequirementMissing: PySpark or Java is missing or too old, or the source cannot be loaded.
     """
     release = installed("pyspark")
     oldest = ".".join(map(str, PYSPARK_OLDEST))

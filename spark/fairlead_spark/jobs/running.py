@@ -56,7 +56,7 @@ class JobRun:
         self._watch = JobWatch(job.name, tell)
 
     def stop(self) -> None:
-        """Request the job to end after the batch in progress, without waiting for the end."""
+        """Request a stop after the batch in progress, without waiting for the job to end."""
         self._watch.wake.set()
 
     def run(self) -> JobSummary:
@@ -133,7 +133,7 @@ class JobRun:
 
 
 def cause_of(failure: PySparkException) -> str:
-    """Return the failure in one line: the last line of the Python traceback if present, else Spark's first line.
+    """Return the failure in one line: the last line of a Python traceback, else the first line of Spark's message.
 
     Spark appends the traceback of a Python worker to its own message, after the JVM's stack trace.
     """

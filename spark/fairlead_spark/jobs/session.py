@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CONF: Final = {
-    # A Unix socket between JVM and Python has no delayed acknowledgements and costs each task a third less time than
-    # TCP.
+    # A Unix socket between the JVM and Python has no delayed acknowledgements, and a task needs a third less time than
+    # with TCP.
     "spark.python.unix.domain.socket.enabled": "true",
     # Limits for the batches that Spark passes to Python in a write: 10,000 records of 100 bytes, or fewer longer
     # records.

@@ -1,8 +1,8 @@
 """Conversion of a data frame's schema to a Delta schema, and its comparison with the schema of an existing table.
 
 Delta's log stores schemas in Spark's JSON format, so the schema of a data frame is copied with two exceptions. Every
-column may be null, as in all writers of Delta, and a type that Delta does not support is refused with the name of the
-column. The module depends neither on Spark nor on storage.
+column may be null, as with all writers of Delta, and a type that Delta does not support is refused with an error that
+names the column. The module depends neither on Spark nor on storage.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def check_fits(table: DeltaTable, columns: Columns, partition_by: Sequence[str])
 
 
 def nullable(kind: Any, path: str) -> Any:
-    """Return a type in Spark's JSON format such that every part may be null. Raises `SchemaMismatch`."""
+    """Return a type in Spark's JSON format in which every part may be null. Raises `SchemaMismatch`."""
     if isinstance(kind, str):
         if kind in PRIMITIVES or kind == "timestamp_ntz" or kind.startswith("decimal("):
             return kind

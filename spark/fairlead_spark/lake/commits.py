@@ -40,7 +40,7 @@ ATTEMPTS_MAX = 20
 
 
 class LakeCommitFailed(RuntimeError):
-    """A batch could not be committed, and it is unknown whether the table has the batch; a repetition finds out."""
+    """The commit of a batch failed, and it is unknown whether the table has the batch; a repeated commit checks."""
 
 
 class Outcome(Enum):
@@ -188,7 +188,7 @@ def listed(table: DeltaTable) -> set[str]:
 
 
 def delete_unlisted(options: LakeOptions, files: Sequence[DataFile], table: DeltaTable | None) -> bool:
-    """Delete those of the files that the table does not list; return whether the table lists none of `files`."""
+    """Delete the given files that the table does not list; return whether the table lists none of `files`."""
     held = listed(table) if table is not None and files else set()
     unlisted = [file.path for file in files if file.path not in held]
     storage.delete(storage.file_system(options.path, options.storage_options), unlisted)

@@ -52,7 +52,7 @@ Partition = tuple[str | None, ...]
 class PartitionValueError(ValueError):
     """A partition value would be unreadable; the message states the column, the value and the allowed values.
 
-    A single partition with a date outside of Python's range prevents deltalake from opening the whole table.
+    A single partition with a date outside of Python's range prevents deltalake from opening the table.
     """
 
 
@@ -202,7 +202,7 @@ class TaskFiles:
 
 
 def parts(table: pa.Table, columns: Sequence[str]) -> Iterator[tuple[Partition, pa.Table]]:
-    """Split rows by their values in the given columns, proceeding column by column.
+    """Split rows by their values in the given columns, one column at a time.
 
     `group_by` is not used, since it imports pandas, which takes seconds in every worker. Raises `PartitionValueError`.
     """
@@ -263,5 +263,5 @@ def spelt(value: Any) -> str | None:
 
 
 def folder_name(value: str | None) -> str:
-    """Return the form in which a column name or a value appears in the name of a folder."""
+    """Return a column name or a value as it appears in the name of a folder."""
     return "__HIVE_DEFAULT_PARTITION__" if value is None else UNSAFE.sub("_", value)[:VALUE_LENGTH_MAX]

@@ -1,9 +1,9 @@
 """Column statistics of a Parquet file, in the format of the Delta log. Readers use them to skip files.
 
-The module does no I/O. Bounds may be wider than the range of the values but never narrower, since a reader would then
-skip records. Binary and nested columns get no bounds. A file gets no bounds at all if a column has values that readers
-may order differently or that JSON would change. Such values are floats with NaN or infinity (readers may order NaN
-above all numbers, and Parquet footers omit NaN), and decimals that JSON would round.
+The module does no I/O. Bounds may be wider than the range of the values but never narrower: with narrower bounds,
+readers would skip records. Binary and nested columns get no bounds. A file gets no bounds at all if a column has values
+that readers may order differently or that JSON would change. Such values are floats with NaN or infinity (readers may
+order NaN above all numbers, and Parquet footers omit NaN), and decimals that JSON would round.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Bound: TypeAlias = int | float | str
 # Maximum number of columns with statistics, as in Delta's own writers: readers mostly filter by the first columns, and
 # statistics make every commit larger.
 COLUMNS_MAX = 32
-# Table properties that declare that other columns than the first columns have bounds.
+# Table properties that declare which columns have bounds, instead of the first 32 columns.
 INDEXED_COLUMNS = "delta.dataSkippingNumIndexedCols"
 STATS_COLUMNS = "delta.dataSkippingStatsColumns"
 # Maximum length of a string in a bound. Longer strings are truncated, since the log should not contain whole values.
@@ -39,7 +39,7 @@ ABOVE_ALL = "\U0010ffff"
 def statistics_of(footer: pq.FileMetaData, schema: pa.Schema, endless: Collection[str] = frozenset()) -> str:
     """Return the statistics of one file as JSON text for an `add` action in Delta's log.
 
-    `endless` has the names of the columns that contain NaN or infinity.
+    `endless` contains the names of the columns with NaN or infinity.
     """
     nulls: dict[str, int] = {}
     ends: dict[str, tuple[Any, Any]] = {}
@@ -73,7 +73,7 @@ def statistics_of(footer: pq.FileMetaData, schema: pa.Schema, endless: Collectio
 
 
 def are_enough(columns: int, properties: Mapping[str, str]) -> bool:
-    """Return whether readers of a table with this number of columns use bounds of only the first columns."""
+    """Return whether bounds for the first `COLUMNS_MAX` columns are enough for readers of a table."""
     if columns <= COLUMNS_MAX:
         return True
     return (

@@ -34,8 +34,7 @@ QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
 # Property with the job group id, for which Spark uses the run id of a query; the run id changes at a restart.
 RUN_ID = "spark.jobGroup.id"
-# Ids of the query runs of which this process has committed a batch. Files of runs before these runs have already been
-# swept.
+# Ids of the query runs for which this process has committed a batch. Files of earlier runs have already been swept.
 _swept: set[str] = set()
 # Sweeps that the store refused, which are retried after later commits to the same table. If there are more refused
 # sweeps than the limit, the oldest refused sweep is dropped, and a vacuum of the table removes its files.
@@ -44,7 +43,7 @@ _refused: deque[Sweep] = deque(maxlen=100)
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """Search for uncommitted files of a committed batch, which are deleted."""
+    """Search for the uncommitted files of a committed batch, and their deletion."""
 
     options: LakeOptions
     folders: frozenset[str]
@@ -63,7 +62,7 @@ class Sweep:
 
 
 def try_refused_again(options: LakeOptions) -> None:
-    """Retry the refused sweeps of a table, oldest first, until a sweep is refused again, which moves to the end.
+    """Retry the refused sweeps of a table, oldest first, until one is refused again and moves to the end of the queue.
 
     A store that refuses one sweep usually refuses all sweeps. A sweep lists every folder of its batch and makes one
     call for each file while Spark waits for the commit. If the role lacks the permission to delete, each commit must
@@ -118,8 +117,7 @@ class LakeWriter:
         """Write the rows of a task to files; after a failure, delete these files."""
         context = TaskContext.get()
         assert context is not None, "Spark calls this in a task"
-        # File names are never reused, not even if the same batch is repeated, since the earlier files may be in the
-        # table.
+        # File names are never reused, even if the same batch is repeated, since the earlier files may be in the table.
         unique = uuid.uuid4().hex[:12]  # noqa: TID251 - a Spark task creates a random file name
         name = f"{prefix}{context.partitionId():05d}-{context.attemptNumber()}-{unique}"
         system = storage.file_system(self.options.path, self.options.storage_options)

@@ -1,8 +1,8 @@
 """Pipelines: named streaming queries with options. Each module in this folder that defines `PIPELINE` is a pipeline.
 
 `fairlead job run NAME` runs a pipeline; `find(NAME).start(spark, options, checkpoint=...)` does the same in a program.
-A pipeline defines input and output of its query; trigger, checkpoint and name of the query are set when the query is
-started.
+A pipeline defines the input and the output of its query; the trigger, the checkpoint and the name of the query are set
+when the query is started.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Pipeline:
     options: tuple[PipelineOption, ...]
     """Options of this pipeline without `bootstrap`, which every pipeline has."""
     writer: Callable[[SparkSession, Mapping[str, str]], DataStreamWriter]
-    """Function that builds the query from complete options, and returns its writer without trigger, checkpoint and
+    """Function that builds the query from complete options, and returns its writer without a trigger, a checkpoint or a
     name."""
     check: Callable[[Mapping[str, str]], None] = lambda _options: None
     """Function that raises `PipelineOptionError` for invalid values, without network access, before Spark is
@@ -116,8 +116,8 @@ class Pipeline:
         """Start the query.
 
         `checkpoint` is the folder from which the query continues after a stop; each query needs its own folder. With
-        `once`, the query processes all available records and ends. Without it, the query looks for records at the
-        interval `every`, in Spark's form ("5 seconds").
+        `once`, the query processes all available records and ends. Without `once`, the query looks for new records at
+        the interval `every`, in Spark's notation ("5 seconds").
 
         Raises:
             PipelineOptionError: for an unknown option, a missing required option, or an invalid value.
@@ -129,7 +129,7 @@ class Pipeline:
 
 
 def find(name: str) -> Pipeline:
-    """Return the pipeline with a name (hyphens count as underscores), or in a file whose name ends in `.py`.
+    """Return the pipeline with the given name (hyphens count as underscores), or in the given `.py` file.
 
     Raises:
         PipelineNotFound: with the nearest name and the list of pipelines. PipelineError: a file cannot be loaded, or

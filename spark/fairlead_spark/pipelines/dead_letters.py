@@ -43,10 +43,10 @@ def dead_letter_topic(options: Mapping[str, str], source: str) -> str:
 
 
 def parse_json(column: str, ddl: str, *, required: Sequence[str] = ()) -> tuple[Column, Column]:
-    """Return two columns for a column with JSON objects as bytes: the parsed object, and why the object is invalid.
+    """Return two columns for a column with JSON objects as bytes: the parsed object, and the reason if it is invalid.
 
-    `ddl` has the fields and their types in Spark's form ("user STRING, at TIMESTAMP"); other fields are dropped, and
-    missing fields are null. The reason is null if the object is valid JSON and has every field of `required`, no
+    `ddl` lists the fields and their types in Spark's notation ("user STRING, at TIMESTAMP"); other fields are dropped,
+    and missing fields are null. The reason is null if the object is valid JSON and has every field of `required`, no
     TIMESTAMP outside of the years 1 to 9999, and no DOUBLE or FLOAT that is not finite.
     """
     from pyspark.sql import functions as sql

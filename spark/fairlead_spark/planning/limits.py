@@ -12,7 +12,7 @@ from fairlead_spark.planning.ranges import OffsetRange, plan_between, unexpired
 
 
 def settled(start: StreamOffsets, end: StreamOffsets) -> StreamOffsets:
-    """Return the end, in which every partition without new records has the entry of the start.
+    """Return the end offsets, in which every partition without new records keeps its entry from the start.
 
     A new leader epoch alone is not new data, but Spark compares offsets as text and would run a trigger for the new
     epoch. A missing partition keeps its entry from the start: topics never lose partitions, but a lagging broker may
@@ -36,8 +36,7 @@ def _settled(before: TopicOffsets | None, topic: TopicOffsets) -> TopicOffsets:
 def falls_back(start: StreamOffsets, end: StreamOffsets) -> bool:
     """Return whether a log ends before the position of the query, or a topic is missing.
 
-    A log may briefly be too short after a leader change, and a topic may be missing at a broker that does not know a
-    new topic yet.
+    A log may briefly appear too short after a leader change, and a broker may not know a new topic yet.
     """
     return not start.topics.keys() <= end.topics.keys() or any(
         place.offset < known.offset
@@ -49,7 +48,7 @@ def falls_back(start: StreamOffsets, end: StreamOffsets) -> bool:
 
 
 def kept(start: StreamOffsets, end: StreamOffsets) -> StreamOffsets:
-    """Return the end without positions that move backwards, except for positions with a newer leader epoch.
+    """Return the end offsets without positions that move backwards, except for positions with a newer leader epoch.
 
     Only an election can remove records from a log. A smaller end offset with an epoch that the query has already seen
     is therefore an outdated answer, and a query that moved back to this offset would read records twice.
@@ -84,7 +83,7 @@ def fallen(start: StreamOffsets, end: StreamOffsets) -> Sequence[OffsetRange]:
 def limited(
     start: StreamOffsets, end: StreamOffsets, rows_max: int, beginnings: StreamOffsets | None = None
 ) -> StreamOffsets:
-    """Return an end such that at most `rows_max` records are read from the start or, if later, the log start.
+    """Return an end that is at most `rows_max` records after the start or, if later, after the log start.
 
     Half of the records are distributed equally among the partitions, so that no partition waits for a larger partition.
     The other half is distributed in proportion to the unread records. If there are more partitions than records, the
@@ -124,7 +123,7 @@ def _equal_shares(ranges: Sequence[OffsetRange], rows_max: int) -> list[int]:
 
 
 def stopped(end: StreamOffsets, stops: Mapping[tuple[str, int], int]) -> StreamOffsets:
-    """Return the end with the offsets in `stops`."""
+    """Return the end offsets with replacements from `stops`."""
     return StreamOffsets(
         {
             name: TopicOffsets(

@@ -1,4 +1,4 @@
-"""Kinds of loss of records that a query expected, and the messages for each loss.
+"""Kinds of lost records that a query expected, and the messages for each kind.
 
 The option `failOnDataLoss` decides whether the query fails with the message, or logs a warning and continues.
 """
@@ -11,7 +11,7 @@ from enum import Enum
 
 
 class LossKind(Enum):
-    """Reason for missing records, and the reaction of the query with `failOnDataLoss=false`."""
+    """Reason for missing records, and the reaction of a query that has `failOnDataLoss=false`."""
 
     LOG_START = ("records were deleted before they were read", "continues from the first available record")
     TOPIC_RECREATED = (
@@ -31,7 +31,7 @@ class LossKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """One loss of records; `detail` has the offsets."""
+    """One loss of records; `detail` contains the offsets."""
 
     kind: LossKind
     topic: str

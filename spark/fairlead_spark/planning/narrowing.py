@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Narrowing:
-    """Bounds that all records in the result of a read meet; None means that there is no bound."""
+    """Bounds that every record in the result of a read must satisfy; None means that there is no bound."""
 
     topics: frozenset[str] | None = None
     partitions: frozenset[int] | None = None
@@ -23,10 +23,10 @@ class Narrowing:
     """First offset that is excluded from the read."""
     timestamp_min_us: int | None = None
     """Time of the first record to read, in microseconds. The bound decides only where the read begins; older records
-    that follow in the log are read, too."""
+    that follow in the log are read as well."""
 
     def only_topics(self, topics: Collection[str]) -> Narrowing:
-        """Return these bounds restricted to the given topics."""
+        """Return these bounds, restricted to the given topics."""
         return replace(self, topics=_both(self.topics, topics))
 
     def only_partitions(self, partitions: Collection[int]) -> Narrowing:
@@ -44,11 +44,11 @@ class Narrowing:
         )
 
     def times_from(self, timestamp_us: int) -> Narrowing:
-        """Return these bounds such that the read begins at the first record at or after the given time."""
+        """Return these bounds for a read that begins at the first record at or after the given time."""
         return replace(self, timestamp_min_us=_larger(self.timestamp_min_us, timestamp_us))
 
     def applied(self, ranges: Sequence[OffsetRange], at_time: StreamOffsets | None) -> list[OffsetRange]:
-        """Return the ranges restricted to the bounds; `at_time` has the offsets for `timestamp_min_us`."""
+        """Return the ranges restricted to the bounds; `at_time` contains the offsets for `timestamp_min_us`."""
         kept = []
         for part in ranges:
             if self.topics is not None and part.topic not in self.topics:

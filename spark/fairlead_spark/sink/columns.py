@@ -40,7 +40,7 @@ class SinkColumns:
     """Column of the query for each part of a record, spelled as in the query."""
 
     record: tuple[tuple[str, str], ...]
-    """Pairs of part and column name, for those of value, key, headers and timestamp that the query has."""
+    """Pairs of record part and column name, for each of value, key, headers and timestamp that the query contains."""
     partition: str | None
     topic: str | None
 

@@ -24,7 +24,7 @@ NOWHERE: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """Rows with the same destination. `records` has the columns of a record; if `partition` is None, keys decide."""
+    """Rows with the same destination. If `partition` is None, the producer chooses partitions by key."""
 
     topic: str
     partition: int | None

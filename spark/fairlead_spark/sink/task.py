@@ -1,4 +1,4 @@
-"""The work of a write task: gathers Spark's Arrow batches, splits the rows by partition, and sends them.
+"""Write task, which gathers Spark's Arrow batches, splits the rows by partition, and sends them.
 
 Called by the writers in the workers, once for each task. The module imports Arrow and the SDK.
 """

@@ -72,7 +72,7 @@ class WriteOptions:
 
     bootstrap: str
     topic: str | None
-    """Topic of all rows; None means that the column `topic` has the topic of each row."""
+    """Topic of all rows; None means that the column `topic` contains the topic of each row."""
     acks: str
     compression: str
     idempotent: bool

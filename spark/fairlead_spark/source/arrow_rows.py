@@ -1,7 +1,7 @@
-"""Conversion of stored batches to Arrow batches for Spark, with one schema per read and 1 to 4 MiB if possible.
+"""Conversion of stored batches to Arrow batches for Spark: one schema per read, and 1 to 4 MiB per batch if possible.
 
 Small batches are combined and large batches are split, since Spark's JVM is slower with small and with large batches. A
-stored batch of 256 KiB or more is passed on without being copied into a combined batch; batches gathered before it are
+stored batch of 256 KiB or more is passed on without being copied into a combined batch; batches gathered earlier are
 passed on first. Spark checks the schema of the first batch only, so this module gives all batches the same types.
 Called by the readers in tasks.
 """
@@ -21,7 +21,7 @@ BATCH_BYTES_MIN: Final = 1 * MIB
 """Minimum size of a combined batch: each batch costs the JVM as much time as tens of thousands of bytes."""
 BATCH_BYTES_MAX: Final = 4 * MIB
 ALONE_BYTES: Final = 256 * KIB
-"""Minimum size of a stored batch that is passed on by itself: it is not copied to join it with other batches."""
+"""Minimum size of a stored batch that is passed on by itself, without being copied into a combined batch."""
 
 TYPES: Final = {
     "key": pa.binary(),

@@ -1,4 +1,4 @@
-"""Read of the ranges of one task from the leaders, with prefetching.
+"""Read of one task's ranges from the leaders, with prefetching.
 
 The read uses the SDK's fetcher on the connection of the process. While the task passes records to Spark, the fetcher
 prefetches a bounded number of bytes and follows leader changes. `arrow_rows` consumes the batches. The module must not
@@ -40,8 +40,8 @@ _LOG: Final = logging.getLogger("fairlead.spark")
 SETTINGS: Final = ConsumerSettings(
     fetch_bytes_max=4 * MIB, partition_fetch_bytes_max=4 * MIB, prefetch_bytes=16 * MIB
 )
-"""Settings of the fetcher, with which one answer is in flight while another answer is passed to Spark. A larger
-prefetch would only cost memory in every worker."""
+"""Settings of the fetcher: one answer is in flight while another answer is passed to Spark. A larger prefetch would
+only cost memory in every worker."""
 
 
 ABSENT_SECONDS: Final = 10.0
@@ -149,7 +149,7 @@ class RangeRead:
             raise UnreachableError(message, {}, sent=False) from self._fetcher.trouble
 
     async def _ends(self) -> dict[TopicPartition, int]:
-        """Return the log ends that are before the ends of the ranges, from leaders not older than the plan."""
+        """Return the log ends that are before the ends of the ranges; leaders older than the plan refuse to answer."""
         wanted = [cursor.topic_partition for cursor in self._unread()]
         try:
             async with asyncio.timeout(END_SECONDS):
@@ -181,8 +181,8 @@ class RangeRead:
         if isinstance(error, OffsetExpiredError):
             resume = min(_number(error, "log_start_offset", stop), stop)
         elif isinstance(error, LogTruncatedError) and self._is_end_newer(cursor):
-            # The current log diverged below the cursor's position from the log that was read. The records of the
-            # current log from the point of divergence on are new.
+            # The current log diverged below the cursor's position from the log that was read. The current log contains
+            # new records after the point of divergence.
             resume = min(error.safe_offset, cursor.position)
         self._go_on(cursor, resume)
 
@@ -207,7 +207,7 @@ class RangeRead:
         _LOG.warning("%s; %s", loss, loss.kind.otherwise)
 
     def _may_come(self, cursor: Cursor) -> bool:
-        """Return whether an unknown topic may be one of which the broker has not learned yet."""
+        """Return whether an unknown topic may be a topic that the broker has not learned of yet."""
         since = self._absent_since.setdefault(cursor.topic_partition, clock.monotonic())
         return clock.monotonic() - since < ABSENT_SECONDS
 
@@ -232,7 +232,7 @@ def parting_of(connection: Connection, part: OffsetRange) -> int | None:
 
 
 def loss_of(cursor: Cursor, error: FairleadError) -> Loss | None:
-    """Return the loss that an error of a partition stands for; None if the error is no loss."""
+    """Return the loss that an error of a partition indicates; None if the error is not a loss."""
     if not isinstance(error, ClusterError):
         return None
     kinds: dict[type[ClusterError], LossKind] = {

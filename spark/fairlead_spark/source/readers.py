@@ -121,7 +121,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return first_end(begin, end).to_dict()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return the limit in the option maxOffsetsPerTrigger."""
+        """Return the limit from the option maxOffsetsPerTrigger."""
         rows = self._options.rows_per_trigger_max
         return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
 
@@ -161,15 +161,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             _LOG.warning("the offsets of group %s are not published: %s", group, error)
 
     def _partings(self, begin: StreamOffsets, end: StreamOffsets) -> dict[tuple[str, int], int]:
-        """Return the offsets at which truncated logs diverge from the records read; new records may follow them."""
+        """Return the offsets at which truncated logs diverge from the records read, and where new records may begin."""
         link = connection(self._options.bootstrap, self._options.retry_timeout_seconds)
         found = {(part.topic, part.partition): parting_of(link, part) for part in fallen(begin, end)}
         return {place: offset for place, offset in found.items() if offset is not None}
 
     @property
     def _view(self) -> ClusterView:
-        # The options of a stream are checked here, where every query begins, and not in the constructor: after a failed
-        # constructor, Spark tries to stop the missing reader and would show the error of this stop instead.
+        # The options of a stream are checked at the start of every query, not in the constructor: after a failed
+        # constructor, Spark tries to stop the missing reader and would show the error of the stop instead.
         return ClusterView(self._options.for_stream())
 
 
