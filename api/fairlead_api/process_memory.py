@@ -1,6 +1,6 @@
-"""Setting of the C allocator, by which freed memory stays in the process.
+"""Setting of the C allocator that keeps freed memory in the process.
 
-Fairlead's own processes (brokers and Spark workers) call this module at their start. The SDK does not call this module,
+Fairlead's own processes (brokers and Spark workers) call this module at startup. The SDK does not call this module,
 since the SDK runs in a user's process. By default glibc returns each freed block of megabytes to the system, and the
 system maps and zeroes pages again for the next batch. Mapping and zeroing take a fifth of the processor time of a
 produce request.

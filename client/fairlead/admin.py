@@ -4,8 +4,8 @@
         await admin.create_topic("flights", partitions=6)
 
 Every method makes one HTTP call to any broker, and retries the call after a retryable problem. Calls that change state
-are idempotent. Answers are types of the package `fairlead_api`. One file because it contains one class, whose short
-calls share the paths and the retries at the end of the class.
+are idempotent. Answers are types of the package `fairlead_api`. The module is a single file because it contains a
+single class, whose short methods share the paths and the retries at the end of the class.
 """
 
 from __future__ import annotations
@@ -274,7 +274,7 @@ class Admin:
         return await self._on_broker(broker, "uncordon")
 
     async def drain_broker(self, broker: int) -> BrokerDescription:
-        """Start to move all leaderships and then all replicas off a broker. Raises `BrokerNotFoundError`."""
+        """Start moving all leaderships, and then all replicas, off a broker. Raises `BrokerNotFoundError`."""
         return await self._on_broker(broker, "drain")
 
     async def undrain_broker(self, broker: int) -> BrokerDescription:
@@ -301,7 +301,7 @@ class Admin:
         await self._delete(_broker_path(broker), f"unregister broker {broker}", BrokerNotFoundError)
 
     async def reassign(self, topic: str, partition: int, replicas: Iterable[int]) -> PartitionState:
-        """Start to move a partition to these brokers, the preferred leader first; repeating the call is not an error.
+        """Start moving a partition to these brokers, preferred leader first; repeating the call is not an error.
 
         Raises `ReassignmentInProgressError`, `InvalidConfigError`, `BrokerNotFoundError`.
         """
@@ -336,8 +336,8 @@ class Admin:
     ) -> PartitionDigest:
         """Compare the checksums of an offset range on every replica, by default of all committed records.
 
-        One call compares a part of limited size; `next_offset` of the answer is the start offset for the next call.
-        Raises `OffsetExpiredError` and `OffsetOutOfRangeError` for offsets outside the committed records.
+        One call compares only a limited amount of data; `next_offset` of the answer is the start offset for the next
+        call. Raises `OffsetExpiredError` and `OffsetOutOfRangeError` for offsets outside the committed records.
         """
         place = TopicPartition(topic, partition)
         given = {"from": first_offset, "to": end_offset}
@@ -353,7 +353,7 @@ class Admin:
     async def offsets_for(
         self, positions: Mapping[TopicPartition, Position]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return the offset of each position (earliest, latest, a time).
+        """Return the offset of each position: `earliest`, `latest` or a time.
 
         The result is None if no record is at or after a time.
         """

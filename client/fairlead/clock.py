@@ -13,7 +13,7 @@ from uuid import uuid4
 
 now_ns = time.time_ns
 """Wall clock time in nanoseconds since 1970, UTC; `send` reads this clock directly, because an additional call per
-record is measurable."""
+record would be measurable."""
 
 
 def now_us() -> int:
@@ -28,7 +28,7 @@ chance = random.random
 """Random number in [0, 1), for the jitter of back-off and the first partition of records without a key."""
 
 random_bytes = random.randbytes
-"""Random bytes, which no codec can compress, as the load of a benchmark."""
+"""Random bytes for the load of a benchmark, because no codec can compress random bytes."""
 
 
 def new_id() -> str:

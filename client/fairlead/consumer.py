@@ -6,8 +6,8 @@
 
 A consumer without a group stores nothing in the cluster. A separate task fetches ahead, up to `prefetch_bytes`; other
 tasks handle heartbeats, commits and assigned partitions of a group (`group.session`). This module connects these parts
-and waits for fetched batches. One file because most of the module is the public interface: arguments, methods and their
-documentation.
+and waits for fetched batches. The module is a single file because most of it is the public interface: arguments,
+methods and their documentation.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ class Consumer:
         self._commit_before = CommitBefore(session, reading) if session.commits_before else None
 
     def _look_again(self) -> None:
-        """Wake the fetcher and the call that waits for a batch."""
+        """Wake the fetcher, and the call that waits for a batch."""
         self._wake_fetcher()
         if self._running is not None:
             self._running.arrival.set()
@@ -242,12 +242,12 @@ class Consumer:
     async def close(self) -> None:
         """Stop reading and close the connections; a running iteration raises `ClosedError`.
 
-        A member of a group commits, if its `commit` mode does, and leaves; the batch that was taken last counts as
-        processed. With `commit="before"`, the commit of a batch that was never handed out is undone. Returns at once if
-        another call is already closing the consumer, even in `on_revoked`. When no other call is closing the consumer,
-        a call in `on_assigned` or `on_revoked` raises `SettingError`, because closing waits for these callbacks. A
-        callback can raise an exception, which is raised again by the next call that takes a batch, or set a flag so
-        that the code that takes batches closes the consumer.
+        A member of a group commits if its `commit` mode requires it, and leaves the group; the batch that was taken
+        last counts as processed. With `commit="before"`, the commit of a batch that was never handed out is undone.
+        Returns at once if another call is already closing the consumer, even in `on_revoked`. When no other call is
+        closing the consumer, a call in `on_assigned` or `on_revoked` raises `SettingError`, because closing waits for
+        these callbacks. A callback can raise an exception, which is raised again by the next call that takes a batch,
+        or set a flag so that the code that takes batches closes the consumer.
         """
         await self._close(processed=True)
 
@@ -273,7 +273,7 @@ class Consumer:
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
-        """The partitions that are read."""
+        """The partitions that the consumer reads."""
         return self._partitions.names
 
     async def assign(
@@ -288,8 +288,8 @@ class Consumer:
         The new assignment replaces the previous assignment. `start` is `"earliest"`, `"latest"`, an offset, or an aware
         datetime, which selects the first record at or after that time. Partitions that are added to a topic later are
         read from their first record. Returns the assigned partitions. Raises `TopicNotFoundError`,
-        `PartitionNotFoundError`, and `SettingError`, the last also for a member of a group, since the group assigns its
-        partitions.
+        `PartitionNotFoundError`, and `SettingError`, for example if the consumer is a member of a group, which assigns
+        the partitions itself.
         """
         running = self._check_open()
         if self._group is not None:
@@ -329,7 +329,7 @@ class Consumer:
         return offset
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Stop fetching and handing out these partitions until `resume`; without arguments, all partitions are meant.
+        """Stop fetching and handing out these partitions until `resume`; without arguments, pause all partitions.
 
         In a loop over `records` the pause takes effect at the next record; the rest of the batch follows after
         `resume`. The program must continue to take batches: heartbeats do not depend on takes, but `processing_timeout`
@@ -340,7 +340,7 @@ class Consumer:
             cursor.paused = True
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Resume paused partitions at their positions; without arguments, all partitions are meant."""
+        """Resume paused partitions at their positions; without arguments, resume all partitions."""
         self._check_open()
         for cursor in self._partitions.cursors(partitions):
             cursor.paused = False
@@ -379,7 +379,7 @@ class Consumer:
         return self._member_session().membership
 
     async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
-        """Commit these offsets, each the next to read; without arguments, the offsets after all records handed out.
+        """Commit the next offsets to read; without arguments, commit the offsets after all records handed out.
 
         The records handed out include the whole batch that was taken last; with `records`, these records end with the
         last record taken. The commit is retried until `retry_timeout` and may decrease a committed offset. Raises
@@ -524,7 +524,7 @@ class Consumer:
     def _check_reading(self) -> _Running:
         """Return the parts of a consumer that hands out batches.
 
-        Raises `ClosedError` also while the consumer is closing.
+        Raises `ClosedError` if the consumer is closing or not open.
         """
         if self._closing:
             raise ClosedError("consumer")

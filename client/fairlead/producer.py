@@ -4,10 +4,10 @@
         delivery = await producer.send("flights", b"UA1545", key=b"UA")
         metadata = await delivery
 
-`send` waits only for buffer space, and `await delivery` waits for the acknowledgement. Leaving the block flushes, also
-after an exception: no record is dropped silently. This module chooses the partition of each record (`TopicRoute`) and
-enforces the memory bound; the accumulator builds batches, and the sender sends requests and retries. One file because
-half of the module documents the public arguments.
+`send` waits only for buffer space, and `await delivery` waits for the acknowledgement. Leaving the block flushes the
+producer, even after an exception: no record is dropped silently. This module chooses the partition of each record
+(`TopicRoute`) and enforces the memory bound; the accumulator builds batches, and the sender sends requests and retries.
+The module is a single file because half of it documents the public arguments.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class TopicRoute:
             self.queues.append(queue)
 
     def advance(self, picture: Picture) -> PartitionQueue:
-        """Move `sticky` to the next partition that has a leader, or to the next partition if none has."""
+        """Move `sticky` to the next partition with a leader, or to the next partition if no partition has a leader."""
         count = len(self.queues)
         following = [self.queues[(self.sticky.partition + step) % count] for step in range(1, count + 1)]
         led = (queue for queue in following if picture.leader(self.topic, queue.partition) is not None)
@@ -153,7 +153,7 @@ class Producer:
     - retries_max: maximum number of retries; without a maximum, only the delivery timeout stops the retries.
     - idempotence: each record is stored once and in order, however often its batch is sent; idempotence requires acks
       `"all"`, for which it is the default. Without idempotence a retry may store a batch twice.
-    - name: identity of the producer beyond its lifetime: the next producer with the same name fences this producer.
+    - name: identity that outlives the producer: the next producer with the same name fences this producer.
     - request_timeout, connect_timeout, retry_timeout: timeouts of one attempt, of a new connection, and of a call with
       its retries.
 
@@ -485,7 +485,7 @@ class Producer:
             limit = self._settings.buffer_bytes
             problem = ProblemError(
                 "batch_too_large",
-                f"{size} bytes do not fit buffer_bytes={limit}",
+                f"{size} bytes do not fit in buffer_bytes={limit}",
                 data={"limit_bytes": limit},
             )
             raise BatchTooLargeError(problem, subject="send")

@@ -119,7 +119,7 @@ def _is_address(text: str) -> bool:
 
 
 def _meant(text: str) -> str | None:
-    """Return a suggestion for an invalid address: Kafka's addresses have no scheme, copied ones have a path."""
+    """Return a suggestion for an invalid address: Kafka's addresses have no scheme, and copied URLs have a path."""
     scheme, divider, rest = text.rpartition("://")
     place = rest.partition("/")[0].partition("?")[0].partition("#")[0]
     if divider and scheme not in ("http", "https"):
@@ -210,7 +210,7 @@ class ConnectionSettings:
 def connection_of(
     bootstrap: str | Iterable[str], *, connect: Duration, request: Duration, retry: Duration
 ) -> ConnectionSettings:
-    """Return the connection settings of the arguments that all three clients take."""
+    """Return the connection settings from the arguments that all three clients accept."""
     return ConnectionSettings(
         bootstrap=bootstrap_of(bootstrap),
         connect_timeout_seconds=seconds_of(connect, "connect_timeout"),
@@ -221,7 +221,7 @@ def connection_of(
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Exponential pauses with jitter: doubled after each attempt, at most `seconds_max`, half of it random.
+    """Exponential pauses with jitter: doubled after each attempt up to `seconds_max`, with half of the pause random.
 
     No retry library is used, because the accumulator and the prefetch buffer need the pause as a number, and the hooks
     of retry libraries are global in the user's process.
@@ -270,7 +270,7 @@ class ProducerSettings:
     """Name of an idempotent producer: the next producer with the name fences this producer."""
 
     def __post_init__(self) -> None:
-        """Check each value, and the values against each other."""
+        """Check each value and the consistency of the values."""
         _require(self.linger_seconds >= 0, "linger_ms", self.linger_seconds * 1000, "0 or more")
         check_whole(self.batch_bytes, "batch_bytes", least=1)
         check_whole(self.columnar_batch_bytes, "columnar_batch_bytes", least=1)

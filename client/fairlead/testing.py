@@ -30,12 +30,12 @@ ConfigValue: TypeAlias = "str | int | float | bool"
 ClusterFactory: TypeAlias = Callable[
     [int, "Path | None", Mapping[str, ConfigValue]], AbstractAsyncContextManager[str]
 ]
-"""Function that the extra `broker` registers: it takes broker count, data directory and configuration, and yields an
-address."""
+"""Function that the extra `broker` registers: its arguments are broker count, data directory and configuration, and it
+yields an address."""
 
 
 class BrokerMissing(ImportError):
-    """The extra that contains the broker is not installed; the message says how to install the extra."""
+    """The extra that contains the broker is not installed; the message contains the command that installs the extra."""
 
 
 @asynccontextmanager

@@ -28,9 +28,9 @@ RECORD_BATCH: Final = 3
 PREFIX_BYTES: Final = 8
 """Size in bytes of the continuation marker plus the length field of the metadata."""
 METADATA_BYTES_MAX: Final = 4096
-"""Maximum accepted size of the metadata in bytes. The metadata of the schema takes about 500 bytes."""
+"""Maximum accepted size of the metadata in bytes. The metadata of a message with the schema need about 500 bytes."""
 KNOWN_METADATA_MAX: Final = 512
-"""Number of cached metadata, which take at most 4 MiB; the cache helps because batches of records of equal size have
+"""Maximum number of cached metadata, which need at most 4 MiB in total. Batches whose records have equal sizes have
 equal metadata."""
 
 _PREFIX: Final = struct.Struct("<II")
@@ -121,7 +121,7 @@ class ArrowMessage(msgspec.Struct, frozen=True, gc=False):
     timestamps_start: int
     """Start of the values of the timestamp column, in bytes from the start of the message."""
     headers: int
-    """Number of headers of all records."""
+    """Total number of headers of all records."""
 
 
 def read_message(message: Buffer, *, offset_column: bool = False) -> ArrowMessage:
@@ -224,8 +224,8 @@ def _batch_table(metadata: bytes, body_bytes: int) -> int:
 def _fields(metadata: bytes, at: int) -> tuple[int, ...]:
     """Return the positions of the fields of the table at `at`; the position of an absent field is 0.
 
-    A table begins with the signed distance back to its vtable. The vtable has the u16 size of the vtable, the u16 size
-    of the table, and for each field the u16 distance from the table, 0 for an absent field.
+    A table begins with the signed distance back to its vtable. The vtable contains the u16 size of the vtable, the u16
+    size of the table, and for each field the u16 distance from the table, 0 for an absent field.
     """
     vtable: int = at - _I32.unpack_from(metadata, at)[0]
     if vtable < 0:  # struct would interpret a negative position as relative to the end

@@ -6,8 +6,8 @@ batches only to validate them.
 
 The Arrow message of a batch with few records is written without Arrow's writer (`MessageLayout`). Building arrays and
 running Arrow's writer takes 80 µs even for one record, which is most of a client's time for such a request. The result
-has the same bytes: the buffers in order, each padded to eight bytes, and the metadata of another message that Arrow
-wrote, with replaced numbers. One file because both writers produce the same bytes.
+has the same bytes: the buffers in order, each padded to eight bytes, and the metadata of a message that Arrow wrote
+earlier, with the numbers replaced. The module is a single file because both writers must produce the same bytes.
 """
 
 from __future__ import annotations
@@ -310,9 +310,9 @@ def decode(
     """Decode the batch at the start of a buffer into columns, without copying if the batch is not compressed.
 
     The columns keep the buffer in memory. If stamp flag bit 0 is set, all timestamps are the append time. A compacted
-    batch also has the column `offset_delta`. Raises `malformed_batch`, `crc_mismatch` (for both checksums, but for the
-    stamp's only if the batch is stamped) or `unsupported_version`. `validate=False` is only for bytes that this process
-    wrote: other bytes can crash the interpreter.
+    batch also has the column `offset_delta`. Raises `malformed_batch`, `crc_mismatch` (for the content checksum and, if
+    the batch is stamped, for the stamp's checksum) or `unsupported_version`. `validate=False` is only for bytes that
+    this process wrote: other bytes can crash the interpreter.
     """
     view = memoryview(buffer)
     if header is None:
@@ -347,7 +347,7 @@ def _no_records(header: BatchHeader) -> pa.RecordBatch:
 
 
 class Body(msgspec.Struct, frozen=True):
-    """Decompressed body of a batch: Arrow message, its metadata, and columns with contents not validated yet."""
+    """Decompressed body of a batch: the Arrow message, its metadata, and columns that are not validated yet."""
 
     message: memoryview
     metadata: ArrowMessage

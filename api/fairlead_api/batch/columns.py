@@ -39,8 +39,8 @@ _HEADER_FIELDS: Final = {"key", "value"}
 _HEADERS_COLUMN: Final = 3
 _NO_BYTES: Final = pa.py_buffer(b"")
 _NO_OFFSETS: Final = pa.py_buffer(bytes(4))
-# Arrays of this module's import are built from buffers: `pa.array` would import pandas where it is installed, which
-# takes half a second.
+# Arrays that are created when this module is imported are built from buffers: `pa.array` would import pandas if pandas
+# is installed, which takes half a second.
 _NO_HEADERS: Final = cast(
     "pa.StructArray",
     pa.Array.from_buffers(
@@ -215,7 +215,7 @@ def _null_keys(count: int) -> pa.Array:
 
 
 def _nothing(count: int) -> list[pa.Buffer | None]:
-    """Return a validity bitmap for only nulls, and offsets that are all 0."""
+    """Return the validity bitmap and the offsets of a column that contains only nulls: all bits and offsets are 0."""
     return [pa.py_buffer(bytes((count + 7) // 8)), pa.py_buffer(bytes(4 * (count + 1)))]
 
 
@@ -326,7 +326,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def _holds_headers(kind: pa.DataType) -> bool:
-    """Return whether Arrow casts the type without loss: list views and structs with other fields become empty."""
+    """Return whether Arrow casts the type without loss: list views and structs with other fields would become empty."""
     if pa.types.is_map(kind):
         return pa.types.is_string(kind.key_type) and _is_bytes(kind.item_type)
     if not pa.types.is_list(kind) and not pa.types.is_large_list(kind):

@@ -22,7 +22,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 FORMAT: Final = 1
 HEADER_BYTES: Final = 88
-"""Size of the header, the number of bytes before the extension."""
+"""Size of the header in bytes; the extension follows the header."""
 STAMP_BYTES: Final = 36
 """Number of bytes before the range of the content checksum: 32 bytes of the stamp and 4 bytes of the content checksum
 itself."""
@@ -33,7 +33,7 @@ FORMAT_STOP: Final = 37
 NO_PRODUCER: Final = -1
 RECORDS_MAX: Final = 1 << 20
 """Maximum number of records in a batch. A compressed batch of a few kilobytes can contain millions of empty records,
-and each takes about 800 bytes of objects in a client that handles records one by one."""
+each of which occupies about 800 bytes of memory in a client that handles records one by one."""
 HEADERS_MAX: Final = 1 << 20
 """Maximum number of headers of all records in a batch; each header also becomes an object in a client."""
 RECORD_HEADERS_MAX: Final = 4096

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 UNLIMITED_US: Final = 2**63 - 1
-"""Value for the limit of a timestamp window that refuses no timestamp."""
+"""Value of a timestamp limit that allows every timestamp."""
 _NO_PRODUCER: Final = (NO_PRODUCER, NO_PRODUCER, NO_PRODUCER)
 _REFUSED_EXTENSIONS: Final = frozenset(
     {ExtensionType.HORIZON, ExtensionType.IDEMPOTENCY_KEY, ExtensionType.REQUEST_DIGEST}
@@ -67,7 +67,7 @@ def validate_produced(
 
     The stamped fields are ignored, except for the length. `own_extensions` are the extension types that the broker
     itself has added to this batch; a client's batch with any of these types is refused. Raises `batch_too_large`,
-    `malformed_batch`, `crc_mismatch`, `unsupported_version` or `invalid_record`; the detail has the field, its value
+    `malformed_batch`, `crc_mismatch`, `unsupported_version` or `invalid_record`; the detail names the field, its value
     and the allowed values.
     """
     check_sizes(batch, limits.batch_bytes_max)

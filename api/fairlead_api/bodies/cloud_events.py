@@ -78,7 +78,7 @@ def parse_event(body: bytes | memoryview) -> RecordColumns:
 
 
 def parse_event_batch(body: bytes | memoryview) -> RecordColumns:
-    """Return the events of a batch, possibly none. Raises like `parse_event`, with the event's number from 0."""
+    """Return the events of a batch, possibly none. Raises the problems of `parse_event` with the event's index."""
     events = decode_kept_json(_EVENTS, body)
     return _structured(events)
 

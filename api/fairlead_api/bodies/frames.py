@@ -1,6 +1,6 @@
 """Frames: the batches of many partitions in one body, each preceded by JSON metadata that names the partition.
 
-Broker and SDK write and read this format, which is that of `application/vnd.fairlead.frames;v=1` bodies. A frame has
+Broker and SDK write and read this format in bodies of the media type `application/vnd.fairlead.frames;v=1`. A frame has
 two u32 lengths (little-endian), the metadata (JSON padded with spaces to a multiple of 8) and the data (whole batches),
 so that every batch is 8-aligned in the body. This module must not depend on the contents of the metadata.
 """
@@ -21,7 +21,7 @@ _LENGTHS: Final = struct.Struct("<II")
 _ALIGNMENT: Final = 8
 META_BYTES_MAX: Final = 64 * 1024
 """Maximum size of a frame's metadata, which is sufficient for the longest problem document; metadata without a problem
-have about 250 bytes."""
+document need about 250 bytes."""
 FRAMES_MAX: Final = 10_000
 """Maximum number of partitions in a request, which equals the maximum of a group."""
 
@@ -53,8 +53,8 @@ def encode_frame(meta: bytes | msgspec.Struct, data: Sequence[Buffer] = ()) -> l
 def iterate_frames(body: Buffer, frames_max: int = FRAMES_MAX) -> Iterator[Frame]:
     """Yield the frames of a body in order; the data of a frame is a memoryview of the body, not a copy.
 
-    Raises `malformed_request`, after yielding the previous frames, with the number (from 0) of the first frame that has
-    invalid lengths.
+    Raises `malformed_request`, after yielding the previous frames, with the index of the first frame that has invalid
+    lengths.
     """
     view = memoryview(body)
     at, number = 0, 0

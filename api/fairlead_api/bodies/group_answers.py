@@ -109,7 +109,7 @@ class MemberDescription(Answer, frozen=True, kw_only=True):
     """Member of a group, with its subscription and its partitions.
 
     The member owns the partitions in `assignment` and, until it confirms their revocation, those in `revoking`;
-    `target` is the assignment that it will own.
+    `target` is the member's future assignment.
     """
 
     member_id: str

@@ -41,8 +41,8 @@ REBALANCE_TIMEOUT_MS_MAX: Final = 3_600_000
 HEARTBEAT_INTERVAL_MS_MAX: Final = 5_000
 """Maximum recommended interval of heartbeats; a third of the session timeout is recommended if that is shorter."""
 ASSIGNORS: Final = ("uniform", "range")
-"""Strategies for distributing partitions: `uniform`, the default, distributes over all topics together, `range` topic
-by topic."""
+"""Strategies for distributing partitions: `uniform`, the default, distributes the partitions of all topics together;
+`range` distributes topic by topic."""
 NO_MEMBER_EPOCH: Final = -1
 """Epoch of a commit by a program that is not a member of the group."""
 SUBSCRIBED_TOPICS_MAX: Final = 1_000
@@ -138,7 +138,7 @@ class OffsetCommit(Request, frozen=True, kw_only=True):
 
 
 class CommitRequest(Request, frozen=True, kw_only=True):
-    """Body of `PUT /v1/groups/{group}/offsets`: a commit, with member id and epoch if from a member."""
+    """Body of `PUT /v1/groups/{group}/offsets`: a commit; a member sends its id and epoch."""
 
     member_id: str | None = None
     member_epoch: Annotated[int, Meta(ge=NO_MEMBER_EPOCH, le=INT32_MAX)] = NO_MEMBER_EPOCH
@@ -149,7 +149,7 @@ class CommitRequest(Request, frozen=True, kw_only=True):
         if self.member_id:
             check_group_name(self.member_id)
         elif self.member_id == "":
-            _refuse("member_id", "", "the id of a member, or null for programs that are no members")
+            _refuse("member_id", "", "the id of a member, or null for programs that are not members")
         if (self.member_id is None) != (self.member_epoch == NO_MEMBER_EPOCH):
             _refuse(
                 "member_epoch",

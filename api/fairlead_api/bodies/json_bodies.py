@@ -71,7 +71,7 @@ def decode_request(type_: type[T], body: bytes | memoryview, *, unique_keys: boo
 
 
 def decode_json(decoder: msgspec.json.Decoder[T], body: bytes | memoryview) -> T:
-    """Decode a body with a given decoder; the last value of a repeated key is used. Raises like `decode_request`."""
+    """Decode a body with `decoder`; a repeated key has its last value. Raises the problems of `decode_request`."""
     _check_structure(body)
     return _decoded(decoder, body)
 
@@ -124,7 +124,7 @@ def _brackets(body: bytes) -> bytes:
     if b"\\" in body:
         body = _ESCAPE.sub(b"", body)
     # Whether a quote opens or closes a string depends only on parity, so removing two adjacent quotes does not affect
-    # others.
+    # the other quotes.
     skeleton = body.translate(_ONE_BRACKET, _NOT_STRUCTURE).replace(b'""', b"")
     return _STRING.sub(b"", skeleton)
 
@@ -232,7 +232,7 @@ def _refusal(type_: object, body: object, message: str) -> ProblemError:
     expected = _EXPECTED.fullmatch(what)
     if expected is None:
         return ProblemError("malformed_request", f"{what} at {path}", data={"parameter": shortened(path)})
-    # msgspec does not name the key of a mapping whose value is wrong, so the first value of the refused type is
+    # msgspec does not name the key of an invalid value in a mapping, so the first value of the refused type is
     # reported.
     exact, value = next(
         (place for place in _values_at(body, "$", steps) if expected["got"] in (None, _kind(place[1]))),
@@ -284,7 +284,7 @@ def _values_at(value: object, path: str, steps: list[tuple[str, str, str]]) -> I
     else:
         assert isinstance(value, dict), path
         for key in (name,) if name else value:
-            # Values before the wrong value are valid and may lack an optional field.
+            # Values before the invalid value are valid and may lack an optional field.
             if key in value:
                 yield from _values_at(value[key], f"{path}.{key}", rest)
 

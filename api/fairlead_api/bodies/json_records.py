@@ -29,8 +29,8 @@ class Encoding(StrEnum):
     """Representation of the bytes of keys and values in JSON."""
 
     UTF8 = "utf8"
-    """Keys and values are text. Bytes that are not UTF-8 are answered as `{"base64": "..."}`, which requests may
-    contain, too."""
+    """Keys and values are text. Bytes that are not UTF-8 are answered as `{"base64": "..."}`; requests may also contain
+    this form."""
     JSON = "json"
     """Keys and values are any JSON values; the stored bytes are the JSON text. Bytes that are not JSON are answered as
     `{"base64": "..."}`."""
@@ -139,8 +139,8 @@ def parse_records(body: bytes | memoryview, encoding: Encoding = Encoding.UTF8) 
     """Return the records of a JSON produce body, an object with `records` or a plain array, as columns.
 
     The last value of a repeated key is used. Raises `malformed_request` and `unknown_option` with the path, and
-    `invalid_record` with the number of a record that has invalid base64. A body without records is allowed by this
-    function; the calling code decides whether to accept such a body.
+    `invalid_record` with the number of a record that has invalid base64. This function allows a body without records;
+    the caller decides whether to accept the body.
     """
     plain = _ARRAY.match(body) is not None
     if encoding is Encoding.JSON:

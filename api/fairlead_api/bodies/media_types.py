@@ -57,5 +57,5 @@ FORWARD_NEVER: Final = "never"
 
 
 def essence(media_type: str) -> str:
-    """Return a media type in lower case, without parameters: `text/plain` becomes `Text/Plain; charset=utf-8`."""
+    """Return a media type in lower case, without parameters: `Text/Plain; charset=utf-8` becomes `text/plain`."""
     return media_type.partition(";")[0].strip().lower()

@@ -45,7 +45,7 @@ class BrokerDescription(Answer, frozen=True, kw_only=True):
     """Broker of the cluster; `address` is the base URL of its data listener, null for a broker that is not running.
 
     A cordoned broker gets no new replicas. `immovable` names at most 100 partitions (`topic-0`) that a drain cannot
-    move away from the broker, since no other broker can take them.
+    move away from the broker, because no other broker can receive these partitions.
     """
 
     id: int
@@ -57,7 +57,10 @@ class BrokerDescription(Answer, frozen=True, kw_only=True):
 
 
 class ClusterDescription(Answer, frozen=True, kw_only=True):
-    """State of the cluster known to this broker; `controller` is a broker id, null if the cluster has no controller."""
+    """State of the cluster as known to this broker.
+
+    `controller` is a broker id, null if the cluster has no controller.
+    """
 
     cluster_id: str
     cluster: str

@@ -50,8 +50,7 @@ __all__ = [
 ]
 
 PARTITIONS_MAX = 10_000
-"""Maximum number of partitions of a topic and of a request, so that plans of transactions and answers stay small
-enough."""
+"""Maximum number of partitions of a topic and of a request, which limits the size of transactions and answers."""
 INT64_MAX = 2**63 - 1
 INT32_MAX = 2**31 - 1
 BYTES_DEFAULT = 1 << 20
@@ -103,7 +102,7 @@ class AlterTopicRequest(Request, frozen=True, kw_only=True):
 
 
 class AlterConfigRequest(Request, frozen=True, kw_only=True):
-    """Body of `PATCH /v1/cluster/config` and `/v1/brokers/{broker}/config`, a merge patch: null resets one or all."""
+    """Merge patch in `PATCH /v1/cluster/config` and `/v1/brokers/{broker}/config`: null resets one key or all keys."""
 
     config: dict[str, ConfigInput] | None
 
@@ -248,7 +247,7 @@ class TopicProduceAnswer(Answer, frozen=True, kw_only=True):
 
 
 class ProducedLines(Answer, frozen=True, kw_only=True):
-    """Outcome of a group of lines of an NDJSON body: the results, or the problem for which all lines were refused.
+    """Outcome of a group of lines of an NDJSON body: the results, or the problem that caused the refusal of all lines.
 
     Lines are numbered from 1, including empty lines. `status` is 200, 202 (for `acks=0`, without results), 207 if not
     all partitions were stored, or the status of the problem.

@@ -130,8 +130,8 @@ def parse_value(name: str, value: ConfigInput, scope: ConfigScope = ConfigScope.
     """Return the typed value of a key that is set in a scope.
 
     Brokers and the cluster have their own keys, and can also set topic keys as defaults for topics. Raises
-    `invalid_config` with key, value and allowed values for an unknown key, a key of another scope, a wrong type, a
-    value out of range, null, and a key or value that is not supported yet.
+    `invalid_config` with key, value and allowed values for an unknown key, a key of another scope, a value of the wrong
+    type, a value out of range, null, and a key or value that is not supported yet.
     """
     return _parsed(_known_key(name, scope), value)
 
@@ -196,7 +196,7 @@ def effective_topic_config(
 def effective_config(
     scope: ConfigScope, layers: Mapping[ConfigScope, Mapping[str, ConfigInput]]
 ) -> dict[str, ConfigEntry]:
-    """Return every key that can be set in a scope (a broker, the cluster), with its value there and the source.
+    """Return every key that can be set in a scope (broker or cluster), with its value in this scope and the source.
 
     For a default that depends on other settings, the value is a description of the rule.
     """

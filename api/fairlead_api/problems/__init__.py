@@ -40,8 +40,8 @@ _RESERVED: Final = frozenset(
 class ProblemError(Exception):
     """Refusal of a request with a problem of the catalogue and the detail of this occurrence.
 
-    `detail` names the subject, the numbers and the allowed values. `data` has the members that the catalogue lists for
-    the code. `retry_after_seconds` is the retry delay advised by the broker, which is also sent as `Retry-After`.
+    `detail` names the subject, the numbers and the allowed values. `data` contains the members that the catalogue lists
+    for the code. `retry_after_seconds` is the retry delay advised by the broker, which is also sent as `Retry-After`.
     `side_effect` overrides the catalogue's value for this occurrence: for example, a storage failure after the append
     has the side effect `maybe`.
     """

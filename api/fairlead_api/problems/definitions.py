@@ -25,7 +25,7 @@ class ProblemKind(StrEnum):
     REFRESH = "refresh"
     """Fetch the metadata again (leader, coordinator, topic id), then send the request again."""
     FIX = "fix"
-    """Change the request, which is wrong and would fail again."""
+    """Change the request, which is invalid and would fail again."""
     FENCED = "fenced"
     """Stop, because a newer process has taken over this identity."""
     DATA_LOSS = "data_loss"
@@ -41,7 +41,7 @@ class ProblemKind(StrEnum):
 
 
 class SideEffect(StrEnum):
-    """Whether the refused request may nevertheless have changed something."""
+    """Whether the refused request may nevertheless have changed data or state."""
 
     NONE = "none"
     MAYBE = "maybe"

@@ -43,7 +43,7 @@ STATE_PROBLEMS: Final = (
         404,
         "The group does not exist",
         FIX,
-        "No consumer group has this name, neither members nor committed offsets.",
+        "No group with this name has members or committed offsets.",
         "Check the name; a group is created when its first member joins.",
         data_members=(DataMember("group", "name of the group"),),
     ),

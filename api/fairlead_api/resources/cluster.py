@@ -129,7 +129,7 @@ class Cluster(Resource):
                 f"self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$') && "
                 f"self.metadata.name.size() <= {CLUSTER_NAME_LENGTH_MAX}",
                 f"a Cluster's name begins with a letter and has at most {CLUSTER_NAME_LENGTH_MAX} "
-                "of a-z, 0-9 and '-': it begins the names of Services",
+                "of a-z, 0-9 and '-': the names of Services begin with it",
                 ".metadata.name",
             ),
             Rule(
@@ -143,7 +143,7 @@ class Cluster(Resource):
                 "(old.replicas == 0 && (!has(oldSelf.status) || !has(oldSelf.status.pools) || "
                 "!oldSelf.status.pools.exists(seen, seen.name == old.name && seen.replicas > 0))))",
                 "a pool can be removed when it has no brokers: set its replicas to 0 and wait until status.pools "
-                "says 0 too",
+                "also reports 0",
                 ".spec.brokers",
                 RuleReason.FORBIDDEN,
             ),

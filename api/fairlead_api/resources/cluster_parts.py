@@ -113,8 +113,8 @@ class BrokerPool(Part):
     ]
     """Name of the pool, unique in the Cluster. To rename a pool, add another pool, then scale the old pool to 0."""
     first_broker_id: Annotated[int, Field(ge=0, le=BROKER_ID_MAX)] = 0
-    """Id of the pool's first broker; the ids of the other brokers follow. The 100 ids from this id on are reserved \
-for the pool. The first id cannot be changed."""
+    """Id of the pool's first broker; the ids of the other brokers follow. The 100 ids that start at this id are \
+reserved for the pool. The first id cannot be changed."""
     replicas: Annotated[int, Field(ge=0, le=POOL_IDS)]
     """Number of brokers. If the number is decreased, surplus brokers are drained and removed, the highest id first."""
     storage: Storage
@@ -135,7 +135,7 @@ class DataListener(Part):
         json_schema_extra=rules(
             Rule(
                 "!has(self.nodePort) || self.type == 'nodeport'",
-                "nodePort is for the type nodeport only",
+                "nodePort is allowed only for the type nodeport",
                 ".nodePort",
             ),
             Rule(

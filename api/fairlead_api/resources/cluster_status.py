@@ -23,7 +23,7 @@ class BrokerCount(Part):
     desired: int = 0
     """Number of brokers that should run: the number in the spec, plus surplus brokers that cannot be removed yet."""
     ready: int = 0
-    """Number of brokers that have caught up and serve."""
+    """Number of brokers that have caught up and serve requests."""
     summary: ShortText = ""
     """Numbers of ready and desired brokers as `ready/desired`, for listings."""
 

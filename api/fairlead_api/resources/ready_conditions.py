@@ -19,7 +19,7 @@ NOT_RECONCILED_MESSAGE: Final = "no operator has reconciled this object yet"
 READY: Final = ConditionType(
     ConditionName.READY,
     Polarity.GOOD_WHEN_TRUE,
-    "The object serves. A Cluster stays ready while brokers are restarted one at a time (shown by Progressing); "
+    "The object is ready. A Cluster stays ready while brokers are restarted one at a time (shown by Progressing); "
     "a Topic is ready when the topic in the cluster matches the resource.",
     (
         Reason(
@@ -29,7 +29,7 @@ READY: Final = ConditionType(
             "Wait a few seconds. If the status persists, check whether the operator runs and watches this namespace "
             "(setting FAIRLEAD_OPERATOR_NAMESPACES).",
         ),
-        Reason("Available", ("True",), "The object serves as specified by the resource.", "Nothing."),
+        Reason("Available", ("True",), "The object is ready, as specified by the resource.", "Nothing."),
         Reason(
             "InvalidSpec",
             ("False",),
@@ -62,7 +62,7 @@ READY: Final = ConditionType(
             "ClusterNotFound",
             ("Unknown", "False"),
             "The Cluster that clusterRef names does not exist. The topic is created when the Cluster exists.",
-            "Create the Cluster, or delete the Topic and create it with the right clusterRef, which cannot be changed.",
+            "Create the Cluster, or delete the Topic and create it with a correct clusterRef, which cannot be changed.",
             TOPIC_ONLY,
         ),
         Reason(
@@ -75,14 +75,14 @@ READY: Final = ConditionType(
         Reason(
             "ClusterPaused",
             ("Unknown",),
-            "The Cluster is paused by the annotation fairlead.dev/paused, and its Topics with it.",
+            "The annotation fairlead.dev/paused pauses the Cluster and all its Topics.",
             "Remove the annotation from the Cluster to resume reconciliation.",
             TOPIC_ONLY,
         ),
         Reason(
             "NamespaceNotAllowed",
             ("False",),
-            "The Topic is in another namespace than its Cluster, and the Cluster does not list that namespace.",
+            "The Topic and its Cluster are in different namespaces, and the Cluster does not list that namespace.",
             "Add the namespace to spec.topicNamespaces of the Cluster, or move the Topic.",
             TOPIC_ONLY,
         ),
@@ -126,13 +126,13 @@ READY: Final = ConditionType(
             "Reassigning",
             ("False",),
             "Replicas are being moved until every partition has the number of replicas in the resource.",
-            "Wait; status.reassignment has the number of remaining partitions.",
+            "Wait; status.reassignment shows the number of remaining partitions.",
             TOPIC_ONLY,
         ),
         Reason(
             "Deleting",
             ("False",),
-            "The resource is being deleted, and its topic too with deletionPolicy Delete; brokers do not answer yet.",
+            "The resource is being deleted (and its topic, if deletionPolicy is Delete); brokers do not answer yet.",
             "Nothing.",
             TOPIC_ONLY,
         ),
@@ -164,7 +164,7 @@ PROGRESSING: Final = ConditionType(
         Reason(
             "ScalingDown",
             ("True",),
-            "A broker is drained before it is removed; status.scaleDown has the number of partitions left on it.",
+            "A broker is drained before it is removed; status.scaleDown shows the number of partitions left on it.",
             "Nothing. Increasing replicas again cancels the removal.",
             CLUSTER_ONLY,
         ),

@@ -44,7 +44,7 @@ ConfigKeyName = Annotated[
     kubernetes(
         Rule(
             "self.matches('^[a-z0-9]+([._-][a-z0-9]+)*$')",
-            "a configuration key is written in small letters with dots, as retention.ms",
+            "a configuration key is written in lower case with dots, such as retention.ms",
         ),
         maxLength=KEY_LENGTH_MAX,
     ),
@@ -64,7 +64,7 @@ AnnotationValue = Annotated[str, kubernetes(maxLength=4096)]
 
 KEYS_WITHOUT_A_FORM: Final = Rule(
     "self.all(key, key.matches('^[a-z0-9]+([._-][a-z0-9]+)*$'))",
-    "a configuration key is written in small letters with dots, as retention.ms",
+    "a configuration key is written in lower case with dots, such as retention.ms",
 )
 ConfigMap = Annotated[
     dict[str, Annotated[str, kubernetes(maxLength=CONFIG_VALUE_LENGTH_MAX)]],

@@ -26,7 +26,7 @@ REPLICAS_MAX = 128
 
 
 class ClusterReference(Part):
-    """The Cluster that has the topic."""
+    """The Cluster that the topic belongs to."""
 
     name: ObjectName
     """Name of the Cluster."""
@@ -65,7 +65,7 @@ class TopicSpec(Part):
             )
         ),
     ]
-    """The Cluster that has the topic. The reference cannot be changed."""
+    """The Cluster that the topic belongs to. The reference cannot be changed."""
     name: TopicName | None = None
     """Name of the topic; by default the name of the resource. The name cannot be changed."""
     partitions: Annotated[
@@ -131,7 +131,7 @@ class Topic(Resource):
         json_schema_extra=rules(
             Rule(
                 f"has(self.spec.name) || self.metadata.name.size() <= {NAME_LENGTH_MAX}",
-                f"a topic's name has at most {NAME_LENGTH_MAX} characters: give spec.name",
+                f"a topic's name has at most {NAME_LENGTH_MAX} characters: set spec.name",
                 ".metadata.name",
             )
         )
@@ -149,5 +149,5 @@ class Topic(Resource):
 
     @property
     def cluster_namespace(self) -> str:
-        """Namespace of the Cluster that has the topic."""
+        """Namespace of the Cluster that the topic belongs to."""
         return self.spec.cluster_ref.namespace or self.metadata.namespace

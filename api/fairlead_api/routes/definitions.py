@@ -46,7 +46,7 @@ class Resource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HeaderParameter:
-    """Request header that a call supports besides HTTP's own; its value must match the regular expression `pattern`."""
+    """Request header of a call that HTTP does not define; its value must match the regular expression `pattern`."""
 
     name: str
     explanation: str

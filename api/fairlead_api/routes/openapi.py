@@ -272,7 +272,10 @@ def _problem_schema() -> Schema:
         "type": {"type": "string", "format": "uri-reference", "description": "page of the problem"},
         "title": {"type": "string"},
         "status": {"type": "integer"},
-        "detail": {"type": "string", "description": "this occurrence: the subject and the numbers"},
+        "detail": {
+            "type": "string",
+            "description": "explanation of this occurrence, with its subject and numbers",
+        },
         "code": {
             "type": "string",
             "description": "stable name of the problem",

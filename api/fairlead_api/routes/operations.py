@@ -52,7 +52,7 @@ OPERATION_ROUTES: Final = (
     _broker_call(
         "cordon",
         "Assign no new replicas to a broker",
-        "the broker gets no new replicas from now on, also after a restart",
+        "the broker gets no new replicas from now on, even after a restart",
     ),
     _broker_call("uncordon", "Allow new replicas on a broker again", "the broker may get new replicas"),
     _broker_call(
@@ -157,7 +157,7 @@ OPERATION_ROUTES: Final = (
             ),
         ),
         headers=(TOPIC_ID_HEADER, FORWARD_HEADER),
-        answers=_answered(PartitionDigest, "the result of each replica; also if replicas differ"),
+        answers=_answered(PartitionDigest, "the result of each replica; even if replicas differ"),
         problems=(
             *_TOPIC,
             "malformed_request",

@@ -442,7 +442,7 @@ RECORD_ROUTES: Final = (
         request=DeleteRecordsRequest,
         body_types=(JSON,),
         headers=(TOPIC_ID_HEADER, FORWARD_HEADER, LEADER_EPOCH_HEADER),
-        answers=(_json(200, DeleteRecordsAnswer, "the partition begins at this offset, also after a crash"),),
+        answers=(_json(200, DeleteRecordsAnswer, "the partition begins at this offset, even after a crash"),),
         problems=(
             *_PARTITION_PROBLEMS,
             *_EPOCH_PROBLEMS,
@@ -465,7 +465,11 @@ RECORD_ROUTES: Final = (
         request=AcceptDamageRequest,
         body_types=(JSON,),
         headers=(TOPIC_ID_HEADER, FORWARD_HEADER, LEADER_EPOCH_HEADER),
-        answers=(_json(200, AcceptDamageAnswer, "accepted, also after a crash; may be repeated"),),
+        answers=(
+            _json(
+                200, AcceptDamageAnswer, "the loss is accepted, even after a crash; the call may be repeated"
+            ),
+        ),
         problems=(
             *_PARTITION_PROBLEMS,
             *_EPOCH_PROBLEMS,

@@ -37,11 +37,11 @@ class Consumer(Facade[AsyncConsumer]):
     def close(self) -> None:
         """Stop reading and close the connections; a running iteration raises `ClosedError`.
 
-        A member of a group commits, if its `commit` mode does, and leaves; the batch that was taken last counts as
-        processed. Returns at once if another call is already closing the consumer, even in `on_revoked`. Without such a
-        call, `SettingError` is raised in `on_assigned` and `on_revoked`, because closing waits for these callbacks. A
-        callback can raise an exception, which is raised again by the next call that takes a batch, or set a flag so
-        that the code that takes batches closes the consumer.
+        A member of a group commits if its `commit` mode requires it, and leaves the group; the batch that was taken
+        last counts as processed. Returns at once if another call is already closing the consumer, even in `on_revoked`.
+        When no other call is closing the consumer, a call in `on_assigned` or `on_revoked` raises `SettingError`,
+        because closing waits for these callbacks. A callback can raise an exception, which is raised again by the next
+        call that takes a batch, or set a flag so that the code that takes batches closes the consumer.
         """
         super().close()
 
@@ -59,7 +59,7 @@ class Consumer(Facade[AsyncConsumer]):
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
-        """The partitions that are read."""
+        """The partitions that the consumer reads."""
         return self._client.assignment
 
     @property
@@ -127,7 +127,7 @@ class Consumer(Facade[AsyncConsumer]):
             try:
                 return callback(partitions)
             finally:
-                # The thread is reused, and its next work may not be a callback.
+                # The thread is reused, possibly for work other than a callback.
                 self._callback_threads.discard(here)
 
         async def call(partitions: frozenset[TopicPartition]) -> None:

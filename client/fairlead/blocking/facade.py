@@ -42,7 +42,7 @@ class Facade(Generic[C]):
         self._client = client
         self._thread = LoopThread(f"fairlead {type(client).__name__.lower()}")
         self._closing = threading.Lock()
-        """Lock held by the call that closes or aborts; no call waits for the lock."""
+        """Lock held by the call that closes or aborts the client; no call waits for the lock."""
 
     def start(self) -> Self:
         """Open the connections; `with` does the same. Raises `SettingError` while the client is open."""

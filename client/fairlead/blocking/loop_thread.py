@@ -18,7 +18,10 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """An event loop that runs from `start` to `stop`. The thread is a daemon: a program without `stop` still exits."""
+    """An event loop that runs from `start` to `stop`.
+
+    The thread is a daemon: a program that never calls `stop` still exits.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -85,7 +88,7 @@ class LoopThread:
             raise
 
     def soon(self, call: Callable[[], None]) -> None:
-        """Call a function on the event loop. Raises `ClosedError` like `run`."""
+        """Call a function on the event loop. Raises `ClosedError` in the same cases as `run`."""
         self.check_open()
         with self._handing_over:
             self.check_open()

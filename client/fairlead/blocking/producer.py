@@ -38,7 +38,7 @@ class Delivery:
         self._producer = producer
         self._inner: AsyncDelivery | None = None
         self.error: Exception | None = None
-        """Error because of which the record cannot be sent; None as long as no error has occurred."""
+        """Error that prevented the record from being sent; None if no error has occurred."""
         self.is_seen = False
         """Whether the error has been raised to a caller."""
 
@@ -56,7 +56,7 @@ class Delivery:
         self._inner = inner
 
     def failed(self, error: Exception) -> None:
-        """Set the error because of which the record cannot be sent."""
+        """Set the error that prevented the record from being sent."""
         self.error = error
 
     async def outcome(self) -> RecordMetadata:
@@ -101,7 +101,7 @@ _Record = tuple[Delivery, tuple[Any, ...]]
 
 
 class Producer(Facade[AsyncProducer]):
-    """`fairlead.Producer` for programs without a loop.
+    """`fairlead.Producer` for programs without an event loop.
 
     Open it with `with`; leaving the `with` block flushes the producer.
     """
@@ -166,7 +166,7 @@ class Producer(Facade[AsyncProducer]):
     def send_batch(
         self, topic: str, data: pa.Table | pa.RecordBatch, partition: int | None = None
     ) -> list[BatchDelivery]:
-        """Send a table like the async producer; the deliveries have `result()`."""
+        """Send a table as the async producer does; the deliveries have `result()`."""
         deliveries = self._thread.run(self._send_batch(topic, data, partition))
         return [BatchDelivery(self, delivery) for delivery in deliveries]
 
@@ -178,7 +178,7 @@ class Producer(Facade[AsyncProducer]):
         self._thread.run(self._flush())
 
     def abort(self) -> None:
-        """Close without a flush, like the async producer. Records that are still queued are not sent."""
+        """Close without a flush, as the async producer does. Records that are still queued are not sent."""
         self._end(self._abort)
 
     def wait_for(self, delivery: Delivery, timeout: float | None) -> RecordMetadata:

@@ -1,4 +1,4 @@
-"""The `fairlead` program, which consists of the commands.
+"""The `fairlead` program with all its commands.
 
 Commands are imported when they are called: `fairlead version` and the help need neither Arrow nor HTTP. Verbs that need
 an extra (`broker start`, `dev up`) are found through the entry-point group `fairlead.commands`, so that the base
@@ -94,7 +94,7 @@ class MissingExtraError(Exception):
 
 
 class LazyVerbs(TyperGroup):
-    """Command group that imports a verb from an extra on the first call; before, only name and help are known."""
+    """Command group that imports a verb from an extra on the first call; until then only name and help are known."""
 
     def resolve_command(
         self, context: Context, arguments: list[str]
@@ -179,7 +179,7 @@ def _root(
         ),
     ] = False,
 ) -> None:
-    del version  # handled by its callback
+    del version  # the callback of the option handles --version
 
 
 for _name, _help in COMMANDS.items():
@@ -214,7 +214,7 @@ for _name, _help in GROUP_HELP.items():
 
 
 def run_command(arguments: Sequence[str]) -> int:
-    """Run one command line in this process and return the exit code, whatever happens."""
+    """Run one command line in this process and return an exit code, even after an unexpected error."""
     code: int | str | None = ExitCode.FAILED
     try:
         unreadable = None
@@ -235,7 +235,7 @@ def run_command(arguments: Sequence[str]) -> int:
         # The program that reads the pipe has exited (`fairlead consume ... | head`), which is not an error.
         code = ExitCode.OK
     except OSError as error:
-        # The cause may be a full disk behind standard output: a stack trace would not help the user.
+        # The cause may be a full disk to which standard output is redirected: a stack trace would not help the user.
         typer.echo(f"error: {error}", err=True)
         code = ExitCode.FAILED
     except BaseException:  # noqa: BLE001 - the process ends after any error
@@ -280,8 +280,8 @@ def leave_out_pandas(arguments: Sequence[str]) -> None:
     """Prevent Arrow from importing pandas in this process.
 
     When the first list becomes an Arrow array, Arrow imports pandas to check for a pandas object, which would cost
-    every broker and every command half a second and 50 MiB. Spark jobs can still import pandas, because pipelines of
-    users may need pandas.
+    every broker and every command half a second and 50 MiB. Spark jobs can still import pandas, because users'
+    pipelines may need pandas.
     """
     if arguments[:1] != ["job"]:
         sys.meta_path.insert(0, NoPandas())
@@ -291,7 +291,7 @@ def calculate_alone(arguments: Sequence[str]) -> None:
     """Prevent numpy from starting threads in this process, which does no linear algebra.
 
     OpenBLAS starts one thread per core, and the threads spin for a while, which slows down every start by a tenth of a
-    second. The function does not change Spark jobs, nor a variable that the user has set.
+    second. Spark jobs, and a variable that the user has set, are not affected.
     """
     if arguments[:1] != ["job"]:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

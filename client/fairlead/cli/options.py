@@ -31,7 +31,7 @@ class Encoding(StrEnum):
 
 
 def _told(context: typer.Context, bootstrap: str) -> str:
-    """Return the bootstrap addresses; end the command if these depend on profiles that cannot be read."""
+    """Return the bootstrap addresses; end the command if the addresses depend on unreadable profiles."""
     source = context.get_parameter_source("bootstrap")
     if isinstance(context.obj, ProfilesUnreadable) and source is not None and source.name == "DEFAULT":
         fail_usage(str(context.obj))

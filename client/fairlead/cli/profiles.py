@@ -60,7 +60,7 @@ class Profiles:
         return Profiles(self.current or name, {**self.bootstraps, name: bootstrap})
 
     def using(self, name: str) -> Profiles:
-        """Return the profiles with another current profile."""
+        """Return the profiles with a different current profile."""
         return replace(self, current=name)
 
     def without(self, name: str) -> Profiles:

@@ -21,13 +21,13 @@ from fairlead.errors import ClusterError, FairleadError, SettingError, Unreachab
 
 
 class UsageError(ValueError):
-    """An argument is invalid: the message describes the error, and the command exits with the code for wrong usage."""
+    """An argument is invalid: the message describes the error, and the command exits with the code for usage errors."""
 
 
 Answer = TypeVar("Answer")
 RETRY_TIMEOUT = "5s"  # short, because a person waits for the report of an unreachable cluster
 # Timeout of requests that every broker answers from its own state; the client waits five seconds longer. Requests that
-# involve another broker, or change something, keep the 30 s of the SDK, because their refusal may take that long.
+# involve another broker, or change state, keep the SDK's 30 s, because their refusal may take that long.
 ASK_TIMEOUT = "4s"
 
 
@@ -98,7 +98,7 @@ async def _until_stopped(work: Coroutine[Any, Any, Answer]) -> Answer:
 
 
 def fail_usage(message: str) -> NoReturn:
-    """Print the error in the command line and exit with the code for wrong usage."""
+    """Print the error found in the command line and exit with the code for usage errors."""
     typer.echo(f"error: {message}", err=True)
     raise typer.Exit(ExitCode.USAGE)
 

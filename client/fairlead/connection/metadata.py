@@ -50,7 +50,7 @@ class Picture:
         return None if leader is None else self.addresses.get(leader)
 
     def is_newer(self, other: Picture) -> bool:
-        """Return whether a partition has a later leader epoch in this metadata than in the other."""
+        """Return whether any partition has a higher leader epoch in this metadata than in `other`."""
         return any(
             mine.leader_epoch > theirs.leader_epoch
             for name, topic in self.topics.items()
@@ -91,7 +91,7 @@ class MetadataCache:
         return {name: self.picture.topics[name] for name in wanted}
 
     def want(self, names: Iterable[str]) -> None:
-        """Include these topics in the next metadata, if the topics exist."""
+        """Include these topics in the next metadata request."""
         self._wanted.update(names)
 
     @property
@@ -116,7 +116,7 @@ class MetadataCache:
             self._refreshes += 1
 
     async def _fetch(self, names: frozenset[str]) -> None:
-        """Fetch the metadata of these topics, without topics that do not exist."""
+        """Fetch the metadata of these topics, leaving out topics that do not exist."""
         existing = names
         while True:
             try:

@@ -67,7 +67,7 @@ Query: TypeAlias = Mapping[str, str | int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One HTTP request, independent of its receiver. `subject` names the request in error messages."""
+    """One HTTP request, independent of the broker that receives it. `subject` names the request in error messages."""
 
     method: str
     path: str
@@ -177,7 +177,7 @@ class Transport:
         return await self.retry(self.send_to_any, call)
 
     async def retry(self, attempt: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Repeat attempts, with pauses, until one succeeds or `retry_timeout` ends; raise the last error.
+        """Repeat attempts, with pauses, until an attempt succeeds or `retry_timeout` elapses; raise the last error.
 
         A problem is retried if its kind allows a retry; a missing answer is always retried. If something other than a
         broker seems to listen at an address, the last error describes it.

@@ -6,7 +6,7 @@ Every exception that leaves the client is a `FairleadError`:
     ├── ClusterError             the cluster refused a request; one class per kind (next step) and per code
     │   ├── RetryError           the same request may succeed later
     │   ├── RefreshError         refresh the metadata, then retry
-    │   ├── FixError             the request is wrong: change it
+    │   ├── FixError             the request is invalid: change it
     │   ├── FencedError          a newer process has taken over: stop this process
     │   ├── DataLossError        expected records are lost: an operator or a policy must decide
     │   └── BugError             the server failed unexpectedly: report the failure
@@ -14,7 +14,7 @@ Every exception that leaves the client is a `FairleadError`:
     ├── DeliveryTimeoutError     records were not acknowledged in time
     ├── ProcessingTimeoutError   processing a batch took too long: the member has left its group
     ├── NoCommittedOffsetError   the group has no committed offset, and the start policy is `none`
-    ├── SettingError             a setting is wrong (also a ValueError)
+    ├── SettingError             a setting is invalid (also a ValueError)
     ├── RecordError              a record cannot be sent (also a TypeError)
     └── ClosedError              the producer, consumer or admin is closed
 

@@ -105,7 +105,7 @@ class RefreshError(ClusterError):
 
 
 class FixError(ClusterError):
-    """The request is wrong: retries cannot succeed until the caller changes the request."""
+    """The request is invalid: retries cannot succeed until the caller changes the request."""
 
 
 class FencedError(ClusterError):
@@ -131,7 +131,10 @@ _CLASS_OF_KIND: Final[Mapping[ProblemKind, type[ClusterError]]] = {
 
 
 class UnreachableError(FairleadError):
-    """No broker answered: connections were refused, broke or timed out. `attempts` has the cause for each address."""
+    """No broker answered: connections were refused, broke or timed out.
+
+    `attempts` contains the cause for each address.
+    """
 
     def __init__(self, subject: str, attempts: Mapping[str, str], *, sent: bool) -> None:
         self.subject = subject
@@ -246,7 +249,7 @@ class NoCommittedOffsetError(FairleadError):
 
 
 class SettingError(FairleadError, ValueError):
-    """A setting or argument is wrong: its name, the value, and the allowed values."""
+    """A setting or argument is invalid: the error contains its name, its value and the allowed values."""
 
     def __init__(self, name: str, value: object, allowed: str) -> None:
         self.name = name
@@ -266,7 +269,7 @@ def second_start() -> SettingError:
 
 
 class RecordError(FairleadError, TypeError):
-    """A record cannot be sent: the field, its value, and the allowed values."""
+    """A record cannot be sent: the error contains the field, its value and the allowed values."""
 
     def __init__(self, topic: str, field: str, given: str, allowed: str) -> None:
         self.topic = topic
@@ -291,7 +294,7 @@ class ClosedError(FairleadError):
 def error_of(
     problem: ProblemError, *, subject: str, broker: str | None = None, advice: str | None = None
 ) -> ClusterError:
-    """Return the typed error of a problem: of the class of its code or, for an unknown code, of its kind.
+    """Return a problem as an error of the class for its code or, if the code is unknown, for its kind.
 
     `advice` replaces the advice of the catalogue where the catalogue addresses a different caller.
     """

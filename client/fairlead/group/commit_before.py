@@ -42,7 +42,7 @@ class CommitBefore:
         self.held: HeldBack | None = None
 
     async def next(self, take: Callable[[], Awaitable[ConsumerBatch | None]]) -> ConsumerBatch | None:
-        """Return the next batch after its commit; `take` waits for a fetched batch. Return None if `take` does."""
+        """Return the next batch after its commit; `take` waits for a fetched batch. None if `take` returns None."""
         while True:
             held = self.held
             if held is None:
@@ -58,7 +58,7 @@ class CommitBefore:
                 return held.batch
 
     def leave(self, partition: TopicPartition) -> None:
-        """Drop the held-back batch if its partition's position was moved by the program."""
+        """Drop the held-back batch if the program has moved the position of its partition."""
         if self.held is not None and self.held.batch.topic_partition == partition:
             self.held = None
 

@@ -84,7 +84,7 @@ class OffsetCommitter:
         return self._moved(places, self._reader.processed)
 
     def handed_out(self) -> list[OffsetCommit]:
-        """Return the offsets after all records handed out, where these offsets are not committed."""
+        """Return the offsets after all records handed out, leaving out offsets that are already committed."""
         return self._moved(None, self._reader.handed_out)
 
     async def commit(self, offsets: Iterable[OffsetCommit]) -> None:
@@ -122,9 +122,9 @@ class OffsetCommitter:
         deadline = clock.monotonic() + self._settings.retry_timeout_seconds
         try:
             async with self._lock:
-                # The check is made under the lock, because the commit of the batch may still have been in flight
-                # before. After a failed commit, or a later commit by the program, no commit is undone. If a commit got
-                # no answer, its offsets may be stored.
+                # The check is made under the lock, because the commit of the batch may have been in flight until then.
+                # After a failed commit, or a later commit by the program, no commit is undone. If a commit received no
+                # answer, its offsets may be stored.
                 if self._committed.get(place, unseen.next_offset) == unseen.next_offset:
                     entry = _entry(cursor, unseen.offset, unseen.leader_epoch)
                     await self._commit({place: entry}, {place: cursor}, deadline)

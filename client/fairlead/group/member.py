@@ -139,7 +139,10 @@ class GroupMember:
 
     @property
     def is_joining(self) -> bool:
-        """Whether a join is in flight. If a leave overtook the join, a dead member would get partitions."""
+        """Whether a join is in flight.
+
+        If a leave overtook the join, the group would assign partitions to a member that no longer exists.
+        """
         return self._under_way and self.epoch == 0
 
     @property
@@ -253,7 +256,7 @@ class GroupMember:
         self._fails(error, now, actions)
 
     def _is_final(self, error: FairleadError, now: float) -> bool:
-        """Return whether no later heartbeat can succeed: the request is wrong or the instance id is in use."""
+        """Return whether no later heartbeat can succeed: the request is invalid or the instance id is in use."""
         if isinstance(error, InstanceFencedError):
             since = now if self.failing_since is None else self.failing_since
             wait = min(INSTANCE_WAIT_SECONDS, self._subscription.session_timeout_ms / 1000)
@@ -272,7 +275,7 @@ class GroupMember:
             actions.append(Tell(error, now - self.failing_since))
 
     def _reconcile(self, actions: list[Action]) -> None:
-        """Issue the next order towards the assignment: revocations first, one order at a time."""
+        """Issue the next order that brings the member closer to its assignment: revocations first, one at a time."""
         if self._target is None or self._reconciling:
             return
         gone = _without(self.held, self._target)
@@ -294,7 +297,7 @@ class GroupMember:
         self._target = self._revoking = self._known_owned = None
         self._taking = self._greeted = False
         self._whole = True
-        # Orders from before the reset are out of date.
+        # Orders issued before the reset are out of date.
         self._round += 1
         if dropped:
             actions.append(Drop(dropped, error))

@@ -274,7 +274,7 @@ class GroupPartitions:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            # The callback awaited something that was cancelled; this task was not cancelled.
+            # The callback awaited an object that was cancelled; this task was not cancelled.
             message = f"{self._name_of(callback)} ended with CancelledError: the awaited object was cancelled"
             failure = RuntimeError(message)
             failure.__cause__ = error

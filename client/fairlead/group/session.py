@@ -370,8 +370,8 @@ class GroupSession:
         except FairleadError as refused:
             error = refused
             if is_fenced(refused) and self._member.state not in _NO_MEMBER:
-                # A heartbeat detects the lost membership; without the heartbeat, all later commits would be refused,
-                # too.
+                # A heartbeat detects the lost membership; without the heartbeat, all later commits would also be
+                # refused.
                 await self._heard()
         finally:
             outcome.set_result(error)

@@ -339,8 +339,8 @@ def _is_tried(batch: PendingBatch) -> bool:
     """Return whether later batches wait for the outcome of a batch in flight.
 
     A batch larger than the topic's known limit is likely to be refused, and a broker would then hold each later batch
-    for a second. If a batch was cut after an attempt that may have stored the whole batch, its pieces are refused if
-    the whole batch is stored, and later pieces must then not be sent.
+    for a second. An attempt before a cut may have stored the whole batch; in this case the pieces are refused, and
+    later pieces must not be sent.
     """
     if batch.nbytes > batch.queue.sizes.fitting_bytes:
         return True

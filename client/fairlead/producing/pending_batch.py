@@ -11,7 +11,7 @@ batch keeps its producer id, epoch and first sequence over all its attempts, so 
 These events break the sequence of batches:
 
 - A batch failed and is certainly not stored: the broker will never accept the batches after the failed batch. If the
-  broker refused all later batches too, numbering continues at the first sequence of the failed batch. If a later batch
+  broker also refused all later batches, numbering continues at the first sequence of the failed batch. If a later batch
   may still be in flight, numbering restarts at sequence 0 of the next epoch, which fences the batch in flight.
 - A batch failed and its outcome is unknown: the outcome of the next batch decides. An acknowledgement of the next batch
   proves that both batches are stored; a refusal of the next batch proves that the failed batch is not stored.
@@ -19,7 +19,7 @@ These events break the sequence of batches:
 
 A queue adopts the new identity when every batch before the break has an outcome.
 
-One file because batches, queues and sequences refer to each other and change together.
+The module is a single file because batches, queues and sequences refer to each other and change together.
 """
 
 from __future__ import annotations

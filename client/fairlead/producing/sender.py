@@ -4,7 +4,7 @@ One task of the producer runs `Sender.run`: the task drains the batches that may
 leader, handles each outcome according to the kind of problem, and sleeps until a deadline or a wake-up. The accumulator
 decides which batches are sent, and `_settle` handles their outcomes. The functions before the class turn batches into
 the request `POST /v1/produce` and its answer into outcomes, without I/O. The module must not depend on the public API.
-One file because a request, its answer and the outcomes of its batches belong together.
+The module is a single file because a request, its answer and the outcomes of its batches belong together.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ ONE_RECORD: Final = {
 }
 """Setting that must be raised for a single record that is too large, by the problem code of the refusal."""
 REQUEST_SECONDS_MIN: Final = 1.0
-"""Minimum request timeout, even if a batch expires sooner: storing takes a moment."""
+"""Minimum request timeout, even if a batch expires sooner, because storing a batch takes time."""
 SEARCH_SECONDS: Final = 0.15
 """Seconds between two metadata refreshes while a partition waits for a new leader."""
 

@@ -144,8 +144,8 @@ class Fetched:
 class Prefetch:
     """Cursors of a consumer, and the prefetch buffer between its fetcher and its reader.
 
-    `stops` contains the end offsets of partitions; no record from the end offset on is fetched. A partition without an
-    end offset is read forever.
+    `stops` contains the end offsets of partitions; no record at or after the end offset is fetched. A partition without
+    an end offset is read forever.
     """
 
     def __init__(self, settings: ConsumerSettings, stops: EndOffsets | None = None) -> None:
@@ -285,7 +285,7 @@ class Prefetch:
         return None
 
     def make_room(self) -> bool:
-        """Drop entries of other partitions if these entries fill the buffer and a requested partition needs room.
+        """Drop entries of other partitions if the entries fill the buffer and a requested partition needs room.
 
         Dropped entries are fetched again when their partition is requested. Entries of a partition with a fetch in
         flight are kept, because the answer continues after these entries.

@@ -1,4 +1,4 @@
-"""Lookup, at the leaders, of the offsets at which a partition's log begins, ends or reaches a time.
+"""Lookup of offsets at the leaders: the start and the end of a log, and the first record at or after a time.
 
 Consumer (seek, stop, reset) and admin use this module. One call per leader looks up all partitions of that leader. A
 retryable refusal is retried after a refresh of the metadata.
@@ -71,7 +71,7 @@ class OffsetLookup:
         return found
 
     async def offsets(self, wanted: Mapping[TopicPartition, Position]) -> dict[TopicPartition, int]:
-        """Return the offset of each position, the log end for a time after the last record. Raises like `lookup`."""
+        """Return each position's offset; the log end for a time after all records. Raises the errors of `lookup`."""
         return {place: answer.offset for place, answer in (await self._places(wanted)).items()}
 
     async def reset(

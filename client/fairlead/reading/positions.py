@@ -51,7 +51,7 @@ class AssignedPartitions:
         return [self.cursor(place) for place in partitions] or list(self._prefetch.cursors.values())
 
     def choose(self, cursors: Iterable[Cursor], topics: Mapping[str, str]) -> None:
-        """Replace the assignment; of `topics`, all partitions are read, including partitions added later."""
+        """Replace the assignment; all partitions of `topics` are read, including partitions added later."""
         self._prefetch.assign(cursors)
         self._topics = dict(topics)
         self.is_chosen = True

@@ -1,7 +1,7 @@
 """Takes batches out of the prefetch buffer, one at a time, and tracks the batch that was handed out last.
 
 The consumer calls this module. The module verifies and opens the fetched batches. The module is synchronous; only the
-consumer waits. The module must not depend on groups, only on which partitions are not read at the moment.
+consumer waits. The module may depend on the set of partitions that are currently not read, but not on groups.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ class ColumnFileError(UsageError):
 
 
 def column_batches(path: Path, bytes_max: int) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """Yield the rows of a file in batches of about `bytes_max`, each with the number of file bytes that it used.
+    """Yield the rows of a file in batches of about `bytes_max`, each with its share of the file in bytes.
 
     Raises: ColumnFileError: the content is damaged, or is neither a Parquet file nor an Arrow file or stream.
     """
@@ -48,8 +48,7 @@ def holds_records(schema: pa.Schema) -> bool:
 def as_records(batch: pa.RecordBatch, key_column: str | None) -> pa.RecordBatch:
     """Return the record columns of a batch of records; `key_column`, if given, is the name of the key column.
 
-    Raises:
-        ColumnFileError: a column has a wrong type.
+    Raises: ColumnFileError: a column has a type that is not allowed.
     """
     wanted = {"key": key_column or "key", "value": "value", "headers": "headers"}
     found = {}

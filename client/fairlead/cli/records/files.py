@@ -65,9 +65,8 @@ class TableFile:
     def blocks(self, key_column: str | None, line_bytes_max: int = BLOCK_BYTES) -> Iterator[Block]:
         """Yield the file's records in order; the key is the text of `key_column`, or null if there is no key column.
 
-        Raises:
-            FileError: the content is damaged or does not match the format, lacks the column, or has a line of more than
-                `line_bytes_max`. The records before the invalid line are yielded first.
+        Raises: FileError: the content is damaged or does not match the format, lacks the column, or contains a line of
+        more than `line_bytes_max` bytes. The records before the invalid line are yielded first.
         """
         if self.format in COLUMN_FORMATS:
             yield from _column_blocks(self, key_column)
@@ -166,7 +165,7 @@ _ROW_NUMBER = re.compile(r"Row #(\d+)")
 def _rows_before(
     file: TableFile, rows_read: int, told: str, schema: pa.Schema | None
 ) -> Sequence[pa.RecordBatch]:
-    """Return the rows between the last row that was read and the invalid row, because Arrow refuses the whole block.
+    """Return the valid rows of the block that Arrow refused: the rows between the last row read and the invalid row.
 
     `schema` is the schema of the rows that were read; without a schema, the column types are inferred. Arrow counts the
     header as row 1 and does not count empty lines.
@@ -182,7 +181,7 @@ def _rows_before(
     try:
         table = pa_csv.read_csv(io.BytesIO(wanted), convert_options=convert)
     except pa.ArrowInvalid:
-        return ()  # a row with several lines shifts the line number
+        return ()  # a row that spans several lines shifts the line number
     return cast("Sequence[pa.RecordBatch]", table.combine_chunks().to_batches())
 
 
@@ -272,7 +271,7 @@ def _ndjson_key(file: TableFile, line_number: int, line: bytes, key_column: str 
     if not line.strip():
         return None
     try:
-        msgspec.json.decode(line)  # checks strings and numbers, which the other decoder does not parse
+        msgspec.json.decode(line)  # checks strings and numbers, which the raw decoder does not parse
         members = _OBJECT.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         number = number_beyond(line)

@@ -21,8 +21,8 @@ from fairlead.cli.records.record_format import FormatError, parser, shown
 from fairlead_api.bodies.json_bodies import number_beyond
 
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
-READ_BYTES = 1024 * 1024  # bytes of one read; a terminal or a slow pipe returns what it has, line by line
-BESIDE_A_LINE_BYTES = len(BYTE_ORDER_MARK + b"\r")  # buffered with a line without being part of it
+READ_BYTES = 1024 * 1024  # maximum bytes per read; a terminal or a slow pipe returns fewer, usually one line
+BESIDE_A_LINE_BYTES = len(BYTE_ORDER_MARK + b"\r")  # bytes that are buffered but do not count as line
 
 Pair = tuple[bytes | None, bytes | None]
 LineParser = Callable[[bytes], Pair]
@@ -89,7 +89,7 @@ def decoding(parse: LineParser, encoding: Encoding) -> LineParser:
 def _from_base64(text: bytes) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
-    except ValueError as error:  # binascii.Error is one; text that is not ASCII raises a plain one
+    except ValueError as error:  # binascii.Error, or a plain ValueError for non-ASCII text
         msg = f"'{shown(text)}' is not base64 ({error})"
         raise FormatError(msg) from error
 
@@ -109,7 +109,7 @@ def _checked_json(text: bytes) -> bytes:
 async def read_records(
     data: AsyncIterator[bytes], parse: LineParser, line_bytes_max: int
 ) -> AsyncIterator[pa.RecordBatch]:
-    """Yield the records of the lines in `data`, each time all that have arrived.
+    """Yield the records of the lines in `data`; each item contains all records that have arrived.
 
     A byte order mark before the first line is removed if the line is text.
 

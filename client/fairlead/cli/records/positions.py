@@ -17,7 +17,7 @@ from fairlead_api.problems import ProblemError
 from fairlead_api.timestamps import parse_timestamp_us
 
 DIGITS_MAX: Final = 100
-"""Maximum number of digits of a number: more than any offset has, and within Python's limit for integers."""
+"""Maximum number of digits in a number: more than any offset has, but below Python's limit for integers."""
 ALLOWED = "start (or earliest), end (or latest), an offset, -N for the last N, @time or @time:time"
 
 

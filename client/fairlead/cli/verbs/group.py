@@ -105,7 +105,7 @@ def lag(
 ) -> None:
     """Show the lag of a group in records and seconds, by partition.
 
-    The age of a partition's first unread record is its lag in seconds.
+    The lag in seconds is the age of the first unread record of a partition.
 
     Example: fairlead group lag billing
     """
@@ -172,7 +172,7 @@ def reset(
     """Move the committed offsets of a group that has no members; a group with members is refused with exit code 4.
 
     Without --topic, every partition with a committed offset is reset; with --topic, a missing group is created. A time
-    or a duration selects the first record at or after that time. A shift beyond the log ends at the start or end of the
+    or a duration selects the first record at or after that time. A shift beyond the log selects the start or end of the
     log.
 
     Example: fairlead group reset billing --to @2013-01-01T00:00:00Z --topic orders:0,1 --dry-run

@@ -85,7 +85,7 @@ def health_of(metadata: Metadata, brokers: Sequence[BrokerDescription]) -> Healt
 
 
 def stuck(broker: int, immovable: Sequence[str]) -> str:
-    """Return why a drain cannot finish, and the remedies."""
+    """Return the reason why a drain cannot finish, and the remedies."""
     named = ", ".join(immovable[:NAMED_MAX]) + (", ..." if len(immovable) > NAMED_MAX else "")
     return (
         f"the drain of broker {broker} cannot end: no other broker can be given {named}; start another broker, "

@@ -26,7 +26,7 @@ from fairlead.cli.records.record_format import FormatError
 from fairlead.cli.session import RETRY_TIMEOUT, fail_usage, is_terminal, run
 from fairlead.errors import FairleadError
 
-CHUNKS_IN_FLIGHT = 4  # read ahead of the acknowledgements, so that reading and sending overlap
+CHUNKS_IN_FLIGHT = 4  # unacknowledged chunks, so that reading and sending overlap
 BATCH_BYTES_MAX = 64 * 1024 * 1024  # maximum uncompressed size of a batch, however well it compresses
 NOTHING = pa.RecordBatch.from_arrays([pa.nulls(0, pa.binary())], names=["value"])
 
@@ -43,7 +43,7 @@ class Compression(StrEnum):
 
 
 class Acknowledgement(StrEnum):
-    """Acknowledgement to wait for."""
+    """Acknowledgement that the command waits for."""
 
     NONE = "0"
     LEADER = "1"

@@ -32,7 +32,7 @@ GROUP_COLUMNS = ("GROUP", "COORDINATOR", "LAG", "LAG SECONDS")
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """State of the cluster at one time."""
+    """State of the cluster at one moment."""
 
     at: float
     partitions: Mapping[str, int]
