@@ -163,7 +163,7 @@ DEFAULT_ETCD_IMAGE: Final = "localhost/fairlead-etcd:dev"
 def owned_labels(cluster: str, component: str | None = None, pool: str | None = None) -> dict[str, str]:
     """Return the labels of an owned object.
 
-    The labels also work as a selector of all objects with at least these labels.
+    The labels can also be used as a selector for all objects with at least these labels.
     """
     labels = {
         NAME_LABEL: APP_NAME,

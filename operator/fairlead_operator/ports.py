@@ -102,8 +102,8 @@ class KubernetesApi(Protocol):
     async def apply_if_changed(self, manifest: Manifest, live: Manifest | None) -> bool:
         """Apply `manifest` unless `live` (from the cache or `get`) matches it; return whether a write was sent.
 
-        An unchanged manifest is not applied again. A field of the operator that another writer changed is restored, and
-        fields of other writers are not changed. The object is annotated with a hash of the manifest.
+        An unchanged manifest is not applied again. If another writer changed a field of the operator, the field is
+        restored; fields of other writers are not changed. The object is annotated with a hash of the manifest.
         """
         ...
 
@@ -134,7 +134,7 @@ class KubernetesApi(Protocol):
     ) -> bool:
         """Start the deletion of an object with its own grace period; return False if the object does not exist.
 
-        If `uid` is given, raises `Conflict` if the object has another uid.
+        If `uid` is given, raises `Conflict` if the object has a different uid.
         """
         ...
 

@@ -2,7 +2,7 @@
 
 The operator stops in a fixed order. First the workers stop, so that no further pass starts. If the operator leads and
 its own namespace is being deleted, the operator removes its finalizer from the Topics in this namespace. Then the Lease
-is released, so that two leaders never work at the same time. Finally, all other tasks stop.
+is released, so that two leaders never act at the same time. Finally, all other tasks stop.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ DEFAULT_NAMESPACE = "default"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """The parts from which the reconcilers are built."""
+    """Dependencies of the reconcilers."""
 
     api: KubernetesApi
     cache: WatchedObjects

@@ -37,8 +37,8 @@ _KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "spec.topologySpreadConstraints": ("topologyKey", "whenUnsatisfiable"),
     "spec.volumes": ("name",),
 }
-"""Lists to which several writers may add elements, as `parent.name`, each with the keys that identify an element. The
-operator owns every other list as a whole."""
+"""Lists with elements from several writers, as `parent.name`, each with the keys that identify an element. The operator
+owns every other list as a whole."""
 _WHOLE: Final = frozenset(
     {"selector", "matchLabels", "nodeSelector", "podSelector", "namespaceSelector", "labelSelector"}
 )

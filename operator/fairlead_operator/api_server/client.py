@@ -94,8 +94,8 @@ class Requests:
     async def send(self, request: Request, *, still_allowed: Callable[[], float] | None = None) -> Manifest:
         """Send a request and return the object in the answer.
 
-        `still_allowed` returns the seconds for which the caller may still write; after that time, no request is sent
-        and no answer is awaited. Raises a subclass of `ApiError`.
+        `still_allowed` returns the seconds for which the caller may still write; after that time, the client sends no
+        request and awaits no answer. Raises a subclass of `ApiError`.
         """
         clock = asyncio.get_running_loop().time
         until = clock() + request.deadline_seconds
@@ -162,7 +162,7 @@ class Requests:
                 raise _refused(request, response.status, body, response.headers.get("Retry-After"))
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             self._telemetry.requests_total.labels(verb, "none").inc()
-            what = str(error) or f"no answer in {seconds:.1f} s"
+            what = str(error) or f"no answer within {seconds:.1f} s"
             unavailable = Unavailable(0, "NoAnswer", f"{request.method} {request.path}: {what}")
             raise _Refused(unavailable, try_again=request.repeatable) from error
 
@@ -481,7 +481,7 @@ def reference_to(manifest: Manifest) -> ObjectRef:
 
 
 def _known_kinds() -> dict[tuple[str, str], Kind]:
-    from fairlead_operator import naming  # noqa: PLC0415 - the constants of the module serve as the table of kinds
+    from fairlead_operator import naming  # noqa: PLC0415 - the constants of the module are the table of kinds
 
     return {
         (value.api_version, value.kind): value for value in vars(naming).values() if isinstance(value, Kind)

@@ -2,7 +2,7 @@
 
 The name of an Event is derived from its object and message, so that a restarted operator or another leader finds the
 existing Event. A repetition updates the count and the time of the last occurrence in the Event. Repetitions beyond a
-burst are counted in memory and written together with a later repetition, since a state that persists must not cause a
+burst are counted in memory and written together with a later repetition, since a persistent state must not cause a
 steady stream of writes.
 """
 

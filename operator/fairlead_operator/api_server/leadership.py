@@ -78,7 +78,7 @@ class Leadership:
 
     async def wait_until_lost(self) -> None:
         """Wait until this process may no longer act."""
-        while (left := self.seconds_left()) > 0:  # noqa: ASYNC110 - no event reports the end, and a renewal delays it
+        while (left := self.seconds_left()) > 0:  # noqa: ASYNC110 - no event reports the expiry; a renewal delays it
             await asyncio.sleep(left)  # noqa: TID251 - the time for which this process may still act
 
     async def run(self) -> None:

@@ -1,9 +1,8 @@
 """Topics of each cluster: one listing that concurrent passes share, and changes to single topics.
 
-Called by the reconciler of Topics. Hundreds of passes may read their topic in the same second, and one listing of
-brokers, topics and metadata serves all these passes. Changes made by this module update the listing. Passes also share
-a failed listing; otherwise, every pass would call a cluster that does not answer. The module must not depend on the
-Kubernetes resources.
+Called by the reconciler of Topics. Hundreds of passes may read their topics in the same second; they share one listing
+of brokers, topics and metadata. Changes made by this module update the listing. Passes also share a failed listing;
+otherwise, every pass would call a cluster that does not answer. The module must not depend on the Kubernetes resources.
 """
 
 from __future__ import annotations
@@ -155,7 +154,7 @@ class TopicCalls:
             altered = await _alter(admin, name, topic_id, action)
             known.enter(_live_topic(altered), self._clock.monotonic())
             if isinstance(action, GrowPartitions):
-                # The answer of the brokers does not include the placement of the new partitions.
+                # The brokers' answer does not contain the placement of the new partitions.
                 known.listed_at = None
 
     async def delete(self, cluster: dict[str, Any], name: str, topic_id: str) -> Deletion:

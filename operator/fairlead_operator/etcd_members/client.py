@@ -1,9 +1,9 @@
 """Client of etcd's JSON gateway: lists members, reads their health, and changes one member at a time.
 
-A call is sent to the URL of one member, has a deadline and is not retried: the next pass observes the members and plans
-again. The client validates answers and converts them to values of `plan.etcd_observed`. Calls use no TLS, since the
-operator itself started these members inside the Kubernetes cluster. The client must not make decisions based on an
-answer.
+A call is sent to the URL of one member, has a deadline and is not retried: the next pass reads the members again and
+makes a new plan. The client validates answers and converts them to values of `plan.etcd_observed`. Calls use no TLS,
+since the operator itself started these members inside the Kubernetes cluster. The client must not make decisions based
+on an answer.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ class EtcdError(Exception):
 class EtcdUnavailable(EtcdError):
     """The member did not answer in time, or has no majority.
 
-    The change may have been made, so the caller must read the members again.
+    The change may have been applied, so the caller must read the members again.
     """
 
 

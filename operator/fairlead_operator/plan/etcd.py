@@ -87,7 +87,7 @@ def _inputs(view: EtcdView) -> EtcdInputs:
         return EtcdInputs(replicas, first, "new")
     recorded = (ordinal for ordinal, claim in view.observed.claims.items() if claim.member_id)
     if not view.knows_members:
-        # The live members are unknown, so every pod that may have the data of a member is kept with its settings.
+        # The live members are unknown, so every pod whose volume may contain a member's data is kept with its settings.
         replicas = max(live.replicas if live else 0, max(recorded, default=-1) + 1)
         told = live.initial_cluster if live is not None and live.state == "existing" else NOBODY_JOINS
         return EtcdInputs(replicas, told)
@@ -231,12 +231,12 @@ def _empty(view: EtcdView) -> Step | None:
     for ordinal in asked:
         others = [each for each in view.members if each != ordinal]
         if ordinal in view.members and all(map(view.healthy, others)) and view.others_carry(ordinal):
-            return _throw_away(view, ordinal, "an annotation asks to delete the pod and its volume")
+            return _throw_away(view, ordinal, "an annotation requests the deletion of the pod and its volume")
     return None
 
 
 def _restart(view: EtcdView) -> Step | None:
-    """Return the restart of one outdated or annotated pod, the leader last, when all members are healthy.
+    """Return the restart of one outdated or annotated pod if all members are healthy; the leader's pod is last.
 
     A restart for a larger volume is also ordered when stores are full, since the restart gives the stores more space.
     """

@@ -66,8 +66,7 @@ class EtcdSet:
     state: str
     """Initial cluster state in the template: `new` or `existing`."""
     settled: bool = True
-    """Whether the StatefulSet controller has seen this template, so that a pod deleted now is recreated from this
-    template."""
+    """Whether the StatefulSet controller has observed this template and will use it to recreate a deleted pod."""
     pod_spec_hash: str = ""
     quota_bytes: int = 0
     """Store quota in the template, in bytes."""
@@ -87,7 +86,7 @@ class EtcdPod:
     restart: str = ""
     """Reason for a requested restart; empty if no restart is requested."""
     empty_volume: bool = False
-    """Whether an annotation asks to delete the pod's volume."""
+    """Whether an annotation requests the deletion of the pod's volume."""
     created: str = ""
     """Creation time of the pod in Kubernetes' format, which sorts as text."""
     quota_bytes: int = 0

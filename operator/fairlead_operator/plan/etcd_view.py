@@ -30,7 +30,7 @@ VOLUME_GROWN: Final = "its volume has grown"
 
 @dataclass(frozen=True, slots=True)
 class EtcdPlace:
-    """Place of an existing or possible member: the name of its pod and its peer URL."""
+    """Place of a current or future member: the name of its pod and its peer URL."""
 
     name: str
     peer_url: str
@@ -44,7 +44,7 @@ class EtcdWish:
     pod_spec_hash: str
     """Fingerprint of the desired pods."""
     places: tuple[EtcdPlace, ...]
-    """Places by ordinal; every possible member has a place."""
+    """Places of all current and future members, by ordinal."""
     volume_bytes: int = 0
     """Desired size of the volumes in bytes; 0 if the size does not matter."""
 
@@ -87,7 +87,7 @@ class EtcdView:
 
     @cached_property
     def members(self) -> Mapping[int, EtcdMember]:
-        """The members that have a place, sorted and keyed by the ordinal of the place."""
+        """The members that have a place, keyed and sorted by the ordinal of the place."""
         ordinals = {place.peer_url: ordinal for ordinal, place in enumerate(self.wish.places)}
         placed = {
             ordinals[url]: member
@@ -118,7 +118,7 @@ class EtcdView:
 
     @cached_property
     def lost(self) -> tuple[int, ...]:
-        """Ordinals of voters that do not answer and whose claim has no data or the data of another member."""
+        """Ordinals of voters that do not answer and whose claim contains no data or the data of a different member."""
         return tuple(
             ordinal
             for ordinal, member in self.members.items()

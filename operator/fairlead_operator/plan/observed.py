@@ -6,8 +6,8 @@ the objects were read.
 
 `images_of` chooses the image of each pod: the image in the Cluster's spec, else the running image, else the default
 image of the operator. A newer operator does not restart brokers only because its default images are newer: users choose
-a release by `version` or `image`. An image that no pod has started does not count as running, so that removing the
-image from the spec restores the previous image.
+a release by `version` or `image`. An image that no pod has started does not count as running, so removing such an image
+from the spec restores the previous image.
 """
 
 from __future__ import annotations
@@ -90,8 +90,7 @@ class ObservedSet:
     first_broker: int
     replicas: int
     settled: bool = True
-    """Whether the StatefulSet controller has seen the newest template, so that a pod deleted now is recreated from the
-    newest template."""
+    """Whether the StatefulSet controller has observed the newest template and will use it to recreate a deleted pod."""
     terminating: bool = False
     storage_size: str = ""
     storage_class: str | None = None
@@ -233,7 +232,7 @@ def pods_expected(stateful_set: Object) -> dict[int, str]:
 
 
 def observe_refusals(missing: Mapping[int, str], events: Iterable[Object]) -> dict[int, str]:
-    """Return the messages with which missing pods of a StatefulSet were refused, keyed by ordinal.
+    """Return the messages that report why missing pods of a StatefulSet were refused, keyed by ordinal.
 
     `missing` contains the names of the missing pods, and `events` contains the Events on the StatefulSet. The
     controller writes an Event for each attempt to create a pod. A later success cancels an earlier refusal, for example
@@ -386,7 +385,10 @@ def _newest(pods: Iterable[ObservedPod]) -> str:
 
 
 def with_tag(image: str, tag: str) -> str:
-    """Return the image with another tag. A port of the registry is not mistaken for a tag, and a digest is dropped."""
+    """Return the image with the given tag.
+
+    A port of the registry is not mistaken for a tag, and a digest is dropped.
+    """
     name = image.partition("@")[0]
     folder, slash, last = name.rpartition("/")
     return f"{folder}{slash}{last.partition(':')[0]}:{tag}"

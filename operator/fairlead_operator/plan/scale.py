@@ -1,10 +1,10 @@
-"""Plan for the number of brokers and the storage of each pool in the next step, and for the removal of surplus brokers.
+"""Plan of the next step for the number of brokers and the storage of each pool, and for the removal of surplus brokers.
 
 New brokers start at once. When a pool shrinks, the operator first cordons all leaving brokers, so that no replica moves
 from one leaving broker to another. Then the operator drains the broker with the highest id, deletes its pod when the
 broker has no replica left, and removes the broker from the cluster. The status of the Cluster lists the leaving brokers
-before the first call to a broker, so that these brokers can be kept if the spec is raised again. No broker leaves if a
-topic would have more replicas than there are brokers.
+before the first call to a broker, so that these brokers can be kept if the number of replicas in the spec is raised
+again. No broker leaves if a topic would have more replicas than there are brokers.
 
 `plan_storage` decides which claims grow, and which StatefulSets are replaced because their claim templates are
 immutable. A claim requests the larger of its current size and the size in the spec, so a claim that a user enlarged
@@ -324,7 +324,7 @@ def _too_few(metadata: Metadata, brokers: int) -> Blocked | None:
         most = max(minima[name] for name in needy)
         return Blocked(
             reason="MinInSyncReplicas",
-            message=f"{brokers} brokers would be left, but {most} replicas must be in sync of {_names(needy)}, so no "
+            message=f"{brokers} brokers would be left, but {most} replicas of {_names(needy)} must be in sync, so no "
             "broker could be restarted: lower min.insync.replicas of these topics first",
         )
     return None
@@ -369,7 +369,7 @@ class StoragePlan:
     growing: tuple[str, ...] = ()
     """Names of the claims whose volume has not reached the requested size yet."""
     refused: tuple[str, ...] = ()
-    """Messages that state why a size or storage class in the spec is not applied."""
+    """Messages that explain why a size or storage class in the spec is not applied."""
 
 
 def plan_storage(

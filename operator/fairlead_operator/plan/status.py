@@ -38,14 +38,14 @@ RESTART_PATIENCE: Final = timedelta(minutes=5)
 and catch up."""
 NAMED_MAX: Final = 10
 SERVING_WITHOUT_ONE: Final = 2
-"""Smallest number of brokers with which a cluster still serves while one broker is down."""
+"""Smallest number of brokers at which a cluster still serves while one broker is down."""
 MEMORABLE: Final = ("BrokersNotReady",)
 """Reasons for Ready=False that are only set on a cluster that was ready before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Facts from which the status of a Cluster is computed."""
+    """Facts for the computation of a Cluster's status."""
 
     cluster: Cluster
     observed: Observed
@@ -200,7 +200,7 @@ def _refused(facts: Facts) -> tuple[str, ...]:
 
 
 def _pods_refused(refused: Mapping[int, str]) -> tuple[str, ...]:
-    """Return one sentence about all refused pods with the first message, since the messages differ only in names."""
+    """Return one sentence about all refused pods, with only one message, since messages differ only in names."""
     if not refused:
         return ()
     what = "the pod of broker" if len(refused) == 1 else "the pods of brokers"

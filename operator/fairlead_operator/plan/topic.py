@@ -76,7 +76,7 @@ class MovePartition:
 
 @dataclass(frozen=True, slots=True)
 class CancelMove:
-    """Cancel the move of a partition whose previous brokers match the number of replicas in the resource again."""
+    """Cancel the move of a partition, since the resource requests the previous number of replicas again."""
 
     partition: int
 
@@ -161,7 +161,7 @@ def _too_few_brokers(name: str, needed: int, takers: int, desired_brokers: int) 
         )
     return Finding(
         "ReplicationFactorTooLarge",
-        f"topic {name} asks for {needed} replicas of each partition, but the Cluster asks for {desired_brokers} "
+        f"topic {name} needs {needed} replicas of each partition, but the Cluster requests {desired_brokers} "
         f"brokers, and {takers} accept new replicas now; lower spec.replicas or add brokers",
     )
 
@@ -234,7 +234,7 @@ def _unplaceable(topic: LiveTopic, partition: LivePartition, replicas: int, live
     able = len({each.id for each in live.placeable}.union(partition.target))
     return Finding(
         "ReplicationFactorTooLarge",
-        f"topic {topic.name} asks for {replicas} replicas of each partition, but only {able} brokers can keep "
+        f"topic {topic.name} needs {replicas} replicas of each partition, but only {able} brokers can keep "
         f"partition {partition.index}; lower spec.replicas or add brokers",
     )
 

@@ -77,7 +77,7 @@ def refusal(topic: Topic, cluster: Manifest | None) -> Finding | None:
     if not may_use(cluster, topic.namespace):
         return Finding(
             "NamespaceNotAllowed",
-            f"Cluster {name} takes no topics from namespace {topic.namespace}; "
+            f"Cluster {name} accepts no topics from namespace {topic.namespace}; "
             f"add {topic.namespace} to its spec.topicNamespaces",
         )
     return None

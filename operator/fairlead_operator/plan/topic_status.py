@@ -1,6 +1,7 @@
 """Status of a Topic after a pass.
 
-Called by `reconcile`. The module does no I/O: the time is an argument, and only a changed condition gets the new time.
+Called by `reconcile`. The module does no I/O: the time is an argument, and only a changed condition receives the new
+time.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from fairlead_operator.plan.topic import Finding, MoveProgress
 from fairlead_operator.plan.topic_observed import LiveTopic
 
 _UNKNOWN: Final = frozenset({"ClusterNotFound", "ClusterNotReady", "ClusterPaused"})
-"""Reasons that imply that the state of the topic is unknown."""
+"""Reasons for which the state of the topic is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +60,7 @@ def topic_status(topic: Topic, outcome: Outcome, now: datetime) -> TopicStatus:
 
 
 def interrupted_status(topic: Topic, name: ConditionName, finding: Finding, now: datetime) -> TopicStatus:
-    """Return the status of a Topic with one changed condition, for a pass that did not read the spec."""
+    """Return the status of a Topic with one changed condition, for a pass that did not process the spec."""
     truth: Truth = "True" if name is not ConditionName.READY else _truth(finding)
     new = condition(name, truth, finding.reason, finding.message, now=now)
     return topic.status.model_copy(update={"conditions": set_condition(topic.status.conditions, new)})

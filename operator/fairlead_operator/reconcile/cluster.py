@@ -1,7 +1,7 @@
 """Reconciler of Clusters. A pass observes, plans, applies objects, executes actions and reports.
 
-Each pass reads the whole state again from Kubernetes and the brokers; no state is kept between passes. Called by the
-work loop, in which only one worker at a time handles a Cluster. All decisions are made by `plan`.
+Each pass reads the whole state from Kubernetes and the brokers; no state is kept between passes. Called by the work
+loop; only one worker at a time handles a Cluster. All decisions are made by `plan`.
 """
 
 from __future__ import annotations
@@ -65,8 +65,7 @@ from fairlead_operator.render import Images, TemplateRefused
 from fairlead_operator.telemetry import Log
 
 REFUSED_SECONDS: Final = 30.0
-"""Pause before an object that the API server refused is applied again: the operator gets no event when a quota is
-raised."""
+"""Pause before a refused object is applied again: the operator receives no event when a quota is raised."""
 BLOCKED: Final = frozenset(
     {ConditionName.ROLL_BLOCKED, ConditionName.SCALE_DOWN_BLOCKED, ConditionName.STORAGE_BLOCKED}
 )

@@ -49,7 +49,7 @@ from fairlead_operator.ports import Conflict, Forbidden, Invalid, KubernetesApi,
 from fairlead_operator.telemetry import Log
 
 REFUSED_SECONDS: Final = 60.0
-"""Pause before a refused resize of a claim is requested again: the operator gets no event when a storage class
+"""Pause before a refused resize of a claim is requested again: the operator receives no event when a storage class
 changes."""
 
 
@@ -158,8 +158,7 @@ class ClusterActions:
             partitions = tuple(map(str, named)) if isinstance(named, list) else ()
             self.outcomes.refusals.append(RestartRefusal(broker, refusal.detail, partitions))
         except BrokerNotFoundError:
-            # The broker stopped after the state was observed; the next pass observes the stopped broker and needs no
-            # permit.
+            # The broker has stopped since the state was observed; the next pass needs no permit for a stopped broker.
             self._log.info("broker is no longer registered", broker=broker)
         except ClusterError as refusal:
             # Other errors count as a refused permit and do not abort the pass.
@@ -182,7 +181,7 @@ class ClusterActions:
         except (NotFound, Conflict):
             return
         else:
-            await self._tell("ClaimResized", f"claim {order.claim} was asked to grow to {order.size}")
+            await self._tell("ClaimResized", f"claim {order.claim} is being enlarged to {order.size}")
 
     async def _delete(self, kind: Kind, name: str, uid: str, *, orphan: bool = False) -> bool:
         try:

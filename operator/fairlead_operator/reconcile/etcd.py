@@ -286,7 +286,7 @@ def _told(cluster: Cluster, action: EtcdAction) -> tuple[str, str] | None:
         case AddLearner(ordinal, _, reason):
             word, what = "EtcdMemberAdded", f"joins as a learner: {reason}"
         case PromoteLearner(ordinal):
-            word, what = "EtcdMemberPromoted", "has caught up and is a voting member now"
+            word, what = "EtcdMemberPromoted", "has caught up and is now a voting member"
         case RemoveMember(ordinal, member_id, reason):
             word, what = "EtcdMemberRemoved", f"(id {member_id:x}) is removed from etcd: {reason}"
         case TransferLeadership(ordinal, target):
@@ -301,7 +301,7 @@ def _told(cluster: Cluster, action: EtcdAction) -> tuple[str, str] | None:
         case DisarmNoSpace(ordinal):
             word, what = (
                 "EtcdAlarmDisarmed",
-                "and the other members accept writes again: their stores have room",
+                "and the other members accept writes again: their stores have space",
             )
         case _:
             assert_never(action)

@@ -157,7 +157,7 @@ class Term(Protocol):
 
 
 class WorkLoop:
-    """Runs the reconcilers. Implements `ports.WorkSink`, to which the sources of changes add keys."""
+    """Runs the reconcilers. Implements `ports.WorkSink`, through which the sources of changes add keys."""
 
     def __init__(
         self,
@@ -262,7 +262,7 @@ class WorkLoop:
             self._failed(key, started, self._log.warning, "failed", str(error))
         except TimeoutError as error:
             self._failed(key, started, self._log.warning, "failed", str(error) or "a deadline passed")
-        except Exception as error:  # noqa: BLE001 - an error of one key must not stop the others
+        except Exception as error:  # noqa: BLE001 - an error of one key must not stop other keys
             self._failed(key, started, self._log.exception, "failed", repr(error))
         else:
             self._count(key, started, "ok")

@@ -80,8 +80,7 @@ class NamespaceEnd:
 async def let_go_at_the_end(end: NamespaceEnd, own_namespace: str, log: Log) -> None:
     """Release the Topics of the operator's own namespace if that namespace is being deleted. Never raises."""
     if not end.holds_topics(own_namespace):
-        # This check also avoids calls in a namespace that is not watched, in which the operator may have no
-        # permissions.
+        # This check also avoids calls in an unwatched namespace, where the operator may have no permissions.
         return
     try:
         async with asyncio.timeout(LAST_SECONDS):

@@ -55,8 +55,8 @@ MOVING_SECONDS: Final = 3.0
 """Interval at which the progress of moves is checked."""
 WAIT_SECONDS_MIN: Final = 2.0
 WAIT_SECONDS_MAX: Final = 60.0
-"""Limits of the pause before brokers that did not answer are called again. The pause equals the time for which the
-brokers have not answered so far."""
+"""Limits of the pause before unresponsive brokers are called again. The pause equals the time for which the brokers
+have not answered so far."""
 BROKERS_SECONDS: Final = 15.0
 """Interval between passes while a Topic waits for more brokers."""
 NO_ANSWER: Final = "the cluster did not carry out the request: "
@@ -70,7 +70,7 @@ change."""
 
 @dataclass(slots=True)
 class _Pass:
-    """Changes that one pass made to a topic, and the refusals of the brokers."""
+    """Changes that one pass made to a topic, and refusals by the brokers."""
 
     done: list[TopicAction] = field(default_factory=list)
     refusals: list[Finding] = field(default_factory=list)

@@ -30,7 +30,7 @@ News: TypeAlias = tuple[EventType, str, str]
 """Type, reason and message of an Event."""
 
 RETRY_SECONDS: Final = 5.0
-"""Pause before brokers that did not answer are called again."""
+"""Pause before unresponsive brokers are called again."""
 REFUSED_RETRY_SECONDS: Final = 60.0
 
 

@@ -13,7 +13,7 @@ from fairlead_operator.render.services import broker_services
 
 
 def render_cluster(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
-    """Return all desired objects in a fixed order, in which every object precedes the objects that depend on it.
+    """Return all desired objects in a fixed order; every object precedes the objects that depend on it.
 
     All other objects that the Cluster owns should be deleted. Raises `TemplateRefused` if a pod template has a field
     that cannot be merged over a pod.

@@ -21,7 +21,7 @@ from fairlead_operator.render.inputs import RenderInputs
 
 @dataclass(frozen=True, slots=True)
 class ConfigSplit:
-    """The keys of a Cluster's `config`, each in exactly one part, with values in the stored form."""
+    """The keys of a Cluster's `config`, each in exactly one field, with values in the stored form."""
 
     dynamic: Mapping[str, str] = field(default_factory=dict)
     """Dynamic keys, which are set on the running cluster."""
@@ -32,7 +32,10 @@ class ConfigSplit:
 
 
 def split_config(config: Mapping[str, str]) -> ConfigSplit:
-    """Split `config` into its parts, ordered by key. An unknown or invalid key does not affect the other keys."""
+    """Split `config` by how each key is applied, ordered by key.
+
+    An unknown or invalid key does not affect the other keys.
+    """
     dynamic: dict[str, str] = {}
     restart: dict[str, str] = {}
     forbidden: dict[str, str] = {}

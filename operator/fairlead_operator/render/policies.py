@@ -52,7 +52,7 @@ BROKER_NAMED: Final[Manifest] = {
 def disruption_budgets(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
     """Return PodDisruptionBudgets that allow the eviction of one broker and one etcd member at a time.
 
-    A single pod gets no budget, since with a budget its node could never be drained. A pod that is not ready may be
+    A single pod gets no budget, since a budget would block every drain of its node. A pod that is not ready may be
     evicted only while the other pods are ready (`IfHealthyBudget`), since the pod may have the newest records.
     """
     budgets = []

@@ -23,7 +23,7 @@ async def serve(
     """Serve /metrics, /healthz and /readyz; yield the port.
 
     `unhealthy` and `unready` return a description of the problem, or an empty string. Any answer from /healthz also
-    shows that the event loop runs.
+    shows that the event loop is running.
     """
 
     async def metrics(_: web.Request) -> web.Response:

@@ -31,7 +31,7 @@ RESOURCES: Final = (CLUSTER, TOPIC)
 CHILDREN: Final = (
     SERVICE_ACCOUNT, CONFIG_MAP, SERVICE, STATEFUL_SET, POD, CLAIM, DISRUPTION_BUDGET, NETWORK_POLICY, POD_MONITOR,
 )  # fmt: skip
-"""Kinds of which only objects with the operator's label are watched."""
+"""Kinds for which only objects with the operator's label are watched."""
 OPTIONAL_GROUPS: Final = (API_VERSION, POD_MONITOR.api_version)
 """API groups whose definitions may be missing, or may be installed or removed while the operator runs."""
 OWN_SELECTOR: Final = f"{MANAGED_BY_LABEL}={FIELD_MANAGER}"

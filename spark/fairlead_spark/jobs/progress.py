@@ -34,7 +34,7 @@ class JobCounts:
     """Number of rows that Spark dropped as older than the watermark. Spark counts all records of one task with the same
     window and key as one row."""
     watermark: str | None = None
-    """Latest watermark of the query; windows that end before this time are final."""
+    """Latest watermark of the query; windows that end before the watermark are final."""
 
     def add(self, progress: StreamingQueryProgress) -> str:
         """Count a batch; return the line to print for it."""
@@ -62,7 +62,7 @@ class JobCounts:
 
 
 class JobWatch(StreamingQueryListener):
-    """Counts the batches of queries with one name, prints a line for each batch, and signals the end."""
+    """Counts the batches of queries with the given name, prints a line for each batch, and signals a query's end."""
 
     def __init__(self, name: str, tell: Callable[[str], None]) -> None:
         self._name = name

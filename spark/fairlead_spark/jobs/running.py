@@ -81,7 +81,7 @@ class JobRun:
             finally:
                 self._end(query)
             failure = query.exception()
-            # Spark reports the last batch before the end of the query, both in the thread of the listeners.
+            # Spark reports the last batch and then the end of the query in the same listener thread.
             self._watch.ended.wait(LAST_EVENTS_SECONDS_MAX)
         if failure is not None:
             message = f"pipeline {job.name} failed: {cause_of(failure)}"
@@ -140,4 +140,4 @@ def cause_of(failure: PySparkException) -> str:
     lines = [line.strip() for line in str(failure).splitlines() if line.strip()]
     raised = [line for line in lines if line.partition(":")[0].split(".")[-1].endswith(_PYTHON_ERROR)]
     own = [line for line in raised if "Py4J" not in line and not line.startswith(("org.", "java.", "at "))]
-    return own[-1] if own else lines[0] if lines else "Spark gives no reason"
+    return own[-1] if own else lines[0] if lines else "Spark reports no reason"

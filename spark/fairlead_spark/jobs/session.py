@@ -43,7 +43,7 @@ def spark_session(
 
     given = dict(conf or {})
     local = master.startswith("local") if master is not None else "PYSPARK_GATEWAY_PORT" not in os.environ
-    # Workers must run the Python interpreter with which this package is installed, not the first interpreter in PATH.
+    # Workers must run the Python interpreter that has this package, not the first interpreter in PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
     if master is not None:

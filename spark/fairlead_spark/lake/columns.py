@@ -35,7 +35,7 @@ PRIMITIVES = frozenset(
         "timestamp",
     ]
 )
-# Types of which each value has exactly one text form. A timestamp has several text forms; users can partition by its
+# Types whose values each have exactly one text form. A timestamp has several text forms; users can partition by its
 # date.
 PARTITION_TYPES = frozenset(["string", "long", "integer", "short", "byte", "boolean", "date"])
 # Column properties that this writer does not support, since the writer would have to check rules or generate values.

@@ -1,4 +1,4 @@
-"""Commit of the files of a batch to a Delta table, at most once for each batch.
+"""Commit of a batch's files to a Delta table, at most once for each batch.
 
 In addition to the files, Delta's log contains the last version of each application. A query is recorded as an
 application, and a batch as its version. If Spark repeats a batch, for example after the driver crashed between the

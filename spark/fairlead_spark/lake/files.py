@@ -1,4 +1,4 @@
-"""Parquet files of one task; the files of each partition are written one after the other.
+"""Parquet files of one task; each partition has at most one open file at a time.
 
 The number of buffered bytes and open files of a task is bounded for any input. A file is invisible to readers until the
 driver commits it, so a failing task only needs to delete its own files.
@@ -248,7 +248,7 @@ def refused(name: str, value: str, allowed: str) -> PartitionValueError:
 
 
 def equal(column: pa.ChunkedArray, value: Any) -> pa.ChunkedArray:
-    """Return a mask of the rows in which the column has the value, which may be null."""
+    """Return a mask of the rows whose column has the value, which may be null."""
     if value is None:
         return pc.call_function("is_null", [column])
     # The mask is null for rows in which the column is null; a filter treats null like false.

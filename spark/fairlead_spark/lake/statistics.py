@@ -31,8 +31,8 @@ INDEXED_COLUMNS = "delta.dataSkippingNumIndexedCols"
 STATS_COLUMNS = "delta.dataSkippingStatsColumns"
 # Maximum length of a string in a bound. Longer strings are truncated, since the log should not contain whole values.
 TEXT_LENGTH_MAX = 32
-# Suffix with which a truncated string sorts above every string with the same prefix, in the code point order of
-# readers.
+# Suffix of a truncated string, which then sorts above every string with the same prefix in the readers' code point
+# order.
 ABOVE_ALL = "\U0010ffff"
 
 
@@ -156,7 +156,7 @@ def upper(value: Any) -> Bound:
 
 
 def exact(value: Decimal) -> int | float:
-    """Return a decimal as a JSON number. Raises `ValueError` if the JSON number would have another value."""
+    """Return a decimal as a JSON number. Raises `ValueError` if the JSON number would have a different value."""
     whole = value == value.to_integral_value() and abs(value) < 2**53
     number = int(value) if whole else float(value)
     # Some readers do not accept an exponent in a decimal.

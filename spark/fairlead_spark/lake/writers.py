@@ -175,8 +175,8 @@ class LakeStreamWriter(LakeWriter, DataSourceStreamArrowWriter):
         assert context is not None, "Spark calls this in a task"
         query_id = context.getLocalProperty(QUERY_ID)
         batch_id = context.getLocalProperty(BATCH_ID)
-        assert query_id, "Spark names the query of a streaming task"
-        assert batch_id, "Spark numbers the batch of a streaming task"
+        assert query_id, "Spark sets the query id of a streaming task"
+        assert batch_id, "Spark sets the batch id of a streaming task"
         return self.write_files(iterator, query_id, file_prefix(query_id, int(batch_id)))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
@@ -199,8 +199,8 @@ class LakeStreamWriter(LakeWriter, DataSourceStreamArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Delete the files of finished tasks in a failed batch; files of killed tasks are deleted after a repetition.
 
-        Unlike in a batch write, files of killed tasks are not deleted at once: a driver that is presumed dead may be
-        about to commit files of this batch.
+        Unlike `abort` of a batch write, this method does not delete files of killed tasks: a driver that is presumed
+        dead may be about to commit files of this batch.
         """
         self.discard(messages)
 

@@ -116,8 +116,8 @@ class Pipeline:
         """Start the query.
 
         `checkpoint` is the folder from which the query continues after a stop; each query needs its own folder. With
-        `once`, the query processes all available records and ends. Without `once`, the query looks for new records at
-        the interval `every`, in Spark's notation ("5 seconds").
+        `once`, the query processes all available records and then stops. Without `once`, the query looks for new
+        records at the interval `every`, in Spark's notation ("5 seconds").
 
         Raises:
             PipelineOptionError: for an unknown option, a missing required option, or an invalid value.
@@ -158,14 +158,14 @@ def _of_file(path: Path) -> Pipeline:
         raise PipelineNotFound(message)
     name = f"fairlead_pipeline_{path.stem}"
     spec = spec_from_file_location(name, path)
-    assert spec is not None, "a file of Python"
-    assert spec.loader is not None, "a file of Python"
+    assert spec is not None, "a Python file"
+    assert spec.loader is not None, "a Python file"
     module = module_from_spec(spec)
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        message = f"{path} does not load: {type(error).__name__}: {error}"
+        message = f"{path} cannot be loaded: {type(error).__name__}: {error}"
         raise PipelineError(message) from error
     pipeline = getattr(module, "PIPELINE", None)
     if not isinstance(pipeline, Pipeline):
@@ -180,7 +180,7 @@ def _of_file(path: Path) -> Pipeline:
 
 
 def _nearest(name: str, known: Mapping[str, object] | tuple[str, ...]) -> str:
-    """Return the end of a message about an unknown name: the nearest known name, and all known names."""
+    """Return the last part of a message about an unknown name: the nearest known name, and all known names."""
     close = get_close_matches(name.lower(), [each.lower() for each in known], n=1)
     meant = next((each for each in known if close and each.lower() == close[0]), None)
     return (f"; did you mean {meant!r}?" if meant else ";") + f" there are {', '.join(sorted(known))}"

@@ -5,8 +5,8 @@
 
 `letters` is written to the same sink as the results of `good`, so that one checkpoint covers both.
 
-A separate query for dead letters would need its own checkpoint, and `foreachBatch` runs after the aggregation, when the
-single records are no longer available.
+A separate query for dead letters would need its own checkpoint, and `foreachBatch` runs after the aggregation, when
+individual records are no longer available.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DEAD_LETTERS = PipelineOption(
 )
 SUFFIX = ".dead-letters"
 OBSERVATION = "input"
-"""Name of the observation with which each batch reports its numbers of `records` and `dead_letters`, in the field
+"""Name of the observation that contains the numbers of `records` and `dead_letters` of a batch, in the field
 `observedMetrics` of the query's progress."""
 CORRUPT = "_corrupt"
 HEADER_PREFIX = "dead-letter."

@@ -44,7 +44,7 @@ def check(options: Mapping[str, str]) -> None:
 
 
 def refuse_itself(options: Mapping[str, str]) -> None:
-    """Raise an error if source and target have the same cluster id, regardless of their addresses.
+    """Raise an error if the source and the target have the same cluster id, regardless of their addresses.
 
     If the option `prefix` is set, the copies have other topic names and may be in the same cluster.
 

@@ -1,4 +1,4 @@
-"""End offsets of one trigger, which are limited by a number of records and by a fixed target.
+"""End offsets of one trigger, limited by a number of records and by a fixed target.
 
 The module does no I/O and is called by the stream reader.
 """

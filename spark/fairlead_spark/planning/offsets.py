@@ -102,7 +102,7 @@ class StreamOffsets:
         return None if found is None else found.partitions.get(partition)
 
     def epochs(self, topic_id: str, topic: str) -> Mapping[int, int]:
-        """Return the leader epochs of the partitions of a topic; empty if the topic has another id."""
+        """Return the leader epochs of the partitions of a topic; empty if the topic has a different id."""
         found = self.topics.get(topic)
         if found is None or found.topic_id != topic_id:
             return {}

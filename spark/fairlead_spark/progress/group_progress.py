@@ -2,7 +2,7 @@
 
 Spark reports the end of every finished micro-batch to a listener in the driver. The `commit` method of a source, in
 contrast, is called one micro-batch late, and never after the last micro-batch. A separate thread publishes the offsets,
-since Spark calls its listeners one after the other, and a cluster that does not answer must not delay other listeners.
+since Spark calls its listeners one at a time, and an unresponsive cluster must not delay other listeners.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from fairlead.records import ConsumerBatch
 from fairlead.settings import KIB, MIB
 
 BATCH_BYTES_MIN: Final = 1 * MIB
-"""Minimum size of a combined batch: each batch costs the JVM as much time as tens of thousands of bytes."""
+"""Minimum size of a combined batch: the JVM's fixed cost per batch equals the cost of tens of thousands of bytes."""
 BATCH_BYTES_MAX: Final = 4 * MIB
 ALONE_BYTES: Final = 256 * KIB
 """Minimum size of a stored batch that is passed on by itself, without being copied into a combined batch."""

@@ -136,7 +136,7 @@ class RangeRead:
         cut = [cursor for cursor in self._unread() if cursor.topic_partition in ends]
         for cursor in cut:
             stop, end = self._stops[cursor.topic_partition], ends[cursor.topic_partition]
-            detail = f"wanted up to offset {stop}, and the log ends at {end}"
+            detail = f"requested up to offset {stop}, but the log ends at {end}"
             self._tell(Loss(LossKind.LOG_TRUNCATED, cursor.topic, cursor.partition, detail), None)
             self._go_on(cursor, stop)
         if not cut:
@@ -246,7 +246,7 @@ def loss_of(cursor: Cursor, error: FairleadError) -> Loss | None:
     kind = kinds.get(type(error))
     if kind is None:
         return None
-    detail = f"wanted from offset {cursor.position}: {error.detail}"
+    detail = f"requested from offset {cursor.position}: {error.detail}"
     return Loss(kind, cursor.topic, cursor.partition, detail)
 
 
