@@ -1,9 +1,9 @@
 """Computation of a group's target: the partitions that each member should have.
 
 `uniform` (the default) shares all partitions of the group equally. `range` shares each topic separately and
-assigns equal partition numbers of different topics to the same member, which can then join the topics. Both
-assignors are sticky: a partition moves only if balance requires it. The functions are pure: they compute each
-target from the subscriptions, the topics and the previous target.
+assigns equal partition numbers of different topics to the same member, so that the member can join the topics.
+Both assignors are sticky: a partition moves only if balance requires it. The functions are pure: they compute
+each target from the subscriptions, the topics and the previous target.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from fairlead_broker.groups.subscriptions import TopicShape
 Place: TypeAlias = tuple[TopicId, int]
 """A partition, as topic id and partition number."""
 Racks: TypeAlias = Mapping[Place, frozenset[str]]
-"""Racks of the replicas of each partition, as far as known."""
+"""Racks of the replicas of each partition whose racks are known."""
 
 
 def quotas(counts: Mapping[str, int], total: int) -> dict[str, int]:
     """Divide `total` equally among the members.
 
-    The remainder goes to the members that have most, which then release less. Among members with equally many
-    partitions, the order of `counts` decides.
+    The remainder goes to the members with the most partitions, so that they release fewer. Among members with
+    equal counts, the order of `counts` decides.
     """
     low, extra = divmod(total, len(counts))
     fullest_first = sorted(counts, key=counts.__getitem__, reverse=True)
@@ -36,10 +36,10 @@ def quotas(counts: Mapping[str, int], total: int) -> dict[str, int]:
 
 
 def surrender(held: list[Place], surplus: int, rack: str | None, racks: Racks) -> list[Place]:
-    """Remove the surplus from a member's partitions, and return the removed partitions.
+    """Remove `surplus` partitions from a member's partitions, and return the removed partitions.
 
     Partitions without a replica in the member's rack are removed first. Further partitions are removed from the
-    topic of which the member has most partitions, highest number first, so that every topic stays spread over the
+    topic with the most partitions of the member, highest number first, so that every topic stays spread over the
     members.
     """
     far = [place for place in held if rack is not None and place in racks and rack not in racks[place]]
@@ -62,9 +62,9 @@ def surrender(held: list[Place], surplus: int, rack: str | None, racks: Racks) -
 def near_places(
     free: Sequence[Place], open_places: dict[str, int], rack_of: Mapping[str, str], racks: Racks
 ) -> tuple[list[tuple[str, Place]], list[Place]]:
-    """Assign partitions to members in a rack of one of the partition's replicas, and decrease `open_places`.
+    """Assign partitions to members in the rack of one of their replicas, and decrease `open_places`.
 
-    Returns the assignments, and the partitions for which no member in a rack of a replica has an open place. A
+    Returns the assignments, and the partitions for which no member in a replica's rack has an open place. A
     partition goes to the rack with the most open places.
     """
     waiting: dict[str, deque[str]] = {}
@@ -85,7 +85,7 @@ def near_places(
 
 
 def deal(free: Iterable[Place], open_places: dict[str, int]) -> list[tuple[str, Place]]:
-    """Assign partitions to members with open places in turn, so that adjacent partitions go to different members."""
+    """Assign partitions in turn to members with open places, so that adjacent partitions go to different members."""
     waiting = deque(member for member, count in open_places.items() if count)
     return [(_next_of(waiting, open_places), place) for place in free]
 
@@ -109,10 +109,10 @@ RANGE: Final = "range"
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Facts about a member that assignors use."""
+    """Facts about a member on which assignors decide."""
 
     topics: frozenset[TopicId]
-    """Existing topics that the member consumes."""
+    """Ids of the existing topics that the member consumes."""
     rack: str | None = None
     instance_id: str | None = None
 
@@ -132,7 +132,7 @@ def check_assignor(name: str) -> str:
 
 
 def assign(assignor: str, members: Candidates, topics: Shapes, before: Target) -> Target:
-    """Compute the target: every partition of a consumed topic goes to a member that consumes the topic.
+    """Compute the target: assign every partition of a consumed topic to a member that consumes the topic.
 
     Raises `malformed_request` for an unknown assignor.
     """
@@ -140,7 +140,10 @@ def assign(assignor: str, members: Candidates, topics: Shapes, before: Target) -
 
 
 def assign_uniform(members: Candidates, topics: Shapes, before: Target) -> Target:
-    """Share the partitions of all topics together. Counts differ by at most one if all members have equal topics."""
+    """Share the partitions of all topics together.
+
+    If all members consume the same topics, counts differ by at most one.
+    """
     ordered = {member_id: members[member_id] for member_id in sorted(members)}
     consumed = {topic_id for candidate in members.values() for topic_id in candidate.topics}
     shapes = {topic_id: topics[topic_id] for topic_id in sorted(consumed)}
@@ -157,7 +160,10 @@ def assign_uniform(members: Candidates, topics: Shapes, before: Target) -> Targe
 
 
 def assign_range(members: Candidates, topics: Shapes, before: Target) -> Target:
-    """Share each topic separately. Topics with equal partition counts and equal consumers are shared equally."""
+    """Share each topic separately.
+
+    Topics with equal partition counts and the same consumers are shared in the same way.
+    """
     order = sorted(members, key=lambda member_id: _static_first(member_id, members[member_id]))
     alike: dict[tuple[int, tuple[str, ...]], list[TopicId]] = {}
     for topic_id in sorted(topics):
@@ -224,7 +230,7 @@ def _in_ranges(free: Sequence[Place], open_places: Mapping[str, int]) -> list[tu
 def _shared_range(
     partitions: int, members: Candidates, alike: Sequence[TopicShape], before: Target
 ) -> dict[str, tuple[int, ...]]:
-    """Share partition numbers once for all topics with the same partition count and consumers."""
+    """Share partition numbers once for a set of topics with the same partition count and consumers."""
     first = alike[0].topic_id
     held: dict[str, list[Place]] = {member_id: [] for member_id in members}
     unowned = set(range(partitions))
@@ -275,7 +281,7 @@ def _by_topic(held: Mapping[str, Sequence[Place]]) -> dict[TopicId, dict[str, tu
 
 
 Nearness: TypeAlias = tuple[Mapping[str, str], Racks]
-"""Rack of each member whose rack is known, and racks of the partitions."""
+"""Rack of each member whose rack is known, and the racks of each partition's replicas."""
 
 
 def assign_uneven(
@@ -293,7 +299,7 @@ def assign_uneven(
     unowned: dict[TopicId, list[Place]] = {}
     for place in free:
         unowned.setdefault(place[0], []).append(place)
-    # Topics with few consumers are assigned first, since the topics after them can still correct an imbalance.
+    # Topics with few consumers are assigned first, since later topics can still correct an imbalance.
     for topic_id in sorted(unowned, key=lambda each: (len(subscribers[each]), each)):
         _give_out(unowned[topic_id], by_topic[topic_id], subscribers[topic_id], load, nearness)
     while sum(_level(by_topic[topic_id], subscribers[topic_id], load) for topic_id in subscribers):
@@ -312,7 +318,7 @@ def _give_out(
     load: dict[str, int],
     nearness: Nearness,
 ) -> None:
-    """Assign each free partition of one topic to a least loaded member, if possible in a rack of its replicas."""
+    """Assign each free partition of one topic to a least loaded member, preferably in the rack of a replica."""
     rack_of, racks = nearness
     lightest = [(load[member_id], member_id) for member_id in takers]
     heapify(lightest)
@@ -343,7 +349,7 @@ def _lightest(heap: list[tuple[int, str]], load: Mapping[str, int]) -> str:
 
 
 def _level(by_member: dict[str, list[int]], takers: Sequence[str], load: dict[str, int]) -> bool:
-    """Move partitions of one topic until the members are balanced, and return whether any partition was moved."""
+    """Move partitions of one topic until its consumers are balanced, and return whether any partition was moved."""
     lightest = [(load[member_id], member_id) for member_id in takers]
     heaviest = [(-load[member_id], member_id) for member_id, partitions in by_member.items() if partitions]
     heapify(lightest)

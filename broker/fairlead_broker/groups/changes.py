@@ -1,8 +1,8 @@
 """The change that a turn writes to the store, and the records of a group as loaded from the store.
 
-A partition is granted only if it is free in the records that are already written (`rules.is_free`). Every part of
-a change is therefore valid without the other parts, in any order. The state record is written last. A group whose
-other records have higher epochs than its state record continues above these epochs.
+A partition is granted only if it is free in the stored records (`rules.is_free`). Each part of a change is
+therefore valid without the other parts, in any order. The state record is written last. A group whose other
+records have higher epochs than its state record continues above these epochs.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ GroupValue: TypeAlias = GroupRecord | TargetRecord | MemberRecord
 
 @dataclass(frozen=True, slots=True)
 class GroupRecords:
-    """A group as loaded from the store, with empty parts if the group does not exist."""
+    """Records of a group as loaded from the store. The fields are empty if the group does not exist."""
 
     state: GroupRecord | None = None
     targets: Mapping[TopicId, TargetRecord] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""The state machine of one consumer group, which decides on events and applies changes after they are written.
+"""The state machine of one consumer group, which handles events and applies changes after they are written.
 
 The coordinator's task passes all waiting events to `turn`, writes the returned change, calls `commit` when the
 write is known to have succeeded, and sends the replies. If a write fails or its outcome is unknown, the
@@ -98,13 +98,15 @@ class Group:
         self._target_made_at = -inf
         self._known = KnownAssignments()
         self._resting: set[str] = set()
-        """Members known to have their target partitions. A member is removed when the target or its record changes."""
+        """Members known to have exactly their target partitions. A change of the target or of a member's record
+        removes the member.
+        """
         self._undecided: Turn | None = None
         """Turn whose change may be in the store, but has not been committed."""
         self._must_look = True
         """Whether topics may have changed since the last written turn."""
         self._quiet_until = -inf
-        """Time before which no decision is due. Heartbeats of members at rest can only make decisions due later."""
+        """Time before which no decision is due. Heartbeats of members at rest can only postpone decisions."""
 
     def rest(self, interval_ms: int) -> None:
         """Set the heartbeat interval of members at rest, in milliseconds (see `pacing.rest_interval_ms`)."""
@@ -113,10 +115,10 @@ class Group:
     # -- deciding
 
     def turn(self, events: Sequence[GroupEvent], topics: Topics, now: float, now_us: int) -> Turn:
-        """Decide on the events in order, then on ended sessions and rebalance timeouts, then on a due target.
+        """Handle the events in order, then ended sessions and rebalance timeouts, then a due target.
 
-        `now` is in monotonic seconds, `now_us` in microseconds since the Unix epoch. A turn whose change is known
-        not to be written may be dropped, since the next turn decides again.
+        `now` is in monotonic seconds, `now_us` in microseconds since the Unix epoch. If the change of a turn is
+        known not to be written, the turn may be dropped, since the next turn decides again.
         """
         replies = [self.reply_at_rest(event, topics, now) for event in events]
         if not self._asks_for_decision(topics, now) and None not in replies:
@@ -131,7 +133,7 @@ class Group:
         """Return the reply to an unchanged heartbeat of a member at rest, or None if the event requires a turn.
 
         Nearly all heartbeats are unchanged, so the method must be cheap. The method may be called at any time,
-        also while a turn is being written, and changes only the session deadline of the member.
+        even while a turn is being written, and changes only the member's session deadline.
         """
         if not isinstance(event, Heartbeat) or self._asks_for_decision(topics, now):
             return None
@@ -160,7 +162,7 @@ class Group:
         return self._expect(Turn(tentative.difference(self._roster), (), now))
 
     def commit(self, turn: Turn) -> None:
-        """Apply the change of the last turn. The write of this change must be known to have succeeded."""
+        """Apply the change of the last turn. The change must be known to be stored."""
         assert turn.change is not None, "a turn without a change needs no commit"
         assert turn is self._undecided, f"group {self.name} commits a turn that is not its last turn"
         self._undecided = None
@@ -179,7 +181,7 @@ class Group:
             self._target_made_at = turn.now if self._roster.members else -inf
 
     def deadline(self) -> float | None:
-        """Return the monotonic time at which a turn is due even without events, or None if no such turn will be due."""
+        """Return the monotonic time at which a turn is due even without events, or None if there is no such time."""
         ends_at = self._next_end()
         return None if ends_at == inf else ends_at
 
@@ -214,7 +216,7 @@ class Group:
 
     @property
     def member_count(self) -> int:
-        """Number of members, including static members that have left and keep their place."""
+        """Number of members, including static members that have left but still hold their partitions."""
         return len(self._roster.members)
 
     @property
@@ -225,11 +227,11 @@ class Group:
         }
 
     def owner(self, topic_id: TopicId, partition: PartitionIndex) -> str | None:
-        """Return the member that owns a partition, even if the member has to release the partition."""
+        """Return the member that owns a partition, even if the member must release it."""
         return self._roster.owners.get((topic_id, partition))
 
     def check_empty(self) -> None:
-        """Raise `group_not_empty` if the group has members, because the offsets in use cannot be reset or deleted."""
+        """Raise `group_not_empty` if the group has members. Offsets in use cannot be reset or deleted."""
         if self._roster.members:
             detail = f"group {self.name} has {len(self._roster.members)} members"
             raise ProblemError("group_not_empty", detail, data={"group": self.name})
@@ -277,7 +279,7 @@ class Group:
         return self._target_made_at + ASSIGNMENT_INTERVAL_SECONDS
 
     def _asks_for_decision(self, topics: Topics, now: float) -> bool:
-        """Return whether a decision is due without events."""
+        """Return whether a decision is due even without events."""
         if self._must_look or topics is not self._subscribed.topics:
             return True
         if now < self._quiet_until:

@@ -13,7 +13,9 @@ PATTERNS_MAX: Final = 16
 PATTERN_LENGTH_MAX: Final = 1_000
 """Maximum number of characters of a pattern."""
 PATTERN_MEMORY_BYTES_MAX: Final = 1 << 18
-"""Maximum memory of RE2 for one compiled pattern. RE2 matches any pattern in linear time within this memory."""
+"""Maximum memory in bytes that RE2 uses for one compiled pattern. Within this memory, RE2 matches any pattern in
+linear time.
+"""
 PATTERN_INSTRUCTIONS_MAX: Final = 1_100
 """Maximum number of instructions of a compiled pattern, enough for the longest pattern that lists topic names. In
 the worst case RE2 runs each instruction for each character of a name, which blocks the event loop for a millisecond
@@ -32,4 +34,4 @@ interval of each member grows.
 HASTY_INTERVAL_MS: Final = 500
 """Milliseconds between two heartbeats of a member that is releasing or receiving partitions."""
 ASSIGNMENT_INTERVAL_SECONDS: Final = 1.0
-"""Minimum seconds between two targets, so that a hundred members that join at once cause few computations."""
+"""Minimum seconds between two targets, so that a hundred members that join at the same time cause few computations."""

@@ -1,8 +1,8 @@
-"""Joining and leaving of a group's members, and the conditions for joining and leaving.
+"""Admission and removal of a group's members, with the conditions for joining and leaving.
 
-The module changes the tentative roster of a turn. A change of members or subscriptions sets `unsettled`, which
-requires a new group epoch and a new target. A refused request raises a problem of the catalogue before the roster
-is changed.
+The module changes the tentative roster of a turn. A change of members or subscriptions sets `unsettled`, so that
+the turn computes a new group epoch and a new target. A refused request raises a problem of the catalogue before
+the roster is changed.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Membership:
         self._subscriptions: Counter[_Consumed] | None = None
         """Number of members by subscription, counted at the first use and then kept up to date."""
         self._wanted: set[str] = set()
-        """Topics of the members' subscriptions, and of some subscriptions that members ended in this turn."""
+        """Topics of the members' subscriptions. May include topics of subscriptions that were dropped in this turn."""
         self.unsettled = False
         """Whether the group requires a new target."""
 
@@ -106,7 +106,7 @@ class Membership:
             self.put_out(leaving.member_id)
 
     def put_out(self, member_id: str) -> None:
-        """Remove a member that left or did not send heartbeats, so that its later requests are refused."""
+        """Remove a member that left or stopped sending heartbeats, so that its later requests are refused."""
         if self._subscriptions is not None:
             self._subscriptions[_consumed(self._roster.members[member_id])] -= 1
         self._roster.remove_member(member_id)
@@ -127,9 +127,9 @@ class Membership:
         self.unsettled = True
 
     def _take_place(self, holder_id: str, member_id: str, subscription: Subscription) -> None:
-        """Replace a static member by a new member with its instance id.
+        """Replace a static member with a new member that has the same instance id.
 
-        The target stays valid for an equal subscription.
+        If the subscription is the same, the target stays valid.
         """
         holder = self._roster.members[holder_id]
         if not rules.may_take_place(holder, self._heartbeats_missed(holder_id)):
@@ -192,7 +192,7 @@ class Membership:
             raise self._too_large(reason, PATTERNS_MAX)
 
     def _check_partitions(self, before: MemberRecord, changed: MemberRecord) -> None:
-        """Refuse a subscription with which the group exceeds its partition limit.
+        """Refuse a subscription that would make the group exceed its partition limit.
 
         The limit is not enforced when topics gain partitions later.
         """
@@ -220,7 +220,7 @@ class Membership:
     # -- refusals
 
     def not_found(self, member_id: str) -> ProblemError:
-        """Return the refusal of a member that is not in the group."""
+        """Return the problem for a member that is not in the group."""
         detail = f"group {self._name} has no member {member_id}; join again with member epoch 0"
         return ProblemError("member_not_found", detail, data={"group": self._name, "member_id": member_id})
 
@@ -234,7 +234,7 @@ def _consumed(record: MemberRecord) -> _Consumed:
 
 
 def _unsaid(record: MemberRecord) -> MemberRecord:
-    """Return the record with defaults in every field that a join sends, since the values come from an earlier run."""
+    """Return the record with defaults in all fields that a join sets, since the old values come from an earlier run."""
     return msgspec.structs.replace(
         record,
         rack=None,

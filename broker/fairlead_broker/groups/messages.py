@@ -16,7 +16,7 @@ from fairlead_api.problems import ProblemError
 JOIN_EPOCH: Final = 0
 """Member epoch sent by a member that joins or rejoins and owns no partition."""
 AWAY_EPOCH: Final = -2
-"""Member epoch of a static member that has left and keeps its place."""
+"""Member epoch of a static member that has left and may return."""
 
 Partitions: TypeAlias = Mapping[TopicId, frozenset[int]]
 
@@ -39,14 +39,14 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """Heartbeat of a member, which joins (epoch 0) or reports that it is alive and which partitions it owns."""
+    """Heartbeat of a member, which joins (epoch 0), or reports that it is alive and which partitions it owns."""
 
     member_id: str
     member_epoch: int
     subscription: Subscription | None = None
     """Changed subscription, or None if the subscription did not change."""
     owned: Partitions | None = None
-    """Partitions that the member still consumes, empty for a joining member, or None if no partition was released."""
+    """Partitions that the member still consumes (empty for a joining member), or None if no partition was released."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Leave:
     member_epoch: int | None = None
     """Member epoch of the leaving member, or None to leave at any epoch."""
     static: bool = False
-    """Whether a static member's place is kept until its session ends."""
+    """Whether a static member keeps its partitions until its session ends."""
 
 
 GroupEvent: TypeAlias = Heartbeat | Leave
@@ -81,7 +81,7 @@ class HeartbeatReply:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """Reply to a member that has left: it was removed, or it is static and keeps its place."""
+    """Reply to a member that has left. A static member may keep its partitions until its session ends."""
 
 
 Reply: TypeAlias = HeartbeatReply | Left | ProblemError

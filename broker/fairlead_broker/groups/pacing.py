@@ -3,9 +3,9 @@
 Deadlines are not stored: a coordinator that takes over a group starts every timeout at its full length. A
 heartbeat therefore moves the session deadline immediately, without a write to the store.
 
-Every reply gives the time of the next heartbeat. With a fixed interval of five seconds, 10,000 members would use
-a third of a core of each broker. On the other hand, a revoked partition has to reach its next member within a
-second.
+Every reply contains the time until the next heartbeat. With a fixed interval of five seconds, the heartbeats of
+10,000 members would use a third of a core of each broker. On the other hand, a revoked partition must be assigned
+to its next member within a second.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fairlead_broker.registry.group_records import MemberRecord
 
 
 class KnownAssignments:
-    """Members that have confirmed their assignment since the assignment was last written."""
+    """Members that have confirmed their last written assignment."""
 
     __slots__ = ("_members",)
 
@@ -56,9 +56,9 @@ class KnownAssignments:
 
 
 _AFTER_SESSION_END_MS: Final = 50
-"""Milliseconds allowed for writing the turn that removes a silent member."""
+"""Time in milliseconds that is allowed for writing the turn that removes a silent member."""
 _SPREAD_MS: Final = 400
-"""Milliseconds over which the heartbeats of members after the end of a silent member's session are spread."""
+"""Time in milliseconds over which the members' heartbeats after the end of a silent member's session are spread."""
 
 
 class Pacing:
@@ -83,7 +83,7 @@ class Pacing:
     def note(
         self, member_id: str, record: MemberRecord | None, revoking_before: Holding | None, now: float
     ) -> None:
-        """Apply a member's written record. The rebalance timeout starts when the member gets partitions to release."""
+        """Apply a member's written record. The rebalance timeout starts when the member has partitions to release."""
         if record is None:
             self.forget(member_id)
         elif not record.revoking:
@@ -110,15 +110,15 @@ class Pacing:
         return min(inf if session is None else session[0], inf if revocation is None else revocation[0])
 
     def heartbeats_missed(self, member_id: str, record: MemberRecord, now: float) -> float:
-        """Return the number of heartbeats that a member missed, at most since this coordinator took over the group."""
+        """Return the number of heartbeats that a member has missed since this coordinator took over the group."""
         silent_ms = (now - self._sessions.end_of(member_id)) * 1000 + record.session_timeout_ms
         return silent_ms / heartbeat_interval_ms(record, self.rest_ms)
 
     def interval_ms(self, member_id: str, record: MemberRecord, now: float, *, hasty: bool) -> int:
         """Return the milliseconds until a member's next heartbeat. `hasty` shortens the interval.
 
-        If another member has missed heartbeats, the next heartbeat is due just after the end of that member's session,
-        so that this member can take over its partitions.
+        If another member has missed heartbeats, the next heartbeat is due just after the end of that member's
+        session, so that the member of this reply can take over the partitions.
         """
         interval = heartbeat_interval_ms(record, self.rest_ms)
         if hasty:
@@ -129,7 +129,7 @@ class Pacing:
         silent, left_ms = self._written.get(silent_id), (ends_at - now) * 1000
         if silent is None or left_ms > silent.session_timeout_ms / 2:
             return interval
-        # The session may have ended in a turn whose decision or write is not complete.
+        # The session may have ended in a turn that is not yet decided or written.
         after_end_ms = max(0, int(left_ms)) + _AFTER_SESSION_END_MS
         return min(interval, after_end_ms + crc32(member_id.encode()) % _SPREAD_MS)
 
@@ -145,7 +145,7 @@ def heartbeat_interval_ms(record: MemberRecord, rest_ms: int) -> int:
 
 
 def answered(record: MemberRecord, interval_ms: int, *, full: bool) -> HeartbeatReply:
-    """Return the reply to a heartbeat of a member with this record, with the assignment if `full`."""
+    """Return the reply to a heartbeat of a member with this record. `full` includes the assignment."""
     assert record.epoch > JOIN_EPOCH, "a member is at the epoch of a target"
     assignment = as_partitions(record.assigned) if full else None
     return HeartbeatReply(record.epoch, assignment, interval_ms, record.session_timeout_ms)

@@ -1,9 +1,9 @@
-"""Steps by which a member moves from its assignment to its target, one step for each heartbeat (KIP-848).
+"""Steps by which a member moves from its assignment to its target, one step per heartbeat (KIP-848).
 
 The reply to a heartbeat asks the member to release the partitions outside its target, and the member keeps its
 epoch until it has released these partitions. The member then moves to the target epoch and receives the free
 partitions of its target. The member receives the other partitions of its target when their owners have released
-them. The member consumes the partitions that it keeps without interruption.
+them. The member continues to consume the partitions that it keeps.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def reconcile(
     target_epoch: int,
     owners: tuple[Mapping[Place, str], Mapping[Place, str]],
 ) -> MemberRecord:
-    """Return the member's record after its next step. `owners` has the written owners and the grants of this turn.
+    """Return the member's record after its next step. `owners` contains the written owners and the grants of this turn.
 
     The record is unchanged while the member has not released a partition that it must release.
     """

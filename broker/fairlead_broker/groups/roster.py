@@ -2,8 +2,8 @@
 
 Two rosters are in use: the written roster, which only `apply` changes, and the tentative copy of a turn. A turn
 writes the difference between the two rosters, and no decision of a turn is visible before the write succeeds.
-`Deadlines` has one end time for each member. An end time is often moved and seldom reached. Moving an end time
-therefore changes only a dictionary entry, and the heap is corrected when the old end time is reached.
+`Deadlines` contains one end time for each member. An end time is moved often and reached rarely, so moving it
+changes only a dictionary entry. The heap is corrected when the old end time is reached.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ class Deadlines:
         self._heap: list[tuple[float, str]] = []
         self._queued: dict[str, float] = {}
         """Time of the valid heap entry of each member, never later than the member's end time. The entry is kept
-        after the member has left, so that a member that leaves and joins repeatedly does not fill the heap.
+        after the member has left, so that repeated leaving and joining does not fill the heap.
         """
 
     def set(self, member_id: str, ends_at: float) -> None:

@@ -1,6 +1,6 @@
 """Rules that prevent two members from committing offsets of the same partition, one function for each rule.
 
-The simulator replaces one rule at a time to show that each rule is needed, so callers write `rules.<name>`.
+The simulator replaces one rule at a time to show that each rule is needed, so callers must use `rules.<name>`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fairlead_broker.registry.group_records import MemberRecord
 
 
 def check_member_epoch(record: MemberRecord, heartbeat: Heartbeat) -> None:
-    """Accept a heartbeat that has the member's epoch, is a join, or repeats a heartbeat whose reply was lost.
+    """Check that a heartbeat has the member's epoch, is a join, or repeats a heartbeat whose reply was lost.
 
     A member at the previous epoch that owns more than its current assignment has missed a revocation. Raises
     `member_fenced`.
@@ -31,7 +31,7 @@ def check_member_epoch(record: MemberRecord, heartbeat: Heartbeat) -> None:
 
 
 def has_released(partitions: Holding, record: MemberRecord, heartbeat: Heartbeat) -> bool:
-    """Return whether a member has released partitions: they are missing from the owned partitions in its heartbeat.
+    """Return whether a member has released partitions, as shown by the owned partitions in its heartbeat.
 
     A joining member owns no partition. A heartbeat with an older epoch was sent before the member was asked to
     release the partitions, so the heartbeat does not prove the release.
@@ -55,12 +55,12 @@ def is_free(
 
 
 def session_is_over(ends_at: float, now: float) -> bool:
-    """Return whether a member's session has ended, so that it loses its partitions and can no longer commit."""
+    """Return whether a member's session has ended. The member then loses its partitions and can no longer commit."""
     return ends_at <= now
 
 
 def revocation_is_overdue(ends_at: float, now: float) -> bool:
-    """Return whether a member has exceeded its rebalance timeout with unreleased partitions, so that it is removed."""
+    """Return whether a member has not released partitions within its rebalance timeout and must be removed."""
     return ends_at <= now
 
 
@@ -75,7 +75,7 @@ def may_take_place(holder: MemberRecord, heartbeats_missed: float) -> bool:
 
 
 def check_commit_epoch(member_id: str, record: MemberRecord, member_epoch: int) -> None:
-    """Accept an offset commit only at the member's epoch.
+    """Check that an offset commit has the member's epoch.
 
     Raises `stale_member_epoch`, or `member_fenced` for an unknown epoch.
     """

@@ -1,7 +1,7 @@
-"""Existing topics that the members of a group consume, by name or by an RE2 pattern that matches the whole name.
+"""Existing topics that the members of a group consume, selected by name or by an RE2 pattern for the whole name.
 
-A pattern is matched in time linear in the length of the name, with bounded memory. Each topic is matched once
-with each pattern, and not again when another topic changes.
+A pattern is matched in time linear in the length of the name, with bounded memory. Each topic is matched only
+once against each pattern, even if other topics change.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def check_pattern(pattern: str) -> str:
 
 
 class SubscribedTopics:
-    """Topics of subscriptions, resolved again when the topics change."""
+    """Topics of subscriptions, which are resolved again when the topics change."""
 
     __slots__ = ("_matched", "_resolved", "topics")
 
@@ -92,8 +92,8 @@ class SubscribedTopics:
     def _matched_by(self, pattern: str) -> set[str]:
         matched = self._matched.get(pattern)
         if matched is None:
-            # The cache has room for twice the patterns that a group may have at one time, so that patterns of members
-            # that left can be dropped.
+            # The cache holds twice as many patterns as a group may have, so that patterns of members that left can be
+            # dropped.
             if len(self._matched) >= 2 * PATTERNS_MAX:
                 self._matched.clear()
             matched = self._matched[pattern] = _matches(pattern, self.topics.keys())

@@ -1,7 +1,7 @@
 """Conditions for a new target of a group, and the computation of the target.
 
-A target covers every partition of every consumed topic. Every coordinator, even directly after taking over the
-group, therefore recognises added, deleted and grown topics by comparing the topics with the target.
+A target covers every partition of every consumed topic. A coordinator can therefore detect added, deleted and
+grown topics by comparing the topics with the target, even directly after taking over the group.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fairlead_broker.registry.group_records import GroupRecord, MemberRecord, Ta
 
 
 def consumed_topics(roster: Roster, subscribed: SubscribedTopics) -> dict[TopicId, TopicShape]:
-    """Return the topics that members consume."""
+    """Return the topics that the group's members consume."""
     subscriptions = {(each.topics, each.topic_pattern) for each in roster.members.values()}
     shapes = (subscribed.topics[name] for each in subscriptions for name in subscribed.resolve(*each))
     return {shape.topic_id: shape for shape in shapes}
@@ -67,7 +67,7 @@ def compute_target(roster: Roster, group: GroupRecord, subscribed: SubscribedTop
     for topic_id, by_member in target.items():
         members = {member_id: tuple(partitions) for member_id, partitions in by_member.items()}
         before = roster.targets.get(topic_id)
-        # A topic with an unchanged target keeps its record object, so that the record is not written again.
+        # If the target of a topic is unchanged, its record object is kept, so that the record is not written again.
         if before is not None and before.members == members:
             targets[topic_id] = before
         else:
@@ -77,7 +77,7 @@ def compute_target(roster: Roster, group: GroupRecord, subscribed: SubscribedTop
 
 
 def preferred_assignor(members: Mapping[str, MemberRecord]) -> str:
-    """Return the assignor that most members request: among equals the first by name, without requests `uniform`."""
+    """Return the assignor that most members request: the first by name in case of a tie, `uniform` without requests."""
     asked = Counter(record.assignor for record in members.values() if record.assignor is not None)
     return min(asked, key=lambda name: (-asked[name], name), default=UNIFORM)
 

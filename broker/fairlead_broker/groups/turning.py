@@ -1,7 +1,7 @@
-"""One turn of a group on a tentative roster: admission, timeouts, target, then the next step of each member.
+"""One turn of a group on a tentative roster: admission, timeouts, target, and then the next step of each member.
 
-All events are admitted before the target is computed, so that a hundred joins cause only one target and the
-target can assign released partitions to other members.
+All events are admitted before the target is computed, so that a hundred joins cause only one target, which can
+assign released partitions to other members.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class GroupTurn:
         """Partitions granted in this turn."""
 
     def decide(self, events: Sequence[GroupEvent], now_us: int, *, may_target: bool) -> tuple[Reply, ...]:
-        """Decide on all events and all due work. A new target is computed only if `may_target` is set."""
+        """Handle all events and expired timeouts. A new target is computed only if `may_target` is set."""
         admitted = [self._admit(event) for event in events]
         self._put_out_silent_and_overdue()
         self._settle(now_us, may_target=may_target)
@@ -120,7 +120,7 @@ class GroupTurn:
             compute_target(roster, group, self._subscribed)
 
     def _target_is_stale(self) -> bool:
-        """Return whether the target does not fit the topics or members although no new target is due."""
+        """Return whether the target does not match the topics or members, although no new target is due."""
         roster = self._roster
         assert roster.group is not None, "the group has a state record"
         if roster.group.epoch != roster.group.target_epoch:

@@ -1,4 +1,4 @@
-"""Effects that the producers' state machine orders. The field `request` of an effect is the `request` of the event."""
+"""Effects that the producers' state machine orders. The field `request` of an effect is the `request` of its event."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Append(msgspec.Struct, Generic[R], frozen=True, gc=False):
 
 
 class AnswerStored(msgspec.Struct, Generic[R], frozen=True, gc=False):
-    """Answer a repeated batch with the offsets of the stored batch, once the acks of this request are satisfied."""
+    """Answer a repeated batch with the offsets of the stored batch, once this request's acks level is satisfied."""
 
     request: R
     base_offset: Offset
@@ -32,7 +32,7 @@ class AnswerStored(msgspec.Struct, Generic[R], frozen=True, gc=False):
 
 
 class AnswerAsAppended(msgspec.Struct, Generic[R], frozen=True, gc=False):
-    """Answer a repeated batch with the outcome of the append that is already ordered for the same batch."""
+    """Answer a repeated batch with the outcome of the append that was already ordered for the same batch."""
 
     request: R
     original: R
@@ -50,7 +50,7 @@ class OutOfOrder:
 
 @dataclass(frozen=True, slots=True)
 class UnknownProducer:
-    """The partition has no entry for the producer in this epoch, and the batch is not the producer's first."""
+    """The partition has no entry for the producer in this epoch, and the batch is not the producer's first batch."""
 
     producer_id: ProducerId
     epoch: ProducerEpoch
@@ -68,7 +68,7 @@ class ProducerFenced:
 
 @dataclass(frozen=True, slots=True)
 class KeyReused:
-    """Another request has used the idempotency key."""
+    """A different request has already used the idempotency key."""
 
     key: bytes
 
@@ -79,14 +79,14 @@ class TooManyKeys:
 
     limit: int
     oldest_expires_seconds: float
-    """Seconds of append time until the oldest key expires."""
+    """Seconds until the oldest key expires, in append time."""
 
 
 Refusal: TypeAlias = OutOfOrder | UnknownProducer | ProducerFenced | KeyReused | TooManyKeys
 
 
 class Refuse(msgspec.Struct, Generic[R], frozen=True, gc=False):
-    """Answer the request with a refusal: the request appends no record of this batch."""
+    """Answer the request with a refusal. No record of this batch is appended."""
 
     request: R
     refusal: Refusal

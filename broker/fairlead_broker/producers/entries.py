@@ -1,7 +1,7 @@
 """Entries of one producer and of one idempotency key. Entries are immutable values.
 
-The entries are `msgspec` structs, not dataclasses: every batch of an idempotent producer creates one, and a
-frozen dataclass costs ten times as much.
+The entries are `msgspec` structs, not dataclasses: every batch of an idempotent producer creates an entry, and
+creating a frozen dataclass takes ten times as long.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from fairlead_api.identifiers import Offset, ProducerEpoch, Sequence, TimestampU
 from fairlead_broker.producers.sequences import SEQUENCE_MAX, advanced, record_count
 
 BATCHES_MAX: Final = 5
-"""Maximum number of remembered batches of a producer. A producer has at most this number of batches in flight, so
-every repeated batch is recognised.
+"""Maximum number of remembered batches of a producer. A producer has at most this many batches in flight, so every
+repeated batch is recognised.
 """
 DIGEST_BYTES: Final = 16
 
@@ -59,7 +59,7 @@ class ProducerEntry(msgspec.Struct, frozen=True, gc=False):
         return None
 
     def followed_by(self, batch: StoredBatch) -> ProducerEntry:
-        """Return the entry with one more batch of the same epoch."""
+        """Return the entry extended by a batch of the same epoch."""
         return ProducerEntry(self.epoch, (*self.batches[-(BATCHES_MAX - 1) :], batch))
 
 

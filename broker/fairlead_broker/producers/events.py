@@ -49,7 +49,7 @@ class TimePassed(msgspec.Struct, frozen=True, gc=False):
 
 
 class Appended(msgspec.Struct, frozen=True, gc=False):
-    """The log appended every batch that was ordered since the last `Appended`, and perhaps other batches."""
+    """The log appended every batch ordered since the last `Appended`, possibly together with other batches."""
 
     base_offsets: SequenceOf[Offset]
     """Base offsets of all ordered batches, in the order of the effects."""

@@ -1,4 +1,4 @@
-"""Hold batches that overtook earlier batches of their producer on other HTTP/2 streams.
+"""Batches that are held because they overtook earlier batches of their producer on other HTTP/2 streams.
 
 Only `partition_producers` uses this module. The wait has two bounds: a producer has at most five batches in
 flight, so at most four batches wait for a missing batch, and no batch waits longer than one second.
@@ -16,7 +16,7 @@ from fairlead_broker.producers.events import SequencedArrived
 HELD_BATCHES_MAX: Final = 4
 """Maximum number of held batches of one producer: one less than its maximum number of batches in flight."""
 HOLD_SECONDS: Final = 1.0
-"""Seconds for which a batch is held: longer than any reordering on one connection, and shorter than a producer's
+"""Seconds for which a batch is held: longer than any reordering on one connection, but shorter than a producer's
 timeout.
 """
 

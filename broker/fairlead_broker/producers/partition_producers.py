@@ -7,7 +7,7 @@
        │                     └───a second passed──▶ refused
        └──lower epoch, or long past──▶ refused
 
-`step` is the only method that changes state; every other method reads. A state machine serves one partition in
+`step` is the only method that changes state; all other methods only read. A state machine serves one partition in
 one leader epoch. Between its `Append` effect and the answer of the log, a batch counts as the producer's last
 batch, so that later batches can be appended in the same group. The state changes only with `Appended`, so a
 failed append leaves the state unchanged.
@@ -52,7 +52,7 @@ R = TypeVar("R")
 
 
 class _Front(msgspec.Struct, Generic[R], gc=False):
-    """Ordered batches of a producer that are not appended yet."""
+    """Batches of a producer that are ordered but not yet appended."""
 
     epoch: ProducerEpoch
     next_sequence: Sequence
@@ -68,7 +68,7 @@ class PartitionProducers(Generic[R]):
     __slots__ = ("_fronts", "_held", "_ordered", "_ordered_keys", "_state")
 
     def __init__(self, state: ProducerState) -> None:
-        """Start with a copy of the log's producer state, which the state machine owns from now on."""
+        """Start with a copy of the log's producer state. The state machine takes ownership of the copy."""
         self._state = state
         self._held: HeldBatches[R] = HeldBatches()
         self._ordered: list[_Ordered[R]] = []
@@ -181,7 +181,7 @@ class PartitionProducers(Generic[R]):
         return AnswerStored(batch.request, stored.base_offset, stored.last_offset, stored.append_time_us)
 
     def _release(self, producer_id: ProducerId) -> list[Effect[R]]:
-        """Decide again on the held batches of a producer after a batch of the producer was ordered."""
+        """Decide again on a producer's held batches after another of its batches was ordered."""
         effects: list[Effect[R]] = []
         moved = True
         while moved:

@@ -8,12 +8,12 @@ from fairlead_api.identifiers import Sequence
 
 SEQUENCE_MAX: Final = 2**31 - 1
 FIRST: Final = Sequence(0)
-"""First sequence number of a producer in each partition and each producer epoch."""
+"""First sequence number of a producer in each partition and producer epoch."""
 _AHEAD_MAX: Final = 2**30
 
 
 def advanced(sequence: int, records: int) -> Sequence:
-    """Return the sequence number after `records` more records."""
+    """Return the sequence number advanced by this number of records."""
     return Sequence((sequence + records) & SEQUENCE_MAX)
 
 

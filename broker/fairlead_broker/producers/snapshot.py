@@ -1,7 +1,7 @@
-"""Encode producer state as bytes with a checksum.
+"""Encoding of producer state as bytes with a checksum.
 
 The log writes a snapshot into the folder of its segments, so that a starting broker need not read every batch
-header. By the file header and the checksum a broker detects and ignores a snapshot that is truncated, altered, or
+header. The file header and the checksum let a broker detect and ignore a snapshot that is truncated, altered, or
 written by another release. Layout: docs/reference/files.md.
 """
 
@@ -33,9 +33,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     """Producer state of the log up to an offset."""
 
     offset: Offset
-    """Offset at which the snapshot ends. The state includes every batch below this offset and no batch from this
-    offset on.
-    """
+    """Offset at which the snapshot ends. The state includes every batch below this offset and no later batch."""
     state: ProducerState
 
 
@@ -60,7 +58,7 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
 
 
 def decode_snapshot(data: bytes | None) -> Snapshot | None:
-    """Decode the bytes of a snapshot file. Returns None if there is no file or a check fails."""
+    """Decode the bytes of a snapshot file. Returns None if the file is missing or fails a check."""
     if data is None or len(data) < HEADER_BYTES:
         return None
     magic, version, _, length = _HEAD.unpack_from(data)

@@ -1,8 +1,8 @@
 """Producer state of a partition: a function of the batches in its log, equal on every replica.
 
-The log replays every batch into a `ProducerState`, and `PartitionProducers` decides by this state. An entry
-expires when it is 24 hours older than the newest append time of the partition. The clock of a broker is not used,
-since two replicas with different clocks would forget different entries (T13).
+The log replays every batch into a `ProducerState`, and `PartitionProducers` bases its decisions on this state. An
+entry expires when it is 24 hours older than the newest append time of the partition. The clock of a broker is not
+used, since replicas with different clocks would forget different entries (T13).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from fairlead_broker.producers.entries import KeyEntry, ProducerEntry, StoredBat
 RETENTION_US: Final = 24 * 3600 * 1_000_000
 """Microseconds for which a producer or an idempotency key is remembered after its last batch."""
 PRODUCERS_MAX: Final = 100_000
-"""Maximum number of remembered producers of a partition; the least recently active producer is forgotten first, so
-that clients that use a new producer id for each batch do not fill the memory. The next batch of a forgotten
+"""Maximum number of remembered producers of a partition; the least recently active producer is forgotten first. The
+limit keeps clients that use a new producer id for each batch from filling the memory. The next batch of a forgotten
 producer is refused as unknown.
 """
 KEYS_MAX: Final = 10_000
@@ -119,10 +119,10 @@ class ProducerState:
         return append_time_us >= self._oldest_live_us
 
     def _prune(self) -> None:
-        """Drop expired entries. Callers cannot observe the time of the drop, since each read checks the age.
+        """Drop expired entries. Callers cannot observe when an entry is dropped, since each read checks the age.
 
-        Append times can step back with the clock of the leader, so an old entry may come after a younger entry.
-        The old entry is then dropped together with the younger entry.
+        Append times can go backwards with the leader's clock, so an old entry may be behind a younger entry. The
+        old entry is then dropped together with the younger entry.
         """
         self._pruned_at_us = self._newest_time_us
         producers, keys = self._producers, self._keys

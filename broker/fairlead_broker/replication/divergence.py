@@ -18,7 +18,7 @@ from typing import Final
 from fairlead_api.identifiers import LeaderEpoch, Offset
 
 BEFORE_ALL: Final = LeaderEpoch(-1)
-"""Epoch older than every other: for a leader without any epoch, every record of a follower is newer."""
+"""Epoch older than any real epoch, used by a leader without epochs, for which every record of a follower is newer."""
 
 _BY_EPOCH = attrgetter("epoch")
 _BY_START = attrgetter("start_offset")
@@ -26,7 +26,7 @@ _BY_START = attrgetter("start_offset")
 
 @dataclass(frozen=True, slots=True)
 class EpochStart:
-    """Offset at which the records of an epoch begin, if the epoch has any."""
+    """Start offset of an epoch's records, of which there may be none."""
 
     epoch: LeaderEpoch
     start_offset: Offset
@@ -34,7 +34,7 @@ class EpochStart:
 
 @dataclass(frozen=True, slots=True)
 class EpochEnd:
-    """Offset at which the records of an epoch end."""
+    """End offset of an epoch's records."""
 
     epoch: LeaderEpoch
     end_offset: Offset
@@ -83,11 +83,11 @@ def end_before(
     `deleted_epoch` is the leader epoch of the last record that the follower has deleted. Deleted records were
     committed, so a complete leader has records of `deleted_epoch` up to the start of the follower's log, and the
     comparison treats the last deleted record as if the follower still had it. A leader that was elected uncleanly
-    may have different records at the deleted offsets, also records of older epochs and beyond the start of the
-    follower's log. The follower would never get the different records. The returned end offset is therefore
-    before the start of the follower's log, so that the follower resets its log.
+    may have different records at the deleted offsets: records of older epochs may even extend beyond the start of
+    the follower's log. The follower would never fetch these records. The returned end offset is therefore below
+    the start of the follower's log, which causes the follower to reset its log.
     """
-    # A leader without any epoch has no record that the follower could lack.
+    # A leader without epochs has no records that the follower could lack.
     parted = divergence(epochs, log_end, deleted_epoch, fetch_offset) if epochs else None
     return None if parted is None else Offset(min(parted.end_offset, fetch_offset - 1))
 
@@ -99,7 +99,7 @@ def epoch_before(epochs: Sequence[EpochStart], offset: Offset) -> EpochStart | N
 
 
 def epochs_between(epochs: Sequence[EpochStart], first: Offset, end: Offset) -> Sequence[EpochStart]:
-    """Return the epochs of the records between two offsets, oldest first, each with its start offset."""
+    """Return the epochs of the records between two offsets, with their start offsets, oldest first."""
     begin = max(0, bisect_right(epochs, first, key=_BY_START) - 1)
     return epochs[begin : bisect_left(epochs, end, key=_BY_START)]
 

@@ -1,8 +1,8 @@
 """Compute the latest time at which a replica had every record of the leader.
 
-The leader keeps a ring of pairs (time, end of the leader's log at that time). A replica had caught up at the
-newest time whose log end is not above the replica's counted offset. A replica whose counted offset is the current
-end of the leader's log has caught up now, so the replicas of an idle partition stay in sync.
+The leader keeps a ring of pairs (time, end of the leader's log at that time). The result is the newest time at
+which the log end was not above the replica's counted offset. A replica whose counted offset is the current end of
+the leader's log is caught up now, so the replicas of an idle partition stay in sync.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ replica appear further behind than it is.
 
 
 class EndOffsets:
-    """Ring of the ends of the leader's log within the lag time."""
+    """Ring of recent ends of the leader's log, as old as the lag time."""
 
     __slots__ = ("_end", "_entries", "_lag_seconds", "_next_at", "_step_seconds")
 
@@ -31,7 +31,7 @@ class EndOffsets:
         self._next_at = now + self._step_seconds
 
     def appended(self, end: Offset, now: float) -> None:
-        """Record that the leader's log grew to `end`. The previous end was valid until `now`."""
+        """Record that the leader's log grew to `end`. The previous end of the log was valid until `now`."""
         if now >= self._next_at:
             self.note(now)
         self._end = end

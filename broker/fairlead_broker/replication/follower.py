@@ -65,7 +65,7 @@ class PartitionFollower:
         high_watermark: Offset,
         last_epoch: LeaderEpoch | None,
     ) -> None:
-        """Start to follow with the replica's current log. `last_epoch` is the epoch of the log's last record."""
+        """Start following with the replica's current log. `last_epoch` is the epoch of the log's last record."""
         assert log_start <= end_offset, f"the log starts at {log_start}, beyond its end {end_offset}"
         assert synced_offset <= end_offset, "nothing is synced beyond the end"
         self._broker = broker
@@ -124,13 +124,13 @@ class PartitionFollower:
     def is_ahead(self) -> bool:
         """Whether the log contains an epoch above the leader's epoch (protocol section 3, rule 8).
 
-        A log is ahead if a store that was restored from a backup has issued the same epoch twice. The replica is
-        quarantined: the follower neither fetches nor truncates the log.
+        A log is ahead if the coordination store was restored from a backup and issued the same epoch twice. The
+        replica is quarantined: the follower neither fetches nor truncates the log.
         """
         return self._last_epoch is not None and self._last_epoch > self._leader_epoch
 
     def next_fetch(self) -> FollowerReport | None:
-        """Return the report for the next fetch, or None while an ordered effect is unfinished or the log is ahead."""
+        """Return the report for the next fetch, or None if an ordered effect is unfinished or the log is ahead."""
         if self._busy or self.is_ahead:
             return None
         return FollowerReport(
@@ -214,7 +214,7 @@ class PartitionFollower:
             effects.append(ReportProgress(self._synced_offset))
 
     def _may_report(self) -> bool:
-        """Return whether offsets may be reported (rule 4.2): only after the leader has compared the logs."""
+        """Return whether the leader has compared the logs, so that offsets may be reported (rule 4.2)."""
         return self._reconciled
 
     def _diverged(self, event: Diverged, effects: list[FollowerEffect]) -> None:
@@ -224,7 +224,10 @@ class PartitionFollower:
         effects.append(TruncateTo(self._truncation_offset(event)))
 
     def _truncation_offset(self, event: Diverged) -> Offset:
-        """Return the offset of a truncation (rule 4.8), never the high watermark, which arrives one round trip late."""
+        """Return the offset of a truncation (rule 4.8).
+
+        The high watermark is not used, since it arrives one round trip late.
+        """
         own = self._end_offset if event.own_end is None else event.own_end.end_offset
         return max(self._log_start, min(event.end_offset, own, self._end_offset))
 
@@ -237,7 +240,7 @@ class PartitionFollower:
         self._reported = Offset(-1)
 
     def _out_of_range(self, event: FetchOutOfRange, effects: list[FollowerEffect]) -> None:
-        """Reset the log if no record that the leader still has would be lost."""
+        """Reset the log, unless the reset would drop a record that the leader still has."""
         if self._busy or self.is_ahead:
             return
         empty_beyond = self._has_no_record() and self._end_offset > event.leader_end
@@ -248,7 +251,7 @@ class PartitionFollower:
     def _has_no_record(self) -> bool:
         """Return whether the log is empty.
 
-        An empty log diverges from no leader, so the log must be restarted, not truncated.
+        An empty log diverges from no leader, so the log must be restarted instead of truncated.
         """
         return self._last_epoch is None or self._end_offset <= self._log_start
 

@@ -13,7 +13,7 @@ from fairlead_broker.replication.leader_messages import AdvanceHighWatermark
 
 @dataclass(frozen=True, slots=True)
 class Diverged:
-    """The leader answered a fetch without records, since an epoch ends at a different offset in the leader's log."""
+    """The leader answered a fetch without records, because an epoch ends at different offsets in the two logs."""
 
     epoch: LeaderEpoch
     end_offset: Offset
@@ -31,10 +31,10 @@ class Fetched:
     """High watermark of the leader, or None while the leader does not know it."""
     log_start: Offset
     nbytes: int
-    """Size of the batches to be appended now, or 0 if there is no batch."""
+    """Size in bytes of the batches to be appended, or 0 if there is no batch."""
     next_offset: Offset | None = None
-    """Offset at which the leader's log continues after an accepted loss at its end, or None without a loss at
-    the end.
+    """Offset at which the leader's log continues after an accepted loss at its end, or None if there is no
+    such loss.
     """
     lost_epochs: Sequence[EpochStart] = ()
     """Epochs of the lost records, oldest first, each with its start offset."""
@@ -79,8 +79,8 @@ class FetchOutOfRange:
 
     leader_log_start: Offset
     leader_end: Offset
-    """End of the leader's log; for an empty follower whose log begins beyond records that it lacks, the lower
-    offset from `end_before`.
+    """End of the leader's log; for an empty follower that lacks records below its log start, the lower offset from
+    `end_before`.
     """
     deleted: EpochStart | None = None
     """Epoch of the record before the leader's log start, with the epoch's start offset, or None if the leader does
@@ -107,22 +107,22 @@ class TruncateTo:
 
 @dataclass(frozen=True, slots=True)
 class RestartAt:
-    """Drop every record and begin at the leader's log start, then send `Restarted` to the state machine."""
+    """Drop every record and restart the log at the leader's log start, then send `Restarted` to the state machine."""
 
     offset: Offset
     deleted: EpochStart | None = None
-    """Epoch of the record before the offset. The log keeps this epoch as if the log had contained that record, so
-    that a later leader detects a diverging log.
+    """Epoch of the record before the offset. The log keeps this epoch as if the log had contained the record, so
+    that a later leader can detect a divergence.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class SkipTo:
-    """Move the log's end forward to the offset, durably, as the leader's log did when it accepted a loss.
+    """Move the log's end forward durably to the offset, as the leader did when the loss of its records was accepted.
 
-    The caller then sends `CopiesAppended` to the state machine. The log takes over the epochs of the lost
-    records. With only the epoch of its last record, the log would appear to have diverged, and this replica as a
-    leader would truncate followers that have, or have deleted, records of the lost epochs.
+    The caller then sends `CopiesAppended` to the state machine. The epochs of the lost records are added to the
+    log's list of epochs. Without them, the log would appear to have diverged, and this replica as a leader would
+    truncate followers that have, or have deleted, records of the lost epochs.
     """
 
     offset: Offset

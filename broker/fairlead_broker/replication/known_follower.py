@@ -25,14 +25,14 @@ class KnownFollower:
 
     def __init__(self, report: FollowerReport) -> None:
         self.broker_epoch: BrokerEpoch = report.broker_epoch
-        """Incarnation of the broker that reports."""
+        """Incarnation of the reporting broker."""
         self.generation: int = report.generation
         self.end_offset: Offset = report.fetch_offset
         self.synced_offset: Offset = min(report.synced_offset, report.fetch_offset)
         self.log_start: Offset = report.log_start
         self.left: bool = False
-        """Whether the follower was removed from the isr and has not reported since. Reports from before the removal
-        do not show that the follower is alive.
+        """Whether the follower was removed from the isr and has not reported since. Earlier reports do not prove
+        that the follower is alive.
         """
 
     def fetched(self, report: FollowerReport) -> None:
@@ -50,5 +50,5 @@ class KnownFollower:
             self.end_offset = max(self.end_offset, offset)
 
     def counted(self, durability: DurabilityState) -> Offset:
-        """Return the offset below which the follower's records count (rule 4.2)."""
+        """Return the offset below which the follower's records are counted (rule 4.2)."""
         return self.end_offset if durability is DurabilityState.REPLICATED else self.synced_offset

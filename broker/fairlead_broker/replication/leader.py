@@ -5,11 +5,11 @@
     write:           none ──WriteRecord──▶ in flight ──stored or refused──▶ none
                                                └──unknown──▶ in doubt until a record with a higher revision
 
-`PartitionLeader.step` is the only method that changes state; every other public name only reads the state. Each
+`PartitionLeader.step` is the only method that changes state; all other public methods only read the state. Each
 leader epoch has a new state machine. The state machine computes the committed offset of the partition, and
 decides which change of the partition record is written next: a replica joins or leaves the isr, `syncing` becomes
-`synced`, or the leader resigns. One write is in flight at a time, and every proposed broker belongs to the
-maximal isr as soon as the write is ordered.
+`synced`, or the leader resigns. One write is in flight at a time, and a proposed broker belongs to the maximal
+isr from the moment the write is ordered.
 
 The leader replica of `runtime` and the simulator call this state machine. One file because offsets and isr
 membership share all state, and a rule for offsets is correct only together with the rules for membership.
@@ -52,9 +52,9 @@ from fairlead_broker.replication.leader_messages import (
 from fairlead_broker.replication.registered_broker import RegisteredBroker
 
 WAITED_FOR_SHARE: Final = 0.1
-"""Share of the lag time: if a replica outside the isr had every record within this time, the high watermark waits
-for that replica. A larger share would stop every acknowledgement while a distant replica catches up. A smaller
-share would be shorter than a fetch with its fsync, so that a replica could never join the isr under load.
+"""Share of the lag time. The high watermark waits for a replica outside the isr that had every record within this
+share. A larger share would block all acknowledgements while a distant replica catches up. A smaller share would be
+shorter than a fetch and its fsync, so a replica could never join the isr under load.
 """
 
 
@@ -110,9 +110,9 @@ class PartitionLeader:
         """Start the leader epoch with the leader's current log.
 
         `record` names this broker with `broker_epoch` as the leader; `revision` is the mod revision of the
-        record. `progress` has the end offset of the leader's own log, at which the epoch starts, and the synced
-        offset. `high_watermark` is the committed offset known from earlier epochs (the checkpoint, clamped to the
-        log). `now` and `lag_seconds` are in seconds.
+        record. `progress`: end offset of the leader's own log, at which the epoch starts, and the synced offset.
+        `high_watermark` is the committed offset known from earlier epochs (the checkpoint, clamped to the log).
+        `now` and `lag_seconds` are in seconds.
         """
         assert broker in {entry.broker for entry in record.isr}, (
             f"broker {broker} leads but is not in the isr"
@@ -137,15 +137,15 @@ class PartitionLeader:
         self._followers: dict[BrokerId, KnownFollower] = {}
         self._in_flight: WriteRecord | None = None
         self._in_doubt: frozenset[BrokerId] = frozenset()
-        """Members of the isr in writes whose outcome is unknown."""
+        """Isr members in the writes whose outcome is unknown."""
         self._held_back = False
-        """Whether the last write was not stored, so that the next write waits for `TimePassed` or another event."""
+        """Whether the last write was not stored. The next write then waits for `TimePassed` or another event."""
         self._lease_confirmed = True
         self._directory_failed = False
         self._resigned = False
         self._complete = False
-        """Whether no replica outside the isr could join and no write of `synced` is due, so that most reports order
-        no write. A replica that falls behind is detected at `TimePassed`.
+        """Whether no replica outside the isr could join and no change to `synced` is due, so that most reports
+        cause no write. A replica that falls behind is detected at `TimePassed`.
         """
         self._member_since: dict[BrokerId, float] = {}
         self._read_record()
@@ -211,7 +211,7 @@ class PartitionLeader:
     def high_watermark(self) -> Offset | None:
         """Offset below which every record is committed, or None while it is below the start of the epoch (rule 4.9).
 
-        From an offset below the epoch's start a client would conclude that committed records are lost.
+        A client that saw an offset below the epoch's start would conclude that committed records are lost.
         """
         return self._high_watermark if self._high_watermark >= self._epoch_start else None
 
@@ -234,15 +234,14 @@ class PartitionLeader:
 
     @property
     def lease_confirmed(self) -> bool:
-        """Whether the broker's lease is certain to be valid."""
+        """Whether the broker's lease is certainly valid."""
         return self._lease_confirmed
 
     @property
     def serves_weak_acks(self) -> bool:
         """Whether requests with acks 0 or 1, and for `latest`, may be answered (protocol section 3, rule 7).
 
-        Without a confirmed lease, another broker may already be the leader, unless no other broker could be
-        elected.
+        Without a confirmed lease, requests are answered only if no other broker could have been elected.
         """
         return self._lease_confirmed or (
             len(self._maximal) == 1 and not self._record.elr and not self._record.unclean
@@ -261,7 +260,7 @@ class PartitionLeader:
         return None if follower is None else follower.counted(self._record.durability)
 
     def refusal_of(self, report: FollowerReport) -> FetchRefusal | None:
-        """Return the reason why a fetch may be neither served nor counted, or None if the fetch may be served."""
+        """Return the reason for refusing a fetch, or None if the fetch may be served and counted."""
         leader_epoch = self._record.leader_epoch
         if report.leader_epoch != leader_epoch:
             stale = report.leader_epoch < leader_epoch
@@ -346,8 +345,8 @@ class PartitionLeader:
                 self._low_due = True
             follower.fetched(report)
         else:
-            # The state of a new incarnation or generation starts from its own report, since a new incarnation may
-            # have lost records of the previous incarnation.
+            # The state of a new incarnation or generation starts with its own report, since records of the previous
+            # incarnation may have been lost.
             self._followers[report.broker] = KnownFollower(report)
             self._low_due = True
             self._recount()
@@ -378,7 +377,10 @@ class PartitionLeader:
             self._adopt(record, revision)
 
     def _adopt(self, record: PartitionRecord, revision: Revision) -> None:
-        """Use a newer stored record. Every earlier proposal is part of this record, or fails by its revision."""
+        """Use a newer stored record.
+
+        Every earlier proposal is contained in this record, or fails because of its revision.
+        """
         self._record = record
         self._revision = revision
         self._in_flight = None
@@ -430,13 +432,13 @@ class PartitionLeader:
         self._recount()
 
     def _keep_in_doubt(self, write: WriteRecord) -> None:
-        """Keep the proposed members in the maximal isr until a record with a higher revision arrives (rule 3.4)."""
+        """Keep the proposed isr members in the maximal isr until a record with a higher revision arrives (rule 3.4)."""
         self._in_doubt |= {entry.broker for entry in write.record.isr}
 
     # -- maps derived from the record
 
     def _read_record(self) -> None:
-        """Derive the maps against which every report is checked from the record and the registrations."""
+        """Derive the maps for checking reports from the record and the registrations."""
         record = self._record
         self._replicas: dict[BrokerId, Replica] = {replica.broker: replica for replica in record.replicas}
         self._isr_epochs = {entry.broker: entry.broker_epoch for entry in record.isr}
@@ -446,12 +448,12 @@ class PartitionLeader:
         self._generations = {replica.broker: self._generation_of(replica) for replica in record.replicas}
 
     def _generation_of(self, replica: Replica) -> int:
-        """Return a replica's generation, which starts at 0 in a registered directory new to the record (rule 4.5)."""
+        """Return a replica's generation, which is 0 in a registered directory that the record does not name (4.5)."""
         directory = self._directory_of(replica)
         return replica.generation if directory is None else generation_in(replica, directory)
 
     def _directory_of(self, replica: Replica) -> str | None:
-        """Return the registered directory of a replica: the directory in the record, if the directory is registered."""
+        """Return the registered directory of a replica, preferably the directory that the record names."""
         registered = self._registered.get(replica.broker)
         if registered is None or not registered.directories:
             return None
@@ -474,17 +476,17 @@ class PartitionLeader:
         return self._stored
 
     def _proposed_members(self) -> frozenset[BrokerId]:
-        """Return the isr members of all writes that may already be stored."""
+        """Return the isr members in all writes that may already be stored."""
         if self._in_flight is None:
             return self._in_doubt
         return self._in_doubt.union(entry.broker for entry in self._in_flight.record.isr)
 
     def _counts_not_yet(self) -> tuple[BrokerId, ...]:
-        """Return the replicas added by an unfinished reassignment, which do not count towards min_isr (rule 4.4)."""
+        """Return the replicas that an unfinished reassignment adds, which do not count towards min_isr (rule 4.4)."""
         return self._record.adding
 
     def _is_generation(self, broker: BrokerId, generation: int) -> bool:
-        """Return whether a report has the generation that the record names for the replica (rule 4.5)."""
+        """Return whether a report contains the replica's current generation (rule 4.5)."""
         return self._generations.get(broker) == generation
 
     def _newest_epoch(self, broker: BrokerId) -> BrokerEpoch:
@@ -546,10 +548,9 @@ class PartitionLeader:
     def _awaited(self) -> Iterator[KnownFollower]:
         """Yield the caught-up replicas outside the isr for which the high watermark waits (rule 4.4).
 
-        While the isr is small, the high watermark would follow the end of the leader's log, which no follower
-        reaches under load. Each wait of the high watermark ends: a replica that stays within a share of the lag
-        time behind the leader has, after that time, all records that the leader had when the wait began, and
-        therefore reaches the high watermark.
+        Otherwise, while the isr is small, the high watermark would follow the end of the leader's log, which no
+        follower reaches under load. The wait always ends: a replica that stays within the share of the lag time
+        soon has all records that the leader had when the wait began, and therefore reaches the high watermark.
         """
         for broker, follower in self._followers.items():
             if broker not in self._maximal and self._is_worth_waiting(broker, follower):
@@ -583,8 +584,8 @@ class PartitionLeader:
     def _is_in_sync(self, broker: BrokerId) -> bool:
         """Return whether a replica had every record within the lag time (rule 4.2).
 
-        A member counts as in sync during the lag time after the epoch's start, in which the member finds its
-        leader, and during the lag time after joining. A replica joins with all committed records, possibly long
+        A member counts as in sync for the lag time after the epoch's start, during which the member finds its
+        leader, and for the lag time after joining. A replica joins with all committed records, possibly long
         before it has the uncommitted records, and would otherwise leave and join the isr repeatedly.
         """
         since = self._member_since.get(broker)
@@ -605,7 +606,7 @@ class PartitionLeader:
     # -- the next write
 
     def _plan(self, effects: list[LeaderEffect]) -> None:
-        """Order the next write of the partition record, if a write is due and no other write is in flight."""
+        """Order the next write of the partition record if a write is due and no other write is in flight."""
         if self._in_flight is not None or self._held_back or not self._may_write():
             return
         write = self._resignation() or self._isr_change() or self._end_of_syncing()
@@ -622,7 +623,7 @@ class PartitionLeader:
         return self._lease_confirmed and not self._resigned
 
     def _resignation(self) -> WriteRecord | None:
-        """Return a resignation if this broker's disk failed or lags, and another isr member can lead (rule 4.3)."""
+        """Return a resignation if this broker's disk failed or lags and another isr member can lead (rule 4.3)."""
         if not (self._directory_failed or self._own_disk_lags()) or not self._has_successor():
             return None
         isr = tuple(entry for entry in self._record.isr if entry.broker != self._broker)
@@ -636,7 +637,7 @@ class PartitionLeader:
         return not self._is_in_sync(self._broker)
 
     def _has_successor(self) -> bool:
-        """Return whether another live isr member has a working disk and does not lag if this broker's disk lags."""
+        """Return whether another live isr member has a working disk and, if this broker's disk lags, does not lag."""
         return any(
             entry.broker != self._broker
             and self._is_live(entry)
@@ -686,14 +687,17 @@ class PartitionLeader:
         return entry.broker == self._broker or (self._is_in_sync(entry.broker) and not self._lost_disk(entry))
 
     def _lost_disk(self, entry: InSync) -> bool:
-        """Return whether a member's disk has failed, so that the broker's registration lists no directory."""
+        """Return whether a member's disk has failed, in which case its registration lists no directory."""
         registered = self._registered.get(entry.broker)
         return (
             registered is not None and registered.epoch == entry.broker_epoch and not registered.directories
         )
 
     def _with_directory(self, replica: Replica) -> Replica:
-        """Return a joining replica with its registered directory, which only the write that adds it sets (rule 4.5)."""
+        """Return a joining replica with its registered directory.
+
+        Only the write that adds the replica sets it (rule 4.5).
+        """
         directory = self._directory_of(replica)
         assert directory is not None, "a joining replica has a registered directory"
         return msgspec.structs.replace(
@@ -713,8 +717,7 @@ class PartitionLeader:
     def _has_reported_since_removal(self, follower: KnownFollower) -> bool:
         """Return whether a removed follower has reported since: an old report must not let a dead follower rejoin.
 
-        While the log does not grow, no follower sends a report, and a follower with every record still has every
-        record.
+        While the log does not grow, followers send no reports, and a caught-up follower remains caught up.
         """
         return not follower.left or follower.counted(self._record.durability) >= self._end_offset
 
@@ -722,7 +725,7 @@ class PartitionLeader:
         return follower.counted(self._record.durability) >= self._high_watermark
 
     def _reaches_epoch_start(self, follower: KnownFollower) -> bool:
-        """Return whether a follower has all records below the epoch's start, any of which may be committed."""
+        """Return whether a follower has all records below the epoch's start, since any of them may be committed."""
         return follower.counted(self._record.durability) >= self._epoch_start
 
     def _is_eligible(self, broker: BrokerId, follower: KnownFollower) -> bool:

@@ -1,7 +1,7 @@
 """Events and effects of the leader's state machine.
 
-`now` is monotonic time in seconds; all events of one state machine use the same clock. `leader`, its callers in
-`runtime` and the simulator use these messages.
+`now` is monotonic time in seconds; all events of one state machine use the same clock. The messages are used by
+`leader` and by its callers in `runtime` and the simulator.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class WriteOutcome(Enum):
 
 
 class FetchRefusal(Enum):
-    """Reason why the leader does not serve a follower's fetch; the report in a refused fetch is never counted."""
+    """Reason for refusing a follower's fetch. The report in a refused fetch is never counted."""
 
     STALE_LEADER_EPOCH = "stale_leader_epoch"
     """The follower must read a newer version of the partition record before the leader serves the follower."""
@@ -60,7 +60,7 @@ class FollowerReport:
     generation: int
     """Generation of the sender's replica."""
     leader_epoch: LeaderEpoch
-    """Leader epoch in which the sender follows."""
+    """Leader epoch in which the sender follows its leader."""
     last_epoch: LeaderEpoch | None
     """Epoch of the last record in the sender's log, or None for an empty log."""
     fetch_offset: Offset
@@ -122,7 +122,7 @@ class RecordChanged:
 class BrokersChanged:
     """The leader's mirror shows changed registrations.
 
-    `registered` has all registrations, so that removals are visible.
+    `registered` has all registrations, so that removed registrations can be detected.
     """
 
     registered: Mapping[BrokerId, RegisteredBroker]
@@ -147,7 +147,10 @@ class TimePassed:
 
 @dataclass(frozen=True, slots=True)
 class LeaseChanged:
-    """The broker's lease became certain or uncertain. If `confirmed`, it cannot have ended (section 3, rule 7)."""
+    """The broker's lease became certain or uncertain.
+
+    A lease that is `confirmed` cannot have ended (section 3, rule 7).
+    """
 
     confirmed: bool
 
@@ -186,8 +189,8 @@ LeaderEvent: TypeAlias = (
 class AdvanceHighWatermark:
     """Acknowledge and serve every record below the offset.
 
-    The state machine orders this effect only after the records below the offset count on every member of the
-    maximal isr, so the caller may answer immediately. The offsets of successive effects increase.
+    The records below the offset already count on every member of the maximal isr, so the caller may answer
+    immediately. The offsets of successive effects increase.
     """
 
     offset: Offset
@@ -198,7 +201,7 @@ class WriteRecord:
     """Write a successor of the partition record by compare-and-set.
 
     The write compares the partition's mod revision with `revision`, the create revision of this broker's key with
-    the broker epoch for which the state machine was created, and the mod revision of each added broker's key. The
+    the broker epoch of the state machine, and the mod revision of each added broker's key with `added`. The
     caller answers with `WriteAnswered`, exactly once. The state machine orders no other write until
     `WriteAnswered` or a newer record arrives.
     """
@@ -211,7 +214,7 @@ class WriteRecord:
 
 @dataclass(frozen=True, slots=True)
 class AdvanceLowWatermark:
-    """Answer deletions up to the offset, because the log of every in-sync replica starts at the offset or later."""
+    """Answer deletions up to the offset, since the log of every in-sync replica starts at or after the offset."""
 
     offset: Offset
 

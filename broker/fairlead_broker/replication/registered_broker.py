@@ -1,4 +1,4 @@
-"""Facts about another broker that a partition leader needs, from that broker's registration."""
+"""Facts from the registration of another broker that a partition leader needs."""
 
 from __future__ import annotations
 
