@@ -201,7 +201,7 @@ def test_both_checksums_are_checked_unless_told() -> None:
 
 def test_a_batch_that_is_not_whole_is_refused() -> None:
     """A truncated batch is refused, even if its header is complete."""
-    with pytest.raises(ProblemError, match=r"^malformed_batch: .*bytes, .* are there"):
+    with pytest.raises(ProblemError, match=r"^malformed_batch: "):
         decode(encode(values(b"a")).to_bytes()[:-8])
 
 
