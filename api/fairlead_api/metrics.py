@@ -201,7 +201,7 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
     MetricDefinition(
         name="fairlead_refused_replicas",
         kind=_GAUGE,
-        help="Replicas on this broker that are neither led nor followed: unreadable, or of epochs without a leader.",
+        help="Replicas on this broker that neither lead nor follow: unreadable, or in an epoch without a leader.",
     ),
     MetricDefinition(
         name="fairlead_quarantined_replicas",
@@ -308,7 +308,7 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
     MetricDefinition(
         name="fairlead_group_offset_transactions_total",
         kind=_COUNTER,
-        help="Transactions with which this broker has stored committed offsets; commits of a group share them.",
+        help="Transactions with which this broker has stored committed offsets; commits of a group can share one.",
     ),
     MetricDefinition(
         name="fairlead_group_lag_records",
@@ -345,7 +345,7 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
     MetricDefinition(
         name="fairlead_memory_used_bytes",
         kind=_GAUGE,
-        help="Memory of the process that the system cannot reclaim; without mapped pages of segments.",
+        help="Memory of the process that the system cannot reclaim, not counting mapped pages of segments.",
     ),
     MetricDefinition(
         name="fairlead_memory_limit_bytes",

@@ -176,7 +176,9 @@ def _read_metadata(
     batch = _batch_table(metadata, body_bytes)
     length, nodes_at, buffers_at, compression, variadic_counts = _fields(metadata, batch)
     if compression:
-        _malformed("the Arrow message is compressed inside; only the codec of the batch may compress")
+        _malformed(
+            "the Arrow message is compressed; allowed: compression of the whole body by the codec of the batch"
+        )
     if _elements(metadata, variadic_counts):
         _malformed("the Arrow message has variadic buffer counts; the schema has no view columns")
     rows: int = _I64.unpack_from(metadata, length)[0] if length else 0

@@ -316,7 +316,7 @@ def _cast_headers(column: pa.Array) -> pa.Array:
     headers = _cast("headers", column, HEADERS_TYPE)
     items = cast("pa.StructArray", pc.list_flatten(headers))
     if items.null_count or items.field(0).null_count:
-        _invalid("column headers: a header or the name of one is null")
+        _invalid("column headers: a header or its name is null")
     empty = pc.equal(pc.list_value_length(headers), pa.scalar(0, pa.int32()))
     return pc.if_else(empty, pa.scalar(None, HEADERS_TYPE), headers) if pc.any(empty).as_py() else headers
 

@@ -158,7 +158,7 @@ def merge_patch(
         if not _known_key(name, scope).dynamic:
             detail = (
                 f"configuration key {name} is read when a broker starts: set it in the broker's own settings "
-                "(config_values) and start it again"
+                "(config_values) and restart the broker"
             )
             raise ProblemError("invalid_config", detail, data={"key": name})
         if value is None:

@@ -121,7 +121,7 @@ _BUILT: Final = (
         MIB,
         INT_MAX,
         "bytes",
-        "Size at which the active segment is closed and the next one begins.",
+        "Size at which the active segment is closed and the next segment is started.",
     ),
     _number(
         "segment.ms",
@@ -210,8 +210,8 @@ _BUILT: Final = (
         "producer",
         ("producer", "uncompressed", "lz4", "zstd"),
         ("gzip", "snappy"),
-        "Codec that the SDK and JSON or Arrow produce calls use if the producer does not choose one; `producer` means "
-        "uncompressed for them. Stored batches are never re-encoded.",
+        "Codec that the SDK and JSON or Arrow produce calls use if the producer does not choose one; `producer` "
+        "means uncompressed for these calls. Stored batches are never re-encoded.",
     ),
     ConfigKey(
         name="min.insync.replicas",
@@ -230,7 +230,8 @@ _BUILT: Final = (
         ("synced", "replicated"),
         (),
         "When a record counts as stored: `synced` means on disk after fsync, so that an acknowledged record survives "
-        "a power failure of all brokers; `replicated` is Kafka's guarantee, in the memory of all in-sync replicas.",
+        "a power failure of all brokers; `replicated` means in the memory of all in-sync replicas, which is "
+        "Kafka's guarantee.",
         AGREED,
     ),
     _number(
@@ -327,7 +328,7 @@ _OF_BROKERS: Final = (
         "false",
         ("true", "false"),
         (),
-        "Whether producing to an unknown topic creates it, with the defaults. Kafka's default is true; "
+        "Whether producing to an unknown topic creates the topic with the defaults. Kafka's default is true; "
         "`fairlead dev up` sets it to true.",
     ),
     _number(
@@ -411,7 +412,7 @@ _OF_THE_CLUSTER: Final = (
         1,
         10_000,
         "partitions",
-        "Number of partitions of a topic that is created without one.",
+        "Number of partitions of a topic that is created without a number of partitions.",
     ),
     ConfigKey(
         name="default.replication.factor",
@@ -420,7 +421,7 @@ _OF_THE_CLUSTER: Final = (
         minimum=1,
         maximum=32_767,
         unit="replicas",
-        explanation="Replication factor of a topic that is created without one. Kafka's default is 1.",
+        explanation="Replication factor of a topic that is created without a replication factor. Kafka's default is 1.",
     ),
     _choice(
         "auto.leader.rebalance.enable",
@@ -435,7 +436,8 @@ _OF_THE_CLUSTER: Final = (
         0,
         100,
         "percent",
-        "Share of a broker's preferred leaderships that are on other brokers, above which they are moved back.",
+        "Share of a broker's preferred leaderships that are on other brokers, above which the leaderships are "
+        "moved back.",
     ),
     _number(
         "leader.imbalance.check.interval.seconds",

@@ -151,7 +151,7 @@ CLUSTER_PROBLEMS: Final = (
         "The leader changed while the request waited",
         REFRESH,
         "The batch was appended by a leader that lost its leadership before the replication of the batch was "
-        "confirmed. The batch may be stored or not.",
+        "confirmed. It is unknown whether the batch is stored.",
         "Fetch the metadata again and send the same batch again; an idempotent producer makes this safe.",
         side_effect=MAYBE,
         data_members=(TOPIC, PARTITION),
@@ -183,7 +183,8 @@ CLUSTER_PROBLEMS: Final = (
         507,
         "The disk is full",
         RETRY,
-        "The data directory has no space for the batch. No part of it was stored. Reads continue, and writes are "
+        "The data directory has no space for the batch. No part of the batch was stored. Reads continue, and "
+        "writes are "
         "accepted again once there is space.",
         "Free or add disk space, then retry.",
     ),

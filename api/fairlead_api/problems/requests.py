@@ -60,7 +60,7 @@ REQUEST_PROBLEMS: Final = (
         FIX,
         "The checksum of a received record batch does not match its bytes: the batch was damaged in transit, or the "
         "sender computes the checksum over the wrong range. Nothing was stored.",
-        "Send the batch again from its source. If it happens every time, check the range of the checksum: "
+        "Send the batch again from its source. If the error repeats, check the range of the checksum: "
         "from byte 36 to the end of the batch.",
     ),
     ProblemDefinition(
@@ -115,7 +115,7 @@ REQUEST_PROBLEMS: Final = (
         "None: brokers send this answer to each other, and the calling broker registers again automatically.",
         data_members=(
             DataMember("broker", "the broker that called"),
-            DataMember("broker_epoch", "the epoch in which it is registered"),
+            DataMember("broker_epoch", "the epoch in which the broker is registered"),
         ),
     ),
     ProblemDefinition(
@@ -227,7 +227,8 @@ REQUEST_PROBLEMS: Final = (
         "The pattern is not allowed",
         FIX,
         "A subscription pattern is not a valid RE2 expression, or is too expensive to match.",
-        "Correct the pattern; RE2 has no back references and no look-around. Repeat less, or list the topics.",
+        "Correct the pattern; RE2 has no back references and no look-around. Use fewer repetitions, or list the "
+        "topics.",
         data_members=(VALUE,),
     ),
     ProblemDefinition(
@@ -257,7 +258,7 @@ REQUEST_PROBLEMS: Final = (
         FIX,
         "A query parameter or a field of the body has a name that this call does not know. Unknown names "
         "are refused so that a misspelled name is not silently ignored.",
-        "Remove or correct the name; the problem lists the allowed ones.",
+        "Remove or correct the name; the problem lists the allowed names.",
         data_members=(PARAMETER, VALUE, ALLOWED),
     ),
     ProblemDefinition(

@@ -25,7 +25,7 @@ STATE_PROBLEMS: Final = (
         404,
         "The topic does not exist",
         FIX,
-        "No topic has this name or id, or it is being deleted.",
+        "No topic has this name or id, or the topic is being deleted.",
         "Check the name, or create the topic.",
         data_members=(TOPIC, DataMember("topic_id", "id of the topic")),
     ),
@@ -99,7 +99,7 @@ STATE_PROBLEMS: Final = (
         FIX,
         "A batch of an idempotent producer arrived before an earlier batch, which did not follow within a second, or "
         "the batch is older than the last five batches and not a retry of one of them. Nothing was appended.",
-        "Send the missing batch first. If an SDK gets this problem, it has lost a batch: report it.",
+        "Send the missing batch first. If an SDK receives this problem, the SDK has lost a batch: report the error.",
         data_members=(TOPIC, PARTITION, EXPECTED),
     ),
     ProblemDefinition(

@@ -94,7 +94,7 @@ SCALE_DOWN_BLOCKED: Final = ConditionType(
 STORAGE_BLOCKED: Final = ConditionType(
     ConditionName.STORAGE_BLOCKED,
     Polarity.BAD_WHEN_TRUE,
-    "Volumes must be enlarged, but cannot be. Brokers continue with their existing volumes.",
+    "Volumes must be enlarged, but the enlargement is not possible. Brokers continue with their existing volumes.",
     (
         Reason(
             "ExpansionNotAllowed",

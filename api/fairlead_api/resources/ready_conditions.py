@@ -89,7 +89,7 @@ READY: Final = ConditionType(
         Reason(
             "ResourceConflict",
             ("False",),
-            "Another Topic resource owns the topic of this name. The first resource that claimed the topic keeps it.",
+            "Another Topic resource owns the topic with this name. The first resource that claimed the topic keeps it.",
             "Delete one of the two resources. When the owner is deleted (deletionPolicy Retain keeps the data), the "
             "other resource takes over.",
             TOPIC_ONLY,
@@ -125,7 +125,7 @@ READY: Final = ConditionType(
         Reason(
             "Reassigning",
             ("False",),
-            "Replicas are being moved until every partition has the number of replicas in the resource.",
+            "Replicas are being moved until every partition has the number of replicas that the resource specifies.",
             "Wait; status.reassignment shows the number of remaining partitions.",
             TOPIC_ONLY,
         ),

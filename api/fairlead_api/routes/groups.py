@@ -41,7 +41,7 @@ _DRY_RUN: Final = QueryParameter(
     name="dry_run",
     kind=ParameterKind.FLAG,
     default=False,
-    explanation="answer the offsets after the reset without changing them",
+    explanation="return the offsets that the reset would set, without changing them",
 )
 _COORDINATOR: Final = (
     "invalid_group_name",
@@ -170,7 +170,11 @@ GROUP_ROUTES: Final = (
         headers=(_FORWARD_HEADER,),
         answers=(
             _json(CommitAnswer, "all offsets were stored"),
-            _json(CommitAnswer, "entries with a `problem` were not stored, all others were", status=207),
+            _json(
+                CommitAnswer,
+                "entries with a `problem` were not stored, all other offsets were stored",
+                status=207,
+            ),
         ),
         problems=(
             "group_not_empty",
@@ -213,7 +217,7 @@ GROUP_ROUTES: Final = (
         query=(_DRY_RUN,),
         headers=(_FORWARD_HEADER,),
         answers=(
-            _json(ResetAnswer, "the offsets before and after"),
+            _json(ResetAnswer, "the offsets before and after the reset"),
             _json(ResetAnswer, "entries with a `problem` are unchanged", status=207),
         ),
         problems=(

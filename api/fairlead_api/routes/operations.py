@@ -58,10 +58,12 @@ OPERATION_ROUTES: Final = (
     _broker_call(
         "drain",
         "Move all leaderships and then all replicas off a broker",
-        "the moves begin; `GET /v1/reassignments` shows them",
+        "the moves are started; `GET /v1/reassignments` shows them",
     ),
     _broker_call(
-        "undrain", "End the drain of a broker", "moves in progress are completed, and no others are started"
+        "undrain",
+        "End the drain of a broker",
+        "moves in progress are completed, and no further moves are started",
     ),
     Route(
         name="request_restart",

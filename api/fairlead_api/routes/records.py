@@ -137,7 +137,7 @@ MAX_BYTES: Final = QueryParameter(
     default=BYTES_DEFAULT,
     maximum=INT32_MAX,
     unit="bytes",
-    explanation="maximum size of the batches; the first batch is answered even if it is larger",
+    explanation="maximum size of the batches; the first batch is returned even if it is larger",
 )
 MIN_BYTES: Final = QueryParameter(
     name="min_bytes",
@@ -232,7 +232,7 @@ _LINES: Final = (
 _JSON_REQUESTS: Final = (list[JsonRecord], JsonValueProduceRequest, list[JsonValueRecord])
 _LINE_REQUESTS: Final = (JsonRecord, JsonValueRecord)
 _ACCEPTED: Final = AnswerForm(
-    status=202, explanation="with `acks=0`: valid, without a guarantee that it will be stored"
+    status=202, explanation="with `acks=0`: the batch is valid, but not necessarily stored"
 )
 
 
@@ -378,7 +378,7 @@ RECORD_ROUTES: Final = (
             AnswerForm(
                 status=200,
                 media_types=(FRAMES,),
-                explanation="a frame per partition, in order of the request: batches or a problem",
+                explanation="one frame per partition, in the order of the request: batches or a problem",
             ),
         ),
         problems=(
@@ -405,7 +405,7 @@ RECORD_ROUTES: Final = (
                 line_types=(FetchedRecord,),
                 media_types=(NDJSON, EVENT_STREAM),
                 headers=(Header.TOPIC_ID,),
-                explanation='a record per line or event; a later failure is the line or event `{"problem": ...}`',
+                explanation='one record per line or event; a later failure is the line or event `{"problem": ...}`',
             ),
         ),
         problems=(*_PARTITION_PROBLEMS, "not_acceptable", "shutting_down"),
@@ -491,7 +491,7 @@ RECORD_ROUTES: Final = (
         body_types=(JSON,),
         headers=(FORWARD_HEADER,),
         answers=(
-            _json(200, OffsetsLookupAnswer, "an entry per partition, in order of the request"),
+            _json(200, OffsetsLookupAnswer, "one entry per partition, in the order of the request"),
             _json(207, OffsetsLookupAnswer, "some partitions failed; their entries have a problem"),
         ),
         problems=(*_BODY_PROBLEMS, "invalid_topic_name", "shutting_down"),

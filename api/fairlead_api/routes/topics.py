@@ -27,7 +27,7 @@ PAGE_LIMIT_MAX: Final = 1000
 TOPIC_PARAMETER: Final = {"topic": "name of the topic"}
 TOPIC_ID_HEADER: Final = HeaderParameter(
     "Fairlead-Topic-Id",
-    "id that the topic must have; a topic of the name with another id answers `topic_recreated`",
+    "id that the topic must have; if the topic of this name has another id, the answer is `topic_recreated`",
     TOPIC_ID_PATTERN,
 )
 LIMIT: Final = QueryParameter(
@@ -42,7 +42,7 @@ AFTER: Final = QueryParameter(
     name="after",
     kind=ParameterKind.TEXT,
     maximum=1024,
-    explanation="cursor of the previous page, its `next`",
+    explanation="cursor of the page: `next` of the previous page",
 )
 DRY_RUN: Final = QueryParameter(
     name="dry_run",
@@ -272,7 +272,7 @@ OPS_ROUTES: Final = (
             AnswerForm(
                 status=503,
                 media_types=(TEXT, PROBLEM),
-                explanation="the broker recovers, is stopping or has failed",
+                explanation="the broker is recovering or stopping, or has failed",
             ),
         ),
     ),

@@ -59,7 +59,7 @@ def run(work: Coroutine[Any, Any, Answer], *, is_endless: bool = False) -> Answe
         for error in errors[:3]:
             typer.echo(f"error: {error}", err=True)
         if len(errors) > 3:
-            typer.echo(f"error: and {len(errors) - 3} more like these", err=True)
+            typer.echo(f"error: and {len(errors) - 3} similar errors", err=True)
         code = _exit_code(errors[0])
     except* UsageError as group:
         fail_usage(str(_leaves(group)[0]))

@@ -149,7 +149,7 @@ class UnreachableError(FairleadError):
 
     def __str__(self) -> str:
         tried = "; ".join(f"{address}: {cause}" for address, cause in self.attempts.items())
-        return f"{self.subject}: no answer ({tried}). Check the bootstrap addresses and that a broker runs."
+        return f"{self.subject}: no answer ({tried}). Check the bootstrap addresses and whether a broker is running."
 
 
 class DeliveryTimeoutError(FairleadError):
@@ -227,7 +227,7 @@ class ProcessingTimeoutError(FairleadError):
         )
         return (
             f"group {self.group}: {what} after processing_timeout={self.limit_seconds:g}s, so the member left the "
-            f"group and others have its partitions; uncommitted records are read again. Set processing_timeout "
+            f"group and other members have its partitions; uncommitted records are read again. Set processing_timeout "
             f"above the longest processing time of a batch, make batches smaller (partition_fetch_bytes_max), or pause "
             f"the partitions and keep taking batches while another task does the work. To join again, iterate again."
         )

@@ -30,7 +30,7 @@ def table_of(data: object, topic: str) -> pa.Table | pa.RecordBatch:
     if isinstance(data, pa.Table | pa.RecordBatch):
         return data
     kind = f"{type(data).__module__}.{type(data).__name__}".removeprefix("builtins.")
-    frames = "pa.Table.from_pandas(frame) and Polars' frame.to_arrow() make one"
+    frames = "pa.Table.from_pandas(frame) and Polars' frame.to_arrow() return an Arrow Table"
     raise RecordError(topic, "the table", kind, f"give an Arrow Table or RecordBatch; {frames}")
 
 

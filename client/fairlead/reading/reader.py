@@ -18,7 +18,7 @@ from fairlead_api.problems import ProblemError
 READ_AGAIN: Final = (
     "No record of the batch was handed out. Seek to the same offset and read again: the bytes may have changed "
     "in transit. If the error repeats, the bytes have changed on the broker's disk: to make the broker verify them, "
-    "read that offset as JSON; `log_damaged` then names the range, and `fairlead partition digest` the replica."
+    "read that offset as JSON; `log_damaged` then names the range, and `fairlead partition digest` names the replica."
 )
 """Advice for the reader of a damaged batch, since the catalogue's advice for a wrong checksum addresses the
 producer."""

@@ -150,7 +150,7 @@ def test_a_drained_broker_leads_nothing_until_it_is_undrained(cluster: CommandLi
     )
 
     # Three replicas on three brokers: no other broker can take a replica.
-    assert "cannot end" in warned
+    assert "cannot finish" in warned
     assert f"{topic}-0" in warned
     assert [(each["broker"], f"{topic}-0" in each["immovable"]) for each in health["drains"]] == [
         (leader, True)

@@ -113,8 +113,8 @@ def test_offsets_outside_the_log_are_named(fairlead: CommandLine, topic: str) ->
     below = fairlead("consume", topic, "--partition", "0", "-o", "0", "-e")
 
     assert (beyond, below) == ("", "c\n")
-    assert told_beyond == f"{topic}-0 ends at offset 3; there is no offset 99, reading begins at 3\n"
-    assert fairlead.errors == f"{topic}-0 begins at offset 2; there is no offset 0, reading begins at 2\n"
+    assert told_beyond == f"{topic}-0 ends at offset 3; there is no offset 99, reading starts at 3\n"
+    assert fairlead.errors == f"{topic}-0 begins at offset 2; there is no offset 0, reading starts at 2\n"
 
 
 def test_a_pipe_gets_the_whole_id_of_the_longest_name(fairlead: CommandLine) -> None:

@@ -45,7 +45,7 @@ COMMANDS = [
     ("broker describe 1", "controller  no"),
     ("broker cordon 1", "broker 1 gets no new replicas"),
     ("broker uncordon 1", "broker 1 may get new replicas"),
-    ("broker drain 1", "warning: the drain of broker 1 cannot end"),
+    ("broker drain 1", "warning: the drain of broker 1 cannot finish"),
     ("broker undrain 1", "broker 1 is no longer draining"),
     ("broker request-restart 1", "broker 1 may be restarted within 300 s"),
     ("broker unregister 1", "broker 1 is registered; stop it"),

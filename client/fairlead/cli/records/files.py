@@ -111,7 +111,7 @@ def _unpacked_bytes(path: Path, packed: str) -> int | None:
 def _only_member(path: Path, archive: zipfile.ZipFile) -> zipfile.ZipInfo:
     members = [member for member in archive.infolist() if not member.is_dir()]
     if len(members) != 1:
-        msg = f"{path.name} holds {len(members)} files; exactly one is expected"
+        msg = f"{path.name} contains {len(members)} files; exactly one is expected"
         raise FileError(msg)
     return members[0]
 

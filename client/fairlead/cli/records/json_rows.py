@@ -64,7 +64,7 @@ def _column_as_json(name: str, column: pa.Array) -> pa.Array:
         except pa.ArrowInvalid as error:
             message = (
                 f"column {name} has bytes that are not UTF-8, which JSON cannot represent; "
-                "cast it, or call the column `value` to write its bytes as they are"
+                "cast the column, or name it `value` to write its bytes unchanged"
             )
             raise RowsError(message) from error
     filled: pa.Array = pc.if_else(pc.is_null(text), pa.scalar("null"), text)

@@ -79,7 +79,7 @@ def consume(
     if group is None:
         reading = _print_records(bootstrap, topic, partition, whole, exit_at_end, count, line)
     elif partition is not None:
-        fail_usage("--partition reads without a group; in a group the members share out the partitions")
+        fail_usage("--partition reads without a group; in a group the members share the partitions")
     elif whole.stop is not None or whole.start.kind not in ("earliest", "latest"):
         fail_usage("in a group -o is start or end; `fairlead group reset` moves the offsets of a group")
     else:
@@ -223,7 +223,7 @@ def _within(place: TopicPartition, offset: int, first: int, end: int) -> int:
     nearest = min(max(offset, first), end)
     if nearest != offset:
         edge = f"ends at offset {end}" if offset > end else f"begins at offset {first}"
-        told = f"{edge}; there is no offset {offset}, reading begins at {nearest}"
+        told = f"{edge}; there is no offset {offset}, reading starts at {nearest}"
         typer.echo(f"{place.topic}-{place.partition} {told}", err=True)
     return nearest
 

@@ -88,7 +88,7 @@ def stuck(broker: int, immovable: Sequence[str]) -> str:
     """Return the reason why a drain cannot finish, and the remedies."""
     named = ", ".join(immovable[:NAMED_MAX]) + (", ..." if len(immovable) > NAMED_MAX else "")
     return (
-        f"the drain of broker {broker} cannot end: no other broker can be given {named}; start another broker, "
+        f"the drain of broker {broker} cannot finish: no other broker can receive {named}; start another broker, "
         f"uncordon one, or reassign the partitions to fewer brokers"
     )
 

@@ -134,7 +134,7 @@ def with_views() -> bytes:
         (b"\xff" * 4 + bytes(4), "refers to positions outside itself"),
         (bytes(SCHEMA.serialize().to_pybytes()), "type 1"),
         (written_with(pa.ipc.IpcWriteOptions(metadata_version=pa.ipc.MetadataVersion.V4)), "version 3"),
-        (written_with(pa.ipc.IpcWriteOptions(compression="lz4")), "compressed inside"),
+        (written_with(pa.ipc.IpcWriteOptions(compression="lz4")), "the Arrow message is compressed"),
         (of_other_schema(), "nodes; the schema has 7"),
         (with_views(), "variadic"),
         (bytes(columns().serialize().to_pybytes()) + bytes(8), "Arrow body length"),

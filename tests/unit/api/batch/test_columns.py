@@ -230,7 +230,7 @@ def test_headers_of_several_layouts_are_taken(kind: pa.DataType) -> None:
         ),
         (
             {"value": pa.array([b""]), "headers": pa.array([[{"key": None, "value": b""}]], HEADERS_TYPE)},
-            "column headers: a header or the name",
+            "column headers: a header or its name",
         ),
         (
             {"value": pa.array([b""]), "headers": pa.array([[None]], HEADERS_TYPE)},

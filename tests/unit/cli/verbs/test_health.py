@@ -85,4 +85,4 @@ def test_a_drain_that_cannot_end_names_the_first_partitions() -> None:
 
     assert (found.draining, found.gone, found.cordoned) == ([3], [3], [])
     assert found.drains[0].immovable == stays
-    assert "can be given t-0, t-1, t-2, t-3, t-4, ...;" in stuck(3, stays)
+    assert "can receive t-0, t-1, t-2, t-3, t-4, ...;" in stuck(3, stays)
