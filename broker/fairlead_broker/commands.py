@@ -1,4 +1,4 @@
-"""Commands around a broker: `broker start`, `broker prepare-stop`, `dev up`, `cluster move-coordination`.
+"""Commands that run and maintain brokers: `broker start`, `broker prepare-stop`, `dev up`, `cluster move-coordination`.
 
 The commands are entry points in the group `fairlead.commands`. The command line of the base install finds the commands
 in this group if the extra `broker` is installed; without the extra, the import of uvloop at the top of this module
@@ -151,7 +151,7 @@ def broker_prepare_stop(
     try:
         settings = _settings({"id": broker_id, "listen": listen}, config)
     except typer.Exit:
-        # The error has been printed. With these settings, no broker can be running either.
+        # The error has been printed. No broker can be running with these settings.
         return
     if not settings.etcd_endpoints:
         typer.echo(f"fairlead: broker {settings.id} is alone: nothing to wait for", err=True)
@@ -287,7 +287,7 @@ def _check_etcd(settings: BrokerSettings) -> None:
 
 
 def _settings(flags: dict[str, Any], config: Path | None) -> BrokerSettings:
-    """Build the settings, or print the error of each wrong setting and exit with code 2."""
+    """Build the settings, or print the error of each invalid setting and exit with code 2."""
     from pydantic import ValidationError
 
     from fairlead_broker.settings import BrokerSettings
@@ -344,7 +344,7 @@ def _run(brokers: list[BrokerSettings], store: Path | None, output: str) -> None
 
 
 def _raise_descriptor_limit() -> None:
-    """Allow this process as many open files as the system permits: the usual soft limit of 1,024 is for `select`."""
+    """Raise the limit of open files to the maximum of the system: the usual soft limit of 1,024 exists for `select`."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

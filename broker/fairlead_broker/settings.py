@@ -130,7 +130,7 @@ class Limits(BaseModel):
 
     disk_threads: int = Field(default=4, ge=1, le=64)
     """Number of threads that append and read. More threads only help when the disk is slow: on two cores, four threads
-    keep an NVMe volume busy, and each thread that runs Python code takes time from the event loop."""
+    keep an NVMe volume busy, and each thread that runs Python code slows down the event loop."""
 
     sync_threads: int = Field(default=16, ge=1, le=64)
     """Maximum number of files that are synced in parallel in one round. Syncing 500 dirty files took 180 ms one by one
@@ -203,7 +203,7 @@ class Limits(BaseModel):
     length is announced."""
 
     json_body_bytes_max: int = Field(default=16 * MIB, ge=64 * KIB)
-    """Maximum size of the JSON body of a produce call. Parsed small records take ten times the size of their text;
+    """Maximum size of the JSON body of a produce call. Parsed small records use ten times as much memory as their text;
     larger loads should use Arrow or record batches."""
 
     bodies_bytes_max: int = Field(default=256 * MIB, ge=1 * MIB)

@@ -67,7 +67,7 @@ class ReplicaFetchPartition(PeerPartition, frozen=True, kw_only=True):
     log_start: Offset
     max_bytes: Count
     damaged: bool = False
-    """Whether the last received records failed their checksum, in which case the leader verifies its own copy."""
+    """Whether the last received records failed their checksum; if true, the leader verifies its own copy."""
     deleted_epoch: LeaderEpoch | None = None
     """Leader epoch of the last deleted record of a log without records; None if no such epoch is known."""
 

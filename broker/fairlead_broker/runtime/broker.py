@@ -1,7 +1,7 @@
-"""A broker without its listeners: its parts, its phase, and the calls that use several parts.
+"""A broker without its listeners: its components, its phase, and the calls that use several components.
 
-`wiring.broker.open_broker` builds a `Broker`. `server` uses the parts directly; `Broker` has methods only for calls
-that use several parts or depend on the phase. The module does not use HTTP.
+`wiring.broker.open_broker` builds a `Broker`. `server` uses the components directly; `Broker` has methods only for
+calls that use several components or depend on the phase. The module does not use HTTP.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class BrokerState:
         self._serves: Callable[[], bool] = lambda: False
 
     def run(self, serves: Callable[[], bool]) -> None:
-        """Enter the phase `RUNNING`; `serves` returns whether the parts are healthy and caught up."""
+        """Enter the phase `RUNNING`; `serves` returns whether the components are healthy and caught up."""
         self._serves = serves
         self.phase = Phase.RUNNING
 
@@ -130,7 +130,7 @@ class Broker:
     scrub: Scrub
     retention: Retention
     close: Callable[[bool], Awaitable[None]]
-    """Function that closes all parts in the reverse order of their start; its argument is whether the stop is
+    """Function that closes all components in the reverse order of their start; the argument is whether the stop is
     orderly."""
 
     # -- phases

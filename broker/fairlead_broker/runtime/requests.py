@@ -1,4 +1,4 @@
-"""Fetch requests, fetch results and append results as values.
+"""Value types for fetch requests, fetch results and append results.
 
 `server` builds these values from HTTP requests; tests build them directly.
 """

@@ -14,7 +14,7 @@ from fairlead_broker.runtime.lifecycle.incarnation import Incarnation
 class Following:
     """Follower role: the leader that a broker follows in a partition, and the broker's own replica.
 
-    Any change of these values starts a new follower.
+    Any change to these values starts a new follower.
     """
 
     leader: BrokerId

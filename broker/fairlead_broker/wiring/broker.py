@@ -1,4 +1,4 @@
-"""Opening of a broker without its listeners, and closing of its parts in reverse order."""
+"""Opening of a broker without its listeners, and closing of its components in reverse order."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def open_broker(
 
     `new_id` returns a random version 4 UUID. `storage` replaces the disk. `coordination` is a client of a store that
     several brokers share; the client is closed with the broker. Raises LogError for errors of the directory and
-    CoordinationError for errors of coordination, with advice in the message. All opened parts are closed before an
+    CoordinationError for errors of coordination, with advice in the message. All opened components are closed before an
     exception is raised.
     """
     state = state or BrokerState()
@@ -118,7 +118,7 @@ async def _opened(
     state: BrokerState,
     release: str,
 ) -> Broker:
-    """Build the parts of a broker that has entered its cluster, open the replicas, and start the tasks."""
+    """Build the components of a broker that has entered its cluster, open the replicas, and start the tasks."""
     parts = build_replicas(engine, entry, peers, syncing)
     calls = build_calls(engine, entry, parts)
     upkeep = build_upkeep(engine, entry, parts)
@@ -196,7 +196,7 @@ def _assembled(
 
 
 def _watch(engine: Engine, parts: ReplicaParts, calls: CallParts, release: str) -> None:
-    """Export gauges of the parts, computed at each scrape."""
+    """Export gauges of the components, computed at each scrape."""
     engine.meters.watch_broker(
         engine.settings.data,
         lambda: calls.fetching.waiting,

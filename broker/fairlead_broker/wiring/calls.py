@@ -1,4 +1,4 @@
-"""The parts of a broker that answer calls: the controller, topics, configuration, produce, fetch, groups."""
+"""The components of a broker that answer calls: the controller, topics, configuration, produce, fetch, groups."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from fairlead_broker.wiring.replicas import ReplicaParts
 
 @dataclass(frozen=True, slots=True)
 class CallParts:
-    """Parts that answer calls of clients and operators."""
+    """Components that answer calls of clients and operators."""
 
     controllership: Controllership
     operations: ClusterOperations
@@ -44,7 +44,7 @@ class CallParts:
 
 
 def build_calls(engine: Engine, entry: Entry, parts: ReplicaParts) -> CallParts:
-    """Build everything that answers calls."""
+    """Build the components that answer calls."""
     limits, clock, metadata = engine.settings.limits, engine.clock, entry.mirror.metadata
 
     def new_start_index() -> int:

@@ -35,7 +35,7 @@ controller."""
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """Endpoints of a broker by route name, with the parts that listeners need."""
+    """Endpoints of a broker by route name, with the components that listeners need."""
 
     data: Mapping[str, Endpoint]
     peer: Mapping[str, Endpoint]

@@ -1,4 +1,4 @@
-"""The parts of a broker that exist before it has entered its cluster: threads, supervised tasks, budgets, metrics."""
+"""Components of a broker that exist before it has entered its cluster: threads, supervised tasks, budgets, metrics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fairlead_broker.telemetry import Log, Telemetry
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """Parts of a broker that do not depend on partitions."""
+    """Components of a broker that do not depend on partitions."""
 
     settings: BrokerSettings
     telemetry: Telemetry

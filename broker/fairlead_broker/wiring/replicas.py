@@ -32,7 +32,7 @@ from fairlead_broker.wiring.engine import Engine
 
 @dataclass(frozen=True, slots=True)
 class DiskParts:
-    """Parts that write the data directory and the partition records, for every replica."""
+    """Components that write the data directory and the partition records, for every replica."""
 
     health: DirectoryHealth
     syncing: Syncing
@@ -43,7 +43,7 @@ class DiskParts:
 
 @dataclass(frozen=True, slots=True)
 class PeerParts:
-    """Parts that answer other brokers, or send requests to them, about replicas."""
+    """Components that send and answer the requests between brokers about replicas."""
 
     replica_serving: ReplicaServing
     move_progress: MoveProgress
@@ -54,7 +54,7 @@ class PeerParts:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaParts:
-    """The replicas of a broker and the parts that maintain them."""
+    """The replicas of a broker and the components that maintain them."""
 
     configs: Configs
     views: TopicViews
@@ -113,7 +113,7 @@ def build_replicas(engine: Engine, entry: Entry, peers: Peers, syncing: Syncing)
 
 
 def build_disk(engine: Engine, entry: Entry, syncing: Syncing) -> DiskParts:
-    """Build the fsync rounds, the writes of partition records, and the parts that all replicas share."""
+    """Build the fsync rounds, the writer of partition records, and the components that all replicas share."""
     limits, clock = engine.settings.limits, engine.clock
     health = DirectoryHealth(entry, engine.opening, engine.log)
     leader_writes = LeaderWrites(entry.coordination, entry.mirror.metadata.keys, engine.log)
@@ -140,7 +140,7 @@ def build_disk(engine: Engine, entry: Entry, syncing: Syncing) -> DiskParts:
 
 
 def build_peer_serving(engine: Engine, entry: Entry, peers: Peers, replicas: Replicas) -> PeerParts:
-    """Build the parts that answer calls of other brokers."""
+    """Build the components that answer calls of other brokers."""
     limits, metadata = engine.settings.limits, entry.mirror.metadata
     replica_serving = ReplicaServing(
         replicas.find,

@@ -26,7 +26,7 @@ class UpkeepParts:
 
 
 def build_upkeep(engine: Engine, entry: Entry, parts: ReplicaParts) -> UpkeepParts:
-    """Build the parts that write checkpoints, scrub and apply retention."""
+    """Build the components that write checkpoints, scrub and apply retention."""
     limits, clock, log = engine.settings.limits, engine.clock, engine.log
     return UpkeepParts(
         upkeep=Upkeep(

@@ -17,7 +17,7 @@ others."""
 
 
 class ByteBudget:
-    """Counter of bytes in use, with a limit that only a batch taken from an empty budget may exceed."""
+    """Counter of bytes in use, with a limit that a batch may exceed only if no bytes are in use."""
 
     __slots__ = ("bytes_max", "taken")
 

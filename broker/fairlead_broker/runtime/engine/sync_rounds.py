@@ -267,7 +267,7 @@ class SyncRounds:
 
 
 class ReplicaSync:
-    """Unsynced records of one replica. The topic's configuration decides when the sync rounds must sync the records.
+    """Unsynced records of one replica. The topic's configuration determines when the sync rounds must sync the records.
 
     Leader and follower replicas have a `ReplicaSync`, which runs on the event loop.
     """

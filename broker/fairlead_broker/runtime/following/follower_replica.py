@@ -50,7 +50,7 @@ from fairlead_broker.runtime.roles import Following
 
 @dataclass(frozen=True, slots=True)
 class AppendCopies:
-    """Task to append the leader's batches at the end of the log."""
+    """Disk work that appends the leader's batches to the log."""
 
     data: memoryview
     end_offset: Offset
@@ -105,7 +105,7 @@ class FollowerReplica:
         self._idle.set()
         self._machine = self._new_machine()
 
-    # -- state for other parts
+    # -- state for other components
 
     @property
     def closed(self) -> bool:
@@ -235,7 +235,7 @@ class FollowerReplica:
         self.sync.synced(offset, self._end)
         self._step(FollowerLogSynced(offset))
 
-    # -- changes by other parts
+    # -- changes by other components
 
     def record_changed(self, record: Versioned[PartitionRecord]) -> None:
         """Apply a new version of the partition record in which this broker still follows the same leader."""

@@ -1,9 +1,10 @@
 """One group that this broker coordinates: its events and commits, processed in turns.
 
-Used by `groups`. A turn takes all queued events, lets the pure `Group` decide, writes the changes, and answers once the
-changes are stored. Commits use the same queue and are checked when they are written, so that a previous owner of a
-partition cannot commit after the next owner has read the offsets. A heartbeat that changes nothing is answered at once
-from memory. When the state of the store is uncertain, the group is dropped, and the next request loads the group again.
+Used by `groups`. A turn passes all queued events to the pure `Group`, writes the changes that `Group` decides, and
+answers once the changes are stored. Commits use the same queue and are checked when they are written, so that a
+previous owner of a partition cannot commit after the next owner has read the offsets. A heartbeat that causes no
+changes is answered at once from memory. When the state of the store is uncertain, the group is dropped, and the next
+request loads the group again.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ A = TypeVar("A")
 
 @dataclass(frozen=True, slots=True)
 class GroupShared:
-    """Parts that all groups of one broker share."""
+    """Components that all groups of one broker share."""
 
     store: GroupStore
     topics: GroupTopics
@@ -196,7 +197,7 @@ class CoordinatedGroup:
     # -- calls
 
     async def ask(self, event: GroupEvent) -> Reply:
-        """Process an event; return the reply when the changes are stored.
+        """Process an event; return the reply once the changes are stored.
 
         Raises the refusal if the group refuses the event.
         """

@@ -20,7 +20,7 @@ CLUSTER_TRANSACTIONS_PER_SECOND: Final = 480.0
 """Maximum number of transactions per second of all brokers together. With the other writes of groups, the total stays
 below 500 per second."""
 BURST_SECONDS: Final = 0.1
-"""Number of seconds for which unused transactions are saved up and may then be used at once."""
+"""Number of seconds for which unused transactions accumulate. The accumulated transactions may be used at once."""
 TIMER_SECONDS_MIN: Final = 0.001
 
 

@@ -24,7 +24,7 @@ from fairlead_broker.runtime.lifecycle.incarnation import Incarnation
 from fairlead_broker.telemetry import Log
 
 LOOK_SECONDS: Final = 1.0
-"""Number of seconds between two checks. A restore takes minutes, so one more second does not matter."""
+"""Number of seconds between two checks. A restore takes minutes, so an additional second is harmless."""
 
 
 class EpochReports:

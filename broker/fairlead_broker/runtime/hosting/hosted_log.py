@@ -41,7 +41,7 @@ class HostedLog:
 
     @property
     def damaged(self) -> bool:
-        """Whether a part of the log is unreadable or missing, and no operator has accepted the loss."""
+        """Whether some of the log is unreadable or missing, and no operator has accepted the loss."""
         return self.distrusted or any(not each.accepted for each in self.log.damaged)
 
     @property

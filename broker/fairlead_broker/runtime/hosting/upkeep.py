@@ -113,7 +113,7 @@ class Upkeep:
     async def checkpoint(self) -> None:
         """Write a checkpoint with the offsets of every partition.
 
-        If the disk is full, only the next recovery takes longer.
+        A full disk only prolongs the next recovery.
         """
         try:
             await self._pool.run(self._directory.write_checkpoint)
@@ -155,7 +155,7 @@ class ProducerNames:
 
 
 SHARES: Final = 10
-"""Number of ticks in which every partition is served once; each tick serves one share of the partitions."""
+"""Number of ticks in a cycle that serves every partition once; each tick serves one share of the partitions."""
 TURN_SECONDS_MAX: Final = 1.0
 
 

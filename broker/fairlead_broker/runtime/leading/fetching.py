@@ -24,7 +24,7 @@ from fairlead_broker.runtime.meters import BrokerMeters
 from fairlead_broker.runtime.requests import FetchResult, FetchSpec, PartitionFetch
 
 CACHED_READ_BYTES = 1 << 20
-"""Maximum number of bytes of one read on the event loop. A read of this size takes about 60 us and is sent as one part
+"""Maximum number of bytes of one read on the event loop. A read of this size takes about 60 us and is sent as one piece
 of an answer."""
 ON_LOOP_BYTES_MAX = 4 << 20
 """Maximum number of bytes that one call reads on the event loop, which takes about a quarter of a millisecond; larger
@@ -39,7 +39,7 @@ FindPartition = Callable[[TopicId, PartitionIndex], LeaderReplica]
 
 
 class _Reading:
-    """Read of one partition for one call.
+    """Read of one partition in a fetch call.
 
     The first batch of the first partition with records is always returned. A later partition returns nothing in this
     call if its first batch is larger than the remaining bytes of the call.

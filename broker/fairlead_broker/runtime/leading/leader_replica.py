@@ -430,7 +430,7 @@ class LeaderReplica:
             )
         return refusals.from_log(error, self.topic, self.index, writing=False)
 
-    # -- changes by other parts
+    # -- changes by other components
 
     def change_config(self, config: TopicConfig) -> None:
         """Apply a changed topic configuration from the next batch on. The log is updated separately, in a pool."""

@@ -1,4 +1,4 @@
-"""Parts that all partitions of one data directory share."""
+"""Components that all partitions of one data directory share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SharedParts:
-    """Parts and limits that all partitions share; the limits are copies of settings."""
+    """Components and limits that all partitions share; the limits are copies of settings."""
 
     clock: Clock
     pool: DiskPool

@@ -95,7 +95,7 @@ class Entry:
 
 
 class ClusterEntry:
-    """Steps of an entry, with the parts that were opened and must be closed if a later step fails."""
+    """Steps of an entry, with the opened components, which must be closed if a later step fails."""
 
     def __init__(
         self,
@@ -153,7 +153,10 @@ class ClusterEntry:
         return Entry(directory, coordination, keys, cluster, incarnation, registration, mirror, own)
 
     async def leave(self, *, clean: bool) -> None:
-        """Close the opened parts in reverse order; with `clean`, sync everything and mark the directory as clean."""
+        """Close the opened components in reverse order.
+
+        With `clean`, sync everything and mark the directory as clean.
+        """
         try:
             if self.directory is not None:
                 await self._pool.run(partial(self.directory.close, clean=clean))

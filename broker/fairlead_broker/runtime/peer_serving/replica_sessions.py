@@ -179,7 +179,7 @@ class FollowerSession:
         self._ready[place] = None
 
     def ready(self) -> list[ReplicaCursor]:
-        """Return the queued cursors, in the order in which they were queued."""
+        """Return the queued cursors in queue order."""
         return list(self._ready)
 
     def considered(self, place: ReplicaCursor) -> None:

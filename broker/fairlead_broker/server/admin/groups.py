@@ -131,6 +131,6 @@ def _member(call: Call) -> str:
 
 
 def _status(entries: Iterable[_Entry]) -> int:
-    """Return the status of an answer with one entry per partition: 207 if any partition was refused, else 200."""
+    """Return the status of an answer with one entry per partition: 207 if any partition was refused, otherwise 200."""
     refused = any(entry.problem is not UNSET for entry in entries)
     return HTTPStatus.MULTI_STATUS if refused else HTTPStatus.OK

@@ -24,7 +24,7 @@ from fairlead_broker.server.http.asgi import Receive
 
 INTERVAL_SECONDS: Final = 0.05
 """Number of seconds between two measurements of the loop lag: longer than many requests take, and much shorter than the
-time within which a refusal must be sent."""
+time limit of a refusal."""
 LATE_SECONDS: Final = 0.014
 """Number of seconds of lag above which the event loop counts as late. A refusal takes three or four loop iterations and
 must take less than 0.1 s. A lower value reduces goodput: at twice the peak load, 12 ms gave 0.82 to 0.99 of the peak,

@@ -117,7 +117,7 @@ class Call:
 
     @property
     def headers(self) -> Mapping[bytes, bytes]:
-        """Headers by lower-case name; a repeated header has its last value."""
+        """Headers by lower-case name; for a repeated header, the last value is used."""
         if self._headers is None:
             self._headers = dict(self.scope["headers"])
         return self._headers
@@ -277,8 +277,8 @@ class Call:
 
     def _announced_bytes(self) -> int | None:
         given = self.headers.get(b"content-length")
-        # granian already refuses a Content-Length that is not a number. The check here only protects the conversion to
-        # an integer.
+        # granian already refuses a Content-Length that is not a number. This check only protects the conversion to an
+        # integer.
         return int(given) if given is not None and given.isdigit() and len(given) < 20 else None
 
 
@@ -289,9 +289,9 @@ def _end(stall: asyncio.Timeout) -> None:
 
 
 def pieces_of(parts: Sequence[Buffer]) -> Iterator[bytes]:
-    """Yield the bytes of all parts in pieces of PART_BYTES_MAX, a remainder, and the tail; copy each byte once.
+    """Yield the bytes of all buffers in pieces of PART_BYTES_MAX, a remainder, and the tail; copy each byte once.
 
-    Small parts share a piece, because each piece costs one iteration of the event loop. Each piece is a ``bytes``
+    Small buffers share a piece, because each piece costs one iteration of the event loop. Each piece is a ``bytes``
     object: granian copies `bytes` in one step and iterates over any other buffer item by item (measured: 40 % of a core
     at 90 MB/s).
     """
@@ -356,7 +356,7 @@ def body_type(call: Call) -> str:
 
 
 def record_body_type(call: Call) -> str:
-    """Return the body type of a produce call: BINARY_EVENT for a binary-mode event, else the ``body_type``."""
+    """Return the body type of a produce call: BINARY_EVENT for a binary-mode event, otherwise the ``body_type``."""
     if EVENT_VERSION in call.headers and essence(call.header_text(b"content-type")) not in STRUCTURED_EVENTS:
         return BINARY_EVENT
     return body_type(call)

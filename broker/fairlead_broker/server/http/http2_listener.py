@@ -28,8 +28,8 @@ from fairlead_broker.server.http.bound_socket import BACKLOG, BoundSocket
 STREAM_WINDOW_BYTES = 16 << 20
 CONNECTION_WINDOW_BYTES = 64 << 20
 FRAME_BYTES_MAX = 1 << 20
-# The send buffer has room for a whole part of an answer. With granian's default of 400 KiB, its threads wake each other
-# twice as often.
+# The send buffer has room for a whole piece of an answer. With granian's default of 400 KiB, its threads wake each
+# other twice as often.
 SEND_BUFFER_BYTES_MAX = 1 << 20
 PING_TIMEOUT_SECONDS = 20
 # Minimum number of descriptors reserved for segments and indexes, coordination, the other listeners and the log.

@@ -32,7 +32,7 @@ from fairlead_broker.server.routing.forwarding import JSON_BODY, Forwarding, no_
 from fairlead_broker.server.routing.locate import leader_elsewhere
 
 SLICE_MS: Final = 2000
-"""Maximum number of milliseconds for which another broker is asked to wait in one request."""
+"""Maximum wait in milliseconds of one request to another broker."""
 PEER_BYTES_MAX: Final = 8 << 20
 """Maximum number of bytes requested from another broker at once. The answer is kept in memory until it is complete, and
 it must arrive within seconds. Thirty concurrent answers of 64 MiB did not arrive in time."""
@@ -266,7 +266,7 @@ def refused(wanted: PartitionFetchRequest, problem: ProblemError) -> FetchedPart
 
 
 class _Told(msgspec.Struct):
-    """The part of a frame's metadata that contains the problem."""
+    """Subset of a frame's metadata that contains the problem."""
 
     problem: dict[str, object] | None = None
 

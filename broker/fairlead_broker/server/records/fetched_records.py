@@ -36,8 +36,8 @@ from fairlead_api.problems import ProblemError
 from fairlead_broker.runtime import FetchResult
 from fairlead_broker.server.records.arrow_bodies import FETCH_SCHEMA, write_arrow_stream
 
-# Decoding larger results would block the event loop longer than a switch to a thread takes; a batch of one record costs
-# 100 µs.
+# Decoding larger results would block the event loop for longer than a switch to a thread takes; a batch of one record
+# costs 100 µs.
 ON_LOOP_BYTES_MAX: Final = 16 << 10
 # Number of decoded bytes after which an answer ends early, as if it had reached max_bytes. The stored batches may be a
 # thousand times smaller.
@@ -102,7 +102,7 @@ class FetchedRecords:
                 started = True
 
     def to_json(self, encoding: Encoding) -> list[Buffer]:
-        """Return the JSON fetch answer in parts.
+        """Return the JSON fetch answer as a list of buffers.
 
         The answer ends after `TEXT_BYTES_MAX` bytes of text, even within a batch.
         """

@@ -152,7 +152,10 @@ class ProduceFrameCalls:
         return {"produce": self.produce}
 
     async def produce(self, call: Call) -> None:
-        """``POST /v1/produce``: 200 if every batch was stored, else 207; one result or problem per frame, in order."""
+        """``POST /v1/produce``: 200 if every batch was stored, otherwise 207.
+
+        One result or problem per frame, in order.
+        """
         acks, timeout_seconds = acknowledgement(call)
         body_type(call)
         refuse_producer_headers(call, IN_THE_BATCH)

@@ -174,7 +174,7 @@ class Forwarding:
         await self.answer(call, heard)
 
     async def answer(self, call: Call, heard: PeerAnswer) -> None:
-        """Send the answer of another broker to the caller in parts.
+        """Send the answer of another broker to the caller in pieces.
 
         The bytes of the answer are counted while they are in memory.
         """
