@@ -91,7 +91,7 @@ READ_OPTIONS: Final = (
     Option("assign", ASSIGN_FORM, "", "reads these partitions"),
     Option(
         "startingOffsets",
-        f"`earliest`, `latest` (stream), or {OFFSETS_FORM}; JSON names every partition",
+        f"`earliest`, `latest` (stream), or {OFFSETS_FORM}; JSON must contain every partition",
         "`earliest` (batch), `latest` (stream)",
         "start of the read; a stream with a checkpoint continues from the checkpoint instead",
     ),
@@ -99,8 +99,8 @@ READ_OPTIONS: Final = (
         "startingTimestamp",
         "milliseconds since 1970, UTC",
         "",
-        "begins at the first record at or after this time, in place of `startingOffsets`; without such a record, at "
-        "the end",
+        "start of the read at the first record at or after this time, instead of `startingOffsets`; at the end of the "
+        "log if no record is that new",
     ),
     Option(
         "endingOffsets",
@@ -113,7 +113,7 @@ READ_OPTIONS: Final = (
         "endingTimestamp",
         "milliseconds since 1970, UTC",
         "",
-        "ends before the first record at or after this time, in place of `endingOffsets`",
+        "end of the read before the first record at or after this time, instead of `endingOffsets`",
         "batch",
     ),
     Option(
@@ -126,8 +126,8 @@ READ_OPTIONS: Final = (
     Option(
         "minPartitions",
         "a whole number above 0",
-        "one task for each core of the driver, fewer with fewer partitions or little to read",
-        "minimum number of tasks of a read; partitions are split if there are fewer of them",
+        "one task for each core of the driver, or fewer for small reads",
+        "minimum number of tasks of a read; partitions are split if there are fewer partitions than tasks",
     ),
     Option("maxPartitions", "a whole number above 0", "no limit", "maximum number of tasks of a read"),
     Option(

@@ -15,9 +15,7 @@ try:
     from pyspark.version import __version__ as _version
 
     if tuple(int(part) for part in _version.split(".")[:2]) < PYSPARK_OLDEST:
-        reason = (
-            f"PySpark {_version} is too old: the oldest that works is {'.'.join(map(str, PYSPARK_OLDEST))}"
-        )
+        reason = f"PySpark {_version} is too old: the oldest supported release is {'.'.join(map(str, PYSPARK_OLDEST))}"
     else:
         from pyspark_fairlead.default_source import DefaultSource as DefaultSource
 except Exception as _error:  # noqa: BLE001 - an error must not hide other data sources

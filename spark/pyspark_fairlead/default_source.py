@@ -71,6 +71,8 @@ class DefaultSource(DataSource):
         spare_collector()
         options = ReadOptions.parse(self.options)
         if tuple(schema.names) != options.columns:
-            allowed = f"no schema: the columns are {', '.join(options.columns)}; the option columns chooses"
+            allowed = (
+                f"no schema: the columns are {', '.join(options.columns)}; select with the option columns"
+            )
             raise OptionError("schema", ", ".join(schema.names), allowed)
         return options

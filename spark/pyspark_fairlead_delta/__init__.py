@@ -17,9 +17,7 @@ try:
     from pyspark.version import __version__ as _version
 
     if tuple(int(part) for part in _version.split(".")[:2]) < PYSPARK_OLDEST:
-        reason = (
-            f"PySpark {_version} is too old: the oldest that works is {'.'.join(map(str, PYSPARK_OLDEST))}"
-        )
+        reason = f"PySpark {_version} is too old: the oldest supported release is {'.'.join(map(str, PYSPARK_OLDEST))}"
     elif find_spec("deltalake") is None:
         # deltalake is only located, not imported, so that sessions without a lake sink do not wait for the import.
         reason = "deltalake is not installed. Install with: pip install 'fairlead[spark]'"

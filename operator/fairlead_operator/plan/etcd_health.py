@@ -15,9 +15,9 @@ from fairlead_operator.plan.etcd_view import EtcdView
 EXTERNAL_SECONDS: Final = 30.0
 """Interval between passes while an external etcd does not answer."""
 RUNBOOK: Final = (
-    "Get the pods running again: look at their events and at the claims of their volumes. As soon as a majority of the "
-    "members runs on its own data, etcd recovers without further action. Do not delete the volumes of pods: they hold "
-    "the only copies of the data. If they are lost, restore a snapshot as the page on troubleshooting describes."
+    "Start the pods again: check their events and the claims of their volumes. Once a majority of the members runs "
+    "with its own data, etcd recovers without further action. Do not delete the volumes: they contain the only copies "
+    "of the data. If the volumes are lost, restore a snapshot as described on the page on troubleshooting."
 )
 
 Role = Literal["leader", "follower", "learner", "unknown"]
@@ -57,7 +57,7 @@ def _verdict(view: EtcdView) -> EtcdVerdict:
     if held := [ordinal for ordinal in view.members if not view.may_go(ordinal)]:
         said = (
             f"the claim of {_names(view, held)} was deleted, so its data is lost when the pod ends; the pod is "
-            "not restarted: save a snapshot of etcd, then restore it as the page on troubleshooting describes"
+            "not restarted: save a snapshot of etcd, then restore it as described on the page on troubleshooting"
         )
         return EtcdVerdict("False", "MembersUnhealthy", said)
     if view.unfinished:
@@ -129,7 +129,7 @@ def _replacing(view: EtcdView) -> str:
     [ordinal, *_] = view.lost
     name = _names(view, [ordinal])
     if view.others_carry(ordinal):
-        return f"the volume of {name} is lost: the member is removed from etcd and joins as a new one"
+        return f"the volume of {name} is lost: the member is removed from etcd, and a new member replaces it"
     return f"the volume of {name} is lost: the member stays until the other members are a healthy majority"
 
 

@@ -403,7 +403,7 @@ def plan_storage(
             replaced.append(ReplaceSet(live.name, live.uid))
         if storage_class is not None and live.storage_class not in (None, storage_class):
             refused.append(
-                f"{name} keeps storage class {live.storage_class}: make another pool for {storage_class}"
+                f"{name} keeps storage class {live.storage_class}: create another pool for {storage_class}"
             )
     return StoragePlan(
         resizes=tuple(resizes),

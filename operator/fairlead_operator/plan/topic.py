@@ -157,7 +157,7 @@ def _too_few_brokers(name: str, needed: int, takers: int, desired_brokers: int) 
     if needed <= desired_brokers:
         return Finding(
             "ClusterNotReady",
-            f"topic {name} needs {needed} brokers that accept new replicas; {takers} of {desired_brokers} do now",
+            f"topic {name} needs {needed} brokers that accept new replicas; only {takers} of {desired_brokers} do",
         )
     return Finding(
         "ReplicationFactorTooLarge",

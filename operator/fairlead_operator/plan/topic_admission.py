@@ -89,7 +89,7 @@ def conflict(topic: Topic, holder: Claim | None) -> Finding | None:
         return None
     return Finding(
         "ResourceConflict",
-        f"Topic {holder} has topic {topic.topic_name}; this Topic takes it over when {holder} is deleted",
+        f"Topic {holder} owns topic {topic.topic_name}; this Topic takes over when {holder} is deleted",
     )
 
 

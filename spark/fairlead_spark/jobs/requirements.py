@@ -100,8 +100,8 @@ def _check_java() -> None:
         message = f"{wanted}, and there is no java in PATH; install it or set JAVA_HOME"
         raise RequirementMissing(message)
     if release is None:
-        message = f"{wanted}, and {path} does not run; set JAVA_HOME or PATH to one that runs"
+        message = f"{wanted}, and {path} does not run; set JAVA_HOME or PATH to a Java that runs"
         raise RequirementMissing(message)
     if java_release(release) < JAVA_OLDEST:
-        message = f"{wanted}, and {path} is {release}; set JAVA_HOME to another one"
+        message = f"{wanted}, and {path} is {release}; set JAVA_HOME to a newer Java"
         raise RequirementMissing(message)

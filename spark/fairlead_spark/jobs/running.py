@@ -112,7 +112,7 @@ class JobRun:
         if self._job.checkpoint is not None:
             yield self._job.checkpoint
             return
-        self._tell("no --checkpoint: the next run begins at startingOffsets again")
+        self._tell("no --checkpoint: the next run starts at startingOffsets again")
         with tempfile.TemporaryDirectory(prefix="fairlead-job-", ignore_cleanup_errors=True) as folder:
             yield folder
 

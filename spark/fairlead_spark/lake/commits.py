@@ -119,8 +119,8 @@ class BatchCommit:
             version = table.transaction_version(self.application[0])
             if self.is_stream and version is not None and version > self.application[1]:
                 message = (
-                    f"{self.options.path} has micro-batch {version} of this query, and this is {self.application[1]}: "
-                    "the checkpoint is older than the table, so it is unknown whether it has the records of this "
+                    f"{self.options.path} has micro-batch {version} of this query, but this is {self.application[1]}: "
+                    "the checkpoint is older than the table, so the table may or may not contain the records of this "
                     "batch; start with a new checkpoint at the end of the table"
                 )
                 raise LakeCommitFailed(message)

@@ -33,7 +33,7 @@ LAKE_OPTIONS: Final = (
         "the environment",
         "an option of the object store, for both log and files",
     ),
-    Option("txnAppId", "a name", "", "id of a batch write, by which its repetition is recognised", "batch"),
+    Option("txnAppId", "a name", "", "id of a batch write, which identifies a repeated write", "batch"),
     Option(
         "txnVersion",
         "a whole number, which grows with every write",
@@ -88,7 +88,7 @@ def take_path(options: Mapping[str, str]) -> str:
     path = options.get("path", "").rstrip("/")
     folder = local_folder(path) if path else None
     if not path or (folder is not None and not folder.is_absolute()):
-        raise OptionError("path", path, f"{PATH_FORM}; driver and tasks each run in a folder of their own")
+        raise OptionError("path", path, f"{PATH_FORM}; the driver and the tasks run in separate folders")
     return path if folder is None else str(folder)
 
 

@@ -151,9 +151,7 @@ class LakeWriter:
         unknown. Files that stay uncommitted are deleted when the batch is repeated, or by a vacuum of the table.
         """
         if None not in messages:
-            logger.warning(
-                "commit to %s ended in an error; the batch's files are not deleted", self.options.path
-            )
+            logger.warning("commit to %s failed; the batch's files are not deleted", self.options.path)
             return None
         files = [file for message in messages if isinstance(message, WrittenFiles) for file in message.files]
         try:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 DEAD_LETTERS = PipelineOption(
     "deadLetters",
-    "Topic for records that do not parse; empty: the name of the input with the suffix .dead-letters.",
+    "Topic for records that cannot be parsed; empty: the name of the input with the suffix .dead-letters.",
 )
 SUFFIX = ".dead-letters"
 OBSERVATION = "input"

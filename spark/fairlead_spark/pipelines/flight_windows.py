@@ -66,7 +66,7 @@ def writer(spark: SparkSession, options: Mapping[str, str]) -> DataStreamWriter:
 
 PIPELINE = Pipeline(
     name=NAME,
-    summary="Flights and delays per carrier and hour of event time, late ones included, into a topic.",
+    summary="Counts flights and delays per carrier and hour of event time, including late flights.",
     options=(
         PipelineOption(
             "input", "Topic of flights, JSON objects with carrier, time_hour and dep_delay.", "flights"

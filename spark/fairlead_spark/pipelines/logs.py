@@ -78,7 +78,7 @@ def writer(spark: SparkSession, options: Mapping[str, str]) -> DataStreamWriter:
 
 PIPELINE = Pipeline(
     name=NAME,
-    summary="Log lines and measurements of many programs, counted per source, level or metric, and window.",
+    summary="Counts log lines and measurements per source, level or metric, and window of event time.",
     options=(
         PipelineOption("input", "Topic of log lines and measurements, JSON objects.", "logs"),
         PipelineOption("output", "Topic of the windows.", "log-windows"),

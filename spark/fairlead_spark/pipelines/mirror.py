@@ -85,7 +85,7 @@ def writer(spark: SparkSession, options: Mapping[str, str]) -> DataStreamWriter:
 
 PIPELINE = Pipeline(
     name=NAME,
-    summary="Topics of one cluster copied to another, with keys, partitions, headers and timestamps.",
+    summary="Copies topics to another cluster, with keys, partitions, headers and timestamps.",
     options=(
         PipelineOption("topics", "Topics to copy, names separated by commas.", None),
         PipelineOption("target", "Brokers of the target cluster, URLs separated by commas.", None),

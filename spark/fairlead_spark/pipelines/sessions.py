@@ -61,7 +61,7 @@ def writer(spark: SparkSession, options: Mapping[str, str]) -> DataStreamWriter:
 
 PIPELINE = Pipeline(
     name=NAME,
-    summary="Sessions of users from a stream of clicks, each written when it has ended, into a topic.",
+    summary="Derives user sessions from clicks, and writes each session to a topic when it has ended.",
     options=(
         PipelineOption("input", "Topic of clicks, JSON objects with user, page and at.", "clicks"),
         PipelineOption("output", "Topic of the sessions.", "sessions"),

@@ -97,14 +97,14 @@ def writer(spark: SparkSession, options: Mapping[str, str]) -> DataStreamWriter:
 
 PIPELINE = Pipeline(
     name=NAME,
-    summary="Topics into a Delta table, each record exactly once, partitioned by day.",
+    summary="Writes topics to a Delta table, each record exactly once, partitioned by day.",
     options=(
         PipelineOption("topics", "Topics to read, names separated by commas.", None),
         PipelineOption(
             "path", "Location of the table: an absolute folder, or a URI such as s3://BUCKET/TABLE.", None
         ),
         PipelineOption(
-            "text", "true: key and value are text, with U+FFFD for what is not UTF-8; false: bytes.", "false"
+            "text", "true: key and value are text, with U+FFFD for invalid UTF-8; false: bytes.", "false"
         ),
         PipelineOption("headers", "true: the table also has a column with the headers of records.", "false"),
         PipelineOption(

@@ -56,12 +56,12 @@ def columns_of(schema: StructType, topic: str | None) -> SinkColumns:
         if part in LOG_COLUMNS:
             continue
         if part in found:
-            message = f"column {field.name} is duplicated (names are compared without case); keep one of them"
+            message = f"column {field.name} is duplicated (names are not case-sensitive); keep only one"
             raise SchemaError(message)
         if part not in ALLOWED:
             message = (
-                f"column {field.name} of type {given} is not part of a record; allowed: {_allowed()}. Select these, "
-                "for example to_json(struct(*)) AS value"
+                f"column {field.name} of type {given} is not part of a record; allowed: {_allowed()}. Select only "
+                "these, for example to_json(struct(*)) AS value"
             )
             raise SchemaError(message)
         if given not in ALLOWED[part]:

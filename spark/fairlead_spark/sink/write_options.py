@@ -56,7 +56,7 @@ WRITE_OPTIONS: Final = (
         "a whole number, 1024 or more",
         "`4194304`",
         "payload of the largest batches, before compression; a topic with a lower `max.message.bytes` gets smaller "
-        "ones",
+        "batches",
     ),
 )
 

@@ -57,7 +57,7 @@ def test_another_storage_class_is_refused() -> None:
     live = stateful_set(1, storage_class="slow")
     planned = plan_storage({"main-a": ("10Gi", "fast")}, [live], [claim(0)])
 
-    assert planned.refused == ("main-a keeps storage class slow: make another pool for fast",)
+    assert planned.refused == ("main-a keeps storage class slow: create another pool for fast",)
 
 
 def test_what_is_going_or_not_ours_is_left_alone() -> None:

@@ -105,7 +105,7 @@ def test_a_loser_is_told_who_has_it() -> None:
     finding = conflict(loser, claim("a", 1))
 
     assert finding is not None
-    assert "shop/a has topic flights" in finding.message
+    assert "shop/a owns topic flights" in finding.message
     assert conflict(loser, claim("b", 1)) is None
     assert conflict(loser, None) is None
 

@@ -93,7 +93,7 @@ def test_a_checkpoint_that_is_older_than_the_table_ends_its_stream(tmp_path: Pat
     repeated = commit(tmp_path, task_files(tmp_path, range(1, 2), "again"), 1, is_stream=True)
 
     assert repeated is Outcome.REPEATED
-    with pytest.raises(LakeCommitFailed, match="has micro-batch 1 of this query, and this is 0"):
+    with pytest.raises(LakeCommitFailed, match="has micro-batch 1 of this query, but this is 0"):
         commit(tmp_path, task_files(tmp_path, range(7, 8), "other"), 0, is_stream=True)
 
 
