@@ -215,7 +215,7 @@ class Consumer:
         self._commit_before = CommitBefore(session, reading) if session.commits_before else None
 
     def _look_again(self) -> None:
-        """Wake the fetcher, and the call that waits for a batch."""
+        """Wake the fetcher and the call that waits for a batch."""
         self._wake_fetcher()
         if self._running is not None:
             self._running.arrival.set()

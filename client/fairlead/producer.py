@@ -564,7 +564,7 @@ class Producer:
             error = ClosedError("producer")
             error.__cause__ = cause
             if batch.side_effect is SideEffect.MAYBE or batch in batch.queue.in_flight:
-                error.add_note("An attempt had no definite answer: the records may be stored.")
+                error.add_note("An attempt received no definite answer: the records may be stored.")
             self._accumulator.give_up(batch, error)
             batch.fail(error)
             self._settled(batch)

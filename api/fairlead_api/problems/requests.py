@@ -152,7 +152,7 @@ REQUEST_PROBLEMS: Final = (
         413,
         "The request body is too large",
         FIX,
-        "The body of the request exceeds what the broker reads into memory for this call.",
+        "The body of the request exceeds the size that the broker reads into memory for this call.",
         "Send the records in several requests.",
         data_members=(LIMIT_BYTES,),
     ),
@@ -161,7 +161,8 @@ REQUEST_PROBLEMS: Final = (
         431,
         "The request headers are too large",
         FIX,
-        "Target and headers of the request exceed what the broker reads for one request. Nothing was changed.",
+        "The target and headers of the request exceed the size that the broker reads for one request. Nothing "
+        "was changed.",
         "Send fewer or shorter headers and parameters, or raise `header_bytes_max` of the brokers.",
         data_members=(LIMIT_BYTES,),
     ),

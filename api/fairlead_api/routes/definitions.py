@@ -46,7 +46,7 @@ class Resource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HeaderParameter:
-    """Request header of a call that HTTP does not define; its value must match the regular expression `pattern`."""
+    """Non-standard request header that a call supports; its value must match the regular expression `pattern`."""
 
     name: str
     explanation: str

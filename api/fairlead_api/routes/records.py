@@ -426,7 +426,7 @@ RECORD_ROUTES: Final = (
                 type=PartitionOffsets,
                 other_types=(OffsetAtTime,),
                 media_types=(JSON,),
-                explanation="the offsets, or with `timestamp` the first record at or after it",
+                explanation="the offsets; with `timestamp`, the first record at or after that time",
             ),
         ),
         problems=(*_PARTITION_PROBLEMS, *_EPOCH_PROBLEMS, "offset_not_available", "shutting_down"),

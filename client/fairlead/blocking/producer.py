@@ -119,7 +119,7 @@ class Producer(Facade[AsyncProducer]):
     def start(self) -> Self:
         """Open the connections; `with` does the same. Raises `SettingError` while the producer is open."""
         super().start()
-        # The event loop has ended in the meantime, and later records were refused.
+        # The previous event loop has ended, and records that were queued after its end were refused.
         self._queued.clear()
         self._is_woken = False
         return self

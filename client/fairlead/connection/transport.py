@@ -197,7 +197,7 @@ class Transport:
             await asyncio.sleep(pause)  # noqa: TID251 - the pause before a retry
 
     async def _look_at(self, error: UnreachableError) -> None:
-        """Add to an error a description of the listeners at addresses without a clear answer."""
+        """Describe the listeners at addresses without a clear answer, and add the description to an error."""
         unclear = self._unclear & error.attempts.keys()
         self._unclear -= unclear
         for broker, told in (await told_of(unclear)).items():

@@ -194,7 +194,11 @@ class GroupPartitions:
                 raise
             except FairleadError as error:
                 attempts += 1
-                _LOG.warning("%s Retrying the start of %d partitions.", error, len(action.partitions))
+                _LOG.warning(
+                    "%s Retrying the lookup of start offsets for %d partitions.",
+                    error,
+                    len(action.partitions),
+                )
                 pause = self._backoff.seconds(attempts, clock.chance())
                 await asyncio.sleep(pause)  # noqa: TID251 - the pause before a retry
             else:

@@ -226,7 +226,9 @@ def _late(error: DeliveryTimeoutError, count: int, told: str) -> DeliveryTimeout
 
 def doubted(error: FairleadError, subject: str) -> FairleadError:
     """Return the failure of a batch that an earlier attempt may have stored; see `in_doubt`."""
-    return in_doubt(error, subject, "an earlier attempt got no definite answer: the records may be stored")
+    return in_doubt(
+        error, subject, "an earlier attempt received no definite answer: the records may be stored"
+    )
 
 
 def in_doubt(error: FairleadError, subject: str, told: str) -> FairleadError:

@@ -518,7 +518,7 @@ class PartitionSequences:
 
 
 def advanced(sequence: int, records: int) -> int:
-    """Return the sequence after a number of records."""
+    """Return the sequence that follows a number of records."""
     return (sequence + records) & SEQUENCE_MAX
 
 

@@ -390,7 +390,7 @@ class Sender:
     def _settle(self, batch: PendingBatch, outcome: Acknowledgement | FairleadError) -> bool:
         """Acknowledge, retry or fail a batch; return whether the metadata should be refreshed."""
         if isinstance(outcome, Acknowledgement):
-            # A duplicate is acknowledged, too: the acknowledgement has the offset of the attempt that was stored.
+            # A duplicate is also acknowledged: the acknowledgement contains the offset of the attempt that was stored.
             self._accumulator.finish(batch)
             batch.acknowledge(outcome)
             self._on_settled(batch)

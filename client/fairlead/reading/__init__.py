@@ -2,8 +2,8 @@
 
 The package is public for connectors, which read fixed ranges or plan by offsets instead of opening a `Consumer`:
 
-- `cursors`: `Cursor`, a position in one partition; `Prefetch`, the buffer of all cursors, whose parameter `stops` ends
-  partitions; `Fetched`, an entry of the buffer.
+- `cursors`: `Cursor`, a position in one partition; `Prefetch`, the buffer of all cursors, whose parameter
+  `stops` sets the end offsets of partitions; `Fetched`, an entry of the buffer.
 - `fetcher`: `Fetcher`, the task that keeps a `Prefetch` full; the property `trouble` is the error that is being
   retried.
 - `reader`: `batches_in`, the checked batches of a `Fetched`.

@@ -193,7 +193,7 @@ def _position_of(policy: ResetPolicy) -> Position:
     if isinstance(policy, timedelta):
         # A duration that reaches back before the year 1, the earliest valid time, means the whole log.
         return max(clock.now_us() - policy // timedelta(microseconds=1), YEAR_1_US)
-    assert policy is not OffsetPolicy.ERROR, "an error is raised, not looked up"
+    assert policy is not OffsetPolicy.ERROR, "the policy `error` selects no offset"
     return "earliest" if policy is OffsetPolicy.EARLIEST else "latest"
 
 

@@ -77,7 +77,7 @@ class BatchReader:
 
     @property
     def is_at_record(self) -> bool:
-        """Whether the next record follows the last one, which is not the case after a seek or during a pause."""
+        """Whether the next record follows the record taken last; False after a seek or during a pause."""
         return self.record is not None and not (self.hand is not None and self.hand.paused)
 
     def processed(self, cursor: Cursor) -> tuple[int, int | None]:

@@ -190,7 +190,7 @@ class Acknowledgements:
 
     @property
     def told(self) -> str:
-        """Number of records that were delivered, named `sent` or `stored` depending on the acknowledgement."""
+        """Number of delivered records, followed by `sent` or `stored` depending on the acknowledgement."""
         word = "sent" if self._target.acks == Acknowledgement.NONE else "stored"
         return f"{self.records} record{'s are' if self.records != 1 else ' is'} {word}"
 
