@@ -77,7 +77,7 @@ EtcdUser = Annotated[
 LeaseSeconds = Annotated[
     int | None,
     typer.Option(
-        help="Seconds without a renewed lease after which other brokers take over.", show_default="6"
+        help="Seconds without a lease renewal after which other brokers take over.", show_default="6"
     ),
 ]
 Output = Annotated[
@@ -271,7 +271,7 @@ def _check_brokers_of(data: Path, brokers: int) -> None:
     made_with = len(list(data.glob(f"{_FOLDER}[0-9]*"))) if (data / _STORE).exists() else 0
     if (data / ".fairlead").exists():
         if brokers > 1:
-            _refuse(f"{data} is the directory of one broker; give a cluster of {brokers} another --data")
+            _refuse(f"{data} is the directory of one broker; use another --data for a cluster of {brokers}")
     elif made_with > brokers:
         _refuse(f"{data} contains the records of {made_with} brokers; start it with --brokers {made_with}")
 

@@ -74,7 +74,7 @@ class StopPreparation:
                 return Preparation.PERMITTED
             code, reason = refusal
             if code in GONE_CODES:
-                self._report(f"broker {self._broker} waits for nothing: {reason}")
+                self._report(f"broker {self._broker} does not need to wait: {reason}")
                 return Preparation.NOTHING_TO_DO
             if reason != reported:
                 self._report(f"broker {self._broker} waits for its permit: {reason}")
@@ -82,7 +82,7 @@ class StopPreparation:
             left = end - self._clock.monotonic()
             if left <= 0:
                 self._report(
-                    f"broker {self._broker} stops without the permit, {seconds_max:g} s are over: {reason}"
+                    f"broker {self._broker} stops without the permit after {seconds_max:g} s: {reason}"
                 )
                 return Preparation.TIME_IS_OVER
             self._wait(min(RETRY_SECONDS, left))

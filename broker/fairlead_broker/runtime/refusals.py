@@ -204,8 +204,8 @@ def from_producers(refusal: Refusal, topic: str, index: int) -> ProblemError:
         case ProducerFenced(producer_id, epoch, current_epoch):
             return ProblemError(
                 "producer_fenced",
-                f"{topic}-{index} has batches of producer {producer_id} in epoch {current_epoch}; epoch {epoch} is"
-                " over",
+                f"{topic}-{index} has batches of producer {producer_id} in epoch {current_epoch}; epoch {epoch}"
+                " has ended",
                 data={"producer_id": producer_id, "producer_epoch": current_epoch},
             )
         case KeyReused(key):

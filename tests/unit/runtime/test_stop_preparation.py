@@ -93,7 +93,7 @@ def test_the_wait_has_an_end() -> None:
         outcome, told, waited = prepare(listen, 2.5)
 
     assert (outcome, waited) == (Preparation.TIME_IS_OVER, 2.5)
-    assert told[-1] == "broker 1 stops without the permit, 2.5 s are over: broker 2 has the permit"
+    assert told[-1] == "broker 1 stops without the permit after 2.5 s: broker 2 has the permit"
 
 
 @pytest.mark.parametrize("code", ["broker_not_found", "shutting_down"])
@@ -104,7 +104,7 @@ def test_who_is_unregistered_or_stops_already_waits_for_nothing(code: str) -> No
         outcome, told, waited = prepare(listen)
 
     assert (outcome, waited, len(asked)) == (Preparation.NOTHING_TO_DO, 0.0, 1)
-    assert told == ["broker 1 waits for nothing: no broker 1 is registered"]
+    assert told == ["broker 1 does not need to wait: no broker 1 is registered"]
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"code": 3}', b"\xff"])

@@ -159,5 +159,5 @@ class DamageRepair:
         await self._mirror.wait_for(result.revision)
         if result.succeeded:
             self._left[key] = result.revision
-            self._log.error("damaged copy dropped, to be fetched again", partition=str(key))
+            self._log.error("damaged copy dropped; it will be fetched again", partition=str(key))
         return result.succeeded

@@ -78,7 +78,7 @@ def check_head(scope: Scope, header_bytes_max: int) -> None:
     if size > header_bytes_max:
         raise ProblemError(
             "headers_too_large",
-            f"target and headers of the request take {size} bytes, {FIELD_BYTES} for each header included; at most"
+            f"target and headers of the request have {size} bytes, including {FIELD_BYTES} for each header; at most"
             f" {header_bytes_max} bytes are accepted",
             data={"limit_bytes": header_bytes_max},
         )

@@ -190,7 +190,7 @@ class BodyBudget:
     def _overloaded(self) -> ProblemError:
         return ProblemError(
             "overloaded",
-            f"bodies of requests in progress take {self.held_bytes} of {self.limits.bodies_bytes_max} bytes",
+            f"request bodies in progress use {self.held_bytes} of {self.limits.bodies_bytes_max} bytes",
             retry_after_seconds=RETRY_SECONDS,
         )
 

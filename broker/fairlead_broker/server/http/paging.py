@@ -53,6 +53,6 @@ def name_behind(cursor: str) -> str:
 def _not_a_cursor(cursor: str) -> ProblemError:
     return ProblemError(
         "malformed_request",
-        f"after {shown(cursor)} is not a cursor; pass the `next` of the page before, unchanged",
+        f"after {shown(cursor)} is not a cursor; pass the `next` of the previous page unchanged",
         data={"parameter": "after", "value": shortened(cursor), "allowed": "the `next` of an earlier page"},
     )

@@ -45,7 +45,9 @@ def set_up_export(log: Log) -> bool:
     except ModuleNotFoundError as missing:
         # The variables of OpenTelemetry are often set for all pods of a namespace, so a missing extra must not stop the
         # broker.
-        log.warning("traces are not exported; that needs the extra tracing", missing=missing.name)
+        log.warning(
+            "traces are not exported, because the extra tracing is not installed", missing=missing.name
+        )
         return False
 
     named = Resource.create({"service.name": os.environ.get("OTEL_SERVICE_NAME", "fairlead-broker")})

@@ -107,5 +107,5 @@ class LineStream:
 
 def _silent() -> ProblemError:
     return ProblemError(
-        "malformed_request", f"no line and no end of the body arrived for {IDLE_SECONDS_MAX:g} s"
+        "malformed_request", f"neither a line nor the end of the body arrived within {IDLE_SECONDS_MAX:g} s"
     )

@@ -222,7 +222,9 @@ def producer_stamp(call: Call) -> ProducerStamp | None:
     if len(given) < len(_ALL):
         missing = next(header for header, _ in _PRODUCER if header.lower().encode() not in call.headers)
         _refuse(
-            missing, "", "the headers Fairlead-Producer-Id, -Producer-Epoch and -Base-Sequence go together"
+            missing,
+            "",
+            "the headers Fairlead-Producer-Id, -Producer-Epoch and -Base-Sequence must be sent together",
         )
     return ProducerStamp(*(_number(call, header, maximum) for header, maximum in _PRODUCER))
 

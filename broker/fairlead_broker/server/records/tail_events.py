@@ -108,7 +108,7 @@ def parse_event_id(text: str, partitions: int) -> Positions:
     if not text:
         return {}
     if len(text) > _EVENT_ID_BYTES_MAX or not _EVENT_ID.fullmatch(text):
-        raise _malformed(text, "partition:offset,... as events have it")
+        raise _malformed(text, "partition:offset,... as in the id of an event")
     pairs = _PAIR.findall(text)
     positions = {int(partition): int(offset) for partition, offset in pairs}
     if len(positions) != len(pairs) or max(positions) >= partitions:
@@ -119,6 +119,6 @@ def parse_event_id(text: str, partitions: int) -> Positions:
 def _malformed(text: str, allowed: str) -> ProblemError:
     return ProblemError(
         "malformed_request",
-        f"header {Header.LAST_EVENT_ID} {shown(text)} is not understood; allowed: {allowed}",
+        f"header {Header.LAST_EVENT_ID} {shown(text)} is not valid; allowed: {allowed}",
         data={"parameter": Header.LAST_EVENT_ID, "value": text[:80], "allowed": allowed},
     )
