@@ -68,7 +68,7 @@ class EtcdView:
     def knows_members(self) -> bool:
         """Whether a majority confirmed the member list.
 
-        If no majority did, the properties about members are meaningless.
+        Without a confirmed list, the properties about members are meaningless.
         """
         return self.observed.members is not None
 
@@ -270,7 +270,7 @@ class EtcdView:
         return 0 < pod.quota_bytes < live.quota_bytes
 
     def has_room(self, ordinal: int) -> bool:
-        """Return whether the store of a member that answers has space left in its quota."""
+        """Return whether the store of a responding member has space left in its quota."""
         pod = self.observed.pods.get(ordinal)
         if pod is None:
             return False

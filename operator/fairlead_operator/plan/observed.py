@@ -51,7 +51,7 @@ STUCK_REASONS: Final = frozenset(
         "RunContainerError",
     }
 )
-"""Reasons in the `waiting` state of containers that will not start without a change."""
+"""Reasons in a container's `waiting` state that mean that the container will not start without a change."""
 CREATE_FAILED: Final = "FailedCreate"
 """Reason in the Event on a StatefulSet whose pod or claim the API server refused."""
 MESSAGE_CHARACTERS_MAX: Final = 500

@@ -144,7 +144,7 @@ def needs_metadata(given: ScaleInput) -> bool:
 
 
 def plan_scale(given: ScaleInput) -> ScalePlan:
-    """Return the next step towards the brokers in the spec."""
+    """Return the plan of the next step, which brings the brokers closer to the spec."""
     going = surplus(given.pools, given.sets)
     wanted = frozenset(broker for pool in given.pools for broker in pool.brokers)
     replicas = _grown(given)

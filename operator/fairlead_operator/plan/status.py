@@ -1,6 +1,6 @@
 """Status of a Cluster, computed from the observed state, the plan and the outcomes of its actions.
 
-Equal facts give an identical status: times are copied from the current status, so that an unchanged Cluster causes no
+Equal facts produce an identical status: times are copied from the current status, so an unchanged Cluster causes no
 write. The reasons and messages of conditions are defined in the catalogue of conditions.
 """
 

@@ -28,7 +28,7 @@ def internal_host(cluster: Cluster, pod: str = POD_PLACE) -> str:
 
 
 def advertise_template(cluster: Cluster) -> str:
-    """Return the address template of brokers without their own Service, with `{id}`, `{pod}` and `{namespace}`."""
+    """Return the address template of brokers without their own Service; may contain `{id}`, `{pod}`, `{namespace}`."""
     listener = cluster.spec.listeners.data
     if listener.advertised_host is None or (listener.type == "nodeport" and listener.per_broker):
         return f"{internal_host(cluster)}:{DATA_PORT}"

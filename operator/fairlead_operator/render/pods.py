@@ -1,7 +1,7 @@
 """Common parts of broker and etcd pods: security contexts, topology spread constraints, and the user's template.
 
-The user's template is merged last and wins, except for the identity of a pod: the operator's labels and annotations,
-and the identity variables, the data volume and the command of the container.
+The user's template is merged last and takes precedence, except for the identity of a pod: the operator's labels and
+annotations, and the identity variables, the data volume and the command of the container.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fairlead_operator.render.fingerprints import said
 from fairlead_operator.render.merge import MERGE_KEYS, strategic_merge
 
 TEMPORARY_SIZE: Final = "64Mi"
-"""Size limit of /tmp, which contains no data of Fairlead. The root file system of the container is read-only."""
+"""Size limit of /tmp, which contains no Fairlead data. The root file system of the container is read-only."""
 NEVER_NULL: Final = frozenset({"containers", "env", "ports", "volumeMounts", "volumes"})
 """Lists in which the operator owns an entry; a template must not set these lists to null."""
 OWN_LABELS: Final = (f"{GROUP}/", "app.kubernetes.io/")

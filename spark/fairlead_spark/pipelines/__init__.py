@@ -131,9 +131,8 @@ class Pipeline:
 def find(name: str) -> Pipeline:
     """Return the pipeline with the given name (hyphens count as underscores), or in the given `.py` file.
 
-    Raises:
-        PipelineNotFound: with the nearest name and the list of pipelines. PipelineError: a file cannot be loaded, or
-        has no pipeline.
+    Raises: PipelineNotFound: no pipeline has the name; the error contains the nearest name and all names.
+    PipelineError: a file cannot be loaded, or has no pipeline.
     """
     if name.endswith(".py"):
         return _of_file(Path(name))

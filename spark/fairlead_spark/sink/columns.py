@@ -48,7 +48,7 @@ class SinkColumns:
 def columns_of(schema: StructType, topic: str | None) -> SinkColumns:
     """Return the column for each part of a record; the option `topic` overrides the column `topic`.
 
-    Names are compared regardless of case, as in Spark. Raises `SchemaError` with the name of the column.
+    Names are compared regardless of case, as in Spark. Raises `SchemaError`, which names the column.
     """
     found: dict[str, str] = {}
     for field in schema.fields:
