@@ -388,7 +388,7 @@ def read_body(batch: memoryview, header: BatchHeader) -> Body:
 def decompress(body: memoryview, header: BatchHeader) -> memoryview:
     """Decompress a body, up to the declared length plus one byte.
 
-    A stream is used because Arrow's one-shot function returns uninitialized memory for LZ4 with a wrong length.
+    A stream is used because Arrow's one-shot function returns uninitialized memory for LZ4 if the length is incorrect.
     """
     declared = header.uncompressed_bytes
     codec = _CODEC_NAMES[Codec(header.codec)]

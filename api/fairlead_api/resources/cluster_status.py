@@ -124,7 +124,7 @@ class RollStatus(Part):
 
 
 class ScaleDownStatus(Part):
-    """Removal of brokers that is in progress, written before the first broker is cordoned so that it can be undone."""
+    """Removal of brokers in progress, written before the first broker is cordoned so that a removal can be undone."""
 
     broker_id: int
     """Id of the broker that is being drained."""

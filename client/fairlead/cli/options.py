@@ -15,7 +15,7 @@ from fairlead.cli.session import fail_usage
 
 
 class OutputFormat(StrEnum):
-    """Format in which an answer is printed."""
+    """Output format of an answer."""
 
     TABLE = "table"
     JSON = "json"

@@ -214,7 +214,7 @@ class Transport:
         return self.settings.backoff.seconds(attempts, clock.chance(), advice)
 
     async def send_to_any(self, call: Call) -> Answer:
-        """Send a call to each address once until one answers, starting with the address that answered last.
+        """Send a call to each address once until a broker answers, starting with the address that answered last.
 
         A broker forwards calls that the controller must handle. After a retryable refusal the next call starts with
         another address: a broker that is cut off from the other brokers refuses every call until the connection

@@ -75,7 +75,7 @@ class CommitBefore:
         """Return whether a batch is handed out after its commit; otherwise move the partition's position back."""
         owned, error = self._owned_hand(held), held.committed.result()
         if owned is not None and error is None and not held.is_taken_back:
-            # A batch of a partition that is being revoked is handed out, too: the batch is committed, so no other
+            # A batch of a partition that is being revoked is also handed out: the batch is committed, so no other
             # member will read it.
             if not owned.paused:
                 return True

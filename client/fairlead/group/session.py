@@ -249,7 +249,7 @@ class GroupSession:
 
     async def _sleep(self) -> None:
         now = clock.monotonic()
-        # A program that waits for a batch now may take one at any moment without waking this task.
+        # A program that currently waits for a batch may take a batch at any moment without waking this task.
         deadline = (self._away_since or now) + self._settings.processing_seconds_max
         if self._member.deadline is not None:
             deadline = min(deadline, self._member.deadline)

@@ -196,7 +196,7 @@ def _result_of(batch: PendingBatch, delivery: int) -> Acknowledgement:
 
 
 def partly(error: FairleadError, failed: Sequence[PendingBatch], count: int) -> FairleadError:
-    """Return the failure of a piece that was sent in several parts, some of which are or may be stored."""
+    """Return the failure of a piece that was sent in several parts, some of which are stored or may be stored."""
     lost = sum(part.record_count for part in failed)
     doubtful = sum(part.record_count for part in failed if part.side_effect is SideEffect.MAYBE)
     if lost == count and not doubtful:

@@ -185,8 +185,8 @@ class PendingBatch:
     def cut(self, bytes_max: int) -> Sequence[PendingBatch]:
         """Keep the first records and return the others in batches of at most `bytes_max`.
 
-        A record that is larger than `bytes_max` gets a batch of its own. The pieces are new batches that were never
-        sent; their records keep their sequences. Waiting deliveries are notified and find the piece that contains their
+        A record that is larger than `bytes_max` gets a separate batch. The pieces are new batches that were never sent;
+        their records keep their sequences. Waiting deliveries are notified and find the piece that contains their
         record.
         """
         room_bytes = self.room_bytes

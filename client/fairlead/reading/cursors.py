@@ -314,7 +314,7 @@ class Prefetch:
         self._buffered_bytes -= len(fetched.data)
 
     def failures(self) -> Iterator[Cursor]:
-        """Yield the failed cursors of which no batch from before the failure is buffered."""
+        """Yield the failed cursors that have no buffered batch from before the failure."""
         return (
             cursor
             for cursor in self.cursors.values()
