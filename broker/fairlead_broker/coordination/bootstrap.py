@@ -1,4 +1,4 @@
-"""Steps by which a broker enters its cluster: read the cluster's id, register the broker, claim the controller's term.
+"""Steps of a broker that joins its cluster: read the cluster's id, register the broker, claim the controller's term.
 
 The runtime calls the steps once in this order when the broker starts. Ids and times are arguments.
 """
@@ -50,7 +50,7 @@ _log = structlog.get_logger("fairlead.coordination")
 
 
 class BrokerIdHeld(CoordinationError):
-    """Another incarnation of the broker id is registered, and the registration did not end in time."""
+    """Another incarnation with the broker id is registered, and its registration did not end in time."""
 
     def __init__(self, broker: BrokerId, holder: BrokerRegistration, waited_seconds: float) -> None:
         super().__init__(
@@ -66,7 +66,7 @@ class FeatureLevelTooHigh(CoordinationError):
 
 
 class ClusterBootstrap:
-    """Entry of a broker into one cluster."""
+    """Steps by which a broker joins a cluster."""
 
     def __init__(self, coordination: Coordination, keys: Keys, clock: Clock) -> None:
         self._coordination = coordination
@@ -112,9 +112,9 @@ class ClusterBootstrap:
     ) -> Membership:
         """Register the broker under a new lease. The revision of the registration is the broker epoch.
 
-        Waits for an earlier incarnation of the same broker id to end, up to 2 x the time to live of its lease + 5
-        s, then raises `BrokerIdHeld`. After any error, no key of the failed attempt is left once the new lease
-        has ended.
+        The call waits for an earlier incarnation of the same broker id to end, for at most 2 x the time to live
+        of its lease + 5 s, and then raises `BrokerIdHeld`. After any error, all keys of the failed attempt are
+        removed when the new lease ends.
         """
         began = self._clock.monotonic()
         key = self._keys.broker(broker)
@@ -127,7 +127,7 @@ class ClusterBootstrap:
                     (absent(key),), (Put(key, encode(registration), lease.lease_id),), (Get(key),)
                 )
             except LeaseNotFound:
-                # The lease ended before the slow transaction arrived, so no key was put.
+                # The lease ended before the delayed transaction arrived, so no key was put.
                 continue
             except UnknownOutcome:
                 # After the end of the lease the store refuses a delayed put, so the outcome is definite.

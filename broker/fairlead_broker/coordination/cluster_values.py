@@ -1,6 +1,6 @@
 """Typed configuration values of the cluster, and the desired states of individual brokers.
 
-The controller's drivers read these values from the mirror at every decision. The module only reads.
+The controller's drivers read these values from the mirror for every decision. The module changes nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def cordoned_brokers(metadata: ClusterMetadata) -> frozenset[BrokerId]:
 
 
 def draining_brokers(metadata: ClusterMetadata) -> frozenset[BrokerId]:
-    """Return the draining brokers, registered or gone."""
+    """Return the draining brokers, including brokers that are gone."""
     return _wanted(metadata, DRAINING)
 
 
@@ -43,7 +43,7 @@ def registered_states(metadata: ClusterMetadata) -> dict[BrokerId, BrokerState]:
     """Return the state of each registered broker.
 
     A broker counts as draining as soon as the drain is requested, before the broker has learned of the drain, so
-    that the answer to the request shows the requested state.
+    that the answer to the drain request shows the requested state.
     """
     draining = draining_brokers(metadata)
     return {broker: _state(each.value.state, broker in draining) for broker, each in metadata.brokers.items()}

@@ -1,8 +1,8 @@
-"""Coordination with etcd's semantics inside the broker's process, on one SQLite file, for clusters on one machine.
+"""Coordination with etcd's semantics inside the broker's process, in a SQLite file, for clusters on one machine.
 
 `wiring` uses the embedded store for a broker without `--etcd` and for `dev up`. One thread accesses the file and
-the leases, in the order of the calls, while callers on the event loop wait. Watches read from the history, so a
-slow watch uses no memory and no watch can have a gap.
+the leases, in the order of the calls, while callers wait on the event loop. Watches read from the history, so a
+slow watch uses no memory and no watch can miss an event.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from fairlead_broker.registry.transactions import (
 )
 
 STALL_SECONDS: Final = 1.0
-"""Delay of a timer in seconds from which the process and its keep-alives count as stalled (stopped, swapped,
-suspended). After a stall all leases restart at their full time to live, as in etcd after a change of its leader.
+"""Timer delay in seconds from which the process and its keep-alives count as stalled (stopped, swapped, suspended).
+After a stall, all leases restart at their full time to live, as in etcd after a leader change.
 """
 EXPIRY_RETRY_SECONDS: Final = 1.0
 """Seconds between attempts to end leases while the disk is full."""
@@ -54,7 +54,7 @@ class EmbeddedCoordination:
     """A client of an embedded store, with the interface `protocol.Coordination`."""
 
     def __init__(self, store: EmbeddedStore) -> None:
-        """Attach a client to a store.
+        """Create a client of a store.
 
         `open` creates the first client of a store, and `connect` creates further clients.
         """
@@ -102,7 +102,7 @@ class EmbeddedCoordination:
     async def transact(
         self, compares: Sequence[Compare], success: Sequence[Operation], failure: Sequence[Operation] = ()
     ) -> TransactionResult:
-        """Apply one branch of a transaction in one step (see `Coordination.transact`)."""
+        """Apply one branch of a transaction atomically (see `Coordination.transact`)."""
         self._check_open()
         check_transaction(compares, success, failure)
         return await self._store.run(self._store.transact, compares, success, failure)
@@ -128,7 +128,7 @@ class EmbeddedCoordination:
         await self._store.run(self._store.history.compact, revision)
 
     async def expire_leases(self) -> None:
-        """End the leases that are due by the injected clock, without waiting for the timer of the store."""
+        """End the leases that have expired by the injected clock, without waiting for the timer of the store."""
         self._check_open()
         await self._store.run(self._store.expire)
 
@@ -221,7 +221,7 @@ class EmbeddedWatch:
             self._wake.set()
 
     def _take(self, chunk: EventChunk) -> WatchBatch | None:
-        """Buffer the events that were read. Returns the requested progress if no event is left to read."""
+        """Buffer the events that were read. Returns the requested progress batch if no event is left to read."""
         self._next = chunk.next_revision
         self._read.extend(chunk.batches)
         if self._read or not self._progress_wanted:
@@ -275,7 +275,7 @@ class EmbeddedStore:
     async def run(self, call: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Run a call in the store's thread, after all earlier calls.
 
-        A call that has begun continues even if the task that waits for it is cancelled.
+        A started call continues even if the task that waits for it is cancelled.
         """
         return await asyncio.wrap_future(self._thread.submit(call, *arguments, **named))
 
@@ -308,7 +308,7 @@ class EmbeddedStore:
         return lease
 
     def keep_alive(self, lease_id: LeaseId) -> None:
-        """Restart the time to live of a lease. The timer for the earlier end of the lease then finds no due lease."""
+        """Restart the time to live of a lease. The timer for the lease's earlier end then finds no expired lease."""
         self.leases.keep_alive(lease_id, self._clock.monotonic())
 
     def end_lease(self, lease_id: LeaseId) -> None:
@@ -318,7 +318,7 @@ class EmbeddedStore:
         self._publish(changed)
 
     def expire(self, *, stalled: bool = False) -> None:
-        """End the leases that are due, or restart all leases if the process was stalled."""
+        """End the expired leases, or restart all leases if the process was stalled."""
         if stalled:
             self.leases.renew_all(self._clock.monotonic())
         try:
@@ -326,7 +326,7 @@ class EmbeddedStore:
                 self.end_lease(lease_id)
         except CoordinationError:
             if not self.history.has_failed:
-                # A full disk may have space again later, and only the timer ends the leases that are due.
+                # A full disk may have space again later, and only the timer ends expired leases.
                 again = self._clock.monotonic() + EXPIRY_RETRY_SECONDS
                 self._loop.call_soon_threadsafe(self._set_timer, again)
             raise

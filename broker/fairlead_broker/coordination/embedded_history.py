@@ -1,8 +1,8 @@
-"""Every revision of every key since the last compaction, in one SQLite file.
+"""History of all keys since the last compaction, in one SQLite file.
 
-Only `embedded` calls this module, from one thread. The history is synchronous. The history stores the lease id of
-each key, but no leases and no watches. A row describes one key at one revision, and the row of a deletion has no
-value. Rows have a checksum, since SQLite has no checksums outside the write-ahead log.
+Only `embedded` calls this module, from one thread. The history is synchronous. It stores the lease id of each
+key, but neither leases nor watches. A row describes one key at one revision, and the row of a deletion has no
+value. Each row contains a checksum, since SQLite has no checksums outside the write-ahead log.
 """
 
 from __future__ import annotations
@@ -52,9 +52,7 @@ APPLICATION_ID: Final = 0x464C4344
 refused.
 """
 EVENT_REVISIONS_MAX: Final = 64
-"""Maximum number of revisions that are read at once for a watch that is behind, which bounds the memory of the
-watch.
-"""
+"""Maximum number of revisions that are read at once for a watch that is behind. The limit bounds the watch's memory."""
 _ABOVE_ALL_KEYS: Final = "\U0010ffff"
 _NO_LEASE: Final = 0
 _DAMAGE_CODES: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
@@ -120,11 +118,11 @@ class Applied:
     result: TransactionResult
     branch: Sequence[Operation]
     changed: tuple[str, ...]
-    """Keys that the transaction changed. The tuple is empty if the transaction took no revision."""
+    """Keys that the transaction changed. The tuple is empty if the transaction made no revision."""
 
 
 class History:
-    """The open history file. After a disk error every call is refused until the file is opened again."""
+    """The open history file. After a disk error, every call is refused until the file is opened again."""
 
     def __init__(self, path: Path) -> None:
         """Open or create the file. All keys with leases of earlier openings are removed in one revision.
@@ -138,7 +136,7 @@ class History:
         self.compacted = Revision(0)
         """Compacted revision. Lists and watches below this revision are refused."""
         self.life = 0
-        """Number of openings of the file."""
+        """Number of times that the file was opened."""
         self._lock = StoreLock(path)
         try:
             self._connection = self._open()
@@ -166,7 +164,7 @@ class History:
         return Page(items, at, items[-1].key if len(rows) > limit else None)
 
     def events(self, prefix: str, from_revision: Revision) -> EventChunk:
-        """Read the next events of a watch, as whole revisions. Raises `Compacted`."""
+        """Read the next events of a watch, in whole revisions. Raises `Compacted`."""
         self._refuse_failed()
         if from_revision < self.compacted:
             raise Compacted(self.compacted)
@@ -188,7 +186,7 @@ class History:
         failure: Sequence[Operation],
         leases: Container[LeaseId],
     ) -> Applied:
-        """Run a transaction within the limits (see `Coordination.transact`)."""
+        """Run a transaction that is within the limits (see `Coordination.transact`)."""
         self._refuse_failed()
         succeeded = all(_holds(compare, self._latest(compare.key)) for compare in compares)
         branch = success if succeeded else failure
@@ -211,7 +209,7 @@ class History:
         return tuple(changed)
 
     def compact(self, revision: Revision) -> None:
-        """Delete the rows that are needed only by lists and watches below a revision."""
+        """Delete the rows that only lists and watches below a revision need."""
         self._refuse_failed()
         if revision > self.revision:
             raise FutureRevision(revision, self.revision)
@@ -277,7 +275,7 @@ class History:
         self.delete([key for (key,) in self._query(_LEASED, ())])
 
     def _apply(self, branch: Sequence[Operation]) -> tuple[list[KeyValue | None], list[str]]:
-        """Run the operations of a branch. A branch without effect writes nothing and takes no revision."""
+        """Run the operations of a branch. A branch without effect writes nothing and makes no revision."""
         revision = Revision(self.revision + 1)
         reads: list[KeyValue | None] = []
         rows: dict[str, Row] = {}
@@ -322,7 +320,7 @@ class History:
                 raise StoreDamaged(self._path, self._failure)
         return rows
 
-    # The rows of SQLite have the types of their columns. Each caller declares these types for its query.
+    # SQLite returns each row with the types of its columns. Each caller declares the row type of its query.
     def _query(self, statement: str, parameters: tuple[object, ...]) -> list[tuple]:  # type: ignore[type-arg]
         try:
             return self._connection.execute(statement, parameters).fetchall()
@@ -330,7 +328,7 @@ class History:
             self._raise_definite(error)
 
     def _write(self, change: Callable[[], object]) -> None:
-        """Make a change durable. After `CoordinationUnavailable` the change was definitely not made."""
+        """Make a change durably. After `CoordinationUnavailable`, the change was definitely not made."""
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             change()

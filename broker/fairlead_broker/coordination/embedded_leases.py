@@ -1,7 +1,7 @@
 """Leases of an embedded store, which are kept in memory and end with the process.
 
-Only `embedded` uses this module. The leases are pure: the time is an argument, and the methods return the due leases
-and the keys that end with them.
+Only `embedded` uses this module. The leases are pure: the time is an argument, and the methods return the expired
+leases and the keys to be removed with them.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Leases:
     __slots__ = ("_held", "_lease_of", "_life", "_made")
 
     def __init__(self, life: int) -> None:
-        """Start without leases.
+        """Create the table without leases.
 
-        `life` counts the openings of the store and is part of lease ids, so that none is reused.
+        `life` counts the openings of the store. It is part of each lease id, so that no id is reused.
         """
         self._held: dict[LeaseId, _Held] = {}
         self._lease_of: dict[str, LeaseId] = {}
@@ -49,11 +49,11 @@ class Leases:
 
     @property
     def next_deadline(self) -> float | None:
-        """Monotonic time in seconds at which the first lease ends unless the lease is kept alive."""
+        """Monotonic time in seconds at which the first lease expires unless it is kept alive."""
         return min((held.deadline for held in self._held.values()), default=None)
 
     def grant(self, ttl_seconds: int, now: float) -> Lease:
-        """Grant a lease that ends at `now` (monotonic time in seconds) plus the time to live."""
+        """Grant a lease that expires at `now` (monotonic time in seconds) plus the time to live."""
         self._made += 1
         lease = Lease(LeaseId(self._life << 32 | self._made), ttl_seconds)
         self._held[lease.lease_id] = _Held(lease, now + ttl_seconds)

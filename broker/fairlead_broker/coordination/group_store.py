@@ -1,4 +1,4 @@
-"""Stored consumer groups: claims on groups, and writes that succeed only under a claim.
+"""Stored consumer groups: claims on groups, and writes that succeed only while a claim is valid.
 
 The coordinator of a group in the runtime uses this module. A claim is a put of the group's `coordinator` key.
 Every later write compares the mod revision of that key and the claimant's registration. A delayed write under an
@@ -58,11 +58,11 @@ from fairlead_broker.registry.transactions import (
 )
 
 UNDER_WAY_MAX: Final = 16
-"""Maximum number of concurrent calls for groups. More calls would only queue in the store, ahead of the keep-alive
+"""Maximum number of concurrent calls for groups. More calls would only queue in the store and delay the keep-alives
 of the broker's lease.
 """
 PORTION_BYTES_MAX: Final = REQUEST_BYTES_MAX - 4096
-"""Maximum bytes of the operations in one transaction. The rest of etcd's limit is left for the compares."""
+"""Maximum bytes of the operations in one transaction. The rest of etcd's limit is reserved for the compares."""
 
 R = TypeVar("R", bound=Record)
 Block: TypeAlias = tuple[TopicId, int]
@@ -75,7 +75,7 @@ class ClaimLost(CoordinationError):
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Claim on a group as read from the store.
+    """A group's claim as read from the store.
 
     The caller checks whether the claimant's incarnation is still registered.
     """
@@ -88,7 +88,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Right to write a group, until the registration ends or the claim is released or replaced."""
+    """Right to write a group, valid until the registration ends or the claim is released or replaced."""
 
     group: str
     broker: BrokerId
@@ -112,7 +112,7 @@ class StoredGroup:
 
 
 class GroupStore:
-    """Access to stored groups. Each method may raise `CoordinationUnavailable`, each read `RecordUnreadable`."""
+    """Access to stored groups. All methods may raise `CoordinationUnavailable`, reads also `RecordUnreadable`."""
 
     def __init__(self, coordination: Coordination, keys: Keys) -> None:
         self._coordination = coordination
@@ -129,7 +129,7 @@ class GroupStore:
     async def claim(
         self, group: str, found: Holder | None, broker: BrokerId, broker_epoch: BrokerEpoch
     ) -> Claim | None:
-        """Claim a group after reading its holder. Returns None if the holder or the broker's registration has changed.
+        """Claim a group whose holder was read. Returns None if the holder or the broker's registration has changed.
 
         A holder other than this incarnation must no longer be registered. A new claim of this incarnation ends
         its earlier claim. After `UnknownOutcome` the caller reads the holder and claims the group again, even if
@@ -148,7 +148,7 @@ class GroupStore:
         return Claim(group, broker, broker_epoch, result.revision) if result.succeeded else None
 
     async def release(self, claim: Claim) -> None:
-        """Release the group, so that other brokers can claim it. A lost claim is no error. Raises `UnknownOutcome`."""
+        """Release the group for other brokers. A lost claim is not an error. Raises `UnknownOutcome`."""
         key = self.of(claim.group).coordinator
         await self._transact((unchanged_since(key, claim.revision),), (Delete(key),))
 
@@ -197,7 +197,7 @@ class GroupStore:
             raise ClaimLost(message)
 
     async def write_offsets(self, claim: Claim, blocks: Mapping[Block, OffsetsRecord | None]) -> None:
-        """Write offsets records, or delete the records given as None, in as few transactions as their sizes allow.
+        """Write offsets records, and delete the records given as None, in as few transactions as their sizes allow.
 
         Raises the errors of `write`. Earlier transactions of the call may have succeeded before an error.
         """
@@ -214,7 +214,7 @@ class GroupStore:
             yield Delete(key) if record is None else Put(key, encode(record))
 
     async def delete(self, claim: Claim) -> None:
-        """Remove a group, and its claim last.
+        """Remove a group, with its claim last.
 
         An interrupted deletion leaves a smaller group, which can be deleted again. Raises the errors of `write`.
         """
@@ -228,9 +228,10 @@ class GroupStore:
     async def names(
         self, after: str | None, limit: int
     ) -> tuple[list[tuple[str, Holder | None]], str | None]:
-        """List groups with their claims, in the order of the keys. Also returns the value of `after` for the next page.
+        """List groups with their claims, in the order of their keys. Also returns `after` for the next page.
 
-        The call reads two keys of each group, however large the group is. Claims without a group are left out.
+        The call reads only two keys per group, independent of the group's size. Claims without a group are left
+        out.
         """
         found: list[tuple[str, Holder | None]] = []
         prefix = all_groups(self._keys)

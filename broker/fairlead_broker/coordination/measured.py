@@ -1,4 +1,4 @@
-"""Measurement of the duration of each call to the store.
+"""Measurement of the duration of every call to the store.
 
 The runtime wraps the broker's client in `MeasuredCoordination`, which has the interface `protocol.Coordination`.
 The durations reveal a slow store before a broker loses its lease.

@@ -1,8 +1,8 @@
-"""A broker's membership in the cluster: a registration under a lease that the broker keeps alive while it runs.
+"""A broker's membership in the cluster: its registration, under a lease that it keeps alive while it runs.
 
 `bootstrap` creates the membership, and the runtime runs it. When the lease is lost, the broker epoch ends
-permanently: the broker must register again and wait for records with higher leader epochs (protocol section 3,
-rule 7).
+permanently. The broker must then register again and wait for records with higher leader epochs (protocol section
+3, rule 7).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _log = structlog.get_logger("fairlead.coordination")
 
 
 class MembershipLost(CoordinationError):
-    """The lease or the registration of the incarnation has ended, and with it the incarnation."""
+    """The incarnation has ended, because its lease or registration has ended."""
 
 
 class Membership:
@@ -66,7 +66,7 @@ class Membership:
         self.registration = registration
         """Registration as stored."""
         self.confirmed_at = confirmed_at
-        """Monotonic time in seconds at which the last confirmed keep-alive was sent."""
+        """Monotonic time in seconds at which the last successful keep-alive was sent."""
         self._over = False
 
     @property
@@ -76,7 +76,7 @@ class Membership:
 
     @property
     def is_confirmed(self) -> bool:
-        """Whether the lease cannot have ended, according to this machine's clock and with a margin."""
+        """Whether the lease is certainly valid according to this machine's clock, with a margin."""
         if self._over:
             return False
         sure_seconds = self.lease.ttl_seconds * (1 - MARGIN_SHARE)
@@ -86,10 +86,10 @@ class Membership:
         """Keep the lease alive until cancelled. Raises `MembershipLost` or `CoordinationClosed`."""
         ttl_seconds, pause_seconds = self.lease.ttl_seconds, 0.0
         while True:
-            # The time until the next keep-alive is counted from the sending of the last confirmed keep-alive, however
-            # long its answer took.
+            # The next keep-alive is scheduled from the time at which the last confirmed keep-alive was sent, even if
+            # its answer was slow.
             due = self.confirmed_at + ttl_seconds / KEEP_ALIVES_PER_TTL
-            # Only the passing of time makes the next keep-alive due.
+            # A keep-alive is due only because time has passed.
             await asyncio.sleep(max(pause_seconds, due - self._clock.monotonic()))  # noqa: TID251
             confirmed = await self._try_to_keep_alive()
             pause_seconds = 0.0 if confirmed else ttl_seconds / RETRIES_PER_TTL
@@ -132,7 +132,7 @@ class Membership:
             [standing] = result.reads
             if standing is None or BrokerEpoch(standing.create_revision) != self.broker_epoch:
                 raise self._lost()
-            # The answer to an earlier write of this broker was lost: no other broker writes this key.
+            # The answer to an earlier write of this broker was lost, since no other broker writes this key.
             self.registration = decode(self._key, standing.value, BrokerRegistration)
             self._mod_revision = standing.mod_revision
 
@@ -141,7 +141,7 @@ class Membership:
         self._over = True
 
     async def leave(self) -> None:
-        """End the lease, which removes the registration and every other key of the lease at once."""
+        """End the lease, which atomically removes the registration and every other key of the lease."""
         self.end()
         try:
             await self._coordination.revoke(self.lease)

@@ -1,4 +1,4 @@
-"""A copy of the keys under `meta/`, which is kept up to date by a list and a watch.
+"""A copy of the keys under `meta/`, which a list and a watch keep up to date.
 
 The runtime creates and runs the mirror, and all rooms of the broker read the mirror. All events of a revision are
 applied before any listener runs. If the watch can no longer be trusted (cancelled, broken, silent, compacted),
@@ -31,8 +31,8 @@ from fairlead_broker.registry.metadata import Change, ClusterMetadata
 from fairlead_broker.registry.transactions import KeyValue
 
 SILENCE_SECONDS: Final = 30.0
-"""Seconds of silence after which the mirror requests progress from the watch. After the same time again, the watch
-is replaced.
+"""Seconds of silence after which the mirror requests progress from the watch. If the silence lasts for this time
+again, the watch is replaced.
 """
 PROGRESS_SECONDS: Final = 1.0
 """Seconds between progress requests while a caller waits for a revision."""
@@ -44,7 +44,7 @@ _log = structlog.get_logger("fairlead.coordination")
 
 @dataclass(frozen=True, slots=True)
 class MirrorUpdate:
-    """Changes of the mirror at one revision, or over several revisions if the keys were listed again."""
+    """Changes of the mirror at one revision, or at several revisions if the keys were listed again."""
 
     revision: Revision
     changes: tuple[Change, ...]
@@ -73,7 +73,7 @@ class Mirror:
         self._watch: Watch | None = None
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Call a function with every update, in the event loop, and return a function that ends the calls.
+        """Call a function with every update on the event loop, and return a function that unsubscribes it.
 
         A listener must not block and must not raise, because an exception ends the mirror.
         """
@@ -89,7 +89,7 @@ class Mirror:
             page = await self._coordination.list(self._prefix, revision=page.revision, after=page.next)
             listed.update((item.key, item) for item in page.items)
         if page.revision < self.metadata.revision:
-            # A member that is behind has answered, and the known keys are newer than the listed keys.
+            # The answer comes from a member that is behind, so the known keys are newer than the listed keys.
             return
         changed: dict[str, KeyValue | None] = dict.fromkeys(self._known.keys() - listed.keys())
         changed.update(
@@ -143,7 +143,7 @@ class Mirror:
             await watch.cancel()
 
     async def _next_batch(self, watch: Watch) -> WatchBatch | None:
-        """Return the next batch, or None if the watch has ended or stays silent after a request for progress."""
+        """Return the next batch, or None if the watch has ended or stays silent after a progress request."""
         try:
             async with asyncio.timeout(self._silence_seconds):
                 return await anext(watch, None)
@@ -164,7 +164,7 @@ class Mirror:
                 raise
             except (Compacted, CoordinationUnavailable) as error:
                 _log.warning("registry not listed, retrying", reason=str(error), attempt=attempt)
-                # No event announces that the store answers again, so only another attempt can find out.
+                # No event announces that the store answers again; only another attempt can detect this.
                 await asyncio.sleep(RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)])  # noqa: TID251
                 attempt += 1
             else:

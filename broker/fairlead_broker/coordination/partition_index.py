@@ -1,6 +1,6 @@
-"""Index that finds the partitions concerned by a change, so that no change requires a scan of all partitions.
+"""Index that finds the partitions affected by a change, so that no change requires a scan of all partitions.
 
-The controllership uses the index. The index is updated with every change of the mirror and writes nothing to the
+The controllership uses the index. The index is updated at every change of the mirror and writes nothing to the
 store.
 """
 
@@ -24,7 +24,7 @@ from fairlead_broker.registry.records import PartitionRecord, TopicState
 
 
 class PartitionsByBroker:
-    """Partitions by the brokers of their replicas, and the partitions that are being moved."""
+    """Partitions by broker, and the partitions that are being moved."""
 
     def __init__(self, metadata: ClusterMetadata) -> None:
         """Build the index from the current mirror."""
@@ -40,7 +40,7 @@ class PartitionsByBroker:
         return self._moving
 
     def of_broker(self, broker: BrokerId) -> AbstractSet[PartitionKey]:
-        """Return the partitions of which the broker has a replica."""
+        """Return the partitions that have a replica on the broker."""
         return self._by_broker.get(broker, set())
 
     def keepers(self) -> set[BrokerId]:
@@ -67,7 +67,7 @@ class PartitionsByBroker:
         return self._metadata.partitions(key.topic_id).get(key.partition)
 
     def touched_by(self, change: Change) -> AbstractSet[PartitionKey]:
-        """Apply a change to the index, and return the partitions that the change concerns."""
+        """Apply a change to the index, and return the partitions that the change affects."""
         match change:
             case PartitionChange(topic_id=topic_id, partition=partition):
                 key = PartitionKey(topic_id, partition)
@@ -108,7 +108,7 @@ class TouchedPartitions:
         return bool(self._urgent or self._others)
 
     def add(self, keys: Iterable[PartitionKey]) -> None:
-        """Add partitions. The urgency of a partition that is already queued is determined again."""
+        """Add partitions. For a partition that is already queued, the urgency is determined again."""
         for key in keys:
             urgent = self._is_urgent(key)
             (self._urgent if urgent else self._others).add(key)

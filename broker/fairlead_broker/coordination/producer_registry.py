@@ -1,9 +1,9 @@
 """Producer ids and names, which identify a producer across all partitions and restarts of brokers.
 
 The runtime calls the registry for `POST /v1/producers`. Ids are reserved in the store in blocks, so that most
-calls write nothing to the store. A restart loses the unused ids of a block, but there are 2^63 ids. A name keeps
-its producer id, and each call with the name begins a new epoch: the first batch of the new epoch fences the
-previous producer in each partition.
+calls write nothing to the store. A restart loses the unused ids of a block, which is acceptable because there are
+2^63 ids. A name keeps its producer id, and each call with the name begins a new epoch: the first batch of the new
+epoch fences the previous producer in each partition.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ BLOCK_IDS: Final = 1_000
 NAME_IDLE_US: Final = 7 * 24 * 3600 * 1_000_000
 """Microseconds for which an unused name is kept."""
 NAME_NOTED_US: Final = 24 * 3600 * 1_000_000
-"""Microseconds between two updates of a name's time of use. Only leaders of partitions see that a producer is in
-use, but any broker may drop the name, so the time of use is updated long before the name could be dropped.
+"""Microseconds between two updates of the time at which a name was last used. Only partition leaders see that a
+producer is in use, but any broker may drop its name. The time is therefore updated long before the name could be
+dropped.
 """
 NAMES_AT_ONCE: Final = 50
 """Number of names that are examined at once. Examining a name may require checking all partitions that this broker
@@ -61,7 +62,7 @@ class ProducerRegistry:
     async def allocate(self, name: str | None) -> AllocatedProducer:
         """Return a new producer id, or the next epoch of a named producer.
 
-        Raises `invalid_group_name`, `coordination_unavailable`, or `conflict` if other brokers' writes succeed
+        Raises `invalid_group_name`, `coordination_unavailable`, or `conflict` if another broker's write succeeds
         first in every attempt.
         """
         try:
@@ -79,8 +80,8 @@ class ProducerRegistry:
         """Drop names that were unused for seven days, and return the number of dropped names.
 
         `is_active` returns whether this broker knows of writes of a producer; the name of an active producer
-        counts as used. Every broker has to call this method more often than names are dropped. After a
-        `CoordinationError` the next call drops the remaining names.
+        counts as used. Every broker must call this method at intervals shorter than seven days. After a
+        `CoordinationError`, the next call drops the remaining names.
         """
         now_us, dropped, after = self._clock.now_us(), 0, None
         while True:

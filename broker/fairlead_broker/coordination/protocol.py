@@ -1,9 +1,9 @@
-"""Interface and guarantees of every coordination store: etcd's model, reduced to the parts that Fairlead uses.
+"""Interface and guarantees of every coordination store: the subset of etcd's model that Fairlead uses.
 
 The implementations (`embedded`, `etcd`) must pass one conformance suite, and all readers and writers of keys
-depend on this module, which performs no I/O. In the model there is one sequence of revisions, and all changes of
-a transaction have the same new revision. The history stays readable and watchable until it is compacted. Leases
-detect that a process is gone, but only a compare guarantees that a write is safe.
+depend on this module, which performs no I/O. The model has one sequence of revisions, and all changes of a
+transaction have the same new revision. The history can be read and watched until it is compacted. Leases detect
+the end of a process, but only a compare makes a write safe.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OPERATIONS_MAX: Final = 128
 REQUEST_BYTES_MAX: Final = 1_572_864
 """Maximum size of one transaction in bytes (etcd's `--max-request-bytes`: 1.5 MiB)."""
 OPERATION_OVERHEAD_BYTES: Final = 64
-"""Number of bytes counted for each compare and operation in addition to its key and value. The number is above the
+"""Number of bytes counted for each compare and operation in addition to its key and value. The number exceeds the
 overhead of protobuf, so that both implementations accept the same transactions.
 """
 PAGE_KEYS_MAX: Final = 1000
@@ -55,7 +55,7 @@ class CoordinationRefused(CoordinationUnavailable):
 
 
 class UnknownOutcome(CoordinationError):
-    """The transaction may have been applied, may be applied later, or is never applied (protocol section 3, rule 4).
+    """The transaction may have been applied, or be applied later, or never (protocol section 3, rule 4).
 
     An unchanged key does not prove that the transaction was not applied. Only a definite answer or a key with a
     higher mod revision proves the outcome.
@@ -93,7 +93,10 @@ class TransactionTooLarge(CoordinationError):
 
 
 class LeaseNotFound(CoordinationError):
-    """The lease has expired, was revoked, or never existed. The lease's keys are removed or about to be removed."""
+    """The lease has expired, was revoked, or never existed.
+
+    The lease's keys have been removed or are about to be removed.
+    """
 
     def __init__(self, lease_id: LeaseId) -> None:
         super().__init__(f"lease {lease_id} no longer exists")
@@ -131,7 +134,7 @@ Event: TypeAlias = PutEvent | DeleteEvent
 
 @dataclass(frozen=True, slots=True)
 class WatchBatch:
-    """All events of one revision under the watched prefix, or no events in the answer to a progress request.
+    """All events of one revision under the watched prefix. The batch is empty in the answer to a progress request.
 
     All earlier events under the prefix have been delivered before this batch.
     """
@@ -142,7 +145,7 @@ class WatchBatch:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A lease, whose keys are removed unless the lease is kept alive."""
+    """A lease, whose keys are removed when it ends."""
 
     lease_id: LeaseId
     ttl_seconds: int
@@ -151,9 +154,9 @@ class Lease:
 class Watch(Protocol):
     """Events of a prefix in the order of their revisions, each event exactly once.
 
-    Iteration ends after `cancel`. Iteration raises `Compacted` if events were lost to compaction,
-    `CoordinationClosed` if the client was closed and `CoordinationUnavailable` if the watch broke. No event is
-    lost when a task that waits for the next batch is cancelled.
+    Iteration ends after `cancel`. Iteration raises `Compacted` if a compaction removed events,
+    `CoordinationClosed` if the client was closed, and `CoordinationUnavailable` if the watch failed. No event is
+    lost if a task is cancelled while it waits for the next batch.
     """
 
     def __aiter__(self) -> AsyncIterator[WatchBatch]: ...
@@ -191,13 +194,13 @@ class Coordination(Protocol):
         ...
 
     def watch(self, prefix: str, from_revision: Revision) -> Watch:
-        """Follow the keys under a prefix from a revision on. The revision is included and may be in the future."""
+        """Follow the keys under a prefix, starting at a revision, which is included and may be in the future."""
         ...
 
     async def transact(
         self, compares: Sequence[Compare], success: Sequence[Operation], failure: Sequence[Operation] = ()
     ) -> TransactionResult:
-        """Apply the operations `success` if every compare succeeds, else the operations `failure`, atomically.
+        """Atomically apply the operations `success` if every compare succeeds, and otherwise the operations `failure`.
 
         Raises `TransactionTooLarge`, `LeaseNotFound` (a put names an ended lease, and nothing was applied),
         `UnknownOutcome`, and `ValueError` for a key that is changed twice in one branch.
@@ -205,7 +208,7 @@ class Coordination(Protocol):
         ...
 
     async def grant_lease(self, ttl_seconds: int) -> Lease:
-        """Grant a lease, which ends if the lease is not kept alive within its time to live."""
+        """Grant a lease, which expires unless it is kept alive within its time to live."""
         ...
 
     async def keep_alive(self, lease: Lease) -> None:

@@ -1,7 +1,7 @@
-"""Lock on the file of an embedded store, and the errors raised when the file is opened.
+"""Lock on the file of an embedded store, and the errors of opening the file.
 
-`embedded_history` uses this module. Only one process at a time can open a store. The process locks a lock file
-next to the store, which names the process.
+`embedded_history` uses this module. Only one process at a time can open a store. The process locks a file next to
+the store. The lock file names the process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class StoreHeld(StoreRefused):
 
 
 class StoreDamaged(StoreRefused):
-    """The content of the file differs from the data that was written."""
+    """The content of the file is damaged."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(
@@ -57,7 +57,7 @@ class StoreInaccessible(StoreRefused):
 
 
 class StoreLock:
-    """Right to open a store, until `release` or the end of the process."""
+    """Right to open a store, which is valid until `release` or the end of the process."""
 
     def __init__(self, store: Path) -> None:
         """Acquire the lock. Raises `StoreHeld`, which names the holder, or `StoreInaccessible`."""
@@ -77,6 +77,9 @@ class StoreLock:
         os.pwrite(self._file, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
 
     def release(self) -> None:
-        """Release the lock of the store. The lock file is not removed, so that no process locks a removed file."""
+        """Release the lock of the store.
+
+        The lock file is not removed, since another process could otherwise lock the removed file.
+        """
         os.ftruncate(self._file, 0)
         os.close(self._file)

@@ -1,4 +1,4 @@
-"""The records of the cluster in coordination: keys, values, and transactions on the keys.
+"""The cluster's records in the coordination store: keys, values, and transactions on the keys.
 
 Every room of the broker reads these plain values. The format of the values is permanent, since the values are
 stored. The registry is the lowest room of the broker: it depends neither on stores nor on decisions, and must

@@ -33,7 +33,7 @@ class GroupRecord(Record, frozen=True, kw_only=True):
     """Value of `groups/<group>/state`."""
 
     epoch: Count
-    """Group epoch, which grows when members, subscriptions or topics change."""
+    """Group epoch, which is increased when members, subscriptions or topics change."""
     target_epoch: Count = 0
     """Group epoch for which the target was computed."""
     assignor: str
@@ -55,7 +55,7 @@ class MemberRecord(Record, frozen=True, kw_only=True):
     """Value of `groups/<group>/members/<member id>`."""
 
     instance_id: str | None = None
-    """Instance id of a static member, which keeps its assignment across a restart, or None."""
+    """Instance id of a static member, which keeps its assignment across a restart; None for other members."""
     rack: str | None = None
     topics: tuple[str, ...] = ()
     """Subscribed topic names, in ascending order."""
@@ -81,7 +81,7 @@ class OffsetEntry(Entry, frozen=True, kw_only=True):
     offset: Offset
     """Offset of the next record to read."""
     leader_epoch: LeaderEpoch | None = None
-    """Leader epoch of the batch before the offset, as the member read it."""
+    """Leader epoch of the batch before the offset, as read by the member."""
     metadata: str = ""
     committed_us: TimestampUs
 
@@ -92,4 +92,4 @@ class OffsetsRecord(Record, frozen=True, kw_only=True):
     nested: ClassVar[Mapping[str, type[Entry]]] = {"entries": OffsetEntry}
 
     entries: tuple[OffsetEntry, ...]
-    """Entries in ascending order of partitions."""
+    """Entries in ascending order of partition numbers."""

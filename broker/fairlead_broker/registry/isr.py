@@ -1,7 +1,7 @@
 """The rule that derives the eligible leader replicas (elr) from the in-sync replicas (isr).
 
-Leader and controller make every successor of a partition record that changes `isr` or `min_isr` with this
-module (protocol section 4, rule 6; after KIP-966). The module is pure.
+Leader and controller use this module for every write of a partition record that changes `isr` or `min_isr`
+(protocol section 4, rule 6; after KIP-966). The module is pure.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ def with_isr(
     leaving: Collection[BrokerId] = (),
     quarantined: Collection[BrokerId] = (),
 ) -> PartitionRecord:
-    """Return the record with a changed isr or min_isr, and with the elr that follows from the change.
+    """Return the record with a changed isr or min_isr, and with the resulting elr.
 
-    `leaving` has the brokers that are removed from `replicas`, not brokers that only stop, which join the elr.
-    `quarantined` has the brokers that distrust the bytes of their replica.
+    `leaving`: brokers that are removed from `replicas`. Brokers that only stop are not included, since they join
+    the elr. `quarantined`: brokers that distrust the bytes of their replica.
     """
     elr: tuple[InSync, ...] = ()
     if len(isr) < min_isr:
@@ -40,7 +40,7 @@ def taken_out(
 ) -> PartitionRecord | None:
     """Return the record without a broker that is about to drop or distrust the bytes of its replica.
 
-    The broker is removed from isr, elr and leadership (protocol section 2), and its replica begins another
+    The broker is removed from isr, elr and leadership (protocol section 2), and its replica starts a new
     generation, so that no earlier report of the replica counts. `directory` is the replica's current directory.
     The record names this directory, since the generation applies only to the directory in the record. Returns
     None if isr and elr would be empty. If the result is None, the broker must keep every byte.

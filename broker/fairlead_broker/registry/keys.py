@@ -1,7 +1,7 @@
-"""The keys of one cluster: functions that build keys, and functions that parse keys found in the store.
+"""The keys of one cluster: functions that build keys and parse keys found in the store.
 
-Every reader and writer of coordination uses these keys. Keys are permanent (protocol section 3). The module is
-pure and depends only on names and numbers, not on values.
+All readers and writers of the coordination store use these keys. Keys are permanent (protocol section 3). The
+module is pure and depends only on names and numbers, not on values.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ class ControllerKey:
 
 @dataclass(frozen=True, slots=True)
 class ControllerEpochKey:
-    """Key `meta/controller-epoch`, which is kept when a controller ends. Each new controller increases the epoch."""
+    """Key `meta/controller-epoch`, which is kept when a controller's term ends.
+
+    Each new controller increases the epoch.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,7 @@ MetaKey: TypeAlias = (
 class Keys:
     """Builder and parser of the keys of the cluster with this name.
 
-    Building a key raises `ValueError` if a name is empty or takes more than 255 bytes when percent-encoded.
+    Building a key raises `ValueError` if a name is empty or longer than 255 bytes when percent-encoded.
     """
 
     cluster_name: str
@@ -197,7 +200,7 @@ class Keys:
 def encode_name(name: str) -> str:
     """Return a name percent-encoded in UTF-8, except ASCII letters, digits and `-._~`.
 
-    Raises `ValueError` if the name is empty or takes more than 255 bytes when encoded.
+    Raises `ValueError` if the name is empty or longer than 255 bytes when encoded.
     """
     encoded = quote(name, safe="")
     if not 1 <= len(encoded) <= NAME_BYTES_MAX:
@@ -278,7 +281,7 @@ FoundGroupKey: TypeAlias = FoundCoordinator | FoundState | FoundTarget | FoundMe
 class GroupKeys:
     """Builder and parser of the keys of the group with this name.
 
-    Building a key raises `ValueError` if a name is empty or takes more than 255 bytes when percent-encoded.
+    Building a key raises `ValueError` if a name is empty or longer than 255 bytes when percent-encoded.
     """
 
     keys: Keys

@@ -46,7 +46,7 @@ _NO_PARTITIONS: Final[Mapping[PartitionIndex, Versioned[PartitionRecord]]] = Map
 
 @dataclass(frozen=True, slots=True)
 class Versioned(Generic[R_co]):
-    """A record with its create revision and mod revision, on which writes can be conditional."""
+    """A record with its create revision and mod revision, which conditional writes compare."""
 
     value: R_co
     create_revision: Revision
@@ -63,7 +63,7 @@ class ClusterChange:
 
 @dataclass(frozen=True, slots=True)
 class BrokerChange:
-    """A broker registered, changed its registration or lost it. A new create revision means a new incarnation."""
+    """A broker's registration was created, changed or removed. A new create revision means a new incarnation."""
 
     broker: BrokerId
     before: Versioned[BrokerRegistration] | None
@@ -108,7 +108,7 @@ class ConfigChange:
 
 @dataclass(frozen=True, slots=True)
 class DeletedTopicChange:
-    """The tombstone of a topic was written, after which brokers delete the topic's folders, or it was removed."""
+    """The tombstone of a topic was written or removed. Brokers delete the topic's folders when it is written."""
 
     topic_id: TopicId
     before: Versioned[DeletedTopicRecord] | None
@@ -127,15 +127,18 @@ Change: TypeAlias = (
 
 
 class ClusterMetadata:
-    """Records by topic, broker or partition. The mappings are live views, so read several of them without an await."""
+    """Records by topic, broker or partition.
+
+    The mappings are live views: several of them must be read without an await.
+    """
 
     def __init__(self, keys: Keys) -> None:
-        """Start without records, at revision 0."""
+        """Create the metadata without records, at revision 0."""
         self.keys = keys
         self.revision = Revision(0)
         """Revision up to which all changes have been applied."""
         self.metadata_revision = Revision(0)
-        """Number that grows only when a record of the metadata changes. The number identifies one state, as an
+        """Number that increases only when a record of the metadata changes, so that it identifies one state, as an
         ETag must.
         """
         self.cluster: Versioned[ClusterRecord] | None = None

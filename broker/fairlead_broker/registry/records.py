@@ -1,9 +1,9 @@
 """The values of the cluster's keys: JSON objects with a version `v` (protocol sections 3 and 4).
 
-The controller, replication and the runtime read the values and write successors of the values. A release keeps
-fields that it does not know: `decode` puts unknown fields, also of nested objects, into `unknown`, and `encode`
-writes unknown fields back. Create successors with `msgspec.structs.replace`, because a new object would lose the
-unknown fields. The module is pure.
+The controller, replication and the runtime read the values and write changed values. A release keeps fields that
+it does not know: `decode` puts unknown fields, including those of nested objects, into `unknown`, and `encode`
+writes them back. A changed record must be created with `msgspec.structs.replace`, because a new object would lose
+the unknown fields. The module is pure.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Positive: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class RecordUnreadable(Exception):
-    """A value in coordination does not fit its key, or was written by a later release."""
+    """A value in the store does not match the type of its key, or was written by a later release."""
 
     def __init__(self, key: str, reason: str) -> None:
         super().__init__(f"the value of {key} cannot be read: {reason}")
@@ -45,14 +45,14 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     """An object inside a record."""
 
     nested: ClassVar[Mapping[str, type[Entry]]] = {}
-    """Fields that contain an entry or a list of entries, in which unknown fields are kept too."""
+    """Fields that contain an entry or a list of entries. Unknown fields of these entries are also kept."""
 
     unknown: dict[str, object] = {}
     """Fields that a later release wrote, kept unchanged."""
 
 
 class Record(Entry, frozen=True, kw_only=True):
-    """Complete value of a key."""
+    """Base class of records, each of which is the complete value of a key."""
 
     v: Positive = VERSION
 
@@ -65,7 +65,7 @@ class TopicState(StrEnum):
     """State of a topic between its creation and its deletion (protocol section 4, rule 13)."""
 
     CREATING = "creating"
-    """The topic's partitions are being written; the topic takes no records yet."""
+    """The topic's partitions are being created; the topic does not accept records yet."""
     READY = "ready"
     DELETING = "deleting"
     """The topic's partitions are being removed; the deletion cannot be undone."""
@@ -108,12 +108,12 @@ class Addresses(Entry, frozen=True, kw_only=True):
 
 
 class Directory(Entry, frozen=True, kw_only=True):
-    """A healthy data directory: mounted, writable, identity matching, no failed sync."""
+    """A healthy data directory: it is mounted and writable, its identity matches, and no sync has failed."""
 
     id: str
     last_broker_epoch: BrokerEpoch
-    """Last incarnation of the broker that led or fetched with this directory, as stored in the identity file, or 0
-    for a new directory.
+    """Last incarnation of the broker that led or fetched with this directory, from the identity file; 0 for a new
+    directory.
     """
 
 
@@ -147,7 +147,7 @@ class BrokerRegistration(Record, frozen=True, kw_only=True):
     """
     lease_seconds: Positive | None = None
     """Time to live of the broker's lease in seconds, or None if an older release wrote the registration. The broker
-    trusts its registration for this time.
+    considers itself registered for this time.
     """
 
 
@@ -169,7 +169,7 @@ class RestartPermitRecord(Record, frozen=True, kw_only=True):
 
     broker: BrokerId
     broker_epoch: BrokerEpoch
-    """Incarnation that may be stopped. The permit ends when another incarnation of the broker begins."""
+    """Incarnation that may be stopped. The permit ends when a new incarnation of the broker is registered."""
 
 
 class TopicRecord(Record, frozen=True, kw_only=True):
@@ -180,7 +180,7 @@ class TopicRecord(Record, frozen=True, kw_only=True):
     partitions: Positive
     """Number of partitions in use."""
     growing_to: Positive | None = None
-    """Number of partitions after the growth that is under way, or None if the topic is not growing."""
+    """Number of partitions after the current growth, or None if the topic is not growing."""
     replication_factor: Positive
     config: dict[str, ConfigScalar] = {}
     """Configuration that was set for the topic itself, with Kafka's keys."""
@@ -213,8 +213,8 @@ class Replica(Entry, frozen=True, kw_only=True):
     broker: BrokerId
     directory: str
     generation: Count = 0
-    """Number that distinguishes the replica from earlier replicas on the broker. A move assigns the record's mod
-    revision. A broker that removes itself because of damage increases the number by one.
+    """Number that distinguishes the replica from earlier replicas on the broker. A move sets it to the record's mod
+    revision. A broker that removes itself because of damage increases it by one.
     """
 
 
@@ -280,7 +280,7 @@ def _check_version(key: str, version: object) -> None:
 
 
 def _gather(document: dict[str, object], entry_type: type[Entry]) -> dict[str, object]:
-    """Move fields that the type does not know into `unknown`, in nested entries too."""
+    """Move fields that the type does not know into `unknown`, in nested entries as well."""
     known = set(entry_type.__struct_fields__) - {"unknown"}
     gathered = {name: value for name, value in document.items() if name in known}
     for name, nested_type in entry_type.nested.items():
@@ -302,7 +302,7 @@ def _spread(document: dict[str, object], entry_type: type[Entry]) -> dict[str, o
 
 
 def _each(value: object, entry_type: type[Entry], change: _Change) -> object:
-    """Apply a change to an entry or to every entry of a list. Other values are left to the type check."""
+    """Apply a change to an entry or to every entry of a list. Other values are returned for the type check."""
     if isinstance(value, dict):
         return change(value, entry_type)
     if isinstance(value, list | tuple):

@@ -1,6 +1,6 @@
 """Keys as read from the store, and the transactions that planners request.
 
-Planners make transactions from records that they have read, and `coordination` runs these transactions. All
+Planners create transactions from records that they have read, and `coordination` runs the transactions. All
 values are pure and independent of the store. Compares have the same meaning as in etcd.
 """
 
@@ -26,11 +26,11 @@ class KeyValue:
     mod_revision: Revision
     """Revision of the last put of the key."""
     lease_id: LeaseId | None = None
-    """Lease with whose end the key is removed, or None for a key without a lease."""
+    """Lease whose end removes the key, or None for a key without a lease."""
 
 
 class Relation(Enum):
-    """Relation between the value that a compare finds (left) and the value given to the compare (right)."""
+    """Relation between the stored value (left) and the value given to a compare (right)."""
 
     EQUAL = "="
     NOT_EQUAL = "!="
@@ -58,7 +58,7 @@ class ModRevision:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """Compare the value of a key, byte by byte. The compare is never true for a missing key, as in etcd."""
+    """Compare the value of a key byte by byte. As in etcd, the compare always fails for a missing key."""
 
     key: str
     relation: Relation
@@ -74,7 +74,7 @@ def absent(key: str) -> Compare:
 
 
 def created_at(key: str, revision: int) -> Compare:
-    """Return a compare that succeeds if the key was created at this revision, whatever its value."""
+    """Return a compare that succeeds if the key was created at this revision and still exists, with any value."""
     return CreateRevision(key, Relation.EQUAL, revision)
 
 
@@ -99,7 +99,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Remove a key. Removing a missing key changes nothing and takes no revision."""
+    """Remove a key. Removing a missing key changes nothing and does not use a revision."""
 
     key: str
 
@@ -116,7 +116,7 @@ Operation: TypeAlias = Put | Delete | Get
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """Compares and the operations that depend on the compares, as one value that planners create and drivers run."""
+    """Compares, and the operations that depend on them. Planners create transactions, and drivers run them."""
 
     compares: tuple[Compare, ...]
     success: tuple[Operation, ...]
@@ -130,10 +130,10 @@ class TransactionResult:
     succeeded: bool
     """Whether every compare succeeded."""
     revision: Revision
-    """Revision of the store after the transaction, which is the revision of the transaction's changes if it
-    made any.
+    """Revision of the store after the transaction. It is the revision of the transaction's changes, if there
+    are any.
     """
     reads: tuple[KeyValue | None, ...] = ()
-    """Results of the `Get`s in the branch that ran, in the order of the `Get`s."""
+    """Results of the `Get`s in the branch that ran, in order."""
     deleted: int = 0
-    """Number of keys that the branch that ran removed."""
+    """Number of keys that the transaction removed."""

@@ -1,6 +1,6 @@
-"""Calls of etcd's v3 API that Fairlead uses, with their paths and messages.
+"""Methods of etcd's v3 API that Fairlead uses, with their paths and message types.
 
-`members` sends these calls, and `keep_alives` and `watch` open the streams.
+`members` calls the methods, and `keep_alives` and `watch` open the streams.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class EtcdCoordination:
     """A client of etcd, with the interface `protocol.Coordination`."""
 
     def __init__(self, options: EtcdOptions) -> None:
-        """Create a client that connects at its first call. Use `connect` to also detect wrong options."""
+        """Create a client that connects at its first call. `connect` also checks the options."""
         self._members = Members(options)
         self._keep_alives = KeepAlives(self._members)
         self._watches: set[EtcdWatch] = set()
@@ -152,7 +152,7 @@ class EtcdCoordination:
     async def revoke(self, lease: Lease) -> None:
         """End a lease and remove its keys.
 
-        If an answer was lost, `LeaseNotFound` may mean that an earlier request of the same call ended the lease.
+        After a lost answer, `LeaseNotFound` may mean that an earlier request of the same call ended the lease.
         """
         try:
             await self._members.ask(LEASE_REVOKE, messages.LeaseRevokeRequest(ID=lease.lease_id))
@@ -187,7 +187,10 @@ class EtcdCoordination:
         await self.close()
 
     async def _about_revision(self, refusal: Refused, prefix: str, revision: Revision) -> CoordinationError:
-        """Return the error for a refused revision. The refusal contains no revisions, so another request reads them."""
+        """Return the error for a refused revision.
+
+        The refusal names no revisions, so they are read with another request.
+        """
         if FUTURE_REVISION in refusal.reason:
             status = await self._members.ask(STATUS, messages.StatusRequest())
             return FutureRevision(revision, Revision(status.header.revision))
@@ -208,7 +211,7 @@ class EtcdCoordination:
         return refusal
 
     async def _ended_lease(self, leases: Sequence[LeaseId]) -> LeaseId:
-        """Return which of the leases has ended, since etcd's refusal does not name the lease."""
+        """Return the lease that has ended, since etcd's refusal does not name it."""
         for lease_id in leases[:-1]:
             request = messages.LeaseTimeToLiveRequest(ID=lease_id)
             if (await self._members.ask(LEASE_TIME_TO_LIVE, request)).TTL < 0:

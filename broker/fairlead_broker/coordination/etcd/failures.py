@@ -1,8 +1,8 @@
-"""Meaning of a failed call: refused, not applied, or of unknown outcome.
+"""Classification of failed calls: refused, not applied, or unknown outcome.
 
-`members` uses the meaning of a failure to choose the next member, and callers use it to distinguish refusals. All
-functions are pure. The sentences are the error messages of etcd (`rpctypes/error.go` of 3.6). Any other message
-means an unknown outcome, which is always safe.
+`members` uses the classification to choose the next member, and callers use it to distinguish refusals. All
+functions are pure. The texts are etcd's error messages (`rpctypes/error.go` of etcd 3.6). Any other message
+counts as an unknown outcome, which is always safe.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class CredentialsRefused(CoordinationRefused):
 
 
 class WrongCluster(CoordinationRefused):
-    """A member belongs to another etcd cluster than expected. A retry does not help."""
+    """A member does not belong to the expected etcd cluster. A retry does not help."""
 
 
 class Refused(CoordinationUnavailable):
@@ -34,15 +34,15 @@ class Refused(CoordinationUnavailable):
 
 
 class StreamBroken(Exception):
-    """A stream ended without a gRPC error, or etcd cancelled a watch on the stream. The message states the reason."""
+    """A stream ended without a gRPC error, or etcd cancelled the watch on it. The message states the reason."""
 
 
 BREAKS: Final = (grpc.aio.AioRpcError, TimeoutError, StreamBroken, asyncio.InvalidStateError)
-"""Errors of calls and streams: an error answer, no answer, a stream that ends, or a stream that had already ended."""
+"""Errors of calls and streams: an error answer, no answer, or a stream that ends or has already ended."""
 
 
 class Verdict(Enum):
-    """Proven effect of a failed request."""
+    """Known effect of a failed request."""
 
     REFUSED = auto()
     """Not applied: etcd refused the request."""
@@ -109,7 +109,7 @@ _VERDICTS: Final = (
 
 
 def judge_reason(reason: str) -> Failure:
-    """Judge a failure only by its message, since a cancelled watch carries no other information."""
+    """Classify a failure only by its message, since a cancelled watch provides no other information."""
     for verdict, sentences in _VERDICTS:
         if any(sentence in reason for sentence in sentences):
             return Failure(verdict, reason)
@@ -117,7 +117,7 @@ def judge_reason(reason: str) -> Failure:
 
 
 def judge(error: BaseException) -> Failure:
-    """Judge the failure of a call that was sent."""
+    """Classify the failure of a call that was sent."""
     if isinstance(error, grpc.aio.AioRpcError):
         reason = error.details() or error.code().name
         if error.code() is grpc.StatusCode.UNIMPLEMENTED:

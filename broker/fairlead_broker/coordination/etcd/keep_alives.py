@@ -1,8 +1,8 @@
-"""Keep-alive messages for all leases of a client on one stream, on which each answer is matched to its request.
+"""Keep-alives for all leases of a client on one stream, which matches each answer to its request.
 
-`client` uses this module. An answer must never be matched to a later request, because the lease would count as
-alive for too long. Requests are therefore sent one at a time, and a stream with an abandoned request is not used
-again.
+`client` uses this module. An answer must never be matched to a later request, because the lease would then count
+as alive for too long. Requests are therefore sent one at a time, and a stream with an abandoned request is not
+used again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fairlead_broker.coordination.etcd.members import Members
 from fairlead_broker.coordination.protocol import CoordinationUnavailable, Lease, LeaseNotFound
 
 ATTEMPTS_PER_TTL: Final = 4
-"""Number of attempts in one time to live. If a member does not answer for a quarter of the time to live, enough
+"""Number of attempts in one time to live. If a member does not answer within a quarter of the time to live, enough
 time is left to try another member.
 """
 

@@ -1,7 +1,7 @@
 """A member of an etcd cluster and its connection, which is opened at the first request and again after a failure.
 
-`members` uses this module. A request is sent only over a connection that has just answered, so that an
-unreachable member can be distinguished from a lost answer.
+`members` uses this module. A request is sent only over a connection on which the member has just answered, so
+that an unreachable member can be distinguished from a lost answer.
 """
 
 from __future__ import annotations
@@ -23,14 +23,12 @@ from fairlead_broker.coordination.protocol import CoordinationUnavailable
 RECONNECT_SECONDS: Final = (0.05, 1.0)
 """Seconds between gRPC's attempts to connect: the first pause and the longest pause."""
 PING_SECONDS: Final = 10.0
-"""Seconds without traffic on a connection with open calls after which gRPC sends a ping. The minimum interval that
-etcd allows is 5 s.
+"""Seconds without traffic on a connection with open calls after which gRPC sends a ping. etcd allows pings
+every 5 s.
 """
 PING_ANSWER_SECONDS: Final = 3.0
 SOUND_VERSIONS: Final = ((3, 4, 42), (3, 5, 28), (3, 6, 9))
-"""First release of each series in which linearizable reads are not stale after a pause and leases are not revoked
-wrongly.
-"""
+"""First release of each series without stale linearizable reads after a pause and without wrongly revoked leases."""
 
 Metadata: TypeAlias = tuple[tuple[str, str], ...]
 
@@ -58,7 +56,7 @@ class Member:
         self._options = options
         self._check = check
         self._checked = False
-        """Whether the member was checked on the current connection, as is required before a request."""
+        """Whether the member was checked on the current connection, which is required before a request is sent."""
         self._channel: grpc.aio.Channel | None = None
         self._connecting: asyncio.Task[None] | None = None
 
@@ -72,8 +70,8 @@ class Member:
     async def connect(self, metadata: Metadata, limit_seconds: float) -> None:
         """Connect to the member and check its identity. Concurrent callers share one attempt.
 
-        A member that requires a token, or a newer token, counts as connected, and its identity is checked when
-        the member issues a token.
+        A member that requires a token or a newer token counts as connected. Its identity is checked when it
+        issues a token.
 
         Raises `grpc.aio.AioRpcError`, `TimeoutError` or `CoordinationUnavailable` (a certificate cannot be read).
         """
@@ -157,7 +155,7 @@ def channel_options(connect_seconds: float) -> list[tuple[str, int | str]]:
         ("grpc.keepalive_time_ms", int(PING_SECONDS * 1000)),
         ("grpc.keepalive_timeout_ms", int(PING_ANSWER_SECONDS * 1000)),
         ("grpc.http2.max_pings_without_data", 0),
-        # Only this client decides whether a request is sent twice.
+        # gRPC must not retry: only this client decides whether a request is sent again.
         ("grpc.enable_retries", 0),
         ("grpc.service_config_disable_resolution", 1),
         # Each channel has its own connection, so that the failure of one client's connection does not affect another.

@@ -1,8 +1,8 @@
 """The members of an etcd cluster.
 
-Requests are sent to one member until it fails, and to the next member after the failure. `client`, `keep_alives`
-and `watch` make the requests. The module chooses the member and the token, and retries requests. A request that
-must not be applied twice is sent again only if it was definitely not applied.
+Requests are sent to one member until it fails, and then to the next member. `client`, `keep_alives` and `watch`
+make the requests. The module chooses the member and the token, and retries requests. A request that must not be
+applied twice is sent again only if it was definitely not applied.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from fairlead_broker.coordination.protocol import (
 )
 
 ROUND_PAUSES_SECONDS: Final = (0.05, 0.1, 0.2, 0.4)
-"""Seconds to pause after every member has failed, by number of rounds. The last pause is repeated."""
+"""Seconds to pause after a round in which every member has failed, by number of rounds. The last pause is repeated."""
 TOKENS_MAX: Final = 3
-"""Maximum number of tokens that are requested in one call. After this number a further token would fail too."""
+"""Maximum number of tokens that are requested in one call, since a further token would also be refused."""
 HAS_LEADER: Final = ("hasleader", "true")
 """Metadata with which a member that has no leader refuses requests and ends streams immediately, instead of waiting."""
 CLOSED: Final = "this client of etcd was closed"
@@ -59,7 +59,7 @@ class Members:
         self._preferred = 0
         self._user = options.user
         self._token: str | None = None if options.user else ""
-        """Token for requests: empty if no token is needed, None if a token must be requested first."""
+        """Token for requests: empty if no token is needed, or None if a token must be requested first."""
         self._authenticating = asyncio.Lock()
         self.closed = False
 
@@ -104,7 +104,7 @@ class Members:
         call_seconds: float | None = None,
         attempt_seconds: float | None = None,
     ) -> T:
-        """Run an action with a member, and after a failure with the next member, until the call's timeout.
+        """Run an action with a member, and after a failure with the next member, until the call times out.
 
         Raises `CoordinationUnavailable` (the request was not applied), `UnknownOutcome` (only if the request is
         not repeatable), `Refused`, `CredentialsRefused`, `WrongCluster` and `CoordinationClosed`.
@@ -126,7 +126,7 @@ class Members:
             if loop.time() >= deadline:
                 raise CoordinationUnavailable(attempts.summary)
             if (pause := attempts.pause_seconds()) is not None:
-                # No event announces that a member answers again, so only another attempt can detect it.
+                # No event announces that a member answers again; only another attempt can detect this.
                 await asyncio.sleep(min(pause, max(0.0, deadline - loop.time())))  # noqa: TID251
 
     def check_cluster(self, member: Member, answer: Headed) -> None:
@@ -217,7 +217,7 @@ class _Failed(Exception):
 
 
 class _Attempts:
-    """Failed attempts of one call, which decide whether the call is continued."""
+    """Failed attempts of one call, on which the decision to continue the call is based."""
 
     def __init__(self, repeatable: bool, has_user: bool, members: int) -> None:
         self._repeatable = repeatable

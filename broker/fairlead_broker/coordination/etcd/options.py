@@ -1,4 +1,4 @@
-"""Addresses of an etcd cluster, credentials and timeouts.
+"""Options for etcd: addresses of the cluster, credentials and timeouts.
 
 The broker's wiring creates the options from its settings, and all modules of this package read the options. The
 module performs no I/O.
@@ -52,7 +52,7 @@ class EtcdPatience:
     definitely not applied.
     """
     silence_seconds: float = 3.0
-    """Silence after which a watch requests progress. After twice this time the watch changes to another member."""
+    """Silence after which a watch requests progress. After twice this time, the watch switches to another member."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class EtcdOptions:
     """Options of one etcd cluster."""
 
     endpoints: tuple[str, ...]
-    """URLs of the members, `http://host:port` or `https://host:port`. All URLs must have the same scheme."""
+    """URLs of the members, `http://host:port` or `https://host:port`. All URLs must use the same scheme."""
     tls: EtcdTls | None = None
     """Certificates for `https`. If None, the CAs that gRPC ships are used, and no client certificate."""
     user: EtcdUser | None = None
@@ -69,7 +69,7 @@ class EtcdOptions:
     """Id of the expected etcd cluster, or None to accept the cluster of the first member that answers."""
 
     def __post_init__(self) -> None:
-        """Raise `ValueError`, which names the endpoint, if endpoints are missing or invalid or do not fit together."""
+        """Raise `ValueError`, which names the endpoint, if endpoints are missing, invalid or inconsistent."""
         if not self.endpoints:
             msg = "no etcd endpoint is given; name at least one, as http://host:2379"
             raise ValueError(msg)

@@ -1,4 +1,4 @@
-"""Progress requests of a watch: rules for when to send a request, which answer counts, and which silence is too long.
+"""Progress requests of a watch: when to send a request, which answer counts, and how long etcd may be silent.
 
 `watch` uses this module. etcd answers progress requests in order, with an empty response, but not while the watch
 is still catching up. A progress request is therefore repeated until etcd answers it. The class is pure: times are
@@ -12,9 +12,9 @@ from typing import Final
 REPEAT_SECONDS: Final = (0.05, 0.1, 0.2, 0.5)
 """Seconds before a request is repeated, by number of repeats. The last pause is repeated."""
 UNANSWERED_SECONDS: Final = 0.2
-"""Seconds after which a request without an answer counts as answered."""
+"""Seconds after which an unanswered request counts as answered."""
 SILENCES_MAX: Final = 8
-"""Maximum factor by which consecutive silences lengthen the allowed silence, since a watch may take long to
+"""Maximum factor by which repeated silences extend the allowed silence, since a watch may need a long time to
 catch up.
 """
 
@@ -39,17 +39,17 @@ class ProgressRequests:
         """Time of the first request since the last response, or None if no request was sent since."""
 
     def begin(self, now: float) -> None:
-        """Start on a new stream. An unfulfilled wish for progress is kept."""
+        """Start on a new stream. An open request by `wish` is kept."""
         self._sent = self._answered = self._repeats = 0
         self._wished_number = 1
         self._response_at, self._asked_at = now, None
 
     def wish(self) -> None:
-        """Ask for progress: the answer to a request that is sent after this call fulfils the wish."""
+        """Request progress, which is reported by the answer to a progress request that is sent after this call."""
         self._wished, self._wished_number, self._repeats = True, self._sent + 1, 0
 
     def due_at(self) -> float:
-        """Return the time of the next check, at which a request must be sent or the silence is too long."""
+        """Return the time of the next check, when a request must be sent or the silence has become too long."""
         silence = self._silence_seconds * self._silences
         since = self._response_at if self._asked_at is None else self._asked_at
         if not self._wished:
@@ -61,7 +61,10 @@ class ProgressRequests:
         )
 
     def is_silent(self, now: float) -> bool:
-        """Return whether etcd has been silent for too long after a request. If so, the next silence may be longer."""
+        """Return whether etcd has been silent for too long after a request.
+
+        In this case, the next silence may be longer.
+        """
         silent = self._asked_at is not None and now >= self._asked_at + self._silence_seconds * self._silences
         if silent:
             self._silences = min(2 * self._silences, SILENCES_MAX)
@@ -71,9 +74,9 @@ class ProgressRequests:
         """Record that a request is being sent."""
         self._repeats += self._sent >= self._wished_number
         if now >= self._sent_at + UNANSWERED_SECONDS:
-            # A late answer counts as the answer to this request, and may have an older revision: a waiter that needs
-            # a newer revision calls `wish` again. Waiting for lost answers would delay every waiter, and a waiter
-            # that repeats its requests would never get an answer.
+            # A late answer counts as the answer to this request, although its revision may be older: a caller that
+            # needs a newer revision calls `wish` again. Waiting for lost answers would delay every caller, and a
+            # caller that repeats its requests would never get an answer.
             self._answered = self._sent
         self._sent += 1
         self._sent_at = now
@@ -86,7 +89,7 @@ class ProgressRequests:
         self._silences = 1
 
     def fulfils_wish(self) -> bool:
-        """Record an answer to a progress request, and return whether the answer fulfils the wish for progress."""
+        """Record an answer to a progress request, and return whether it reports the progress requested by `wish`."""
         self._answered = min(self._answered + 1, self._sent)
         if not self._wished or self._answered < self._wished_number:
             return False

@@ -28,7 +28,7 @@ from fairlead_broker.registry.transactions import (
 )
 
 WHOLE_RANGE: Final = b"\x00"
-"""The smallest key if used as the first key of a range, and an open end if used as the end of a range."""
+"""Smallest key if used as the start of a range, and an open end if used as the end of a range."""
 _RESULTS: Final = {
     Relation.EQUAL: messages.Compare.EQUAL,
     Relation.NOT_EQUAL: messages.Compare.NOT_EQUAL,
@@ -38,7 +38,10 @@ _RESULTS: Final = {
 
 
 def key_range(prefix: str) -> tuple[bytes, bytes]:
-    """Return the first key of a prefix and the first key above it. The last byte of ASCII keys can be incremented."""
+    """Return the first key with a prefix and the first key above the prefix.
+
+    Keys are ASCII, so the last byte can be incremented.
+    """
     start = prefix.encode("ascii")
     if not start:
         return WHOLE_RANGE, WHOLE_RANGE

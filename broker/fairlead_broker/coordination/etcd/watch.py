@@ -1,4 +1,4 @@
-"""A watch that survives broken streams: it continues on another member at the next revision, without gap or repeat.
+"""A watch that survives broken streams: it continues on another member at the next revision, without gaps or repeats.
 
 `client` creates watches. One task reads the stream into a bounded buffer, so that a cancelled or slow reader
 neither breaks the stream nor fills the memory. etcd orders all events by revision and keeps them until they are
@@ -60,7 +60,7 @@ class EtcdWatch:
         self._members = members
         self._prefix = prefix
         self._next = Revision(max(1, from_revision))
-        """First revision that has not been delivered yet."""
+        """Next revision to be delivered."""
         self._oldest: Revision | None = None
         """Oldest readable revision, if etcd has reported it."""
         self._forget = forget
@@ -245,7 +245,7 @@ def _response(reading: asyncio.Task[messages.WatchResponse | grpc.aio.EOFType]) 
 
 
 async def _finish(reading: asyncio.Task[messages.WatchResponse | grpc.aio.EOFType]) -> None:
-    """Wait for a task whose stream was cancelled, and retrieve the task's error."""
+    """Wait for the task of a cancelled stream, and retrieve the task's error."""
     await asyncio.wait([reading])
     if not reading.cancelled():
         reading.exception()
