@@ -1,8 +1,8 @@
 """Reassignments of the replicas of draining brokers.
 
 The controllership calls `drained` for each partition with a replica on a draining broker. All functions are pure.
-A drain has no record of its own: the remaining reassignments of a drain follow from the draining brokers and the
-current replicas.
+A drain is not recorded: its remaining reassignments are derived from the draining brokers and the current
+replicas.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def drained(
     view: ClusterView,
     load: Mapping[BrokerId, int],
 ) -> PartitionRecord | None:
-    """Return the record with a move off the draining brokers, or None if no replica has to move or can be moved.
+    """Return the record with a move off the draining brokers, or None if no replica must or can be moved.
 
     A partition that is being moved or has no leader is not changed, since an added replica could not catch up.
     """
@@ -42,10 +42,10 @@ def drained(
 def taken_back(key: PartitionKey, record: PartitionRecord, view: ClusterView) -> PartitionRecord | None:
     """Return the record that cancels a move to a broker that is gone and draining, or None for other moves.
 
-    A broker that is gone never gets in sync, so the move, and every drain that waits for the move, would never
-    end. A live draining broker catches up and is drained after the move. The result is also None while the
-    cancellation must wait, and if an added replica leads, because a drain of the other replicas would start the
-    same move again.
+    A broker that is gone never catches up, so the move, and every drain that waits for the move, would never end.
+    A live draining broker catches up and is drained after the move. The function also returns None while the
+    cancellation must wait. It also returns None if an added replica is the leader, because a drain of the other
+    replicas would start the same move again.
     """
     if not any(broker in view.draining and broker not in view.brokers for broker in record.adding):
         return None
@@ -59,8 +59,8 @@ def draining_that_begin_again(
 ) -> tuple[BrokerId, ...]:
     """Return the draining brokers whose drains would start the same move again after a cancellation.
 
-    A cancelled and restarted move would copy all records again. The result is empty if the partition would stay
-    or would be moved to other brokers.
+    A cancelled and restarted move would copy all records again. The result is empty if the partition would not be
+    moved or would be moved to other brokers.
     """
     current = tuple(each.broker for each in record.replicas if each.broker not in record.adding)
     before = {broker: count - (broker in record.adding) for broker, count in load.items()}
@@ -81,7 +81,10 @@ def has_nowhere_to_go(broker: BrokerId, record: PartitionRecord, view: ClusterVi
 def places_of(
     brokers: tuple[BrokerId, ...], partition: PartitionIndex, view: ClusterView
 ) -> tuple[Target, ...]:
-    """Return the target places of a partition on these brokers. Partitions use the directories of a broker in turn."""
+    """Return the target places of a partition on these brokers.
+
+    Partitions are distributed over the directories of a broker in turn.
+    """
     return tuple(Target(broker, _directory(broker, partition, view)) for broker in brokers)
 
 
@@ -100,5 +103,5 @@ def _off_the_draining(
 def _directory(broker: BrokerId, partition: PartitionIndex, view: ClusterView) -> str:
     registered = view.brokers.get(broker)
     directories = registered.value.directories if registered else ()
-    # A broker that is gone gets no new replica, so its directory is never used.
+    # A broker that is gone gets no new replica, so the directory is never used.
     return directories[partition % len(directories)].id if directories else ""

@@ -1,7 +1,8 @@
 """Candidates for the leadership of a partition, and the record that makes a broker its leader.
 
-`partition_changes` and the other moves of leaders use this module. All functions are pure. The rule is protocol section
-4, rule 7 (after KIP-966): a candidate is a replica that has kept every record since it was counted in sync.
+`partition_changes` and the other moves of leaders use this module. All functions are pure. The rule is protocol
+section 4, rule 7 (after KIP-966): a candidate is a replica that has kept every record since it counted as in
+sync.
 """
 
 from __future__ import annotations
@@ -43,8 +44,9 @@ def elect(
 ) -> PartitionRecord | None:
     """Return the record with its next leader, or None while no replica can lead without loss of records.
 
-    The first candidate of the isr in assignment order becomes the leader; without a candidate in the isr, the
-    first candidate of the elr. A broker in `avoiding` becomes the leader only if there is no other candidate.
+    The first candidate of the isr in assignment order becomes the leader. If the isr has no candidate, the first
+    candidate of the elr becomes the leader. A broker in `avoiding` becomes the leader only if there is no other
+    candidate.
     """
     found = list(candidates(key, record, brokers))
     wanted = [entry for entry in found if entry.broker not in avoiding] or found
@@ -54,7 +56,7 @@ def elect(
 def move_leader(
     key: PartitionKey, record: PartitionRecord, brokers: Brokers, avoiding: Collection[BrokerId]
 ) -> PartitionRecord | None:
-    """Return the record with another leader in place of a live leader, or None if no replica can take over.
+    """Return the record with a different leader in place of a live leader, or None if no replica can take over.
 
     Only a live member of the isr can take over, since an isr member has every record that the current leader has
     acknowledged.
@@ -74,7 +76,7 @@ def move_leader(
 
 
 def led_by(key: PartitionKey, record: PartitionRecord, broker: BrokerId, brokers: Brokers) -> PartitionRecord:
-    """Return the record with this leader. The isr consists of the leader and the old members that can stay."""
+    """Return the record with this leader. The new isr consists of the leader and the old members that can stay."""
     leader = InSync(broker=broker, broker_epoch=broker_epoch(brokers[broker]))
     old = next((entry for entry in (*record.isr, *record.elr) if entry.broker == broker), leader)
     leader = msgspec.structs.replace(old, broker_epoch=leader.broker_epoch)
@@ -112,7 +114,7 @@ def quarantined(key: PartitionKey, record: PartitionRecord, brokers: Brokers) ->
 
 
 def candidates(key: PartitionKey, record: PartitionRecord, brokers: Brokers) -> Iterator[InSync]:
-    """Yield the replicas that have kept every record since they were counted in sync, best first."""
+    """Yield the replicas that have kept every record since they counted as in sync, best candidate first."""
     alone = len(record.replicas) == 1
     for entries in (record.isr, record.elr):
         by_broker = {entry.broker: entry for entry in entries}
@@ -154,8 +156,8 @@ def _kept_everything(
     """Return whether a restarted broker still has all records of the incarnation that the entry names.
 
     An older epoch in the directory means that the disk is an old copy. Unsynced records survive only a clean
-    restart and a restart that kept the page cache. A replica that is `alone` never promised to keep unsynced
-    records. Among several replicas, another replica may still have the unsynced records.
+    restart or a restart that kept the page cache. A replica that is `alone` never promised to keep unsynced
+    records. If there are several replicas, another replica may still have the unsynced records.
     """
     if directory.last_broker_epoch < entry.broker_epoch:
         return False

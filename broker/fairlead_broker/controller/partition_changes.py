@@ -1,8 +1,8 @@
 """The next step of a partition record when brokers register, stop or disappear.
 
-The controllership calls `next_record` for every changed partition until no step is left. All functions are pure.
+The controllership calls `next_record` for every changed partition until no step remains. All functions are pure.
 The next step depends on the current state, not on events, so that a new controller continues where the previous
-controller stopped. The rules are those of protocol section 4 (rules 6, 7, 10 and 11).
+controller stopped (protocol section 4, rules 6, 7, 10 and 11).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ClusterView:
     cordoned: frozenset[BrokerId] = frozenset()
     """Brokers that get no new replicas, including the draining brokers."""
     draining: frozenset[BrokerId] = frozenset()
-    """Brokers that should lead no partition and should keep no replica."""
+    """Brokers that should have no leaderships and no replicas."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -69,10 +69,10 @@ def has_live_leader(record: PartitionRecord, brokers: Brokers) -> bool:
 def elect_unclean(
     key: PartitionKey, record: PartitionRecord, view: ClusterView, ends: Mapping[BrokerId, LogEnd]
 ) -> PartitionRecord | None:
-    """Return the record led by the live replica with the longest log. Records that this replica lacks are lost.
+    """Return the record with the live replica with the longest log as the leader. Records that it lacks are lost.
 
-    The result is None while no replica that can lead has reported its log end. For a restored record, the result
-    is None until all replicas have reported their log ends. The new leader epoch is above all reported epochs.
+    The result is None until a replica that can lead has reported its log end; for a restored record, until all
+    replicas have reported their log ends. The new leader epoch is above all reported epochs.
     """
     if record.restored and any(replica.broker not in ends for replica in record.replicas):
         return None
@@ -80,7 +80,7 @@ def elect_unclean(
     able = [replica for replica in heard if _can_lead_unclean(key, replica, view.brokers)]
     if not able:
         return None
-    # Among equally long logs, `max` returns the first in assignment order.
+    # If several logs are equally long, `max` returns the first in assignment order.
     chosen = max(able, key=lambda replica: ends[replica.broker])
     leader = InSync(broker=chosen.broker, broker_epoch=broker_epoch(view.brokers[chosen.broker]))
     epoch_max = max(record.leader_epoch, *(ends[replica.broker].epoch for replica in heard))
@@ -98,7 +98,7 @@ def elect_unclean(
 def _after_leader(key: PartitionKey, record: PartitionRecord, view: ClusterView) -> PartitionRecord | None:
     """Return the record with another leader, or without a leader if no replica can lead.
 
-    While the record has no leader, no calls are sent to a dead broker. In a restored record no replica counts as
+    A record without a leader prevents calls to a dead broker. In a restored record, no replica counts as
     complete.
     """
     if not record.restored:
@@ -111,7 +111,7 @@ def _after_leader(key: PartitionKey, record: PartitionRecord, view: ClusterView)
 def _leader_moved(key: PartitionKey, record: PartitionRecord, view: ClusterView) -> PartitionRecord | None:
     """Return the record with the leadership moved off a stopping or draining broker, while that broker still serves.
 
-    A stopping broker ends in any case, so an eligible leader replica outside the isr may also take over. A
+    A stopping broker will end in any case, so even an eligible leader replica outside the isr may take over. A
     draining broker leads until an in-sync replica can take over.
     """
     assert record.leader is not None, "the partition has a leader"
@@ -120,8 +120,8 @@ def _leader_moved(key: PartitionKey, record: PartitionRecord, view: ClusterView)
     if state is BrokerState.STOPPING:
         return elect(key, record, view.brokers, avoiding)
     if record.leader.broker in view.draining or state is BrokerState.DRAINING:
-        # A broker may stay registered as draining for a while after its drain has ended. Two brokers registered as
-        # draining would hand the leadership back and forth.
+        # A broker may stay registered as draining for a while after its drain has ended. Two brokers that are
+        # registered as draining would pass the leadership back and forth.
         return move_leader(key, record, view.brokers, avoiding.union(_registered_draining(record, view)))
     return None
 
@@ -134,7 +134,7 @@ def _registered_draining(record: PartitionRecord, view: ClusterView) -> Iterator
 
 
 def _isr_shrunk(key: PartitionKey, record: PartitionRecord, view: ClusterView) -> PartitionRecord | None:
-    """Return the record without the isr members that cannot stay in sync, since the leader would wait for them."""
+    """Return the record without the isr members that cannot stay in sync, for which the leader would wait."""
     isr = tuple(entry for entry in record.isr if entry == record.leader or can_stay(key, entry, view.brokers))
     if isr == record.isr:
         return None

@@ -25,7 +25,7 @@ class PartitionSettings:
     unclean: bool
 
     def of_new_partition(self) -> DurabilityState:
-        """Return the durability state of a new partition, which has no records to be synced first."""
+        """Return the durability state of a new partition, which has no unsynced records."""
         return DurabilityState.SYNCED if self.synced else DurabilityState.REPLICATED
 
     def applied_to(self, record: PartitionRecord) -> PartitionRecord:
@@ -36,7 +36,7 @@ class PartitionSettings:
         elif durability is DurabilityState.REPLICATED:
             durability = DurabilityState.SYNCING
         # A partition that was moved to fewer brokers than the other partitions of its topic cannot have more in-sync
-        # replicas than brokers. During a move to more brokers, the added replicas do not count before the move ends.
+        # replicas than brokers. During a move to more brokers, the added replicas are counted only after the move.
         min_isr = min(self.min_isr, len(record.replicas) - max(len(record.adding), len(record.removing)))
         if (record.min_isr, record.durability, record.unclean) == (min_isr, durability, self.unclean):
             return record
@@ -45,9 +45,9 @@ class PartitionSettings:
 
 
 def partition_settings(topic: TopicRecord, cluster: ConfigRecord | None) -> PartitionSettings:
-    """Return the settings from the configuration of the topic, then of the cluster, then the defaults.
+    """Return the settings from the configuration of the topic, with the cluster's values and the defaults as fallbacks.
 
-    The configuration of a single broker is not used, since all brokers must agree about a record.
+    The configuration of a single broker is not used, since a record must not depend on the broker that writes it.
     """
     config, _ = configuration.effective_topic_config(
         topic.config,

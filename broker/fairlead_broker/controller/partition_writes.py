@@ -1,4 +1,4 @@
-"""Transactions in which the controller writes many partition records, each record guarded by compares.
+"""Transactions that write many partition records of the controller, each guarded by compares.
 
 `controlling` runs these transactions. All functions are pure (protocol section 3, rule 3).
 """
@@ -23,11 +23,11 @@ class PartitionWrite:
     revision: Revision
     record: PartitionRecord
     elects: bool = False
-    """Whether the record installs a leader."""
+    """Whether the write installs a leader."""
 
 
 def write_partitions(term: ControllerTerm, writes: Sequence[PartitionWrite]) -> Transaction:
-    """Return the transaction that writes all of at most 60 records.
+    """Return one transaction that writes all records, of which there may be at most 60.
 
     The transaction compares the term, the mod revision of every partition, and the registration of every installed
     leader.

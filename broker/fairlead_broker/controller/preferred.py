@@ -1,7 +1,7 @@
 """Moves of leadership back to the preferred leader of a partition, which is its first replica.
 
-The balancing of the controllership and the calls of operators use this module. All functions are pure (after
-KIP-460 and Kafka's `auto.leader.rebalance.enable`).
+`controlling` uses this module for automatic balancing and for elections requested by operators. All functions are
+pure (after KIP-460 and Kafka's `auto.leader.rebalance.enable`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def preferred_leader(record: PartitionRecord) -> BrokerId:
 
 
 def prefer(key: PartitionKey, record: PartitionRecord, view: ClusterView) -> PartitionRecord | None:
-    """Return the record led by its preferred leader, or None if that replica already leads or cannot take over now.
+    """Return the record with its preferred leader as the leader, or None if it already leads or cannot take over now.
 
     The preferred leader can take over if it is a live member of the isr and its broker is not draining. The
     preferred leader never takes over a restored record, because a member of the restored isr may lack records
@@ -50,8 +50,8 @@ def imbalanced(
 ) -> dict[PartitionKey, PartitionRecord]:
     """Return the partitions to be moved to their preferred leaders, with their new records.
 
-    Partitions are moved to a broker if the share of its preferred partitions that it does not lead exceeds this
-    percentage.
+    Partitions are moved to a broker if it does not lead more than `percentage_max` percent of its preferred
+    partitions.
     """
     preferred: Counter[BrokerId] = Counter()
     astray: dict[BrokerId, dict[PartitionKey, PartitionRecord]] = {}

@@ -1,7 +1,7 @@
-"""Moves of a partition to other brokers: replicas are added and catch up, then the leaving replicas are removed.
+"""Moves of partitions to other brokers: replicas are added and catch up, and then the leaving replicas are removed.
 
 `partition_changes` finishes moves, and the operations of users and drains start and cancel moves. All functions
-are pure (protocol section 4, rule 11, after KIP-455). During a move `replicas` lists the target replicas in their
+are pure (protocol section 4, rule 11, after KIP-455). During a move, `replicas` lists the target replicas in
 order, followed by the leaving replicas. `finish` and `cancel` never bring the isr below its minimum and never
 remove the leader.
 """
@@ -30,7 +30,7 @@ class Target:
 
 
 def is_under_way(record: PartitionRecord) -> bool:
-    """Return whether the partition is in a move."""
+    """Return whether the partition is being moved."""
     return bool(record.adding or record.removing)
 
 
@@ -44,7 +44,7 @@ def start(record: PartitionRecord, places: Sequence[Target], revision: Revision)
 
     An added replica begins with a generation that its broker has never had for this partition, so that no report
     of an earlier replica on that broker can count. The mod revision is an unused generation: every earlier
-    generation took a put of this record, and the mod revision is above all earlier generations.
+    generation required a put of this record, so the mod revision is above all earlier generations.
     """
     assert not is_under_way(record), "a partition has at most one move at a time"
     current = {replica.broker: replica for replica in record.replicas}
@@ -80,7 +80,7 @@ def cancel(key: PartitionKey, record: PartitionRecord, brokers: Brokers) -> Part
 
 
 def isr_without(record: PartitionRecord, leaving: Collection[BrokerId]) -> int:
-    """Return the number of in-sync replicas that are not on the leaving brokers."""
+    """Return the number of in-sync replicas on brokers that are not leaving."""
     return sum(entry.broker not in leaving for entry in record.isr)
 
 

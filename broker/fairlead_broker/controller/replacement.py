@@ -1,7 +1,7 @@
 """Choice of the brokers that take over the replicas of a draining broker.
 
-The controller's drain calls `replace_replicas`. The function is pure: the load of each broker is an argument, so the
-same arguments give the same answer.
+The controller's drain calls `replace_replicas`. The function is pure: the load of each broker is an argument, so
+equal arguments give equal results.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ def replace_replicas(
     racks: Mapping[BrokerId, str | None],
     load: Mapping[BrokerId, int],
 ) -> tuple[BrokerId, ...]:
-    """Return the replicas with other brokers in place of the leaving brokers.
+    """Return the replicas with the leaving brokers replaced by other brokers.
 
-    `brokers` has the brokers that can take replicas, `racks` the racks of all known brokers, and `load` the
-    number of replicas on each broker. A broker in a rack without a replica is preferred, then the broker with the
-    least load, then the lowest id. A replica stays if no broker can take it over.
+    `brokers`: brokers that can get replicas. `racks`: racks of all known brokers. `load`: number of replicas on
+    each broker. A broker in a rack without a replica is preferred, then the broker with the lowest load, then the
+    lowest id. A replica is not moved if no broker can take it over.
     """
     placed = list(replicas)
     for place, broker in enumerate(replicas):

@@ -1,10 +1,10 @@
-"""Placement of partitions on brokers, evenly over brokers and racks.
+"""Placement of partitions, evenly distributed over brokers and racks.
 
 The controller calls `assign_replicas` when it creates partitions. The function is pure: the start of the round is
-an argument, so the same arguments give the same placement. The rule is Kafka's
-(`AdminUtils.assignReplicasToBrokers`). The first replicas are placed round-robin on the brokers. The other
-replicas are placed on the following brokers at a distance that grows with each round. With racks, brokers are
-taken from each rack in turn, and a rack gets a second replica only when every rack has one.
+an argument, so equal arguments give equal placements. The rule is Kafka's (`AdminUtils.assignReplicasToBrokers`).
+The first replicas are placed round-robin on the brokers. The other replicas are placed on the following brokers
+at a distance that grows with each round. With racks, brokers are taken from each rack in turn, and a rack gets a
+second replica only when every rack has one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def assign_replicas(
     start_index: int,
     shift: int,
 ) -> dict[PartitionIndex, tuple[BrokerId, ...]]:
-    """Place the partitions from `first_partition` on, each with its preferred leader first.
+    """Return the replicas of the partitions starting at `first_partition`, each with its preferred leader first.
 
     `start_index` is the index of the broker at which the round-robin starts. `shift` is the distance of the
     second replica from the broker after the leader. Both numbers wrap around. Racks are used only if every broker
@@ -74,7 +74,7 @@ def _followers(order: Sequence[BrokerId], leader_index: int, shift: int) -> Iter
 def _spread(
     leader: BrokerId, followers: Iterator[BrokerId], racks: Mapping[BrokerId, str], replication_factor: int
 ) -> tuple[BrokerId, ...]:
-    """Choose followers in their order, skipping used racks while there are unused racks."""
+    """Choose followers in order, skipping used racks as long as a rack is unused."""
     replicas, used_racks, rack_count = [leader], {racks[leader]}, len(set(racks.values()))
     while len(replicas) < replication_factor:
         broker = next(followers)

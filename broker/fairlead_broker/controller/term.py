@@ -1,7 +1,7 @@
 """The controller's right to write, and the division of the controller's writes into transactions.
 
 The planners of this room use this module. All functions are pure. Every transaction of a controller compares the
-create revision of its controller key, so that a controller that has lost its term cannot change anything
+create revision of its controller key, so that a controller that has lost its term cannot change a record
 (protocol section 3, rule 3).
 """
 
@@ -16,7 +16,7 @@ from fairlead_broker.registry.keys import Keys
 from fairlead_broker.registry.transactions import Compare, created_at
 
 PARTITIONS_MAX: Final = 60
-"""Maximum number of partitions in one transaction. Each partition takes up to two of the 128 allowed compares."""
+"""Maximum number of partitions in one transaction. Each partition needs up to two of the 128 allowed compares."""
 
 T = TypeVar("T")
 

@@ -6,8 +6,8 @@ then the partitions, then the final state:
     (absent) ──creating──▶ ready ──deleting──▶ (absent, tombstone)
                            ready ──growing_to──▶ ready
 
-Every transaction leaves a valid state. After a crash at any point, `plan_completion` leads from the stored
-records to the same final state.
+Every transaction leaves a valid state. After a crash at any point, `plan_completion` plans the remaining steps to
+the same final state.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from fairlead_broker.registry.transactions import (
 )
 
 TOMBSTONE_SECONDS = 14 * 24 * 3600
-"""Seconds for which a deleted topic's id is kept, for brokers that were away."""
+"""Seconds for which the tombstone of a deleted topic is kept, for brokers that were not running at the deletion."""
 
 Partitions = Mapping[PartitionIndex, Versioned[PartitionRecord]]
 
@@ -65,7 +65,7 @@ class Planning:
     start_index: int = 0
     """Index at which the placement of new partitions begins. Any number is valid."""
     partitions_max: int = PARTITIONS_MAX
-    """Maximum number of partitions in one transaction. The driver halves this number when the store refuses a
+    """Maximum number of partitions in one transaction. The driver halves this number if the store refuses a
     transaction as too large.
     """
     cordoned: frozenset[BrokerId] = frozenset()
@@ -134,9 +134,9 @@ def plan_deletion(
 def plan_completion(
     planning: Planning, name: str, topic: Versioned[TopicRecord], partitions: Partitions
 ) -> tuple[Transaction, ...]:
-    """Return the remaining steps of the operation that the topic's key names, or no steps if it is complete.
+    """Return the remaining steps of the operation that the topic's key names, or no steps if the operation is complete.
 
-    New partitions are not planned while fewer brokers than replicas can get new replicas.
+    New partitions are not planned while too few brokers can get new replicas.
     """
     guard = unchanged_since(planning.term.keys.topic(name), topic.mod_revision)
     return _completion(planning, _Subject(name, topic.value, guard), partitions)
@@ -169,7 +169,7 @@ def placeable(brokers: Brokers, cordoned: Collection[BrokerId] = ()) -> list[Pla
 
 @dataclass(frozen=True, slots=True)
 class _Subject:
-    """A topic with a running operation, and the compare that succeeds while the topic's key names the operation."""
+    """A topic with a running operation, and a compare that succeeds while the topic's key names this operation."""
 
     name: str
     record: TopicRecord
@@ -205,7 +205,7 @@ def _completion(planning: Planning, subject: _Subject, partitions: Partitions) -
         return steps
     missing = _missing(record, partitions)
     if missing and record.replication_factor > len(planning.placeable):
-        # New partitions cannot be placed now. The controller finishes the topic when brokers have joined.
+        # New partitions cannot be placed now. The controller completes the topic when enough brokers have joined.
         return steps
     steps += _partitions_written(planning, subject, missing, settings)
     done = msgspec.structs.replace(
@@ -221,7 +221,7 @@ def _write_topic(planning: Planning, name: str, guard: Compare, record: TopicRec
 def _removal(planning: Planning, subject: _Subject, partitions: Partitions) -> tuple[Transaction, ...]:
     """Remove the partitions, then delete the topic's key and write the tombstone in one transaction.
 
-    Brokers delete folders as soon as the tombstone exists, so no partition record may be left at that time.
+    Brokers delete folders as soon as the tombstone exists, so all partition records must be removed first.
     """
     term, topic_id = planning.term, subject.record.topic_id
     rows = [(term.keys.partition(topic_id, index), each) for index, each in sorted(partitions.items())]
@@ -295,7 +295,7 @@ def _write_new(
 def _new_partition(
     replicas: Sequence[BrokerId], partition: PartitionIndex, brokers: Brokers, settings: PartitionSettings
 ) -> PartitionRecord:
-    """Return the record of a partition without records: every replica is in sync, and the first replica leads."""
+    """Return the record of a new, empty partition: every replica is in sync, and the first replica is the leader."""
     isr = tuple(InSync(broker=broker, broker_epoch=broker_epoch(brokers[broker])) for broker in replicas)
     return PartitionRecord(
         leader=isr[0],
@@ -312,7 +312,7 @@ def _new_partition(
 
 
 def _directory(registration: BrokerRegistration, partition: PartitionIndex) -> str:
-    """Return a directory of the broker for the partition. Partitions use the directories in turn."""
+    """Return a directory of the broker for the partition. Partitions are distributed over the directories in turn."""
     return registration.directories[partition % len(registration.directories)].id
 
 
@@ -322,7 +322,7 @@ def _settings_written(
     """Return the transactions that apply the configuration to the records of existing partitions.
 
     A partition whose leader is not live is updated after its election. The durability of a partition without a
-    leader is not changed to `replicated`, because a replica that is complete under `synced` would no longer be a
+    leader is not changed to `replicated`, because a replica that has all synced records would no longer be a
     candidate.
     """
     term = planning.term
@@ -353,6 +353,6 @@ def _may_be_set(record: PartitionRecord, settings: PartitionSettings, brokers: B
 
 
 def _leaders_live(planning: Planning, records: Sequence[PartitionRecord]) -> list[Compare]:
-    """Return compares for the registration of every leader that the records install."""
+    """Return compares for the registrations of all leaders that the records install."""
     leaders = {record.leader.broker: record.leader.broker_epoch for record in records if record.leader}
     return [created_at(planning.term.keys.broker(broker), epoch) for broker, epoch in sorted(leaders.items())]

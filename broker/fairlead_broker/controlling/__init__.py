@@ -2,5 +2,5 @@
 
 Every broker has a `Controllership`, and the broker that holds the controller key runs elections, moves, drains
 and topic changes. `wiring` creates the objects of the room, and `server` calls them for administration. The room
-must not know HTTP, logs, or which store is in use.
+must not know HTTP, logs, or the store in use.
 """

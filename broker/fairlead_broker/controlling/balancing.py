@@ -1,7 +1,7 @@
-"""Writes that balance brokers: moves of replicas off draining brokers, and of leadership to preferred leaders.
+"""Writes that balance brokers: moves of replicas off draining brokers, and moves of leadership to preferred leaders.
 
-The controllership writes the proposed records. The module keeps no state of a drain: the remaining work follows
-from the mirror, so that the next controller can continue the drain.
+The controllership writes the proposed records. The module keeps no state about drains: the remaining moves are
+derived from the mirror, so that the next controller can continue a drain.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from fairlead_broker.coordination.partition_index import PartitionsByBroker
 from fairlead_broker.registry.metadata import ClusterMetadata
 
 MOVES_MAX: Final = 20
-"""Maximum number of partitions that drains move at one time in the cluster, since each move copies a log over the
+"""Maximum number of partitions in the cluster that drains move concurrently, since each move copies a log over the
 network.
 """
 
 
 class Balancing:
-    """Source of the writes that balance brokers."""
+    """Planner of the writes that balance brokers."""
 
     def __init__(self, metadata: ClusterMetadata, index: PartitionsByBroker, clock: Clock) -> None:
         self._metadata = metadata
@@ -36,7 +36,7 @@ class Balancing:
         """Return the writes that are due, at most one record for each partition."""
         drains = self._drains(view)
         begun = {write.key for write in drains}
-        # A partition whose move begins now gets its preferred leader in a later call.
+        # A partition whose move starts now gets its preferred leader in a later call.
         return [*drains, *(write for write in self._preferences(view) if write.key not in begun)]
 
     def _drains(self, view: ClusterView) -> list[PartitionWrite]:

@@ -22,7 +22,7 @@ from fairlead_broker.registry.transactions import Put, Transaction, absent, unch
 
 
 class ConfigAdmin:
-    """Changes of configurations by merge patches (null resets a key, or all keys), each of which waits for the mirror.
+    """Changes of configurations by merge patches (null resets a key or all keys). Each change waits for the mirror.
 
     Every call may raise `ProblemError`: `invalid_config` before any write, `conflict`, `coordination_unavailable`.
     """
@@ -45,7 +45,7 @@ class ConfigAdmin:
         await self.set_on_broker(broker, patch)
 
     async def set_on_broker(self, broker: BrokerId, patch: Mapping[str, ConfigInput] | None) -> None:
-        """Change the configuration of a broker that may be gone. The caller has checked that the broker exists."""
+        """Change the configuration of a broker, which may be gone. The caller has checked that the broker exists."""
         key = self._metadata.keys.broker_config(broker)
         await self._alter(key, lambda: self._metadata.broker_config(broker), patch, ConfigScope.BROKER)
 
@@ -73,5 +73,5 @@ class ConfigAdmin:
             changed = msgspec.structs.replace(record, values={**after})
             return (Transaction((guard,), (Put(key, encode(changed)),)),)
 
-        # The plan is written only once, so that a value that another caller sets after the write is kept.
+        # The plan is written only once, so that a value set by another caller after the write is kept.
         await self._runner.begin(plan)

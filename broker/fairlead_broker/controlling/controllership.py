@@ -1,7 +1,7 @@
-"""The controller's term, which one broker holds while the other brokers wait for it, and the controller's work.
+"""The controller's term, which one broker holds while the others wait for it, and the tasks of the controller.
 
-The runtime of every broker creates and runs a controllership. The work follows from the mirror alone
-(`controller.partition_changes`), so that any controller can continue the work of an earlier controller. Only
+The runtime of every broker creates and runs a controllership. All tasks are derived from the mirror alone
+(`controller.partition_changes`), so that any controller can continue the tasks of an earlier controller. Only
 partitions that are affected by a change are examined again.
 """
 
@@ -44,11 +44,9 @@ from fairlead_broker.registry.metadata import BrokerChange, PartitionChange, Ver
 from fairlead_broker.registry.records import BrokerState, PartitionRecord, TopicState
 
 TICK_SECONDS: Final = 1.0
-"""Seconds between two checks for work that no event announces: waits that have ended, and a store that answers
-again.
-"""
+"""Seconds between two checks for changes that no event announces: a delay has ended, or the store answers again."""
 UNFINISHED_SECONDS: Final = 5.0
-"""Seconds after which the controller finishes an unfinished topic, since the broker that began the operation has
+"""Seconds after which the controller completes an unfinished topic, since the broker that began the operation has
 given up.
 """
 
@@ -56,7 +54,7 @@ _log = structlog.get_logger("fairlead.controller")
 
 
 class Controllership:
-    """The controller of one broker: claims the term when it is free, and does the controller's work during the term."""
+    """The controller of one broker, which claims the term when it is free and performs the controller's tasks."""
 
     def __init__(
         self,
@@ -71,7 +69,7 @@ class Controllership:
     ) -> None:
         """Create a controllership. `membership` returns the broker's current membership, which may be replaced later.
 
-        `count_elections` receives a kind, `clean` or `unclean`, and the number of installed leaders.
+        `count_elections` is called with a kind, `clean` or `unclean`, and the number of installed leaders.
         """
         self._coordination = coordination
         self._mirror = mirror
@@ -93,7 +91,9 @@ class Controllership:
         self._surveys: asyncio.TaskGroup | None = None
         """Task group of the surveys, or None before `run` is called."""
         self._lease_seconds_max = 0
-        """Maximum number of seconds for which an ended incarnation may still act as if it were registered."""
+        """Maximum number of seconds for which an incarnation may still act as if it were registered after its lease
+        has ended.
+        """
         self._count_elections = count_elections
         mirror.subscribe(self._changed)
 
@@ -110,7 +110,7 @@ class Controllership:
 
     @property
     def leaderless(self) -> int:
-        """Number of partitions that currently no broker can lead, or 0 if this broker is not the controller."""
+        """Number of partitions that no broker can currently lead, or 0 if this broker is not the controller."""
         return len(self._leaderless)
 
     @property
@@ -128,14 +128,14 @@ class Controllership:
         return cluster_view(self._metadata)
 
     async def begin(self) -> None:
-        """Try once to claim the term, and do all due work if the claim succeeds.
+        """Try once to claim the term, and perform all due tasks if the claim succeeds.
 
-        Raises only `CoordinationClosed`, because `run` repeats every other failed step.
+        Raises only `CoordinationClosed`, because `run` retries every other failed step.
         """
         await self._try_turn()
 
     async def run(self) -> None:
-        """Claim the term and do the due work until cancelled. The mirror must be running."""
+        """Claim the term and perform due tasks until cancelled. The mirror must be running."""
         try:
             async with asyncio.TaskGroup() as self._surveys:
                 while True:
@@ -143,7 +143,7 @@ class Controllership:
                     if await self._try_turn():
                         await self._wait_for_change()
                     else:
-                        # No event announces that the store answers again, so only another attempt can detect it.
+                        # No event announces that the store answers again; only another attempt can detect this.
                         await asyncio.sleep(TICK_SECONDS)  # noqa: TID251
         except* CoordinationClosed as closed:
             raise closed.exceptions[0] from None
@@ -166,7 +166,7 @@ class Controllership:
             return
 
     async def _turn(self) -> None:
-        """Do all work that can be done now."""
+        """Perform all tasks that are possible now."""
         if self.term is None:
             await self._claim()
         term = self.term
@@ -195,7 +195,7 @@ class Controllership:
             await self._mirror.wait_for(claimed.revision)
 
     def _enter(self, term: ControllerTerm) -> None:
-        """Begin a term by queueing every partition and topic, as earlier controllers may have left work unfinished."""
+        """Begin a term by queueing every partition and topic, since earlier controllers may have left tasks open."""
         _log.info("term of the controller taken", term=term.revision)
         self._term = term.revision
         self._touched.add(key for key, _ in self._index.partitions())
@@ -210,7 +210,7 @@ class Controllership:
             if isinstance(change, BrokerChange) and change.before is not None:
                 self._lease_seconds_max = max(self._lease_seconds_max, change.before.value.lease_seconds or 0)
             if isinstance(change, PartitionChange) and _has_moved(change):
-                # The topic's configuration may have been limited by the number of replicas before the move.
+                # Before the move, the number of replicas may have limited the effect of the topic's configuration.
                 self._due_topics.update(self._named(change.topic_id))
         self._wake.set()
 
@@ -220,12 +220,15 @@ class Controllership:
             yield name
 
     def _is_leaderless(self, key: PartitionKey) -> bool:
-        """Return whether clients wait for the partition. Only the controller calls this method."""
+        """Return whether the partition has no leader, so that clients wait for it.
+
+        Only the controller calls this method.
+        """
         partition = self._index.find(key) if self._term is not None else None
         return partition is not None and not has_live_leader(partition.value, self._metadata.brokers)
 
     async def _settle_partitions(self, term: ControllerTerm) -> None:
-        """Write steps of partition records until no queued partition has a step left, or the term is lost."""
+        """Write the next steps of queued partitions until no step remains or the term is lost."""
         while self._touched and self.term == term:
             keys = self._touched.take(self._portion_size)
             view = self.view()
@@ -253,7 +256,10 @@ class Controllership:
     async def _write(
         self, term: ControllerTerm, writes: Sequence[PartitionWrite], kind: str = "clean"
     ) -> None:
-        """Write the records in portions, and queue the partitions again whose writes failed, are unknown or remain."""
+        """Write the records in portions.
+
+        Partitions whose writes failed, were not sent or have an unknown outcome are queued again.
+        """
         waiting = list(writes)
         try:
             while waiting and self.term == term:
@@ -269,7 +275,7 @@ class Controllership:
     async def _write_portion(self, term: ControllerTerm, writes: Sequence[PartitionWrite]) -> bool:
         """Run one transaction, and wait until the mirror shows its effect or the conflicting write.
 
-        Portions become smaller while other brokers write the same records, and grow again afterwards.
+        The portions become smaller if other brokers write the same records, and larger again afterwards.
         """
         transaction = write_partitions(term, writes)
         smaller = max(1, len(writes) // 2)
@@ -285,7 +291,7 @@ class Controllership:
         return result.succeeded
 
     async def _settle_topics(self) -> None:
-        """Finish unfinished topics: all topics at the start of a term, later the topics whose creator has given up."""
+        """Complete unfinished topics: at the start of a term all of them, later those whose creator has given up."""
         self._note_unfinished()
         while self._due_topics:
             name = next(iter(self._due_topics))
@@ -305,14 +311,14 @@ class Controllership:
         self._unfinished = unfinished
 
     async def _elect_unclean(self, term: ControllerTerm) -> None:
-        """Elect the replica with the longest log if no complete replica returned in time and the topic allows the loss.
+        """Elect the replica with the longest log if no complete replica returned in time and the topic allows it.
 
-        Records restored from a backup are included, because no replica of a restored record is certain to be
+        Records restored from a backup are included, because no replica of a restored record is known to be
         complete.
         """
         delay_seconds = cluster_number(self._metadata, "unclean.leader.election.delay.ms") / 1000
-        # A leader whose lease ended early still acts as the leader for the full time to live of the lease, and may
-        # acknowledge alone during this time.
+        # A leader whose lease was ended early still acts as the leader for the full time to live of the lease. During
+        # this time, the leader may acknowledge records alone.
         patience_seconds = max(delay_seconds, self._membership().lease.ttl_seconds, self._lease_seconds_max)
         await self._write(term, self._unclean.elected(self._index.find, patience_seconds), "unclean")
         if self._surveys is not None:

@@ -1,7 +1,7 @@
-"""Periodic work of the controller: compaction of coordination, and removal of the records of deleted topics.
+"""Periodic tasks of the controller: compaction of the coordination store, and removal of old tombstones of topics.
 
-The runtime of every broker runs the housekeeping. Every broker records the current revision with the time, so
-that a new controller knows the ages of revisions. Only the controller writes.
+The runtime of every broker runs the housekeeping. Every broker records the current revision with its time, so
+that a new controller knows the age of each revision. Only the controller writes.
 """
 
 from __future__ import annotations
@@ -24,9 +24,7 @@ from fairlead_broker.registry.transactions import Transaction
 
 INTERVAL_SECONDS: Final = 300.0
 HISTORY_SECONDS: Final = 600.0
-"""Minimum seconds of history that are kept. A watch that was interrupted for less time continues at its last
-revision.
-"""
+"""Minimum seconds of history that are kept. A watch can continue at its last revision after a shorter interruption."""
 
 _log = structlog.get_logger("fairlead.coordination")
 
@@ -43,7 +41,7 @@ class Housekeeping:
         self._seen: deque[tuple[float, Revision]] = deque()
 
     async def run(self) -> None:
-        """Do the due work at every interval, until the task is cancelled or the client is closed."""
+        """Perform the due tasks at every interval until the task is cancelled or the client is closed."""
         while True:
             try:
                 await self.tick()
@@ -51,11 +49,11 @@ class Housekeeping:
                 raise
             except (CoordinationError, ProblemError) as error:
                 _log.warning("housekeeping failed", reason=str(error))
-            # Only the passing of time makes the next compaction due.
+            # A compaction is due only because time has passed.
             await asyncio.sleep(INTERVAL_SECONDS)  # noqa: TID251
 
     async def tick(self) -> None:
-        """Do the work that is due now."""
+        """Perform the tasks that are due now."""
         page = await self._coordination.list(self._mirror.metadata.keys.cluster, limit=1)
         now = self._clock.monotonic()
         self._seen.append((now, page.revision))

@@ -1,6 +1,6 @@
-"""Moves of coordination data from the embedded store of one broker to etcd, in steps that can be repeated.
+"""Moves of coordination data from the embedded store of one broker to etcd, in repeatable steps.
 
-`fairlead cluster move-coordination` runs a move, and a broker reads the mark of a finished move when it starts.
+`fairlead cluster move-coordination` runs a move, and a starting broker checks for the mark of a completed move.
 The keys of many topics do not fit into one transaction of etcd, so the cluster record is written last: before
 this write no broker finds a cluster in etcd, and the broker can continue with the embedded store (protocol
 section 3, rule 9).
@@ -40,9 +40,9 @@ STEP_KEYS: Final = 60
 STEP_BYTES: Final = 512 << 10
 """Maximum size of one transaction in bytes, well below etcd's limit."""
 EARLIER: Final = BrokerEpoch(0)
-"""Broker epoch that replaces all incarnations in moved records. Broker epochs are revisions of a store, so the
-epochs of the old store have no meaning in the new store. The only broker of the cluster has every record, whatever
-its incarnation.
+"""Broker epoch that replaces all broker epochs in moved records. Broker epochs are revisions of a store, so the
+epochs of the old store have no meaning in the new store. The only broker of the cluster has every record in any
+incarnation.
 """
 
 Changes: TypeAlias = Mapping[str, bytes | None]
@@ -60,11 +60,11 @@ class MoveRefused(CoordinationError):
 
 
 class MoveInDoubt(MoveRefused):
-    """The answer to a step, perhaps to the last step, was lost. The command has to be run again."""
+    """The answer to a step, perhaps to the last step, was lost. The command must be run again."""
 
 
 class CoordinationMoved(CoordinationError):
-    """The store no longer holds the coordination data of its cluster, which was moved to etcd."""
+    """The coordination data of the store's cluster was moved to etcd."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Moved:
     keys: int
     """Number of keys in the new store."""
     already: bool
-    """Whether an earlier attempt had copied all keys."""
+    """Whether an earlier attempt had already copied all keys."""
 
 
 async def check_not_moved(store: Coordination, keys: Keys, data: Path) -> None:
@@ -95,7 +95,7 @@ class CoordinationMove:
     """A move of coordination data. Both stores are open, and the lock of the old store excludes a running broker."""
 
     def __init__(self, old: Coordination, new: Coordination, keys: Keys, etcd: str) -> None:
-        """Prepare a move. `etcd` has the URLs of the members, in the format of the broker's setting."""
+        """Prepare a move. `etcd` contains the members' URLs in the format of the broker's setting."""
         self._old = old
         self._new = new
         self._keys = keys
@@ -145,7 +145,7 @@ class CoordinationMove:
         """Return a key's value for the new store, or None for a key that ends with the old broker's incarnation."""
         group = group_of(self._keys, key)
         if group is not None and key == GroupKeys(self._keys, group).coordinator:
-            # A claim names a revision that the new store has not reached, and a call for the group would wait for
+            # A claim contains a revision that the new store has not reached, and calls for the group would wait for
             # this revision.
             return None
         match self._keys.parse(key):
@@ -176,7 +176,8 @@ class CoordinationMove:
         if result is None:
             return
         if result and decode(key, result, MovedRecord).cluster_id == cluster.cluster_id:
-            # An earlier attempt of the same move made the reservation, perhaps with other URLs of the same etcd.
+            # An earlier attempt at the same move made the reservation, perhaps with different URLs of the same etcd
+            # cluster.
             await self._step((has_value(key, result),), (Put(key, own),))
             return
         message = f"another cluster is being moved to etcd under the name {self._keys.cluster_name}"

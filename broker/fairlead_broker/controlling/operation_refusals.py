@@ -1,6 +1,6 @@
-"""Refusals of operators' calls. Each refusal names its subject, the numbers and the allowed values.
+"""Problems for refused operator requests. Each problem names its subject, the numbers and the allowed values.
 
-`operations` and `restart_permits` raise these refusals.
+`operations` and `restart_permits` raise these problems.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def topic_not_found(topic: str) -> ProblemError:
 
 
 def topic_recreated(topic: str, expected: TopicId, actual: TopicId) -> ProblemError:
-    """Return the refusal for a topic id that differs from the id of the topic with this name."""
+    """Return the refusal for a request whose topic id differs from the id of the topic with this name."""
     return ProblemError(
         "topic_recreated",
         f"topic {topic} has id {actual} now, not {expected}",
@@ -70,7 +70,7 @@ def cancel_has_to_wait(topic: str, partition: PartitionIndex, left: int, require
 
 
 def drain_begins_again(topic: str, partition: PartitionIndex, draining: Sequence[BrokerId]) -> ProblemError:
-    """Return the refusal for a cancellation after which a drain would begin the same move again from the start."""
+    """Return the refusal for a cancellation after which a drain would start the same move from the beginning."""
     return ProblemError(
         "not_possible_now",
         f"{topic}-{partition} is being moved by the drains of brokers {_named(draining)}, which would begin the same "
@@ -80,7 +80,7 @@ def drain_begins_again(topic: str, partition: PartitionIndex, draining: Sequence
 
 
 def preferred_cannot_lead(topic: str, partition: PartitionIndex, record: PartitionRecord) -> ProblemError:
-    """Return the refusal for a preferred leader that cannot lead, with the reason."""
+    """Return the refusal for the election of a preferred leader that cannot lead, with the reason."""
     preferred = record.replicas[0].broker
     if record.restored:
         reason = "its record comes from a backup, and all its replicas must report their log ends first"
@@ -153,7 +153,7 @@ def restart_forbidden(broker: BrokerId, partitions: Sequence[tuple[str, Partitio
 
 
 def another_restarts(broker: BrokerId, holder: BrokerId) -> ProblemError:
-    """Return the refusal for a restart permit while another broker holds the only permit."""
+    """Return the refusal for a request for the restart permit while another broker holds the permit."""
     return ProblemError(
         "restart_refused",
         f"broker {holder} has the permit to restart; broker {broker} gets the permit when {holder} has restarted, or "

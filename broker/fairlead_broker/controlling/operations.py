@@ -1,7 +1,7 @@
 """Operations that operators request on brokers and partitions: cordon, drain, restart, move and elect.
 
-The server calls these operations. The broker that holds the controller's term changes partitions, and the other
-brokers forward these requests to that broker. Every call may raise `ProblemError`.
+The server calls these operations. Requests that change partitions are forwarded to the broker that holds the
+controller's term. Every call may raise `ProblemError`.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ __all__ = ["ClusterOperations", "ElectionKind", "Reassignment", "RestartPermit"]
 
 
 IMMOVABLE_MAX: Final = 100
-"""Maximum number of immovable partitions of a drain that an answer names."""
+"""Maximum number of immovable partitions that an answer lists for a drain."""
 
 
 class ElectionKind(StrEnum):
-    """Kind of the election that an operator requests."""
+    """Kind of election that an operator requests."""
 
     PREFERRED = "preferred"
     """The first replica becomes the leader, if it is in sync."""
@@ -144,7 +144,7 @@ class ClusterOperations:
     ) -> PartitionRecord:
         """Move a partition to these brokers, the preferred leader first, and return when the move has begun.
 
-        Nothing changes if the partition is already on these brokers, or is already being moved to these brokers.
+        Nothing changes if the partition is already on these brokers or is already being moved to them.
         """
         key, wanted = self._key(topic, partition, topic_id), tuple(replicas)
 
@@ -214,7 +214,7 @@ class ClusterOperations:
         return self._required(topic, key).value
 
     def reassignments(self) -> tuple[Reassignment, ...]:
-        """Return all reassignments that are under way, by topic and partition."""
+        """Return all reassignments that are under way, ordered by topic and partition."""
         moves = []
         for key in self._controllership.index.moving:
             name, partition = self._metadata.topic_name(key.topic_id), self._controllership.index.find(key)
@@ -259,7 +259,7 @@ class ClusterOperations:
         key: PartitionKey,
         step: Callable[[Versioned[PartitionRecord]], PartitionRecord | None],
     ) -> Callable[[int], Sequence[Transaction]]:
-        """Return a plan that computes one step of a partition record from the mirror at each attempt."""
+        """Return a plan that computes one step of a partition record from the mirror, at each attempt again."""
 
         def plan(_: int) -> Sequence[Transaction]:
             term = required_term(lambda: self._controllership.term)

@@ -1,4 +1,4 @@
-"""Execution of plans: transactions are run against the store until no step of the plan is left.
+"""Execution of plans: transactions are run against the store until no step of the plan remains.
 
 `topics` and `housekeeping` use this module, which makes no decisions. A plan is computed from the mirror. If a
 compare of a transaction fails, the runner waits until the mirror shows the conflicting write, and computes the
@@ -87,7 +87,7 @@ class PlanRunner:
         return result.succeeded
 
     async def _catch_up(self) -> None:
-        """Wait until the mirror has caught up with the store, so that the next plan's compares exclude a late write."""
+        """Wait until the mirror has caught up with the store, so that the next compares reject delayed writes."""
         try:
             page = await self._coordination.list(self._mirror.metadata.keys.cluster, limit=1)
             await self._mirror.wait_for(page.revision)

@@ -47,7 +47,7 @@ class RestartPermit:
 
 
 class RestartPermits:
-    """Granting and ending of the restart permit."""
+    """Manager of the restart permit."""
 
     def __init__(self, coordination: Coordination, mirror: Mirror, index: PartitionsByBroker) -> None:
         self._coordination = coordination
@@ -74,7 +74,7 @@ class RestartPermits:
                 await self._coordination.transact((unchanged_since(key, item.mod_revision),), (Delete(key),))
 
     def forbidding(self, broker: BrokerId) -> list[tuple[str, PartitionIndex]]:
-        """Return the partitions that need the broker now, but would not if other replicas were in sync."""
+        """Return the partitions that forbid the broker's restart until other replicas are in sync."""
         named = [
             (self._metadata.topic_name(key.topic_id) or key.topic_id, key.partition)
             for key in self._index.of_broker(broker)
@@ -126,7 +126,7 @@ class RestartPermits:
         return BrokerEpoch(registered.create_revision)
 
     def _is_back(self, holder: RestartPermitRecord) -> bool:
-        """Return whether the broker that holds the permit has restarted."""
+        """Return whether the permit's holder has restarted."""
         registered = self._metadata.brokers.get(holder.broker)
         return registered is not None and BrokerEpoch(registered.create_revision) != holder.broker_epoch
 
@@ -135,7 +135,7 @@ def _needs(record: PartitionRecord, broker: BrokerId, brokers: Brokers) -> bool:
     """Return whether a partition forbids the broker's restart.
 
     A partition with no more replicas than its minimum never forbids the restart, since waiting would not help.
-    Any other partition below its minimum forbids the restart, because the broker may be the first to catch up.
+    Any other partition below its minimum forbids the restart, because the broker may be the next to catch up.
     """
     in_sync = {entry.broker for entry in record.isr if _stays(entry, brokers)}
     if len(record.replicas) <= record.min_isr or len(in_sync) > record.min_isr:

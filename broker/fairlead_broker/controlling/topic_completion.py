@@ -1,4 +1,4 @@
-"""Completion of the operation that a topic's key names, and the inputs for plans of topic operations.
+"""Completion of the operation that a topic's key names, and the inputs of plans for topics.
 
 `topics` completes the operations of users, and the controllership completes operations that earlier controllers
 left unfinished. Two callers may handle the same topic at the same time: a guard lets only one write succeed, and
@@ -23,7 +23,7 @@ from fairlead_broker.registry.records import TopicRecord, TopicState
 from fairlead_broker.registry.transactions import Transaction
 
 OfficeHeld: TypeAlias = Callable[[], ControllerTerm | None]
-"""Function that returns the controller's term while this broker holds the term, else None."""
+"""Function that returns the controller's term, or None if this broker does not hold the term."""
 
 
 class TopicCompletion:
@@ -76,7 +76,7 @@ class TopicCompletion:
 
 
 def required_term(term: OfficeHeld) -> ControllerTerm:
-    """Return the term. Raises `coordination_unavailable` without the term, since no write could succeed."""
+    """Return the term. Raises `coordination_unavailable` without a term, since no write could succeed."""
     held = term()
     if held is None:
         raise ProblemError("coordination_unavailable", "this broker is not the controller")

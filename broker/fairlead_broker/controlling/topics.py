@@ -1,8 +1,8 @@
-"""Creation, change and deletion of topics on behalf of users, and refusals with their reasons.
+"""Creation, change and deletion of topics for users, and refusals with reasons.
 
-The runtime calls this module. The module compares a request with the stored records, lets `controller` plan, and
-runs the plan. Several callers, even on different brokers, may send the same request at the same time: a guard lets
-only one write succeed, and the other callers find the operation complete.
+The runtime calls this module. The module compares a request with the stored records, gets a plan from
+`controller`, and runs the plan. Several callers, even on different brokers, may send the same request at the same
+time: a guard lets only one write succeed, and the other callers find the operation complete.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ class TopicAdmin:
         self._being_created: dict[str, int] = {}
 
     async def create(self, request: CreateTopicRequest, *, dry_run: bool = False) -> tuple[TopicRecord, bool]:
-        """Create a topic and return it with True, or return an existing topic with an equal specification with False.
+        """Create a topic. Returns the topic, and False if a topic with the same specification already existed.
 
-        Raises `topic_exists`, which names the differences, if an existing topic has another specification. A dry
-        run checks the request and writes nothing.
+        Raises `topic_exists`, which names the differences, if an existing topic has a different specification. A
+        dry run checks the request and writes nothing.
         """
         check_topic_name(request.name)
         config = merge_patch({}, request.config)
@@ -91,7 +91,7 @@ class TopicAdmin:
     ) -> TopicRecord:
         """Change configuration (a merge patch) and replication factor (of new partitions), and grow a topic.
 
-        If a topic id is given and the topic of this name has another id, `topic_recreated` is raised.
+        Raises `topic_recreated` if a topic id is given and the topic with this name has a different id.
         """
         altered = self._required(name, topic_id).value.topic_id
         start_index = self._new_start_index()
@@ -106,8 +106,8 @@ class TopicAdmin:
             return self._alteration(name, topic, request, self._completing.planning(size, start_index))
 
         while True:
-            # An operation that another broker has begun is completed first, each time that another broker has begun
-            # an operation.
+            # An operation that another broker has begun is completed first. This is repeated if a further operation
+            # has begun.
             await self._runner.complete(completion)
             self._refuse_unfinished(name, altered)
             if await self._runner.begin(announcement) or not is_unfinished(
@@ -124,7 +124,7 @@ class TopicAdmin:
                 await self._completing.finish(name)
 
     async def delete(self, name: str, topic_id: TopicId | None = None) -> None:
-        """Delete a topic, and return when its name can be used again. Raises `topic_recreated` as `alter` does."""
+        """Delete a topic, and return when its name can be used again. Raises `topic_recreated` like `alter`."""
         doomed = self._required(name, topic_id).value.topic_id
 
         def plan(size: int) -> Sequence[Transaction]:
@@ -283,7 +283,7 @@ def _check_same(request: CreateTopicRequest, config: dict[str, str], existing: T
 
 
 def _check_min_isr(name: str, config: Mapping[str, str], replication_factor: int) -> None:
-    """Refuse a topic's min.insync.replicas above its number of replicas. The cluster's default is lowered instead."""
+    """Refuse a topic's `min.insync.replicas` above its number of replicas. The cluster's value is capped instead."""
     asked = int(config.get(MIN_ISR, 1))
     if asked > replication_factor:
         raise ProblemError(

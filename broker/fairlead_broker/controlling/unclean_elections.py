@@ -1,11 +1,11 @@
 """Surveys of the replicas of partitions that no complete replica can lead, and the resulting unclean elections.
 
-The controllership runs the surveys. Each survey runs in its own task, concurrently with the controller's turns,
+The controllership starts the surveys. Each survey runs in its own task, concurrently with the controller's turns,
 so that a slow broker delays only the elections of its own partitions. The next turn compares the answers of a
 survey with the mirror. An answer from an ended incarnation does not count. A live replica that did not answer may
-have the longest log. The survey is therefore repeated for the configured delay, counted from the first survey of
-the replica's incarnation, before the election ignores the replica. A restored record requires the answers of all
-replicas.
+have the longest log. The survey is therefore repeated during the configured delay, which begins with the first
+survey of the replica's incarnation. After the delay, the election ignores the replica. A restored record requires
+the answers of all replicas.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ Survey: TypeAlias = Callable[[PartitionKey, Sequence[BrokerId]], Awaitable[Mappi
 LeaderlessPartition: TypeAlias = tuple[PartitionKey, Versioned[PartitionRecord]]
 
 SURVEYS_MAX: Final = PARTITIONS_MAX
-"""Maximum number of surveys under way at one time."""
+"""Maximum number of concurrent surveys."""
 AGAIN_SECONDS: Final = 1.0
-"""Minimum seconds between two surveys of a partition, since refusals arrive immediately and each survey causes work
-on every replica.
+"""Minimum seconds between two surveys of a partition, since refusals arrive immediately and each survey uses
+resources of every replica.
 """
 
 _log = structlog.get_logger("fairlead.controller")
@@ -64,7 +64,7 @@ class Surveyed:
     def silent(self, view: ClusterView) -> tuple[BrokerId, ...]:
         """Return the live replicas that have not answered.
 
-        Stopping and quarantined replicas never lead, so they are left out.
+        Stopping and quarantined replicas are left out, since they never lead.
         """
         answered = self.answered(view)
         return tuple(
@@ -81,7 +81,7 @@ class Surveyed:
 
 
 async def nobody_answers(key: PartitionKey, brokers: Sequence[BrokerId]) -> Mapping[BrokerId, LogEnd]:
-    """Return no answers. Brokers without peers use this function as their survey."""
+    """Return no answers. This function is the survey of brokers without peers."""
     del key, brokers
     return {}
 
@@ -92,7 +92,7 @@ class UncleanElections:
     def __init__(
         self, survey: Survey, view: Callable[[], ClusterView], clock: Clock, done: Callable[[], None]
     ) -> None:
-        """Start without surveys. `done` is called at the end of every survey."""
+        """Create the object without surveys. `done` is called at the end of every survey."""
         self._survey = survey
         self._view = view
         self._clock = clock
@@ -103,7 +103,7 @@ class UncleanElections:
         self._last: dict[PartitionKey, float] = {}
 
     def begin(self, group: asyncio.TaskGroup, due: Iterable[LeaderlessPartition]) -> None:
-        """Begin a survey of each due partition without a survey under way. Each survey is a task of the group."""
+        """Start a survey of each due partition that is not being surveyed. Each survey is a task of the group."""
         now = self._clock.monotonic()
         for key, partition in due:
             if len(self._under_way) >= SURVEYS_MAX:
@@ -186,7 +186,7 @@ class UncleanElections:
         }
 
     def _asked_last(self, key: PartitionKey, brokers: Sequence[BrokerId], now: float) -> float:
-        """Return the latest of these replicas' first survey times, so that a restarted replica gets the full delay."""
+        """Return the latest first survey time of these replicas, so that a restarted replica gets the full delay."""
         known = self._first.get(key)
         at = {} if known is None else known.at
         return max(at.get(incarnation, now) for incarnation in self._incarnations(brokers))
@@ -215,9 +215,7 @@ class _FirstAsked:
     revision: Revision
     """Revision of the partition record."""
     at: dict[tuple[BrokerId, BrokerEpoch], float]
-    """Time of the first survey by incarnation. A restarted broker may need the full delay again before it can
-    answer.
-    """
+    """Time of the first survey by incarnation. A restarted broker may need the full delay again until it can answer."""
 
 
 def _named(key: PartitionKey) -> dict[str, object]:
