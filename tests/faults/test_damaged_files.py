@@ -150,7 +150,7 @@ async def test_damage_is_accepted_by_the_sdk_and_the_command_line(faulty: Faulty
             await admin.accept_damage("t", 0, first, first + 1)
     outcomes = [await accept_by_command(url, second, until) for until in (second + 2, second + 1)]
 
-    assert outcomes == [(4, ""), (0, f"readers of t-0 pass {second} and go on at {second + 1}\n")]
+    assert outcomes == [(4, ""), (0, f"readers of t-0 skip from {second} to {second + 1}\n")]
     records, damaged = await served(faulty.calls)
     assert damaged == []
     assert sorted(records) == [offset for offset in range(RECORDS) if offset not in {first, second}]

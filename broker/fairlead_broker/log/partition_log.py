@@ -176,7 +176,8 @@ class PartitionLog(ReadableLog):
             return
         with self._write_lock:
             self._check_writable()
-            self._health.reserve.check()
+            if self._health.reserve.missing:
+                self._health.reserve.check()
             self._check_end(end_offset)
             assert batches[0].base_offset >= self._end, f"{batches[0].base_offset} < {self._end}"
             writer, mark, segments = self._writer, self._writer.mark(), self._segments

@@ -20,20 +20,21 @@ RESERVE_BYTES: Final = 4 << 20
 class SpaceReserve:
     """The reserve of one data directory. Appends are not refused before the first call of `take`."""
 
-    __slots__ = ("_lock", "_path", "_storage", "_wanted", "held")
+    __slots__ = ("_lock", "_path", "_storage", "held", "missing")
 
     def __init__(self, storage: Storage, path: Path) -> None:
         self._storage = storage
         self._path = path
         self._lock = Lock()
-        self._wanted = False
         self.held = False
         """Whether the file exists at its full size."""
+        self.missing = False
+        """Whether the space should be reserved but is not."""
 
     def release(self) -> None:
         """Delete the file, and stop refusing appends. Raises `StorageFailed`."""
         with self._lock:
-            self._wanted = self.held = False
+            self.missing = self.held = False
             try:
                 self._storage.unlink(self._path)
             except OSError as error:
@@ -42,14 +43,14 @@ class SpaceReserve:
     def take(self) -> bool:
         """Reserve the space and keep it reserved. Returns False if the disk is too full. Raises `StorageFailed`."""
         with self._lock:
-            self._wanted = True
             if not self.held:
                 self.held = self._allocate()
+                self.missing = not self.held
             return self.held
 
     def check(self) -> None:
         """Raise `DiskFull` if the space should be reserved but the disk is too full."""
-        if self._wanted and not self.held and not self.take():
+        if self.missing and not self.take():
             message = f"{self._path}: no space for the reserve of {RESERVE_BYTES} bytes that a start needs"
             raise DiskFull(message)
 

@@ -48,7 +48,7 @@ COMMANDS = [
     ("broker drain 1", "warning: the drain of broker 1 cannot finish"),
     ("broker undrain 1", "broker 1 is no longer draining"),
     ("broker request-restart 1", "broker 1 may be restarted within 300 s"),
-    ("broker unregister 1", "broker 1 is registered; stop it"),
+    ("broker unregister 1", "broker 1 is registered; stop the broker"),
     ("broker prepare-stop --listen {data_address} --seconds 1", "ended with 0"),
     ("partition digest orders 0", "compared"),
     ("partition elect orders 0", "-        -          "),

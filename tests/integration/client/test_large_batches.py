@@ -183,7 +183,7 @@ async def test_requests_are_split_too(tmp_path: Path) -> None:
                 part = table.slice(partition * 2000, 2000)
                 await producer.send_batch("flights", part, partition=partition)
             await producer.flush()
-            with pytest.raises(BodyTooLargeError, match=f"{MIB}.*One record"):
+            with pytest.raises(BodyTooLargeError, match=f"{MIB}.*single record"):
                 await producer.send_and_wait("flights", b"x" * MIB)
         async with Consumer(bootstrap) as consumer:
             await consumer.assign(topic="flights")

@@ -77,9 +77,7 @@ class RoleChanges:
         meters = self._meters.topic(view.name)
         partition = hosted.led = LeaderReplica(view.name, key, view.config, log, leader, self._shared, meters)
         partition.start_leading()
-        hosted.task = self._supervisor.spawn(
-            _run(partition, failed), f"partition {view.name}-{key.partition}"
-        )
+        hosted.task = self._supervisor.spawn(partition.run(failed), f"partition {view.name}-{key.partition}")
         # The sync rounds have forgotten the earlier role, so the log's unsynced records are submitted to them again.
         partition.sync.sync_at_once(log.end_offset)
         self._meters.watch_partition(
@@ -145,16 +143,3 @@ class RoleChanges:
     async def _followed_no_more(self, partition: FollowerReplica) -> None:
         await partition.idle()
         await self._shared.rounds.forget(partition)
-
-
-async def _run(partition: LeaderReplica, failed: Callable[[Exception], None]) -> None:
-    """Run the task of a leader replica.
-
-    A broken invariant stops the broker; any other error ends only this leadership.
-    """
-    try:
-        await partition.run()
-    except AssertionError:
-        raise
-    except Exception as error:  # noqa: BLE001 - a failure of one partition must not stop the others
-        failed(error)

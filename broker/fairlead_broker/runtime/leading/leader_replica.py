@@ -191,8 +191,22 @@ class LeaderReplica:
             append.accepted(self.leader_epoch)
         self._work.set()
 
-    async def run(self) -> None:
-        """Append queued batches until the task is cancelled or fails; the partition has no other task."""
+    async def run(self, failed: Callable[[Exception], None] | None = None) -> None:
+        """Append queued batches until the task is cancelled or fails; the partition has no other task.
+
+        `failed` gets an unexpected error, which ends only this leadership. A broken invariant is raised, and ends the
+        broker.
+        """
+        try:
+            await self._append_queued()
+        except AssertionError:
+            raise
+        except Exception as error:
+            if failed is None:
+                raise
+            failed(error)
+
+    async def _append_queued(self) -> None:
         while self._refusal is None:
             await self._work.wait()
             self._work.clear()

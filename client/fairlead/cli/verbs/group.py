@@ -206,7 +206,9 @@ def delete(
 ) -> None:
     """Delete a group that has no members, with its committed offsets.
 
-    On a terminal, asks for confirmation unless --yes is given. Example: fairlead group delete billing --yes
+    On a terminal, asks for confirmation unless --yes is given.
+
+    Example: fairlead group delete billing --yes
     """
     question = f"Delete group {name} and its committed offsets?"
     if not yes and is_terminal() and not typer.confirm(question, err=True):

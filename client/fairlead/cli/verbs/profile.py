@@ -79,8 +79,9 @@ def use(name: ProfileName, output: Output = OutputFormat.TABLE) -> None:
 def delete(name: ProfileName, output: Output = OutputFormat.TABLE) -> None:
     """Delete a profile.
 
-    The cluster is not affected. Without a current profile, commands connect to a broker on this machine. Example:
-    fairlead profile delete prod
+    The cluster is not affected. Without a current profile, commands connect to a broker on this machine.
+
+    Example: fairlead profile delete prod
     """
     profiles = _loaded_with(name).without(name)
     profiles.save(profiles_file())
