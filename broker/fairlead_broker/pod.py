@@ -15,9 +15,10 @@ from typing import Any
 OF_POD = {"pod": "POD_NAME", "namespace": "POD_NAMESPACE", "ip": "POD_IP"}
 """Placeholders and the pod variables that replace them; `{id}` is replaced by the broker's own id."""
 CREDENTIAL_FILES = {"etcd_ca": "ca.crt", "etcd_cert": "tls.crt", "etcd_key": "tls.key"}
-"""Settings and the files in the folder that give their paths; the file names are those of a Secret of type TLS."""
+"""Settings whose value is the path of a file in the folder, and the file names, which are those of a Secret of type
+TLS."""
 CREDENTIAL_TEXTS = {"etcd_user": "username", "etcd_password": "password"}
-"""Settings and the files whose content is the value; the file names are those of a Secret of type basic-auth."""
+"""Settings whose value is the content of a file, and the file names, which are those of a Secret of type basic-auth."""
 
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 

@@ -1,8 +1,8 @@
 """Settings of a broker: one frozen object that is built once at the start.
 
 `commands` builds the settings. Flags override `FAIRLEAD_...` variables, variables override the configuration file, and
-the file overrides the defaults. Settings are values: this module opens no files except the configuration file, and
-makes no connections.
+the file overrides the defaults. Settings are immutable values. This module opens no files except the configuration
+file, and makes no connections.
 
 One file because the reference pages list the settings in the order of their definitions.
 """
@@ -465,7 +465,7 @@ class BrokerSettings(BaseSettings):
 
 
 def _with_start_keys(given: dict[str, Any]) -> dict[str, Any]:
-    """Set the settings that Kafka's start keys in `config_values` name, unless they are given under their own names.
+    """Set the settings that correspond to Kafka's start keys in `config_values`, unless a setting is given directly.
 
     The values are validated together with all other `config_values`.
     """

@@ -89,7 +89,7 @@ class ReplicaFetchRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Divergence(msgspec.Struct, frozen=True, kw_only=True):
-    """End of the leader's records of an epoch.
+    """End of an epoch in the leader's log.
 
     The follower's log diverges from the leader's log at this offset or earlier.
     """
@@ -202,7 +202,7 @@ def decode(message_type: type[M], body: Buffer) -> M:
 
 
 def encode_answer(answer: ReplicaFetchAnswer) -> list[Buffer]:
-    """Return a fetch answer as consecutive parts; no batch is copied."""
+    """Return a fetch answer as consecutive buffers; no batch is copied."""
     parts: list[Buffer] = encode_frame(_AnswerHead(session=answer.session))
     for result in answer.results:
         meta = msgspec.structs.replace(result, data=()) if result.data else result

@@ -68,7 +68,7 @@ DIGEST_SECONDS_MAX: Final = 10.0
 
 
 class PeerUnavailable(Exception):
-    """Error for a broker that did not answer.
+    """Raised when a broker does not answer.
 
     `sent`: the request may have reached the broker. `timed_out`: the answer took too long. `expected`: one of the two
     brokers is stopping, so no warning is logged.
@@ -116,7 +116,7 @@ class Peers:
     def seen_revision(self, broker: BrokerId) -> Revision:
         """Return the highest mirror revision that a peer has sent in a request or an answer.
 
-        0 before its first message.
+        The result is 0 before the peer's first message.
         """
         return self._seen.get(broker, Revision(0))
 

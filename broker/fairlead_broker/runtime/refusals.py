@@ -270,7 +270,7 @@ def storage_failed(topic: str, index: int, effect: SideEffect = SideEffect.NONE)
 def from_log(error: LogError, topic: str, index: int, *, writing: bool) -> ProblemError:
     """Translate an error that the log of a partition raised.
 
-    A failed write may have left bytes in the log, except on a full disk: the log then removes the bytes again.
+    A failed write may have left bytes in the log. After a write to a full disk, the log removes the bytes again.
     """
     effect = SideEffect.MAYBE if writing else SideEffect.NONE
     match error:

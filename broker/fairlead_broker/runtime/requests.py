@@ -36,7 +36,7 @@ class AppendResult:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFetch:
-    """Part of a fetch that concerns one partition."""
+    """Request for one partition within a fetch."""
 
     topic_id: TopicId
     partition: PartitionIndex

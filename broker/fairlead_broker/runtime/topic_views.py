@@ -33,7 +33,7 @@ from fairlead_broker.runtime import refusals
 
 @dataclass(frozen=True, slots=True)
 class TopicView:
-    """State of one topic at one moment."""
+    """State of one topic at a point in time."""
 
     name: str
     topic_id: TopicId

@@ -130,8 +130,7 @@ async def _opened(
     rounds = engine.supervisor.spawn(parts.disk.rounds.run(), "sync rounds")
     await parts.replicas.open_all()
     await _set_strays_aside(engine, entry)
-    # Because of this checkpoint, a later start does not read and sync again the records that this recovery has read and
-    # synced.
+    # Thanks to this checkpoint, a later start need not read and sync the recovered records again.
     await upkeep.upkeep.checkpoint()
     await entry.open_directory()
     # Controllership must not begin earlier, because a controller that is still recovering could not act for the

@@ -99,7 +99,7 @@ def build_calls(engine: Engine, entry: Entry, parts: ReplicaParts) -> CallParts:
 
 
 def build_groups(engine: Engine, entry: Entry, parts: ReplicaParts) -> Groups:
-    """Build the groups of a broker, and notify them of changes of its mirror and its incarnation."""
+    """Build the groups of a broker, and notify them of changes to its mirror and its incarnation."""
     meters = GroupMeters(engine.telemetry)
     groups = Groups(
         GroupStore(entry.coordination, entry.keys),

@@ -383,7 +383,7 @@ class ReplicaFetcher:
                 if error is not None:
                     self._rest(partition, str(error))
                 following += [(partition, further) for further in partition.done(each, error)]
-                # The report may have changed although no records were received, because the log start moved.
+                # The report may have changed even though no records were received, because the log start moved.
                 self._changed.add(partition.key)
         finally:
             for partition, _ in work:

@@ -135,7 +135,7 @@ class CoordinatedGroup:
         self._asking = False
         self._due = False
         self._current: Sequence[_Waiting] = ()
-        """Calls that wait for the write that is running."""
+        """Calls that wait for the running write."""
         self._doubted = False
         self._pause = False
         self._gone: ProblemError | None = None
@@ -148,7 +148,7 @@ class CoordinatedGroup:
     def usable(self) -> bool:
         """Whether calls may use this object.
 
-        False after the incarnation ended or the lease came into doubt, when the group must be loaded again.
+        False once the incarnation has ended or the lease has come into doubt, so that the group must be loaded again.
         """
         if self._gone is not None:
             return False

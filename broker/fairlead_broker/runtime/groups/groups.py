@@ -70,7 +70,7 @@ class Groups:
     ) -> None:
         """`spawn` starts a task of the broker.
 
-        The owner must report changes of the mirror and of the incarnation to this object.
+        The owner must report changes to the mirror and to the incarnation to this object.
         """
         self._store = store
         self._mirror = mirror
@@ -276,7 +276,7 @@ class Groups:
     # -- life
 
     def changed(self, update: MirrorUpdate) -> None:
-        """Apply a change of the mirror to the topics and claims."""
+        """Apply a change in the mirror to the topics and claims."""
         self._shared.topics.updated(update.changes)
 
     def incarnation_changed(self) -> None:

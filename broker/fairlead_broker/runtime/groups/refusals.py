@@ -21,7 +21,7 @@ def group_not_found(group: str) -> ProblemError:
 
 
 def member_not_found(group: str, member_id: str) -> ProblemError:
-    """Return the problem for a member of a group that does not exist."""
+    """Return the problem for a member that does not exist in its group."""
     return ProblemError(
         "member_not_found",
         f"group {group} has no member {member_id}; join again with member epoch 0",

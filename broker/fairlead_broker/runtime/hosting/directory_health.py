@@ -1,7 +1,7 @@
 """Health of the data directory: the first failed write or sync ends all writes until a restart.
 
-Every part that writes to the directory reports its failures here. The broker's readiness depends on the directory's
-health.
+Every component that writes to the directory reports its failures to this module. The broker's readiness depends on the
+directory's health.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class DirectoryHealth:
 
     @property
     def failure(self) -> LogError | None:
-        """Error after which the directory refuses writes; None while it can be written."""
+        """Error after which the directory refuses writes; None while the directory accepts writes."""
         return self._error or self._entry.directory.failure
 
     def subscribe(self, failed: Callable[[], None]) -> None:

@@ -33,7 +33,7 @@ class PartitionLogs:
     def open(self, key: TopicIdPartition, topic: str, config: TopicConfig) -> PartitionLog:
         """Open or recover a log; blocks.
 
-        Bytes that a crash left unsynced are synced before another part uses the log. Raises LogError.
+        Bytes that a crash left unsynced are synced before another component uses the log. Raises LogError.
         """
         log = self._kept.pop(key, None)
         if log is not None:
@@ -66,7 +66,7 @@ class PartitionLogs:
             self._begin_removal(key, folder)
 
     async def delete(self, key: TopicIdPartition) -> None:
-        """Delete the folder of a partition that moved to other brokers or whose topic is gone.
+        """Delete the folder of a partition that moved to other brokers or whose topic was deleted.
 
         After the call returns, no restart reads the folder. `removals` deletes the files one by one in the background,
         because a folder can have many files.

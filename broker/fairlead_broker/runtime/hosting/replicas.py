@@ -131,7 +131,7 @@ class Replicas:
         return (each.led for each in hosted if each.led is not None)
 
     def find(self, topic_id: TopicId, index: PartitionIndex) -> LeaderReplica:
-        """Return a leader replica. Raises the problem that explains why the partition is not served here."""
+        """Return a leader replica. Raises the problem that explains why this broker does not lead the partition."""
         try:
             led = self._hosted[topic_id][index].led
         except KeyError:

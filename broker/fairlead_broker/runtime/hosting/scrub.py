@@ -24,7 +24,7 @@ Replica: TypeAlias = LeaderReplica | FollowerReplica
 BYTES_PER_SECOND_MIN: Final = 1 << 20
 """Minimum number of bytes read per second: a small log is read quickly instead of slowly over the whole week."""
 EMPTY_PASS_SECONDS: Final = 60.0
-"""Number of seconds until the next pass after a pass that found no data."""
+"""Pause in seconds after a pass that found no data."""
 
 
 class Scrub:

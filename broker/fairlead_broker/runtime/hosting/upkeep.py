@@ -94,7 +94,7 @@ class Upkeep:
 
     def _look_after(self, partitions: list[Replica]) -> StorageFailed | None:
         # A failure of the directory may first occur at a checkpoint or when a log is opened. Without an append, no
-        # other part would notice the failure.
+        # other component would notice the failure.
         failure = self._directory.failure
         now_us = self._clock.now_us()
         for partition in partitions:

@@ -240,9 +240,9 @@ class Fetching:
                     topic.read(answer.next_offset - fetch.offset, answer.nbytes)
 
     def _missing_bytes(self, spec: FetchSpec, answers: list[FetchResult | ProblemError]) -> int:
-        """Return the number of bytes that are missing until the call can be answered.
+        """Return the number of bytes still missing before the call can be answered.
 
-        0 if a partition has a problem.
+        The result is 0 if a partition has a problem.
         """
         if self._stopping:
             return 0

@@ -174,11 +174,11 @@ class LeaderReplica:
             raise refusals.overloaded(waiting)
 
     def digest_of(self, key: bytes) -> bytes | None:
-        """Return the digest of the request that used an idempotency key here within 24 hours; None if unused."""
+        """Return the digest of the request that used an idempotency key within 24 hours; None if unused."""
         return self._order.digest_of(key)
 
     def knows_producer(self, producer_id: ProducerId) -> bool:
-        """Return whether an idempotent producer wrote here within the last 24 hours."""
+        """Return whether an idempotent producer wrote to the partition within the last 24 hours."""
         return self._order.knows_producer(producer_id)
 
     def enqueue(self, append: PendingAppend) -> None:
@@ -327,7 +327,10 @@ class LeaderReplica:
     # -- the state machine
 
     def start_leading(self) -> None:
-        """Pass the offsets of the log to the state machine. With only one replica, the high watermark is then known."""
+        """Pass the offsets of the log to the state machine.
+
+        With only one replica, the high watermark is known afterwards.
+        """
         self._order.committed(self._leader.readable_limit)
         self.leadership.synced(self.log.synced_offset)
         self.leadership.time_passed()
@@ -451,7 +454,7 @@ class LeaderReplica:
         self.config = config
         """Effective configuration of the topic."""
         self.validation_limits = limits_of(config, self._shared.decompressed_bytes_max)
-        """Limits of batches that the topic accepts."""
+        """Limits for batches that the topic accepts."""
         self._log_append_time = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
         self.sync.change_config(config)
 

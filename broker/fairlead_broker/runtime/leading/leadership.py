@@ -113,7 +113,7 @@ class Leadership:
     # -- checks
 
     def check_writable(self, acks: Acks) -> None:
-        """Raise the refusal of a batch that could not be acknowledged with its acks (rules 3.7 and 4.4).
+        """Raise the refusal of a batch whose acks could not be satisfied (rules 3.7 and 4.4).
 
         The check runs before any memory or time is spent on the batch.
         """
@@ -141,7 +141,7 @@ class Leadership:
         return not record.unclean or len(record.isr) > 1
 
     def check_latest(self) -> Offset:
-        """Return the high watermark for clients. Raises `offset_not_available` if a newer one may exist."""
+        """Return the high watermark for clients. Raises `offset_not_available` if a higher one may exist."""
         self._look_at_lease()
         high_watermark = self.machine.high_watermark
         if high_watermark is None or not self.machine.serves_weak_acks:
@@ -170,7 +170,7 @@ class Leadership:
         self._step(Synced(offset, self._clock.monotonic()))
 
     def log_start_moved(self, log_start: Offset) -> None:
-        """Pass an advanced start of the leader's log to the state machine and to the followers."""
+        """Pass a new start of the leader's log to the state machine and to the followers."""
         self._step(LogStartMoved(log_start))
         for place in self._places:
             place.offsets_moved()

@@ -101,7 +101,7 @@ class ProducerOrder:
         return self._machine.knows_producer(producer_id)
 
     def digest_of(self, key: bytes) -> bytes | None:
-        """Return the digest of the request that used an idempotency key here; None if the key was not used."""
+        """Return the digest of the request that used an idempotency key; None if the key was not used."""
         return self._machine.digest_of(key)
 
     # -- before the append

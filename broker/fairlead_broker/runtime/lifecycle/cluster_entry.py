@@ -80,7 +80,7 @@ class Entry:
     registration: OwnRegistration
     mirror: Mirror
     own_directory: Directory
-    """Data directory as it will be registered."""
+    """Data directory to be registered."""
 
     async def open_directory(self) -> None:
         """Register the recovered directory; from then on this broker can be elected and assigned partitions."""

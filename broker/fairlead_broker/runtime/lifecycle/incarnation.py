@@ -1,9 +1,9 @@
 """The incarnation of a broker: its epoch, and whether its lease is still confirmed.
 
 One `Incarnation` object exists for the whole run of the process. When the lease is lost, `cluster_entry` registers the
-broker again and the object begins the next incarnation. The serving parts compare their epoch with the current epoch,
-and every write names the epoch in which it was decided. Thus no decision of an ended incarnation is written by the next
-incarnation (protocol section 3, rules 1 and 7).
+broker again and the object begins the next incarnation. The components that serve calls compare their epoch with the
+current epoch, and every write names the epoch in which it was decided. Thus no decision of an ended incarnation is
+written by the next incarnation (protocol section 3, rules 1 and 7).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Incarnation:
     def confirms(self, epoch: BrokerEpoch) -> bool:
         """Return whether an incarnation is the current one with a confirmed lease.
 
-        Work of an ended incarnation must not rely on the lease of the next one (protocol section 3, rule 7).
+        Work of an ended incarnation must not rely on the lease of the next incarnation (protocol section 3, rule 7).
         """
         return epoch == self.epoch and self.confirmed
 

@@ -1,7 +1,7 @@
 """Upkeep of this broker's registration.
 
 One task keeps the lease alive and, if the lease is lost, registers the broker again in a new incarnation. Another task
-writes changes of the registration: draining, stopping, a failed directory. The runtime runs the tasks; `cluster_entry`
+writes changes to the registration: draining, stopping, a failed directory. The runtime runs the tasks; `cluster_entry`
 creates them.
 """
 
@@ -71,7 +71,7 @@ class OwnRegistration:
     def look_again(self) -> None:
         """Compare the desired registration with the stored registration.
 
-        Call this method after each change of the desired registration.
+        Call this method after each change to the desired registration.
         """
         self._wake.set()
 
@@ -112,7 +112,7 @@ class OwnRegistration:
             await self._begin_again(membership.registration, membership.broker_epoch)
 
     async def run(self) -> None:
-        """Write changes of the registration to coordination until cancelled."""
+        """Write changes to the registration to coordination until cancelled."""
         try:
             while True:
                 await self._wake.wait()

@@ -64,7 +64,7 @@ class PeerSide:
         return controller.value.broker if controller else None
 
     def controller_elsewhere(self) -> BrokerId | None:
-        """Return the controller if it is another broker; None if this broker is the controller or no broker is."""
+        """Return the controller if it is another broker; None if there is no other controller."""
         controller = self.controller
         return None if controller == self.peers.own.broker else controller
 

@@ -33,7 +33,7 @@ from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 
 REMEMBERED_SECONDS: Final = 60.0
 """Number of seconds for which an append time is cached. If compaction removes the batch, the next batch is younger, and
-the reported lag may be too long until the cached time expires."""
+the reported lag may be too high until the cached time expires."""
 REMEMBERED_MAX: Final = 50_000
 """Maximum number of cached append times, about 10 MiB."""
 

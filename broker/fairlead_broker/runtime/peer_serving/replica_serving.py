@@ -154,7 +154,7 @@ class ReplicaServing:
                 del self._sessions[broker]
 
     def answer_all(self) -> None:
-        """Answer every waiting fetch and refuse new ones, because the broker is stopping."""
+        """Answer every waiting fetch and refuse new fetches, because the broker is stopping."""
         self._stopping = True
         for session in self._sessions.values():
             session.wake()
@@ -256,7 +256,7 @@ class ReplicaServing:
                 session.considered(place)
                 result = place.offsets_if_new()
             elif left <= 0:
-                continue  # The next answer includes the cursor first, before the partitions of this answer.
+                continue  # The next answer starts with this cursor, before the partitions of the current answer.
             else:
                 wanted = min(left, place.spec.max_bytes)
                 result = self._read_cached(session, place, wanted) if on_loop > 0 else None

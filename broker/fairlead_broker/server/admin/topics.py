@@ -1,6 +1,6 @@
 """Topics: create, list, describe, alter, delete.
 
-Callers: ``application`` for the routes named in ``endpoints``. The runtime decides whether a change of a topic is
+Callers: ``application`` for the routes named in ``endpoints``. The runtime decides whether a change to a topic is
 allowed; this module handles bodies, parameters and pages.
 """
 

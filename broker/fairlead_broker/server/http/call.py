@@ -171,7 +171,7 @@ class Call:
 
     @property
     def may_forward(self) -> bool:
-        """Whether the call may be forwarded: False for a call from a peer and if the caller forbids forwarding."""
+        """Whether the call may be forwarded: False for a call from a peer, and if the caller forbids it."""
         return self.peer is None and self.header_text(_FORWARD).strip().lower() != FORWARD_NEVER
 
     def header_text(self, name: bytes) -> str:

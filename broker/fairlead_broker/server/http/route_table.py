@@ -47,7 +47,7 @@ class RouteTable:
     def find(self, method: str, raw_path: str) -> tuple[Route, dict[str, str]]:
         """Return the route and its decoded path parameters.
 
-        HEAD finds the GET route of the path. Raises ProblemError route_not_found, unsupported_version or
+        For HEAD, the result is the GET route of the path. Raises ProblemError route_not_found, unsupported_version or
         method_not_allowed (with ``allowed``).
         """
         node = self._root

@@ -40,7 +40,7 @@ it must arrive within seconds. Thirty concurrent answers of 64 MiB did not arriv
 
 @dataclass(frozen=True, slots=True)
 class FetchedPartition:
-    """Part of an answer for one partition: a frame."""
+    """Frame of an answer: the result for one partition."""
 
     frame: Sequence[Buffer]
     nbytes: int
@@ -64,7 +64,7 @@ class FetchRouting:
         self._forwarding = forwarding
 
     async def pass_on(self, call: Call, leader: BrokerId, max_wait_ms: int) -> PeerAnswer:
-        """Return the answer of the leader of the partition in the path, at the latest when the long poll ends."""
+        """Return the answer of the leader of the partition in the path, no later than the end of the long poll."""
         query = dict(parse_qsl(call.scope["query_string"].decode("latin-1"), keep_blank_values=True))
         query["max_bytes"] = str(min(call.query.integer("max_bytes"), PEER_BYTES_MAX))
         path, left_ms = call.raw_path, max_wait_ms
@@ -113,7 +113,7 @@ class FetchRouting:
         local_held: HeldAnswer,
         remote_held: HeldAnswer,
     ) -> list[FetchedPartition]:
-        """Return the part of the answer for every partition, in the order of the request.
+        """Return the frame of every partition, in the order of the request.
 
         The call is cancelled when the client disconnects.
         """
@@ -242,7 +242,7 @@ def partition_fetch(wanted: PartitionFetchRequest) -> PartitionFetch:
 
 
 def fetched(wanted: PartitionFetchRequest, result: FetchResult | ProblemError) -> FetchedPartition:
-    """Convert the runtime's result for one partition to a part of the answer."""
+    """Convert the runtime's result for one partition to a frame of the answer."""
     if isinstance(result, ProblemError):
         return refused(wanted, result)
     meta = FetchFrameMeta(
@@ -258,7 +258,7 @@ def fetched(wanted: PartitionFetchRequest, result: FetchResult | ProblemError) -
 
 
 def refused(wanted: PartitionFetchRequest, problem: ProblemError) -> FetchedPartition:
-    """Return the part of an answer for a partition that could not be read."""
+    """Return the frame of a partition that could not be read."""
     meta = FetchProblemMeta(
         topic_id=wanted.topic_id, partition=wanted.partition, problem=dict(problem.to_document())
     )

@@ -73,14 +73,14 @@ class OffsetCalls:
         await call.answer_json(answer)
 
     async def lookup_offsets(self, call: Call) -> None:
-        """``POST /v1/offsets:lookup``: one offset or problem per partition, in order of the request."""
+        """``POST /v1/offsets:lookup``: one offset or problem per partition, in the order of the request."""
         request = decode_request(OffsetsLookupRequest, await json_body(call))
         partitions = await self.look_up(call, request)
         refused = any(isinstance(entry.problem, dict) for entry in partitions)
         await call.answer_json(OffsetsLookupAnswer(partitions=partitions), 207 if refused else 200)
 
     async def look_up(self, call: Call, request: OffsetsLookupRequest) -> list[PartitionOffsetsLookup]:
-        """Return one offset or problem per partition, in order of the request, from the leaders."""
+        """Return one offset or problem per partition, in the order of the request, from the leaders."""
         passed_on = await self._looked_up_elsewhere(call, request)
         return [
             passed_on.get(place) or await self._looked_up(wanted)

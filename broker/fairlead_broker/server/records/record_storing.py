@@ -110,8 +110,8 @@ async def create_to_write(
 ) -> TopicView:
     """Create the missing topic of a produce call after a check that its batches could be stored.
 
-    `batches` has each batch with a flag: whether the batch has an idempotency key. Raises the problems with which a
-    leader would refuse a batch, and the problems of creating a topic.
+    `batches` contains each batch with a flag that states whether the batch has an idempotency key. Raises the problems
+    with which a leader would refuse a batch, and the problems of creating a topic.
     """
     for batch, keyed in batches:
         await in_thread(broker.check_produced, planned, batch, keyed=keyed)

@@ -106,7 +106,7 @@ class Forwarding:
     ) -> Endpoint:
         """Return an endpoint for a small call about one partition.
 
-        Calls are answered here or forwarded to the leader.
+        Calls are answered by this broker or forwarded to the leader.
         """
 
         async def answer(call: Call) -> None:

@@ -122,9 +122,9 @@ def checked_topic(view: TopicView, expected: TopicId | None) -> TopicView:
 async def topic_to_write(call: Call, broker: Broker) -> tuple[TopicView, bool]:
     """Return the topic in the path, and whether the topic must still be created.
 
-    The topic is not created here, because a refused call must not create a topic. The view of a missing topic has the
-    default settings. A call with a topic id or a leader epoch refers to an existing topic, so no topic is created for
-    such a call. Raises the problems of `topic_of` and of creating a topic.
+    The function does not create the topic, because a refused call must not create a topic. The view of a missing topic
+    has the default settings. A call with a topic id or a leader epoch refers to an existing topic, so no topic is
+    created for such a call. Raises the problems of `topic_of` and of creating a topic.
     """
     try:
         return topic_of(call, broker), False
