@@ -152,5 +152,5 @@ class Membership:
         self.end()
         return MembershipLost(
             f"broker {self.broker_id} lost its registration of epoch {self.broker_epoch} (lease of "
-            f"{self.lease.ttl_seconds} s); it has to register again"
+            f"{self.lease.ttl_seconds} s); it must register again"
         )

@@ -120,7 +120,7 @@ def _compiled(pattern: str) -> re2._Regexp:
     except re2.error as error:
         _refuse(pattern, error.args[0].decode("utf-8", "replace"))
     except UnicodeEncodeError:
-        _refuse(pattern, "it is no valid Unicode")
+        _refuse(pattern, "it is not valid Unicode")
 
 
 def _refuse(pattern: str, reason: str) -> NoReturn:

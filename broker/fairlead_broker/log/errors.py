@@ -42,7 +42,7 @@ class OffsetOutOfRange(LogError):
 
     def __init__(self, folder: Path, offset: int, log_start: Offset, end: Offset) -> None:
         super().__init__(
-            f"offset {offset} is outside of {folder.parent.name}/{folder.name}: {log_start} to {end}"
+            f"offset {offset} is outside {folder.parent.name}/{folder.name}: {log_start} to {end}"
         )
         self.offset = offset
         self.log_start = log_start
@@ -83,7 +83,7 @@ class LogCut(LogError):
     """The log no longer ends at the offset that its writer expects."""
 
     def __init__(self, folder: Path, end: Offset, expected: Offset) -> None:
-        super().__init__(f"{folder}: the log ends at {end} and not at {expected} any more")
+        super().__init__(f"{folder}: the log ends at {end}, not at the expected offset {expected}")
 
 
 class StaleLeaderEpoch(LogError):

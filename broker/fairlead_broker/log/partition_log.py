@@ -373,7 +373,7 @@ class PartitionLog(ReadableLog):
                     self._epochs.replace(() if deleted is None else (deleted,))
                 except OSError as error:
                     # The log's files have been deleted, so a batch appended now would go to a file without a name.
-                    message = f"{self.folder}: cannot start again at {offset}: {error}"
+                    message = f"{self.folder}: cannot restart the log at {offset}: {error}"
                     raise StorageFailed(message) from error
 
     def advance_log_start(self, offset: Offset, *, remove_us: TimestampUs = TIME_MIN) -> list[Segment]:

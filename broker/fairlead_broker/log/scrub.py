@@ -45,7 +45,7 @@ class SegmentScrub:
         during the pass.
         """
         if self._log.closed or self._log.generation != self._generation:
-            message = f"{self._segment.path} was cut or closed"
+            message = f"{self._segment.path} was truncated or closed"
             raise LogClosed(message)
         before = self._position
         try:

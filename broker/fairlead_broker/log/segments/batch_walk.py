@@ -172,7 +172,7 @@ def _walk(window: _Window, position: int, expected: int | None, *, verify: bool)
 def _check(window: _Window, position: int, offset_min: int, *, verify: bool) -> WalkedBatch:
     view, at = window.at(position, HEADER_BYTES)
     if len(view) - at < HEADER_BYTES:
-        raise BadBatch(position, position + _ALIGNMENT, f"{len(view) - at} bytes are no whole header")
+        raise BadBatch(position, position + _ALIGNMENT, f"{len(view) - at} bytes are not a whole header")
     try:
         check_stamp_checksum(view, at)
     except ProblemError as problem:
@@ -183,10 +183,10 @@ def _check(window: _Window, position: int, offset_min: int, *, verify: bool) -> 
         reason = f"{total_bytes} bytes from offset {base_offset} cannot follow offset {offset_min - 1}"
         raise BadBatch(position, position + _ALIGNMENT, reason)
     if base_offset >= window.offset_stop:
-        reason = f"offset {base_offset} belongs into a later segment, from {window.offset_stop} on"
+        reason = f"offset {base_offset} belongs to a later segment, which starts at {window.offset_stop}"
         raise BadBatch(position, position + total_bytes, reason)
     if position + total_bytes > window.stop:
-        reason = f"the batch has {total_bytes} bytes, {window.stop - position} are there"
+        reason = f"the batch has {total_bytes} bytes, but only {window.stop - position} are left"
         raise BadBatch(position, position + total_bytes, reason)
     if verify:
         _verify_content(window, position, total_bytes)
@@ -211,7 +211,7 @@ def _verify_content(window: _Window, position: int, total_bytes: int) -> None:
     view, at = window.at(position, total_bytes)
     if len(view) - at < total_bytes:
         # The file has become shorter since its size was read.
-        reason = f"the batch has {total_bytes} bytes, {len(view) - at} can be read"
+        reason = f"the batch has {total_bytes} bytes, but only {len(view) - at} can be read"
         raise BadBatch(position, position + total_bytes, reason)
     _check_content(view, at, position, total_bytes)
 
@@ -220,7 +220,7 @@ def _check_content(view: memoryview, at: int, position: int, total_bytes: int) -
     stored = _CONTENT_CHECKSUM.unpack_from(view, at + STAMP_BYTES - 4)[0]
     computed = checksum(view, at + STAMP_BYTES, at + total_bytes)
     if stored != computed:
-        reason = f"the checksum of the content is {computed:#010x}, the batch says {stored:#010x}"
+        reason = f"the checksum of the content is {computed:#010x}, but the batch states {stored:#010x}"
         raise BadBatch(position, position + total_bytes, reason)
 
 
@@ -229,7 +229,7 @@ def _read_header(view: memoryview, at: int, position: int, total_bytes: int) -> 
         return read_header(view, at)
     except ProblemError as problem:
         if problem.code == "unsupported_version" and view[at + _FORMAT_AT] != 0:
-            message = f"byte {position}: {problem.detail}; start a release that knows it"
+            message = f"byte {position}: {problem.detail}; start a release that supports it"
             raise UnknownFormat(message) from problem
         raise BadBatch(position, position + total_bytes, problem.detail) from problem
 

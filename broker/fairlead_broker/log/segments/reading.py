@@ -160,7 +160,7 @@ def _check_entries(plan: ReadPlan, buffer: memoryview, start: int, bound: int, i
     wrong = np.flatnonzero(stored != offsets[: len(at)])
     if len(wrong):
         first = int(wrong[0])
-        reason = f"the index promises offset {offsets[first]}, the batch there says {stored[first]}"
+        reason = f"the index states offset {offsets[first]}, but the batch states offset {stored[first]}"
         raise WrongBytes(int(positions[first]), int(offsets[max(first - 1, 0)]), reason)
 
 
@@ -188,7 +188,7 @@ def _first_wanted(plan: ReadPlan, buffer: memoryview) -> int | None:
     if plan.position + at == plan.stop:
         return None
     if plan.position + at > plan.stop:
-        raise WrongBytes(plan.position + at, expected, "the last batch goes beyond the end")
+        raise WrongBytes(plan.position + at, expected, "the last batch extends beyond the end")
     raise NotWhole(max(at, stop) + _SPAN_BYTES)
 
 

@@ -220,7 +220,7 @@ class SegmentWriter:
         try:
             body.file.truncate(mark.size)
         except OSError as error:
-            message = f"{segment.path}: cannot cut back to {mark.size} bytes: {error.strerror}"
+            message = f"{segment.path}: cannot truncate to {mark.size} bytes: {error.strerror}"
             raise StorageFailed(message) from error
 
     def cut_index_files(self, count: int) -> None:
@@ -272,7 +272,7 @@ class SegmentWriter:
         try:
             self._body.file.truncate(size)
         except OSError as second:
-            message = f"{self.segment.path}: cannot take back a partial write at {size}: {second.strerror}"
+            message = f"{self.segment.path}: cannot undo a partial write at {size}: {second.strerror}"
             raise StorageFailed(message) from second
         raise failed from error
 
@@ -302,7 +302,7 @@ def open_empty_writer(storage: Storage, segment: Segment, config: TopicConfig) -
 
     Index files that an earlier truncation left under the same name are removed first.
     """
-    assert not storage.exists(segment.path), f"{segment.path} is there already"
+    assert not storage.exists(segment.path), f"{segment.path} already exists"
     for suffix in INDEX_SUFFIXES:
         storage.unlink(segment.path_of(suffix))
     file = storage.open(segment.path, create=True)

@@ -164,7 +164,7 @@ class Segment:
             raise self._unreadable(position, error) from error
 
     def _unreadable(self, position: int, error: OSError) -> LogError:
-        return wrap_os_error(error, f"{self.path}: cannot read from {position} on")
+        return wrap_os_error(error, f"{self.path}: cannot read from position {position}")
 
     def read_cached(self, offset: Offset, bytes_max: int, offset_limit: Offset) -> LogRead | None:
         """Read at most 1 MiB from memory, without waiting for the disk. Returns None if not all bytes are in memory."""

@@ -226,7 +226,7 @@ class PosixFile:
             written = os.pwritev(descriptor.number, buffers[:BUFFERS_MAX], position)
             if written == 0:
                 # The kernel returns 0 only for permanent reasons, so repeating the write would loop forever.
-                raise OSError(errno.EIO, "the disk took no bytes")
+                raise OSError(errno.EIO, "the disk accepted no bytes")
             buffers, position = _after(buffers, written), position + written
 
     def read_into(self, buffer: memoryview, position: int) -> int:

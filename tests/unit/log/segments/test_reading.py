@@ -65,7 +65,7 @@ def test_the_walk_skips_what_the_index_knows(make: BatchMaker) -> None:
 
     assert read is not None
     assert (len(read.data), read.next_offset) == (20 * nbytes, 22)
-    with pytest.raises(WrongBytes, match="the index promises offset 10, the batch there says 12"):
+    with pytest.raises(WrongBytes, match="the index states offset 10, but the batch states offset 12"):
         whole_batches(plan, memoryview(at_entry)[plan.position : plan.position + plan.nbytes], index)
 
 
