@@ -69,7 +69,7 @@ def has_live_leader(record: PartitionRecord, brokers: Brokers) -> bool:
 def elect_unclean(
     key: PartitionKey, record: PartitionRecord, view: ClusterView, ends: Mapping[BrokerId, LogEnd]
 ) -> PartitionRecord | None:
-    """Return the record with the live replica with the longest log as the leader. Records that it lacks are lost.
+    """Return the record led by the live replica with the longest log. Records that this replica lacks are lost.
 
     The result is None until a replica that can lead has reported its log end; for a restored record, until all
     replicas have reported their log ends. The new leader epoch is above all reported epochs.
@@ -134,7 +134,7 @@ def _registered_draining(record: PartitionRecord, view: ClusterView) -> Iterator
 
 
 def _isr_shrunk(key: PartitionKey, record: PartitionRecord, view: ClusterView) -> PartitionRecord | None:
-    """Return the record without the isr members that cannot stay in sync, for which the leader would wait."""
+    """Return the record without isr members that cannot stay in sync, since the leader would wait for them."""
     isr = tuple(entry for entry in record.isr if entry == record.leader or can_stay(key, entry, view.brokers))
     if isr == record.isr:
         return None

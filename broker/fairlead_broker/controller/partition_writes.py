@@ -27,7 +27,7 @@ class PartitionWrite:
 
 
 def write_partitions(term: ControllerTerm, writes: Sequence[PartitionWrite]) -> Transaction:
-    """Return one transaction that writes all records, of which there may be at most 60.
+    """Return the transaction that writes all records; at most 60 records are allowed.
 
     The transaction compares the term, the mod revision of every partition, and the registration of every installed
     leader.

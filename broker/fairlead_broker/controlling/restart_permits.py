@@ -144,5 +144,5 @@ def _needs(record: PartitionRecord, broker: BrokerId, brokers: Brokers) -> bool:
 
 
 def _stays(entry: InSync, brokers: Brokers) -> bool:
-    """Return whether a broker still runs in the incarnation in which it was in sync, and is not stopping."""
+    """Return whether a broker still runs in the incarnation that was in sync, and is not stopping."""
     return is_live(entry, brokers) and brokers[entry.broker].value.state is not BrokerState.STOPPING

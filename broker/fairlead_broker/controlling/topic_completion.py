@@ -45,7 +45,7 @@ class TopicCompletion:
         self._new_start_index = new_start_index
 
     async def finish(self, name: str) -> None:
-        """Complete the operation of a topic. Raises `ProblemError` as `PlanRunner.complete` does."""
+        """Complete the operation of a topic. Raises `ProblemError` like `PlanRunner.complete`."""
         start_index = self._new_start_index()
 
         def plan(size: int) -> Sequence[Transaction]:

@@ -74,7 +74,7 @@ class EmbeddedCoordination:
         return cls(await EmbeddedStore.open(path, clock))
 
     def connect(self) -> EmbeddedCoordination:
-        """Return another client of the same store. The store is closed with the last client."""
+        """Return another client of the same store. The store is closed when its last client is closed."""
         self._check_open()
         return EmbeddedCoordination(self._store)
 

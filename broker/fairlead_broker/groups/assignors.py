@@ -109,7 +109,7 @@ RANGE: Final = "range"
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Facts about a member on which assignors decide."""
+    """Facts about a member that assignors use."""
 
     topics: frozenset[TopicId]
     """Ids of the existing topics that the member consumes."""
@@ -253,7 +253,7 @@ def _shared_range(
 
 
 def _static_first(member_id: str, candidate: Candidate) -> tuple[bool, str, str]:
-    """Return the sort key for ranges. A static member keeps its position after a restart under another member id."""
+    """Return the sort key for ranges. A static member keeps its position when it restarts with a new member id."""
     return candidate.instance_id is None, candidate.instance_id or "", member_id
 
 

@@ -216,7 +216,7 @@ class Group:
 
     @property
     def member_count(self) -> int:
-        """Number of members, including static members that have left but still hold their partitions."""
+        """Number of members, including static members that have left and may return."""
         return len(self._roster.members)
 
     @property

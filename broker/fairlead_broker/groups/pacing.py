@@ -1,6 +1,6 @@
 """Deadlines of a group's members: sessions, rebalance timeouts, and the time of the next heartbeat.
 
-Deadlines are not stored: a coordinator that takes over a group starts every timeout at its full length. A
+Deadlines are not stored: a coordinator that takes over a group restarts every timeout at its full length. A
 heartbeat therefore moves the session deadline immediately, without a write to the store.
 
 Every reply contains the time until the next heartbeat. With a fixed interval of five seconds, the heartbeats of

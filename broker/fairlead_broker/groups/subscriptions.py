@@ -112,8 +112,8 @@ def _compiled(pattern: str) -> re2._Regexp:
     options = re2.Options()
     options.max_mem = PATTERN_MEMORY_BYTES_MAX
     options.log_errors = False
-    # Only the existence of a match is needed. Finding the positions of groups would take a thousand times as long for
-    # a pattern with a few hundred groups.
+    # Only the existence of a match is needed. For a pattern with a few hundred groups, finding their positions would
+    # take a thousand times as long.
     options.never_capture = True
     try:
         return re2.compile(pattern, options)

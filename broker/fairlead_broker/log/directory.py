@@ -112,8 +112,8 @@ class LogDirectory:
                 storage.make_folder(path)
                 storage.sync_folder(path.parent)
                 storage.make_folder(system)
-            # An existing folder is synced too: the process that created the folder may have been killed before the
-            # folder's name was durable.
+            # An existing folder is also synced: the process that created it may have been killed before the folder's
+            # name was durable.
             storage.sync_folder(path)
             lock = storage.lock(system / "lock", f"{os.getpid()}\n".encode())
             if lock is None:
@@ -204,7 +204,7 @@ class LogDirectory:
     def open_partition(
         self, topic_id: TopicId, partition: PartitionIndex, config: TopicConfig
     ) -> PartitionLog:
-        """Open the log of a partition, new or recovered. Several threads may open different partitions at once."""
+        """Open the log of a partition, new or recovered. Several threads may open different partitions concurrently."""
         assert self._identity is not None, f"{self.path} belongs to no cluster yet: adopt_cluster comes first"
         key = TopicIdPartition(topic_id, partition)
         assert key not in self._open, f"{key} is already open"
@@ -258,7 +258,7 @@ class LogDirectory:
         return sorted(PartitionIndex(int(name)) for name in names if name.isascii() and name.isdigit())
 
     def remove_given_up(self, folder: Path) -> None:
-        """Delete the files of a dropped partition. Any partition may be opened at the same time."""
+        """Delete the files of a dropped partition. Other threads may open any partition during the call."""
         try:
             self._remove_folder(folder)
             self._remove_topic_folder_if_empty(folder.parent)
@@ -344,10 +344,10 @@ class LogDirectory:
             return False
 
     def _reside(self, residence: str | None) -> None:
-        """Store the kernel and volume that keep the bytes, all of which are synced, before the clean marker is removed.
+        """Store the kernel and volume that keep written bytes. Called while all bytes are synced and the marker exists.
 
-        In the reverse order, a broker that is killed before it has registered would leave neither the marker nor
-        the boot id of its kernel.
+        If the clean marker were removed first, a broker that is killed before it has registered would leave
+        neither the marker nor the boot id of its kernel.
         """
         found = self._identity
         if found is not None and residence is not None and found.residence != residence:

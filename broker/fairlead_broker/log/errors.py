@@ -72,7 +72,7 @@ class LogDamaged(LogError):
 
 
 class BadCopy(LogError):
-    """A batch from another replica is damaged, out of order, or of an older epoch."""
+    """A batch from another replica is damaged, is out of order, or has an older leader epoch."""
 
     def __init__(self, offset: int, reason: str) -> None:
         super().__init__(f"the batch at offset {offset} cannot be copied: {reason}")

@@ -84,7 +84,7 @@ class LeaderEpochs:
     def take_over_lost(self, lost: Iterable[EpochStart], log_end: Offset) -> None:
         """Add the epochs of a leader's lost records, oldest first, at the log's end, atomically and durably.
 
-        Other epochs that begin at the log's end have no records and are dropped, as by `take_over`.
+        Other epochs that begin at the log's end have no records and are dropped, as in `take_over`.
         """
         kept = [entry for entry in self.entries if entry.start_offset < log_end]
         for begin in lost:

@@ -157,7 +157,7 @@ class PartitionLog(ReadableLog):
     # ------------------------------------------------------------------------------------------ appending
 
     def begin_epoch(self, epoch: LeaderEpoch) -> None:
-        """Store durably that a leader epoch begins at the end of the log, before the first write in that epoch.
+        """Record durably that a leader epoch starts at the end of the log. Called before the first write in that epoch.
 
         Raises `StaleLeaderEpoch` unless the epoch exceeds every known epoch, `Shortage` or `StorageFailed`.
         """
@@ -210,7 +210,8 @@ class PartitionLog(ReadableLog):
                     self._epochs.take_over(run.epoch, run.start_offset, self._end)
                 self.append(run.batches)
             if start > self._log_start:
-                # After a crash, a recovery point within unsynced bytes would be wrong.
+                # The bytes are synced first: after a crash, a recovery point within unsynced bytes would be
+                # incorrect.
                 self.sync()
                 self._log_start = start
                 self.checkpoint_high_watermark = max(self.checkpoint_high_watermark, start)
@@ -399,7 +400,7 @@ class PartitionLog(ReadableLog):
     def move_log_start(self, offset: Offset) -> bool:
         """Move the log start for readers, and return False if the log already starts there.
 
-        Raises `OffsetOutOfRange` as `advance_log_start` does. A caller moves the log starts of many partitions,
+        Raises `OffsetOutOfRange` like `advance_log_start`. A caller moves the log starts of many partitions,
         makes all of these log starts durable by one checkpoint, and only then calls `drop_below_start`.
         """
         with self._write_lock:

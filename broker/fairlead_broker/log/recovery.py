@@ -60,7 +60,9 @@ class RecoveryReport:
     """Newly found damaged ranges. The checkpoint has the previously known ranges."""
     rebuilt_indexes: list[Path] = field(default_factory=list)
     dropped_good: bool = False
-    """Whether good records after a bad batch were cut off, although other replicas may have counted these records."""
+    """Whether intact records after a bad batch were cut off, although the leader may have counted them for this
+    replica.
+    """
 
 
 @dataclass(slots=True)

@@ -202,7 +202,7 @@ class PartitionProducers(Generic[R]):
         return effects
 
     def _too_far(self, batch: SequencedArrived[R]) -> Refusal:
-        """Return the refusal of a batch that was held too long or cannot be held."""
+        """Return the refusal for a batch that was held too long or cannot be held."""
         producer_id, epoch, first = batch.producer_id, batch.epoch, batch.first_sequence
         current = self._fronts.get(producer_id) or self._state.producer(producer_id)
         if current is None or current.epoch < epoch:

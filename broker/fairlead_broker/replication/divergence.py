@@ -26,7 +26,7 @@ _BY_START = attrgetter("start_offset")
 
 @dataclass(frozen=True, slots=True)
 class EpochStart:
-    """Start offset of an epoch's records, of which there may be none."""
+    """Start offset of an epoch, which may have no records."""
 
     epoch: LeaderEpoch
     start_offset: Offset

@@ -87,7 +87,7 @@ class PartitionFollower:
 
     @property
     def leader_epoch(self) -> LeaderEpoch:
-        """Leader epoch in which the replica follows."""
+        """Epoch of the leader that the replica follows."""
         return self._leader_epoch
 
     @property

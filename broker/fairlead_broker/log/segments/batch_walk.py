@@ -40,7 +40,7 @@ _CONTENT_CHECKSUM: Final = struct.Struct("<I")
 
 
 class BadBatch(Exception):
-    """The bytes at a position are not a good batch."""
+    """The bytes at a position are not an intact batch."""
 
     def __init__(self, position: int, search_from: int, reason: str) -> None:
         super().__init__(f"byte {position}: {reason}")
@@ -147,7 +147,7 @@ class _Window:
         self.offset_stop = MAXIMUM if offset_stop is None else offset_stop
 
     def at(self, position: int, nbytes: int) -> tuple[memoryview, int]:
-        """Return a view that holds this range, and the range's position in it; fewer bytes at the file's end."""
+        """Return a view that contains this range (less at the file's end), and the range's position in the view."""
         at = position - self._start
         if at < 0 or at + nbytes > len(self._view):
             wanted = min(max(nbytes, self._window_bytes), self.stop - position)
@@ -210,7 +210,7 @@ def _ends_as_expected(window: _Window, batch: WalkedBatch, next_offset: int | No
 def _verify_content(window: _Window, position: int, total_bytes: int) -> None:
     view, at = window.at(position, total_bytes)
     if len(view) - at < total_bytes:
-        # The file has become shorter since its size was read.
+        # The file was truncated after its size was read.
         reason = f"the batch has {total_bytes} bytes, but only {len(view) - at} can be read"
         raise BadBatch(position, position + total_bytes, reason)
     _check_content(view, at, position, total_bytes)
@@ -235,7 +235,7 @@ def _read_header(view: memoryview, at: int, position: int, total_bytes: int) -> 
 
 
 def _candidates(view: memoryview) -> list[int]:
-    """Return aligned positions where a header may begin: the two stamped zeros and a small format number."""
+    """Return aligned positions that may be the start of a header: two stamped zeros and a small format number."""
     count = (len(view) - HEADER_BYTES) // _ALIGNMENT + 1
     if count <= 0:
         return []

@@ -25,7 +25,7 @@ MAXIMUM: Final = 1 << 62
 _OFFSET_BYTES: Final = 8
 _EIGHT: Final = np.arange(_OFFSET_BYTES)
 _SPAN_BYTES: Final = 44
-"""Bytes of a header that show where the next batch begins."""
+"""Number of header bytes that determine where the next batch begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,7 @@ class LogRead:
     """Whole batches of one partition, contiguous as stored."""
 
     data: memoryview
-    """Bytes of the batches, possibly beginning with a batch below the requested offset, or empty if there is no batch.
-    """
+    """Bytes of the batches, or no bytes if there is no batch. The first batch may begin below the requested offset."""
     next_offset: Offset
     """Offset at which the next read begins."""
 
