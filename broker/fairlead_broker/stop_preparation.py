@@ -25,7 +25,7 @@ GONE_CODES = frozenset({"broker_not_found", "shutting_down"})
 
 
 class Preparation(Enum):
-    """Outcome of the preparation of a stop."""
+    """Outcome of a stop preparation."""
 
     PERMITTED = "permitted"
     NOTHING_TO_DO = "nothing to do"

@@ -33,7 +33,7 @@ _METRIC_TYPES: Mapping[str, type[MetricWrapperBase]] = {
 
 
 class Log(Protocol):
-    """Part of the interface of structlog's bound logger that the broker uses.
+    """Subset of the interface of structlog's bound logger that the broker uses.
 
     Each call logs an event with its values.
     """

@@ -291,7 +291,7 @@ def _client() -> pyreqwest.client.Client:
 def _unavailable(
     broker: BrokerId, error: pyreqwest.exceptions.RequestError, seconds_left: float
 ) -> PeerUnavailable:
-    """Translate an error; `seconds_left`: remaining time of the request.
+    """Translate an error; `seconds_left` is the remaining time of the request.
 
     pyreqwest also raises ConnectTimeoutError when the whole request times out, regardless of its progress. Only a
     ConnectTimeoutError before the timeout of the request proves, like a refused connection, that no byte was sent. A

@@ -94,7 +94,7 @@ class DiskPool:
             await waiter
 
     def close(self) -> None:
-        """Finish the queued calls and wait for the threads to end; blocks."""
+        """Finish the queued calls and wait for the threads to end. The call blocks."""
         for _ in self._threads:
             self._calls.put(None)
         for thread in self._threads:

@@ -158,7 +158,7 @@ class SyncRounds:
         self._busy -= 1
 
     def timed(self, sync: Callable[[], Offset]) -> Offset:
-        """Run a sync that `claim` has granted, and record its duration; blocks."""
+        """Run a sync that `claim` has granted, and record its duration. The call blocks."""
         begun = self._clock.monotonic()
         offset = sync()
         self._observe_seconds(self._clock.monotonic() - begun)

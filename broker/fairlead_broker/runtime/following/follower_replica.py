@@ -174,7 +174,7 @@ class FollowerReplica:
         self._idle.set()
 
     def do(self, work: DiskWork) -> None:
-        """Execute disk work; blocks, runs in the disk pool. Raises LogError."""
+        """Execute disk work. The call blocks and runs in the disk pool. Raises LogError."""
         match work:
             case AppendCopies(data, end_offset):
                 self.log.append_copies(data, end_offset, self.following.leader_epoch)

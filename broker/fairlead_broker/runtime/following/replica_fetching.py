@@ -391,7 +391,7 @@ class ReplicaFetcher:
         return following
 
     def _do_all(self, work: Sequence[_Work]) -> list[LogError | None]:
-        """Execute all disk work; blocks, runs in the disk pool."""
+        """Execute all disk work. The call blocks and runs in the disk pool."""
         errors = [_do(partition, each) for partition, each in work]
         moved = [partition for partition, each in work if isinstance(each, MoveLogStart)]
         if moved:

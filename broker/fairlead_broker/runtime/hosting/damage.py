@@ -68,7 +68,7 @@ class DamageAcceptance:
 
 
 def _accept(log: PartitionLog, first_offset: Offset, next_good_offset: Offset) -> bool:
-    """Verify the damage and accept it; blocks, runs in the disk pool."""
+    """Verify the damage and accept it. The call blocks and runs in the disk pool."""
     if log.accept_damage(first_offset, next_good_offset):
         return True
     for segment in log.segments:

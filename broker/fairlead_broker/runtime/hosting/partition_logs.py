@@ -31,7 +31,7 @@ class PartitionLogs:
         self.removals = removals
 
     def open(self, key: TopicIdPartition, topic: str, config: TopicConfig) -> PartitionLog:
-        """Open or recover a log; blocks.
+        """Open or recover a log. The call blocks.
 
         Bytes that a crash left unsynced are synced before another component uses the log. Raises LogError.
         """
@@ -95,7 +95,10 @@ class PartitionLogs:
                 self._log.error("files not removed", partition=str(key), reason=str(error))
 
     def folders(self, topic_id: TopicId) -> list[PartitionIndex]:
-        """Return the partitions that have a folder, opened by this process or left by an earlier one; blocks."""
+        """Return the partitions that have a folder, opened by this process or left by an earlier one.
+
+        The call blocks.
+        """
         return self._directory.partitions_of(topic_id)
 
     def _report(self, log: PartitionLog, topic: str, partition: PartitionIndex) -> None:

@@ -289,7 +289,7 @@ class LeaderReplica:
         return stamped
 
     def _append_on_disk(self, stamped: list[StampedBatch], alone: bool) -> Offset | None:
-        """Append a group, and sync it if `alone` is set; blocks, runs in the disk pool."""
+        """Append a group, and sync it if `alone` is set. The call blocks and runs in the disk pool."""
         if not self._epoch_begun:
             # The log records the epoch at the first write, not at the start of the leadership: a partition without
             # writes needs no fsync at a start, and its list of epochs does not grow with every restart.
@@ -425,14 +425,17 @@ class LeaderReplica:
         return end_before(self.log.leader_epochs, self._leader.end_offset, deleted_epoch, fetch_offset)
 
     def read(self, offset: Offset, bytes_max: int, limit: Offset) -> LogRead:
-        """Return batches below a limit; blocks, runs in the disk pool."""
+        """Return batches below a limit. The call blocks and runs in the disk pool."""
         try:
             return self.log.read(offset, bytes_max, limit)
         except LogError as error:
             raise self._read_problem(error, offset) from error
 
     def offset_for_time(self, timestamp_us: TimestampUs) -> tuple[Offset, TimestampUs] | None:
-        """Return offset and timestamp of the first record at or after a time; blocks, runs in the disk pool."""
+        """Return the offset and the timestamp of the first record at or after a time.
+
+        The call blocks and runs in the disk pool.
+        """
         try:
             return self.log.offset_for_time(timestamp_us)
         except LogError as error:

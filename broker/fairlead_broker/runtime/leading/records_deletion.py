@@ -64,7 +64,7 @@ class RecordsDeletion:
         return log_start
 
     def _advance(self, partition: LeaderReplica, offset: Offset) -> Offset:
-        """Move the log start; blocks, runs in the disk pool."""
+        """Move the log start. The call blocks and runs in the disk pool."""
         log = partition.log
         if offset > log.synced_offset:
             # With durability=replicated, records below the offset may be unsynced. After a crash, a recovery point at

@@ -44,7 +44,7 @@ class Retention:
     ) -> None:
         """`interval_seconds` is called before every wait, `failed` when the disk has failed.
 
-        `count_deleted` receives reason, segments and bytes; it is called from the pool's threads.
+        `count_deleted` receives reason, segments and bytes, and is called from the pool's threads.
         """
         self._directory = directory
         self._partitions = partitions
@@ -81,7 +81,10 @@ class Retention:
             self._log.warning("retention not applied", reason=str(error))
 
     def _check(self, partitions: list[LeaderReplica]) -> None:
-        """Expire segments, make the new log starts durable and drop the segments; blocks, runs in the disk pool."""
+        """Expire segments, make the new log starts durable and drop the segments.
+
+        The call blocks and runs in the disk pool.
+        """
         expired = [(partition, expiry) for partition in partitions if (expiry := self._expire(partition))]
         if not expired:
             return

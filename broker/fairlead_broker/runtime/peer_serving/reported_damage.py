@@ -36,7 +36,7 @@ class ReportedDamage:
 
 
 def _look(log: PartitionLog, key: TopicIdPartition, offset: Offset) -> None:
-    """Record the first damage at or after an offset; blocks, runs in the disk pool."""
+    """Record the first damage at or after an offset. The call blocks and runs in the disk pool."""
     found: DamagedRange | None = None
     try:
         for segment in log.segments:
