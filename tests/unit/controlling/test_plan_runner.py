@@ -162,7 +162,7 @@ async def test_a_plan_that_never_holds_is_given_up(life: Any, runner: PlanRunner
         await runner.complete(lambda _: [wrong])
 
     assert refused.value.code == "conflict"
-    assert f"{ATTEMPTS_MAX} times" in refused.value.detail
+    assert f"{ATTEMPTS_MAX} consecutive attempts" in refused.value.detail
     assert refused.value.side_effect is SideEffect.NONE
 
 
