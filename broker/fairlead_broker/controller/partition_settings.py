@@ -1,4 +1,4 @@
-"""The fields of partition records that follow from a topic's configuration.
+"""The fields of partition records that are derived from a topic's configuration.
 
 `topics` uses this module. All functions are pure. Only the controller writes the configured fields, except that
 the leader changes `syncing` to `synced` (protocol section 4, rule 6).

@@ -50,8 +50,8 @@ def imbalanced(
 ) -> dict[PartitionKey, PartitionRecord]:
     """Return the partitions to be moved to their preferred leaders, with their new records.
 
-    Partitions are moved to a broker if it does not lead more than `percentage_max` percent of its preferred
-    partitions.
+    Partitions are moved to a broker if the percentage of its preferred partitions that it does not lead exceeds
+    `percentage_max`.
     """
     preferred: Counter[BrokerId] = Counter()
     astray: dict[BrokerId, dict[PartitionKey, PartitionRecord]] = {}

@@ -1,9 +1,9 @@
 """Moves of partitions to other brokers: replicas are added and catch up, and then the leaving replicas are removed.
 
-`partition_changes` finishes moves, and the operations of users and drains start and cancel moves. All functions
-are pure (protocol section 4, rule 11, after KIP-455). During a move, `replicas` lists the target replicas in
-order, followed by the leaving replicas. `finish` and `cancel` never bring the isr below its minimum and never
-remove the leader.
+`partition_changes` completes moves. Drains and requests of users start and cancel moves. All functions are pure
+(protocol section 4, rule 11, after KIP-455). During a move, `replicas` lists the target replicas in order,
+followed by the leaving replicas. `finish` and `cancel` never bring the isr below its minimum and never remove the
+leader.
 """
 
 from __future__ import annotations
@@ -40,11 +40,12 @@ def target(record: PartitionRecord) -> tuple[BrokerId, ...]:
 
 
 def start(record: PartitionRecord, places: Sequence[Target], revision: Revision) -> PartitionRecord:
-    """Return the record with a move to these places, in this order. `revision` is the record's mod revision.
+    """Return the record with a new move to these places, which are in assignment order.
 
-    An added replica begins with a generation that its broker has never had for this partition, so that no report
-    of an earlier replica on that broker can count. The mod revision is an unused generation: every earlier
-    generation required a put of this record, so the mod revision is above all earlier generations.
+    `revision` is the record's mod revision. An added replica begins with a generation that its broker has never
+    had for this partition, so that no report of an earlier replica on that broker can count. The mod revision is
+    an unused generation: every earlier generation required a put of this record, so the mod revision is above all
+    earlier generations.
     """
     assert not is_under_way(record), "a partition has at most one move at a time"
     current = {replica.broker: replica for replica in record.replicas}

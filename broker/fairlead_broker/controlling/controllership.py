@@ -44,7 +44,9 @@ from fairlead_broker.registry.metadata import BrokerChange, PartitionChange, Ver
 from fairlead_broker.registry.records import BrokerState, PartitionRecord, TopicState
 
 TICK_SECONDS: Final = 1.0
-"""Seconds between two checks for changes that no event announces: a delay has ended, or the store answers again."""
+"""Seconds between two checks for changes that no event announces, such as the end of a delay or of an outage of the
+store.
+"""
 UNFINISHED_SECONDS: Final = 5.0
 """Seconds after which the controller completes an unfinished topic, since the broker that began the operation has
 given up.
@@ -124,7 +126,7 @@ class Controllership:
         return self._index
 
     def view(self) -> ClusterView:
-        """Return the brokers for decisions about partitions, as the mirror shows them."""
+        """Return the view of the brokers for decisions about partitions, according to the mirror."""
         return cluster_view(self._metadata)
 
     async def begin(self) -> None:
@@ -195,7 +197,7 @@ class Controllership:
             await self._mirror.wait_for(claimed.revision)
 
     def _enter(self, term: ControllerTerm) -> None:
-        """Begin a term by queueing every partition and topic, since earlier controllers may have left tasks open."""
+        """Begin a term by queueing every partition and topic, since an earlier controller may have left tasks."""
         _log.info("term of the controller taken", term=term.revision)
         self._term = term.revision
         self._touched.add(key for key, _ in self._index.partitions())

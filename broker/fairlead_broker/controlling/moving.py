@@ -41,8 +41,8 @@ STEP_BYTES: Final = 512 << 10
 """Maximum size of one transaction in bytes, well below etcd's limit."""
 EARLIER: Final = BrokerEpoch(0)
 """Broker epoch that replaces all broker epochs in moved records. Broker epochs are revisions of a store, so the
-epochs of the old store have no meaning in the new store. The only broker of the cluster has every record in any
-incarnation.
+epochs of the old store have no meaning in the new store. The cluster has only one broker, which has every record in
+every incarnation.
 """
 
 Changes: TypeAlias = Mapping[str, bytes | None]
@@ -216,7 +216,10 @@ class CoordinationMove:
     async def _step(
         self, compares: Sequence[Compare], success: Sequence[Operation], failure: Sequence[Operation] = ()
     ) -> bytes | None:
-        """Apply a step. Returns None, or after a failed compare the value that was read (empty for no value)."""
+        """Apply a step. Returns None if the step succeeded.
+
+        If a compare failed, returns the value that was read, which is empty for a missing key.
+        """
         try:
             result = await self._new.transact(compares, success, failure)
         except (UnknownOutcome, CoordinationUnavailable) as error:

@@ -115,7 +115,7 @@ def nobody_to_elect(topic: str, partition: PartitionIndex, record: PartitionReco
 
 
 def replicas_are_silent(topic: str, partition: PartitionIndex, silent: Sequence[BrokerId]) -> ProblemError:
-    """Return the refusal for an unclean election while a registered replica, maybe with the longest log, is silent."""
+    """Return the refusal for an unclean election while a silent registered replica may have the longest log."""
     return ProblemError(
         "not_possible_now",
         f"brokers {_named(silent)} have replicas of {topic}-{partition} and are registered, but have not reported "
@@ -153,7 +153,7 @@ def restart_forbidden(broker: BrokerId, partitions: Sequence[tuple[str, Partitio
 
 
 def another_restarts(broker: BrokerId, holder: BrokerId) -> ProblemError:
-    """Return the refusal for a request for the restart permit while another broker holds the permit."""
+    """Return the refusal of a restart permit while another broker holds the permit."""
     return ProblemError(
         "restart_refused",
         f"broker {holder} has the permit to restart; broker {broker} gets the permit when {holder} has restarted, or "

@@ -1,4 +1,4 @@
-"""The cluster's only permit to restart a broker, as a key under a lease of five minutes.
+"""The cluster's only permit to restart a broker, which is stored in a key with a lease of five minutes.
 
 `operations` uses this module. A rolling restart requests the permit before each broker. The controller grants the
 permit to one broker at a time, if every partition has enough in-sync replicas without that broker. The permit

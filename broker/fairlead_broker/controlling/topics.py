@@ -62,10 +62,10 @@ class TopicAdmin:
         self._being_created: dict[str, int] = {}
 
     async def create(self, request: CreateTopicRequest, *, dry_run: bool = False) -> tuple[TopicRecord, bool]:
-        """Create a topic. Returns the topic, and False if a topic with the same specification already existed.
+        """Create a topic. Returns the topic, and whether this call created it.
 
-        Raises `topic_exists`, which names the differences, if an existing topic has a different specification. A
-        dry run checks the request and writes nothing.
+        An existing topic is returned if it has the same specification. Otherwise `topic_exists` is raised, which
+        names the differences. A dry run checks the request and writes nothing.
         """
         check_topic_name(request.name)
         config = merge_patch({}, request.config)
@@ -89,7 +89,7 @@ class TopicAdmin:
     async def alter(
         self, name: str, request: AlterTopicRequest, topic_id: TopicId | None = None
     ) -> TopicRecord:
-        """Change configuration (a merge patch) and replication factor (of new partitions), and grow a topic.
+        """Change a topic: its configuration (merge patch), replication factor (of new partitions) and partition count.
 
         Raises `topic_recreated` if a topic id is given and the topic with this name has a different id.
         """

@@ -243,7 +243,7 @@ class EmbeddedWatch:
 
 
 class EmbeddedStore:
-    """Thread that owns the file and the leases, and the state of the store on the event loop.
+    """Embedded store: a thread that owns the file and the leases, and the state that belongs to the event loop.
 
     Only the store's thread uses `history` and `leases`. `run` runs the methods `transact`, `grant`, `keep_alive`,
     `end_lease` and `expire` in this thread.

@@ -45,7 +45,7 @@ class MeasuredCoordination:
     async def transact(
         self, compares: Sequence[Compare], success: Sequence[Operation], failure: Sequence[Operation] = ()
     ) -> TransactionResult:
-        """Apply one branch of a transaction in one step (see `Coordination.transact`)."""
+        """Apply one branch of a transaction atomically (see `Coordination.transact`)."""
         return await self._timed("transact", self._inner.transact(compares, success, failure))
 
     async def grant_lease(self, ttl_seconds: int) -> Lease:

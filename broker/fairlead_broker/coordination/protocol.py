@@ -164,7 +164,7 @@ class Watch(Protocol):
     async def __anext__(self) -> WatchBatch: ...
 
     async def request_progress(self) -> None:
-        """Request a batch without events, sent when all events up to the store's revision have been delivered."""
+        """Request a batch without events, which is delivered after all events up to the store's current revision."""
         ...
 
     async def cancel(self) -> None:

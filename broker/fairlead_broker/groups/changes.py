@@ -1,8 +1,8 @@
 """The change that a turn writes to the store, and the records of a group as loaded from the store.
 
 A partition is granted only if it is free in the stored records (`rules.is_free`). Each part of a change is
-therefore valid without the other parts, in any order. The state record is written last. A group whose other
-records have higher epochs than its state record continues above these epochs.
+therefore valid without the other parts, in any order. The state record is written last. If other records of a
+group have higher epochs than its state record, the group continues above these epochs.
 """
 
 from __future__ import annotations

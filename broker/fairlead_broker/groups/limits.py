@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 MEMBERS_MAX: Final = 1_000
-"""Maximum number of members of a group, since a new coordinator has to load the key of each member."""
+"""Maximum number of members of a group, since a new coordinator must load the key of each member."""
 PARTITIONS_MAX: Final = 10_000
 """Maximum number of partitions that a group consumes, since a target is computed in one turn of the event loop."""
 PATTERNS_MAX: Final = 16

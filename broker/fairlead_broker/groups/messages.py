@@ -1,7 +1,7 @@
 """Events that a group receives, and the replies to its members.
 
-The time of an event is an argument of `Group.turn`. `group`, the coordinator in `runtime` and the simulator use these
-messages.
+The time of an event is an argument of `Group.turn`. The messages are used by `group`, the coordinator in
+`runtime` and the simulator.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Subscription:
     """Subscription that a member sends. None keeps the current value (in a join: the default), and "" resets it."""
 
     topics: frozenset[str] | None = None
-    """Names of topics, which need not exist yet."""
+    """Names of subscribed topics, which need not exist yet."""
     pattern: str | None = None
     """RE2 expression that must match the whole name of a topic."""
     instance_id: str | None = None

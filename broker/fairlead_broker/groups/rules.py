@@ -46,7 +46,7 @@ def has_released(partitions: Holding, record: MemberRecord, heartbeat: Heartbeat
 def is_free(
     place: Place, member_id: str, written_owners: Mapping[Place, str], granted: Mapping[Place, str]
 ) -> bool:
-    """Return whether no other member owns the partition in the written records or by a grant of this turn.
+    """Return whether the partition has no other owner, in the written records or by a grant of this turn.
 
     A release in this turn does not make the partition free, because a change may be written in portions, and each
     portion must be valid without the others.

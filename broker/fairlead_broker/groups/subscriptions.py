@@ -35,7 +35,9 @@ class TopicShape:
 
 
 Topics: TypeAlias = Mapping[str, TopicShape]
-"""Every ready topic by name. Callers pass the same object for unchanged topics, because a turn compares identities."""
+"""Every ready topic by name. Callers pass the same object for unchanged topics, because a turn compares object
+identities.
+"""
 
 
 _REMEMBERED_MAX: Final = 2_000

@@ -1,4 +1,4 @@
-"""Errors of the log, ordered by the caller's next step.
+"""Errors of the log, with the caller's next step for each error.
 
     LogError
       OffsetOutOfRange    fix the offset
@@ -14,8 +14,8 @@
       IdentityMismatch    this directory belongs to another broker; an operator decides
       DirectoryLocked     another process uses the directory
 
-Every module of this room raises these errors, and `runtime` turns them into problems of the contract. Every
-`OSError` leaves the room as the cause of one of these errors.
+Every module of this room raises these errors, and `runtime` turns them into problems of the contract. An
+`OSError` is never raised to callers: it is the cause of one of these errors.
 """
 
 from __future__ import annotations

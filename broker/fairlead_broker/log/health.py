@@ -1,8 +1,8 @@
 """Health of a data directory: whether its content can still be trusted.
 
 All partitions of a directory share one health state: after the first failed write or sync, no partition of the
-directory accepts writes, because the content of the disk is unknown. Only a restart, which reads the files,
-resets the health state.
+directory accepts writes, because the content of the disk is unknown. Only a restart of the broker, which reads
+the files again, resets the health state.
 """
 
 from __future__ import annotations

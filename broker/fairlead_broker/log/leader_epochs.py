@@ -139,7 +139,7 @@ class LeaderEpochs:
         self.complete = True
 
     def _open(self) -> File:
-        """Open the file to append one entry, truncated to the valid entries. The file is closed after the append."""
+        """Open the file, truncated to its valid entries, to append one entry. The file is closed after the append."""
         file = self._storage.open(self._path, create=True)
         is_new = file.size() < LEADER_EPOCHS.position_of(0)
         file.truncate(LEADER_EPOCHS.position_of(len(self.entries)))

@@ -107,8 +107,8 @@ class _Opening:
     def _keep_the_end(self, writer: SegmentWriter) -> None:
         """Sync the last file, which a killed process may have truncated without a sync.
 
-        No later sync would make the truncation durable, because a log that ends at its synced offset has no
-        unsynced bytes. After a power failure the truncated bytes would reappear.
+        No later sync would make the truncation durable, because a log that ends at its synced offset is not
+        synced again. After a power failure the truncated bytes would reappear.
         """
         body = writer.segment.body
         if not self._was_clean and body is not None:

@@ -65,7 +65,7 @@ class SyncPoint:
     def forget_files(self) -> None:
         """Release the files of closed segments once their bytes are written out."""
         for segment in self.segments:
-            # Index files of a segment that was closed during the sync were not written out by this sync.
+            # This sync did not write out the index files of a segment that was closed during the sync.
             segment.forget_files(self.files)
 
 

@@ -100,7 +100,7 @@ class LoggedProducers:
         self._unsaved = 0
 
     def save_if_due(self, segment: Segment, offset: Offset) -> None:
-        """Write the state if as many batches as it has entries were appended since the last snapshot."""
+        """Write the state if enough batches were appended since the last snapshot: at least one per entry."""
         if self._unsaved >= max(SNAPSHOT_BATCHES_MIN, len(self.state)):
             self.save(segment, offset)
 

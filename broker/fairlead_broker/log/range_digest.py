@@ -1,8 +1,8 @@
 """Compute the digest of a range of a log, and check the batches in the range.
 
 Replicas store the same bytes, stamps included, so a range has the same digest on every replica. `runtime` calls
-this module from a disk thread. The module also verifies both checksums of each batch, which show which replica is
-damaged if two replicas differ. The module changes no file. The module must not know replicas or callers.
+this module from a disk thread. The module also verifies both checksums of each batch. If two replicas differ, the
+checksums identify the damaged replica. The module changes no file. The module must not know replicas or callers.
 """
 
 from __future__ import annotations

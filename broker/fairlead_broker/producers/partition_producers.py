@@ -138,7 +138,7 @@ class PartitionProducers(Generic[R]):
         return [effect]
 
     def _decide(self, batch: SequencedArrived[R]) -> Effect[R] | None:
-        """Return the effect for a batch, or None if the batch has to be held."""
+        """Return the effect for a batch, or None if the batch must be held."""
         producer_id, epoch, first = batch.producer_id, batch.epoch, batch.first_sequence
         current = self._fronts.get(producer_id) or self._state.producer(producer_id)
         if current is None or epoch > current.epoch:

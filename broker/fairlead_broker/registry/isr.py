@@ -38,7 +38,7 @@ def with_isr(
 def taken_out(
     record: PartitionRecord, broker: BrokerId, directory: str | None = None
 ) -> PartitionRecord | None:
-    """Return the record without a broker that is about to drop or distrust the bytes of its replica.
+    """Return the record without a broker that is about to drop its replica, or no longer trusts the replica's bytes.
 
     The broker is removed from isr, elr and leadership (protocol section 2), and its replica starts a new
     generation, so that no earlier report of the replica counts. `directory` is the replica's current directory.

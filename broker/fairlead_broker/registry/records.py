@@ -118,7 +118,7 @@ class Directory(Entry, frozen=True, kw_only=True):
 
 
 class QuarantinedReplica(Entry, frozen=True, kw_only=True):
-    """A replica whose bytes are not trusted and which serves no record."""
+    """A replica whose bytes are not trusted. The replica serves no records."""
 
     topic_id: TopicId
     partition: PartitionIndex

@@ -34,7 +34,7 @@ from fairlead_broker.replication.leader_messages import AdvanceHighWatermark, Fo
 
 
 class PartitionFollower:
-    """State machine that decides what a follower fetches, truncates, and may report to its leader."""
+    """State machine that decides what a follower fetches, what it truncates, and what it may report to its leader."""
 
     __slots__ = (
         "_broker",

@@ -8,7 +8,7 @@ from fairlead_broker.replication.leader_messages import FollowerReport
 
 
 class KnownFollower:
-    """Reported state of one incarnation and generation of a follower's replica.
+    """State that one incarnation and generation of a follower's replica has reported.
 
     Only the leader's state machine changes this state. Within one incarnation, generation and leader epoch a
     reconciled follower only appends, so a late or repeated report never lowers an offset.

@@ -11,8 +11,8 @@ decides which change of the partition record is written next: a replica joins or
 `synced`, or the leader resigns. One write is in flight at a time, and a proposed broker belongs to the maximal
 isr from the moment the write is ordered.
 
-The leader replica of `runtime` and the simulator call this state machine. One file because offsets and isr
-membership share all state, and a rule for offsets is correct only together with the rules for membership.
+The state machine is called by the leader replica of `runtime` and by the simulator. One file because offsets and
+isr membership share all state, and a rule for offsets is correct only together with the rules for membership.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ shorter than a fetch and its fsync, so a replica could never join the isr under 
 
 
 class PartitionLeader:
-    """State machine that decides up to which offset a partition is committed and which replicas are in sync."""
+    """State machine that determines the committed offset of a partition and the set of in-sync replicas."""
 
     __slots__ = (
         "_broker",
@@ -683,7 +683,7 @@ class PartitionLeader:
         return with_isr(record, isr=isr, min_isr=record.min_isr, leaving=leaving, quarantined=quarantined)
 
     def _stays(self, entry: InSync) -> bool:
-        """Return whether a member stays in the isr: always the leader, others while in sync with a working disk."""
+        """Return whether a member stays in the isr: the leader, or a member that is in sync and has a working disk."""
         return entry.broker == self._broker or (self._is_in_sync(entry.broker) and not self._lost_disk(entry))
 
     def _lost_disk(self, entry: InSync) -> bool:

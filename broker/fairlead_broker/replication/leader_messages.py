@@ -31,10 +31,10 @@ class WriteOutcome(Enum):
 
     STORED = "stored"
     REFUSED = "refused"
-    """A compare failed: this attempt is not stored and never will be."""
+    """A compare failed: the write was not stored and never will be."""
     UNKNOWN = "unknown"
-    """The write may be stored already, or may still be stored later. An unchanged record does not show that the
-    write failed.
+    """The write may already be stored, or may be stored later. An unchanged record does not show that the write
+    failed.
     """
 
 
@@ -112,7 +112,7 @@ class FollowerSynced:
 
 @dataclass(frozen=True, slots=True)
 class RecordChanged:
-    """The leader's mirror shows another version of the partition record with the same leader epoch."""
+    """The leader's mirror shows a new version of the partition record with the same leader epoch."""
 
     record: PartitionRecord
     revision: Revision
@@ -122,7 +122,7 @@ class RecordChanged:
 class BrokersChanged:
     """The leader's mirror shows changed registrations.
 
-    `registered` has all registrations, so that removed registrations can be detected.
+    `registered` contains all registrations, so that removals can be detected.
     """
 
     registered: Mapping[BrokerId, RegisteredBroker]
@@ -147,7 +147,7 @@ class TimePassed:
 
 @dataclass(frozen=True, slots=True)
 class LeaseChanged:
-    """The broker's lease became certain or uncertain.
+    """It became certain or uncertain that the broker's lease is valid.
 
     A lease that is `confirmed` cannot have ended (section 3, rule 7).
     """

@@ -127,7 +127,7 @@ class EtcdCoordination:
     async def transact(
         self, compares: Sequence[Compare], success: Sequence[Operation], failure: Sequence[Operation] = ()
     ) -> TransactionResult:
-        """Apply one branch of a transaction in one step (see `Coordination.transact`)."""
+        """Apply one branch of a transaction atomically (see `Coordination.transact`)."""
         check_transaction(compares, success, failure)
         request = transaction_request(compares, success, failure)
         reads_only = all(isinstance(operation, Get) for operation in (*success, *failure))

@@ -50,7 +50,7 @@ class Member:
     def __init__(self, url: str, options: EtcdOptions, check: Callable[[Member, Headed], None]) -> None:
         """Create a member without a connection.
 
-        `check` is called with the first answer on each connection and may raise.
+        `check` is called with the first answer on each connection, and may raise an error.
         """
         self.url = url
         self._options = options

@@ -28,7 +28,7 @@ from fairlead_broker.registry.transactions import (
 )
 
 WHOLE_RANGE: Final = b"\x00"
-"""Smallest key if used as the start of a range, and an open end if used as the end of a range."""
+"""Key that means the lowest possible key as the start of a range, and no upper bound as the end of a range."""
 _RESULTS: Final = {
     Relation.EQUAL: messages.Compare.EQUAL,
     Relation.NOT_EQUAL: messages.Compare.NOT_EQUAL,

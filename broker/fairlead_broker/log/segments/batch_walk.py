@@ -147,7 +147,7 @@ class _Window:
         self.offset_stop = MAXIMUM if offset_stop is None else offset_stop
 
     def at(self, position: int, nbytes: int) -> tuple[memoryview, int]:
-        """Return a view that contains this range (less at the file's end), and the range's position in the view."""
+        """Return a view that contains this range, up to the file's end, and the position of the range in the view."""
         at = position - self._start
         if at < 0 or at + nbytes > len(self._view):
             wanted = min(max(nbytes, self._window_bytes), self.stop - position)

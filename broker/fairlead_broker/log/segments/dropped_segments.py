@@ -68,7 +68,7 @@ class DroppedSegments:
     def forget(self) -> None:
         """Leave the removal of all files to the next start, and return when no removal is running.
 
-        After this call new files may be created under the same names.
+        After this call, new files may be created with the same names.
         """
         with self._lock:
             self._forgotten = True

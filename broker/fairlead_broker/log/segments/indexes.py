@@ -146,11 +146,11 @@ class SegmentIndex:
         return self.cut(count, point.max_time_us), point
 
     def encode_offsets(self, start: int, stop: int) -> bytes:
-        """Return entries start to stop in the format of the offset index file."""
+        """Return the entries from `start` up to `stop` in the format of the offset index file."""
         return OFFSET_INDEX.encode(zip(self.offsets[start:stop], self.positions[start:stop], strict=True))
 
     def encode_times(self, start: int, stop: int) -> bytes:
-        """Return entries start to stop in the format of the time index file."""
+        """Return the entries from `start` up to `stop` in the format of the time index file."""
         return TIME_INDEX.encode(
             (time_us, offset, 0)
             for time_us, offset in zip(self.times[start:stop], self.offsets[start:stop], strict=True)

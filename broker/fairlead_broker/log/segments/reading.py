@@ -84,7 +84,7 @@ def plan_read(
     nbytes_max: int = MAXIMUM,
     place: tuple[int, int] | None = None,
 ) -> ReadPlan | None:
-    """Return the range to read, which contains the whole batch with `offset`.
+    """Return the range of the file to read, which contains the whole batch with `offset`.
 
     `base_offset`: base offset of the segment. `place`: position and base offset of that batch, if they are known
     because the bytes before the batch are damaged.

@@ -183,7 +183,7 @@ class SegmentWriter:
         self._flushed, self._flushed_size = count, size
 
     def seal(self) -> None:
-        """Close the segment and complete both index files, which the next sync of the log syncs."""
+        """Close the segment and complete both index files. The next sync of the log makes the files durable."""
         self.flush_index(now=True)
         body, files = self._body, [self._body.file]
         try:
@@ -279,8 +279,8 @@ class SegmentWriter:
     def _open_index_files(self) -> tuple[File, File]:
         """Return both index files, truncated to the entries that this writer trusts.
 
-        The files are not kept open, since they are written only once per many batches and a broker with many
-        partitions has few spare descriptors.
+        The files are not kept open, since index entries are written rarely and a broker with many partitions has
+        few spare descriptors.
         """
         files = []
         for suffix, layout in ((".index", OFFSET_INDEX), (".timeindex", TIME_INDEX)):
@@ -320,7 +320,7 @@ def unlink_added(segments: Iterable[Segment]) -> None:
 
 
 def find_end(segment: Segment, offset: Offset, interval_bytes: int) -> SegmentEnd:
-    """Return the end of the last batch that does not reach an offset. The function does not change the file.
+    """Return the end of the last batch that ends at or below an offset. The function does not change the file.
 
     Raises `OSError`, and `BadBatch` if there is damage before the returned end.
     """

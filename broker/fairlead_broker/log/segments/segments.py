@@ -246,7 +246,7 @@ class Segment:
         return Segment(self._storage, self.folder, base_offset, self._cache)
 
     def find_time(self, timestamp_us: int) -> Offset | None:
-        """Return the offset at which a walk to the first record with this time or newer starts, or None."""
+        """Return the start offset of a walk to the first record at or after a time; None if all are older."""
         index = self.load().index
         if index.max_time_us < timestamp_us:
             return None
@@ -321,7 +321,7 @@ class Segment:
         return offset_limit if stop is None else min(offset_limit, stop)
 
     def _take(self, opened: SegmentBody) -> SegmentBody:
-        """Keep the files that a reader has opened, unless the segment already has a body, like a growing segment."""
+        """Keep the files that a reader has opened, unless the segment already has a body."""
         with self._end_lock:
             body = self.body
             if body is None:

@@ -55,7 +55,7 @@ class File(Protocol):
         ...
 
     def read_into_cached(self, buffer: memoryview, position: int) -> int:
-        """Read bytes in memory without waiting for the disk. Returns 0 if no byte is in memory or this is not known."""
+        """Read bytes in memory without waiting for the disk. Returns 0 if no byte is known to be in memory."""
         ...
 
     def size(self) -> int:
@@ -87,7 +87,7 @@ class Storage(Protocol):
         ...
 
     def list_files(self, folder: Path) -> list[str]:
-        """Return the names of all entries of a folder that are not folders."""
+        """Return the names of the files in a folder."""
         ...
 
     def list_folders(self, folder: Path) -> list[str]:
@@ -409,7 +409,7 @@ class PosixStorage:
         return path.stat().st_size
 
     def list_files(self, folder: Path) -> list[str]:
-        """Return the names of all entries of a folder that are not folders."""
+        """Return the names of the files in a folder."""
         with os.scandir(folder) as entries:
             return [entry.name for entry in entries if not entry.is_dir(follow_symlinks=False)]
 
