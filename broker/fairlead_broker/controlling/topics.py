@@ -1,4 +1,4 @@
-"""Creation, change and deletion of topics for users, and refusals with reasons.
+"""Creation, change and deletion of topics at the request of users, and refusals with reasons.
 
 The runtime calls this module. The module compares a request with the stored records, gets a plan from
 `controller`, and runs the plan. Several callers, even on different brokers, may send the same request at the same

@@ -1,4 +1,4 @@
-"""Check batches that another replica has stamped, byte by byte, and divide them by leader epoch.
+"""Check every byte of batches that another replica has stamped, and group the batches by leader epoch.
 
 `partition_log` appends the checked batches unchanged. Every batch is checked before the first byte is
 written, so that a follower never stores a batch that it could not serve. The module must not know Arrow: the

@@ -73,8 +73,8 @@ class _Opening:
         self._make_folders()
         segments = self._list_segments(log_start)
         if not segments or (self._checkpoint and segments[0].base_offset > log_start):
-            # The files before the first segment are missing. An empty segment at the log start turns the missing
-            # files into a gap, which the recovery handles like other gaps.
+            # The files before the first segment are missing. With an empty segment at the log start, the missing
+            # files become a gap, which the recovery handles like other gaps.
             self._make_first(log_start)
             segments = self._list_segments(log_start)
         # Without a checkpoint entry, no byte is known to be synced.

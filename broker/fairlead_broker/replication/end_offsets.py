@@ -19,7 +19,7 @@ further behind than it is.
 
 
 class EndOffsets:
-    """Ring of recent ends of the leader's log, as old as the lag time."""
+    """Ring of the ends of the leader's log during the most recent lag time."""
 
     __slots__ = ("_end", "_entries", "_lag_seconds", "_next_at", "_step_seconds")
 

@@ -36,7 +36,7 @@ class ProgressRequests:
         self._sent_at = 0.0
         self._response_at = 0.0
         self._asked_at: float | None = None
-        """Time of the first request since the last response, or None if no request was sent since."""
+        """Time of the first request after the last response, or None if there is no such request."""
 
     def begin(self, now: float) -> None:
         """Start on a new stream. An open request by `wish` is kept."""
