@@ -132,7 +132,7 @@ def test_a_missing_file_and_a_zip_of_two_are_refused(tmp_path: Path) -> None:
 
     with pytest.raises(FileError, match="no file"):
         table_file(tmp_path / "nothing.csv")
-    with pytest.raises(FileError, match="holds 2 files"):
+    with pytest.raises(FileError, match="contains 2 files"):
         table_file(tmp_path / "two.csv.zip")
 
 
