@@ -417,11 +417,11 @@ class PartitionLog(ReadableLog):
         with self._write_lock:
             gone = [segment for segment in self._segments[:-1] if segment.next_offset <= self._log_start]
             self._segments = self._segments[len(gone) :]
-            # On a full disk, appends need the space of these files. Readers that have a file open can read it after
-            # its removal.
+            self._dropped.add(gone, remove_us)
+            # On a full disk, appends need the space of all dropped files. Readers that have a file open can read it
+            # after its removal.
             is_full = self._storage.free_bytes(self.folder) < FULL_BYTES
-            self._dropped.add(gone, TIME_MIN if is_full else remove_us)
-            self.remove_dropped(TIME_MIN)
+            self.remove_dropped(TIME_MAX if is_full else TIME_MIN)
             # On a full disk, the list of epochs stays longer than necessary, which is harmless.
             with suppress(Shortage), self._health:
                 self._epochs.trim(self._log_start)

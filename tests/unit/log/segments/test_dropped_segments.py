@@ -16,6 +16,7 @@ from fairlead_broker.log import (
     StorageFailed,
     make_starts_durable,
 )
+from fairlead_broker.log.segments.storage import PosixStorage
 from log_kit import PARTITION, TOPIC, BatchMaker, LogBox, TightStorage, read_all, stored
 
 SMALL = TopicConfig(segment_bytes=4096)
@@ -55,6 +56,19 @@ def test_files_go_when_they_are_due_and_not_before(box: LogBox, log: PartitionLo
     assert found.next_offset == inside.next_offset
     assert (kept, still) == (0, 0)
     assert first_file(box) == log.segments[0].base_offset > 30
+
+
+def test_a_full_disk_waits_for_no_removal(
+    box: LogBox, log: PartitionLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a full disk, a deletion removes the files of all dropped segments, also of segments that were not yet due."""
+    log.advance_log_start(Offset(61), remove_us=LATER_US)
+    kept = first_file(box)
+    monkeypatch.setattr(PosixStorage, "free_bytes", lambda *_: 0)
+    log.advance_log_start(Offset(101), remove_us=LATER_US)
+
+    assert kept == 0
+    assert first_file(box) == log.segments[0].base_offset > 61
 
 
 def test_a_log_start_moves_in_memory_before_it_is_durable(
