@@ -39,10 +39,13 @@ def field_texts(model: type) -> dict[str, str]:
     [body] = ast.parse(textwrap.dedent(inspect.getsource(model))).body
     assert isinstance(body, ast.ClassDef), f"{model} is not a class"
     return {
-        field.target.id: " ".join(text.value.value.split())
+        target.id: " ".join(text.value.value.split())
         for field, text in itertools.pairwise(body.body)
-        if isinstance(field, ast.AnnAssign)
-        and isinstance(field.target, ast.Name)
+        if isinstance(field, ast.AnnAssign | ast.Assign)
+        and isinstance(
+            target := field.target if isinstance(field, ast.AnnAssign) else field.targets[0], ast.Name
+        )
         and isinstance(text, ast.Expr)
         and isinstance(text.value, ast.Constant)
+        and isinstance(text.value.value, str)
     }

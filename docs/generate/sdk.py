@@ -10,7 +10,7 @@ import textwrap
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from page_text import GENERATED, code, table
+from page_text import GENERATED, code, field_texts, table
 
 import fairlead
 import fairlead.blocking
@@ -134,20 +134,19 @@ def _fields(entry: type) -> Iterator[list[str]]:
     """Yield attributes with their field docstrings, and properties with their docstrings."""
     [definition] = ast.parse(textwrap.dedent(inspect.getsource(entry))).body
     assert isinstance(definition, ast.ClassDef)
-    for node, following in zip(definition.body, [*definition.body[1:], None], strict=True):
+    texts = field_texts(entry)
+    for node in definition.body:
         target = node.target if isinstance(node, ast.AnnAssign) else None
         if isinstance(node, ast.Assign) and issubclass(entry, Enum):
             target = node.targets[0]
         if not isinstance(target, ast.Name) or target.id.startswith("_"):
             continue
-        told = following.value if isinstance(following, ast.Expr) else None
-        words = told.value if isinstance(told, ast.Constant) and isinstance(told.value, str) else ""
         kind = (
             f": {ast.unparse(node.annotation)}"
             if isinstance(node, ast.AnnAssign)
             else f" = {ast.unparse(node.value)}"
         )
-        yield [code(target.id + kind.replace("|", "or")), " ".join(words.split())]
+        yield [code(target.id + kind.replace("|", "or")), texts.get(target.id, "")]
     for name, member in vars(entry).items():
         if isinstance(member, property) and not name.startswith("_"):
             yield [code(name), " ".join((member.__doc__ or "").split())]

@@ -115,13 +115,11 @@ def whole_batches(plan: ReadPlan, buffer: memoryview, index: SegmentIndex) -> Lo
 
     Raises `NotWhole` if the first batch is incomplete, and `WrongBytes` if the bytes contradict the index.
     """
-    start = _first_wanted(plan, buffer)
-    if start is None:
+    found = _first_wanted(plan, buffer)
+    if found is None:
         return None
-    bound = min(len(buffer), start + plan.bytes_max)
-    at, next_offset = start, plan.point
-    if start:
-        next_offset = _base_offset(buffer, start)
+    start, next_offset = found
+    at, bound = start, min(len(buffer), start + plan.bytes_max)
     known, offset = index.last_before(plan.position + bound + 1, plan.offset_limit)
     if known - plan.position > start:
         _check_entries(plan, buffer, start, bound, index)
@@ -163,12 +161,8 @@ def _check_entries(plan: ReadPlan, buffer: memoryview, start: int, bound: int, i
         raise WrongBytes(int(positions[first]), int(offsets[max(first - 1, 0)]), reason)
 
 
-def _base_offset(buffer: memoryview, at: int) -> int:
-    return int.from_bytes(buffer[at : at + _OFFSET_BYTES], "little")
-
-
-def _first_wanted(plan: ReadPlan, buffer: memoryview) -> int | None:
-    """Return the position of the batch with the requested offset, or None if the segment ends before that offset.
+def _first_wanted(plan: ReadPlan, buffer: memoryview) -> tuple[int, int] | None:
+    """Return position and base offset of the batch with the requested offset, or None if the segment ends before it.
 
     The stamp does not cover the field with the last offset of a batch, and a flipped bit in the field would hide
     the batches after it. If only this field shows that a batch contains the offset, the whole batch is therefore
@@ -181,7 +175,7 @@ def _first_wanted(plan: ReadPlan, buffer: memoryview) -> int | None:
         if following > plan.offset:
             _check_stamp(plan, buffer, at)
             if base_offset >= plan.offset or _is_whole(buffer, at, total_bytes):
-                return at
+                return at, base_offset
             raise WrongBytes(plan.position + at, base_offset, "the content of the batch is damaged")
         at, expected = at + total_bytes, following
     if plan.position + at == plan.stop:

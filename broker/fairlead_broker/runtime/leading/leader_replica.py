@@ -1,7 +1,7 @@
 """One partition that this broker leads, owned by one task.
 
-produce ──▶ queue ──▶ [task: stamp, one append in the disk pool] ──▶ Appended ─┐ sync rounds ──▶ Synced
-──────────────────────┴▶ leadership ──▶ answers, polls
+    produce ──▶ queue ──▶ [task: stamp, one append in the disk pool] ──▶ Appended ─┐
+                                      sync rounds ──▶ Synced ──────────────────────┴▶ leadership ──▶ answers, polls
 
 While an append runs in the pool, further batches accumulate in the queue and are then appended as one group. All code
 except the disk calls runs on the event loop without locks. `replication.PartitionLeader` decides, and `leadership`

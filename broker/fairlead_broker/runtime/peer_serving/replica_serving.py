@@ -1,7 +1,7 @@
 """Fetches of followers: long polls over many partitions, each read up to the end of its log.
 
-request ──▶ reports to the machines ──▶ places with something new ──▶ records, offsets or a divergence └── nothing ──▶
-parked until a partition has news
+    request ──▶ reports to the machines ──▶ places with something new ──▶ records, offsets or a divergence
+                                                    └── nothing ──▶ parked until a partition has news
 
 Reports are counted before any batch is read, because they may advance the high watermarks in the answer.
 """
