@@ -1,4 +1,4 @@
-"""What every test shares: budgets by folder, a fixture for testing plugins, how hypothesis searches, bytecode."""
+"""Settings for all tests: time limits by folder, testing of plugins, Hypothesis profiles and bytecode."""
 
 import os
 import signal
@@ -12,16 +12,19 @@ pytest_plugins = ("time_budget", "etcd_binaries", "pytester")
 
 BYTECODE = Path(__file__).parents[1] / "build" / "bytecode"
 if sys.dont_write_bytecode:
-    # Nothing is written beside the sources then, but kept all the same: to compile every test again is half of what it
-    # takes to collect them. In this process alone: what makes images and wheels must not find the variable.
+    # With PYTHONDONTWRITEBYTECODE, Python writes bytecode to this folder instead of next to the sources, because
+    # compiling every test again takes half of the time of a collection. Only this process uses the folder: programs
+    # that build images and wheels must not inherit the variable.
     sys.dont_write_bytecode, sys.pycache_prefix = False, str(BYTECODE)
 
-# What a shell starts behind its back ignores Ctrl-C, and so would every program that a test starts and interrupts.
+# A shell starts background jobs with SIGINT ignored; programs that a test starts and interrupts would inherit that
+# setting.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# No deadline and no verdict on slow generation: the first text builds its character map for seconds, and machines
-# are shared. Continuous integration repeats the same examples, so that a red run can be looked at again.
+# Hypothesis has neither a deadline nor a check for slow generation, because the first text takes seconds to build the
+# character map and machines are shared. Continuous integration runs the same examples each time, so that a failed run
+# can be reproduced.
 settings.register_profile(
     "fairlead",
     deadline=None,
@@ -33,14 +36,14 @@ settings.load_profile("fairlead")
 
 
 def _given_seconds(item: pytest.Item) -> float:
-    """Return the time that a test is given by its mark; 0 without one."""
+    """Return the time limit that the mark of a test sets, or 0 without a mark."""
     mark = item.get_closest_marker("timeout")
     return float(mark.args[0]) if mark is not None and mark.args else 0.0
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run tests with much time first, so that no worker waits for one at the end, and leave scenarios out.
+    """Run the tests with the longest time limits first, so that no worker waits at the end, and deselect scenarios.
 
     A scenario runs if its file is named, and in a run with `-m scenario`.
     """

@@ -1,4 +1,4 @@
-"""Three brokers on a real etcd in a thread of the test, for pipelines that run on one broker as well."""
+"""Three brokers on a real etcd, run in a thread of the test, for pipelines that also run on a single broker."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CLUSTER_CONFIG: Final = {"default.replication.factor": BROKERS, "min.insync.repl
 
 @contextmanager
 def three_brokers_on_etcd(folder: Path) -> Iterator[str]:
-    """Run them until the end of the block; the addresses, with commas between."""
+    """Run three brokers until the end of the block, and yield their addresses separated by commas."""
     thread, stack = LoopThread("three brokers on etcd"), AsyncExitStack()
     thread.start()
     try:
@@ -45,7 +45,7 @@ async def _brokers(folder: Path) -> AsyncIterator[str]:
                 peer_listen=ANY,
                 ops_listen=ANY,
                 etcd=",".join(etcd.urls),
-                # A busy machine must not look like a dead broker.
+                # A long lease keeps a slow broker registered on a busy machine.
                 lease_seconds=30,
                 config_values=CONFIG,
             )

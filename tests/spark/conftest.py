@@ -1,7 +1,7 @@
-"""Every test of this folder runs on a real Spark: one session for all of them, on two cores.
+"""Fixtures for tests on a real Spark: all tests share one session with two cores.
 
-`bootstrap` is one broker on its embedded coordination, `three_brokers` a cluster of three, `three_on_etcd` a cluster of
-three with a real etcd; `topic` is a name that no other test has.
+The fixture `bootstrap` is a broker with embedded coordination, `three_brokers` is a cluster of three brokers, and
+`three_on_etcd` is a cluster of three brokers with a real etcd. The fixture `topic` is a name that no other test uses.
 """
 
 from __future__ import annotations
@@ -24,58 +24,58 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).parent
 TIMEOUT_SECONDS = 600
-"""A session takes a minute to start on a machine that does much else."""
+"""Time limit of a test; a session takes a minute to start on a busy machine."""
 _NUMBERS = itertools.count()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark them so: `make test-fast` needs no Java."""
+    """Add the marks `spark` and `slow`, since `make test-fast` runs without Java."""
     for item in items:
         if item.path.is_relative_to(FOLDER):
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.slow)
-            # What pyspark and py4j leave open or call deprecated is not ours.
+            # Ignore resource and deprecation warnings that PySpark and Py4J cause.
             item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
             if item.get_closest_marker("timeout") is None:
-                # The first one waits for the start of the session as well.
+                # The time limit of the first test includes the start of the session.
                 item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS))
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The one Spark session of the run."""
+    """Yield the Spark session that all tests share."""
     with running_session(str(tmp_path_factory.mktemp("spark"))) as session:
         yield session
 
 
 @pytest.fixture(scope="session")
 def bootstrap() -> Iterator[str]:
-    """One broker; topics are created when they are produced to."""
+    """Yield the address of a broker that creates topics when records are sent to them."""
     with testing.running_cluster() as address:
         yield address
 
 
 @pytest.fixture(scope="session")
 def three_brokers() -> Iterator[str]:
-    """A cluster of three brokers, started when the first test asks for it."""
+    """Yield the addresses of a cluster of three brokers, which starts with the first test that uses it."""
     with testing.running_cluster(brokers=3) as addresses:
         yield addresses
 
 
 @pytest.fixture(scope="session")
 def three_on_etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A cluster of three brokers with an etcd, started when the first test asks for it."""
+    """Yield the addresses of a cluster of three brokers with an etcd, which starts with the first test that uses it."""
     with three_brokers_on_etcd(tmp_path_factory.mktemp("etcd")) as addresses:
         yield addresses
 
 
 @pytest.fixture
 def topic() -> str:
-    """A name of a topic for one test."""
+    """Return a topic name that no other test uses."""
     return f"flights-{next(_NUMBERS)}"
 
 
 @pytest.fixture(scope="session")
 def hundred(bootstrap: str) -> str:
-    """A topic of one partition with the values 0 to 99, a second apart, in ten stored batches."""
+    """Create a topic with one partition and the values 0 to 99, one second apart, in ten stored batches."""
     return send_hundred(bootstrap)

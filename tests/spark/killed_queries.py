@@ -1,12 +1,12 @@
-"""Kills streaming queries, driver or Python worker, over and over, and judges what their sinks hold at the end.
+"""A program that repeatedly kills drivers or workers of streaming queries and checks their sinks at the end.
 
-A program of its own (`query_program.py`) reads one topic into Parquet files, into another topic and into a Delta
-table, while records keep coming. SIGKILL hits, at a random moment, the driver (its Python and its JVM at once) or one
-of the Python workers (tasks, or the reader that plans the source). Then the queries run to the end of the topic. Files
-and table must hold every record once, and each micro-batch just what its checkpoint says; the topic every record at
-least once: how many came twice is counted.
+The program `query_program.py` reads one topic into Parquet files, into another topic and into a Delta table while a
+producer sends records. At random moments SIGKILL ends the driver (its Python process and its JVM together) or one of
+the Python workers (a task, or the reader that plans the source). At the end the queries run up to the end of the topic.
+The files and the table must contain every record once, and each micro-batch must contain exactly the offsets of its
+checkpoint. The topic must contain every record at least once; the program counts repeated records.
 
-`python killed_queries.py --kills 50 --seed 7` prints a JSON report and ends with 1 when a promise was broken.
+`python killed_queries.py --kills 50 --seed 7` prints a JSON report and exits with 1 if a guarantee was broken.
 """
 
 from __future__ import annotations
@@ -42,14 +42,18 @@ COPY: Final = "copy"
 PARTITIONS: Final = 4
 SINKS: Final = ("files", "topic", "lake")
 KINDS: Final = ("driver", *("worker",) * 3)
-"""A driver takes ten times as long as a worker until it reads again."""
+"""Kinds of kills; workers are killed more often because a restarted driver takes ten times as long as a worker until it
+reads again.
+"""
 EARLY: Final = 0.15
-"""Share of the kills of a driver that come while it starts."""
+"""Fraction of the driver kills that happen while the driver starts."""
 START_SECONDS_MAX: Final = 10.0
 ALIVE_SECONDS_MAX: Final = 3.0
-"""How long queries read before a kill, at most."""
+"""Longest time that queries read before a kill."""
 READY_SECONDS_MAX: Final = 240.0
-"""Ten times what a driver takes on a busy machine; less than the test has, so that it tells what the queries said."""
+"""Time limit for the start of a driver: ten times the usual start on a busy machine, but shorter than the time limit of
+the test, so that a failed test shows the output of the queries.
+"""
 FINISH_SECONDS_MAX: Final = 900.0
 THREADS_SECONDS_MAX: Final = 20.0
 END_OF_THREADS: Final = "JNI global ref"
@@ -60,7 +64,7 @@ RECORDS_A_PAUSE: Final = 20
 
 
 class Feeder:
-    """Produces records, no two of them alike, until `stop` is called."""
+    """A thread that produces distinct records until `stop` is called."""
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
@@ -68,14 +72,14 @@ class Feeder:
         self._thread = threading.Thread(target=self._run, name="feeder")
         self.records = 0
         self.failure: Exception | None = None
-        """The error that ended the thread before `stop` was called: queries wait in vain then."""
+        """Error that ended the thread before `stop` was called, after which the queries would wait in vain."""
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End; every record is acknowledged then. Raises what ended it before."""
+        """Stop the thread after every record is acknowledged, and raise the error that ended the thread early."""
         self._ended.set()
         self._thread.join()
         if self.failure is not None:
@@ -99,11 +103,11 @@ class Feeder:
 
 
 class Driver:
-    """One life of the program with the queries, in a session of its own."""
+    """One run of the program with the queries, in its own process session."""
 
     def __init__(self, settings: dict[str, Any], log: Path) -> None:
         environment = dict(os.environ)
-        # Every worker compiles what it imports where there is no bytecode: longer than all the rest of a life.
+        # Without bytecode every worker would compile its imports, which takes longer than the rest of its run.
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         environment["PYTHONPYCACHEPREFIX"] = str(BYTECODE)
         environment["PYTHONPATH"] = str(PROGRAM.with_name("quick_start"))
@@ -142,13 +146,13 @@ class Driver:
             self._news.notify_all()
 
     def wait_for(self, event: str, count: int, seconds: float) -> bool:
-        """Wait until it said so, or ended."""
+        """Wait until the program has printed the event or has exited."""
         with self._news:
             self._news.wait_for(lambda: self.events[event] >= count or self.events["ended"], seconds)
             return self.events[event] >= count
 
     def threads(self) -> str:
-        """Return what the threads of the JVM do at present; the Python workers tell that in the log by themselves."""
+        """Return a thread dump of the JVM; the Python workers write their stacks to the log."""
         pid = java_machine(self._process.pid)
         if pid is None:
             return "no JVM"
@@ -157,11 +161,11 @@ class Driver:
         return "".join(self.other)
 
     def workers(self) -> dict[int, str]:
-        """Return the Python workers of the present moment, with what they do."""
+        """Return the running Python workers and the role of each."""
         return python_workers(self._process.pid)
 
     def kill(self) -> None:
-        """End the Python driver and the JVM at once; its workers find themselves without."""
+        """Kill the Python driver and the JVM together; the workers notice the loss of their driver."""
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._reader.join()
@@ -169,12 +173,12 @@ class Driver:
 
 @dataclass(slots=True)
 class Report:
-    """What happened, counted."""
+    """Counts of the kills and of their effects."""
 
     seed: int
     kills: Counter[str] = field(default_factory=Counter)
     workers: Counter[str] = field(default_factory=Counter)
-    """Killed workers by what they did."""
+    """Number of killed workers by role."""
     kills_while_starting: int = 0
     query_failures: Counter[str] = field(default_factory=Counter)
     lives: int = 0
@@ -184,7 +188,7 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether every promise was kept."""
+        """Whether every guarantee was kept."""
         kept = {
             name: verdict.is_at_least_once if name == "topic" else verdict.is_exactly_once
             for name, verdict in self.sinks.items()
@@ -192,7 +196,7 @@ class Report:
         return self.wrong is None and bool(kept) and all(kept.values())
 
     def as_json(self) -> dict[str, Any]:
-        """Return the counts."""
+        """Return the counts as JSON."""
         return {
             "seed": self.seed,
             "kills": sum(self.kills.values()),
@@ -208,7 +212,7 @@ class Report:
 
 
 class Run:
-    """A broker, a feeder and one driver after the other."""
+    """A run of a broker, a feeder and a sequence of drivers."""
 
     def __init__(self, folder: Path, broker: BrokerProcess, sinks: tuple[str, ...], seed: int) -> None:
         self.report = Report(seed)
@@ -220,7 +224,7 @@ class Run:
         self._driver: Driver | None = None
 
     def run(self, kills: tuple[str, ...]) -> Report:
-        """Kill so often, let the queries end, and judge."""
+        """Kill a driver or worker the given number of times, let the queries finish, and check the sinks."""
         bootstrap = self._broker.url
         with Admin(bootstrap) as admin:
             for topic in (TOPIC, COPY):
@@ -305,7 +309,7 @@ class Run:
         return finished
 
     def _told_by(self, driver: Driver) -> str:
-        """Return the last that a driver said and logged."""
+        """Return the last output and log lines of a driver."""
         log = (self._folder / "driver.log").read_text(errors="replace")[-LOG_CHARACTERS_MAX:]
         return f"{driver.said[-3:]} {log}"
 
@@ -321,7 +325,7 @@ class Run:
 
 
 def run(folder: Path, kills: tuple[str, ...], seed: int, sinks: tuple[str, ...] = SINKS) -> Report:
-    """Run with kills of these kinds, one after the other; everything is in the folder."""
+    """Run with kills of the given kinds in sequence, with all files in the folder."""
     broker = BrokerProcess(folder / "broker")
     broker.start(READY_SECONDS_MAX)
     try:

@@ -1,7 +1,7 @@
-"""A query from a topic into a Delta table whose driver is killed between the table's commit and Spark's own.
+"""A query into a Delta table whose driver is killed between the table's commit and Spark's commit.
 
-`python lake_program.py SETTINGS_JSON`. The sink is the real one; after the commit of the batch that the settings
-name it sends SIGKILL to the JVM, which is the driver.
+`python lake_program.py SETTINGS_JSON` runs the query with the real sink. After the commit of the batch that the
+settings name, the sink sends SIGKILL to the JVM of the driver.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def deadly_sink(driver: int, last_batch: int) -> type[DefaultSource]:
-    """Return the sink, which kills the process `driver` once the batch is in the table."""
+    """Return a sink that kills the process `driver` after the table has the batch."""
 
     class DeadlyWriter(LakeStreamWriter):
         def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
@@ -47,13 +47,13 @@ def deadly_sink(driver: int, last_batch: int) -> type[DefaultSource]:
 
 
 def main(settings: dict[str, Any]) -> None:
-    """Run until killed."""
+    """Run until the driver is killed."""
     with running_session(settings["folder"]) as spark:
         run(spark, settings)
 
 
 def run(spark: SparkSession, settings: dict[str, Any]) -> None:
-    """Write batches of a hundred records until killed."""
+    """Write batches of a hundred records until the driver is killed."""
     gateway: Any = spark.sparkContext._jvm
     spark.dataSource.register(
         deadly_sink(gateway.java.lang.ProcessHandle.current().pid(), settings["last_batch"])
@@ -61,7 +61,7 @@ def run(spark: SparkSession, settings: dict[str, Any]) -> None:
     rows = spark.readStream.format("fairlead").options(**settings["source"]).load()
     writer = rows.writeStream.format("deadly-delta").option("checkpointLocation", settings["checkpoint"])
     while True:
-        # On a busy machine a worker of Python may be too late for Spark, which fails the query.
+        # On a busy machine Spark may fail the query because a Python worker starts too late.
         with suppress(StreamingQueryException):
             writer.trigger(availableNow=True).start(settings["table"]).awaitTermination()
 

@@ -1,6 +1,6 @@
-"""Reads, writes, and runs what is bundled, in one session of whatever PySpark runs it.
+"""A program that reads, writes and runs bundled pipelines in one session of the PySpark that runs the program.
 
-`python oldest_program.py BOOTSTRAP INPUT FOLDER` prints one JSON object: the version, and what became of the records.
+`python oldest_program.py BOOTSTRAP INPUT FOLDER` prints one JSON object with the version and the results.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SECONDS_MAX = 60
 
 
 class Program:
-    """One topic, and everything that is done with it."""
+    """One topic and the steps that read and write it."""
 
     def __init__(self, bootstrap: str, source: str, folder: str) -> None:
         self.bootstrap = bootstrap
@@ -44,24 +44,24 @@ class Program:
         self.spark.sparkContext.setLogLevel("ERROR")
 
     def count(self) -> int:
-        """Read the topic as a batch."""
+        """Read the topic as a batch, and return the number of records."""
         frame = self.spark.read.format("fairlead").options(bootstrap=self.bootstrap, subscribe=self.source)
         return frame.load().count()
 
     def copy(self, **options: str) -> StreamingQuery:
-        """Copy what is new into another topic."""
+        """Copy the new records into another topic."""
         rows = self._rows(maxOffsetsPerTrigger="30", **options).select("key", "value")
         writer = rows.writeStream.queryName("copy").format("fairlead").option("bootstrap", self.bootstrap)
         return self._done(writer.option("topic", f"{self.source}-copy"), "copy")
 
     def table(self) -> int:
-        """Write the topic to a Delta table; returns how many rows that has."""
+        """Write the topic to a Delta table, and return the number of rows of the table."""
         table = f"{self.folder}/table"
         self._done(self._rows().writeStream.format("fairlead-delta").option("path", table), "table")
         return DeltaTable(table).to_pyarrow_table().num_rows
 
     def mirrored(self) -> int:
-        """Run a bundled pipeline; returns how many records it has read."""
+        """Run a bundled pipeline, and return the number of records that it has read."""
         options = {
             "bootstrap": self.bootstrap,
             "target": self.bootstrap,
@@ -72,7 +72,7 @@ class Program:
         return JobRun(self.spark, job, lambda _: None).run().counts.records
 
     def values(self, topic: str) -> list[str]:
-        """Return what is in a topic."""
+        """Return the values of the records of a topic."""
         frame = self.spark.read.format("fairlead").options(bootstrap=self.bootstrap, subscribe=topic).load()
         return sorted(row.value.decode() for row in frame.collect())
 
@@ -88,7 +88,10 @@ class Program:
 
 
 def published(bootstrap: str, group: str, topic: str, total: int) -> int:
-    """Return the sum of a group's offsets in a topic, once it is so; Spark calls listeners after the query."""
+    """Wait until the committed offsets of a group in a topic have the expected sum, and return the sum.
+
+    Spark calls listeners after the query.
+    """
     deadline = time.monotonic() + SECONDS_MAX
     with Admin(bootstrap) as admin:
         while True:
@@ -99,7 +102,7 @@ def published(bootstrap: str, group: str, topic: str, total: int) -> int:
 
 
 def main(bootstrap: str, source: str, folder: str) -> None:
-    """Run once."""
+    """Run all steps once."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     program = Program(bootstrap, source, folder)
     told: dict[str, object] = {"version": __version__, "count": program.count()}

@@ -1,4 +1,4 @@
-"""Finds the Python workers of a Spark driver among the processes of this machine."""
+"""Functions that find the Python workers of a Spark driver among the processes of this machine."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ ROLES: Final = {
     b"write_into_data_source": "planner of a write",
     b"python_streaming_sink_runner": "commit of a write",
 }
-"""What matters while queries run, by the module in the command; workers that only looked a source up rest."""
+"""Roles of the workers by the module in their command; workers that only resolved a source are idle and have no role.
+"""
 DAEMON: Final = b"pyspark.daemon"
 JAVA: Final = b"org.apache.spark.deploy.SparkSubmit"
 PROC: Final = Path("/proc")
 
 
 def python_workers(driver: int) -> dict[int, str]:
-    """Return the workers below a process with what each does: children of the daemons, and the sources' readers."""
+    """Return the workers below a process with their roles: children of the daemons, and the readers of the sources."""
     parents = _parents()
     return {
         pid: role
@@ -28,7 +29,7 @@ def python_workers(driver: int) -> dict[int, str]:
 
 
 def java_machine(driver: int) -> int | None:
-    """Return the JVM below a process; None where there is none."""
+    """Return the JVM below a process, or None without a JVM."""
     parents = _parents()
     below = (pid for pid in sorted(parents) if _is_below(pid, driver, parents))
     return next((pid for pid in below if JAVA in _command(pid)), None)
@@ -36,7 +37,7 @@ def java_machine(driver: int) -> int | None:
 
 def _role(command: bytes, parent: bytes) -> str | None:
     if DAEMON in command and DAEMON not in parent:
-        # A daemon itself, which only forks.
+        # The daemon itself only forks workers.
         return None
     return next((role for module, role in ROLES.items() if module in command), None)
 
@@ -54,7 +55,7 @@ def _parents() -> dict[int, int]:
     for entry in PROC.iterdir():
         if entry.name.isdecimal():
             try:
-                # The name of the program stands in brackets and may have blanks.
+                # The program name is in parentheses and may contain spaces.
                 fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
             except OSError:
                 continue

@@ -1,7 +1,8 @@
-"""Judges what streaming queries left behind, against the topic that they read.
+"""A comparison of the sinks of streaming queries with the topic that the queries read.
 
-Every sink is compared with the topic record by record. The files are compared with the checkpoint too, batch by batch:
-what a micro-batch wrote must be just what its offsets say, or the source gave something twice or not at all.
+Every sink is compared with the topic record by record. The files are also compared with the checkpoint batch by batch:
+each micro-batch must have written exactly the records of its offsets; otherwise the source delivered a record twice or
+not at all.
 """
 
 from __future__ import annotations
@@ -20,31 +21,31 @@ from deltalake import DeltaTable
 from fairlead.blocking import Consumer
 
 Places = Counter[tuple[int, int, str]]
-"""How often a record is there: partition, offset, value."""
+"""Number of copies of each record, by partition, offset and value."""
 
 
 @dataclass(slots=True)
 class Verdict:
-    """What was found in one sink."""
+    """The findings for one sink."""
 
     records: int = 0
-    """Distinct records of the topic that are there."""
+    """Number of distinct records of the topic in the sink."""
     lost: int = 0
     repeated: int = 0
-    """Copies beyond the first."""
+    """Number of copies in addition to the first of each record."""
     unknown: int = 0
-    """Records that the topic does not have, or not at that place."""
+    """Number of records that the topic does not have at that partition and offset."""
     batches: int = 0
     batches_unlike_the_checkpoint: list[str] = field(default_factory=list)
 
     @property
     def is_exactly_once(self) -> bool:
-        """Whether every record is there once and everything is as the checkpoint says."""
+        """Whether every record is in the sink once and each micro-batch agrees with the checkpoint."""
         return not (self.lost or self.repeated or self.unknown or self.batches_unlike_the_checkpoint)
 
     @property
     def is_at_least_once(self) -> bool:
-        """Whether every record is there and nothing else."""
+        """Whether the sink has every record and no other records."""
         return not (self.lost or self.unknown)
 
 
@@ -60,7 +61,7 @@ def read_topic(bootstrap: str, topic: str) -> dict[tuple[int, int], str]:
 
 
 def judge_files(folder: Path, truth: dict[tuple[int, int], str]) -> Verdict:
-    """Compare the files of Spark's own sink, which writes a micro-batch once, with topic and checkpoint."""
+    """Compare the files of Spark's own sink, which writes each micro-batch once, with the topic and the checkpoint."""
     by_batch = {batch: _rows_of(files) for batch, files in _files_by_batch(folder / "files").items()}
     verdict = judge_places(sum(by_batch.values(), Counter()), truth)
     verdict.batches = len(by_batch)
@@ -86,7 +87,7 @@ def judge_lake(folder: Path, truth: dict[tuple[int, int], str]) -> Verdict:
 
 
 def judge_copy(bootstrap: str, copy: str, truth: dict[tuple[int, int], str]) -> Verdict:
-    """Compare the written topic with the topic that was read; values are unlike each other."""
+    """Compare the written topic with the topic that was read; all values are distinct."""
     values = Counter(read_topic(bootstrap, copy).values())
     known = set(truth.values())
     return Verdict(
@@ -98,7 +99,7 @@ def judge_copy(bootstrap: str, copy: str, truth: dict[tuple[int, int], str]) -> 
 
 
 def judge_places(found: Places, truth: dict[tuple[int, int], str]) -> Verdict:
-    """Compare what is in a sink with the topic, record by record."""
+    """Compare the contents of a sink with the topic, record by record."""
     wanted = {(partition, offset, value) for (partition, offset), value in truth.items()}
     return Verdict(
         records=len(found.keys() & wanted),
@@ -118,7 +119,10 @@ def _rows(table: pa.Table) -> Places:
 
 
 def _files_by_batch(sink: Path) -> dict[int, set[Path]]:
-    """Return what each micro-batch added, from the log of Spark's file sink; compact entries tell all until then."""
+    """Return the files that each micro-batch added, from the log of Spark's file sink.
+
+    A compact entry lists all earlier files.
+    """
     entries: dict[int, set[Path]] = {}
     known: set[Path] = set()
     for entry in _numbered(sink / "_spark_metadata"):
@@ -131,7 +135,7 @@ def _files_by_batch(sink: Path) -> dict[int, set[Path]]:
 
 
 def _offsets_by_batch(checkpoint: Path) -> dict[int, dict[str, int]]:
-    """Return where each committed micro-batch ends, by partition, from the checkpoint."""
+    """Return the end offset of each committed micro-batch by partition, from the checkpoint."""
     committed = {int(entry.name) for entry in _numbered(checkpoint / "commits")}
     ends: dict[int, dict[str, int]] = {}
     for entry in _numbered(checkpoint / "offsets"):

@@ -1,7 +1,7 @@
-"""Streaming queries from one topic into files, a topic and a Delta table, as a program that can be killed anywhere.
+"""A program of streaming queries from one topic into files, a topic and a Delta table that can be killed at any moment.
 
-`python query_program.py SETTINGS_JSON` prints a JSON line for what happens. A query that fails is started again from
-its checkpoint. With `"finish": true` every query reads what there is and the program ends.
+`python query_program.py SETTINGS_JSON` prints one JSON line for each event. A failed query is restarted from its
+checkpoint. With `"finish": true` every query reads to the end of the topic and the program exits.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ CONF: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
-    # Where a worker is that takes so long stands in the log, should the queries not go on.
+    # The log shows the stack of a slow worker if the queries stop making progress.
     "spark.python.worker.tracebackDumpIntervalSeconds": "100",
     "spark.python.unix.domain.socket.enabled": "true",
-    # Everything that was ever committed stays readable for the judge.
+    # Spark keeps every committed entry readable for `query_judge.py`.
     "spark.sql.streaming.minBatchesToRetain": "1000000",
     "spark.sql.streaming.fileSink.log.deletion": "false",
     "spark.sql.streaming.stopTimeout": "30s",
@@ -37,13 +37,13 @@ RECORDS_A_TRIGGER: Final = 3000
 
 
 def say(event: str, **facts: object) -> None:
-    """Print one line."""
+    """Print one event as a JSON line."""
     sys.stdout.write(json.dumps({"event": event, **facts}) + "\n")
     sys.stdout.flush()
 
 
 def main(settings: dict[str, Any]) -> None:
-    """Run until killed, or to the end of the topic."""
+    """Run until the process is killed, or up to the end of the topic."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.appName("killed queries").master("local[2,4]")
     for name, value in CONF.items():
@@ -61,7 +61,7 @@ def main(settings: dict[str, Any]) -> None:
 
 
 def run(spark: SparkSession, settings: dict[str, Any]) -> None:
-    """Keep every query running."""
+    """Run every query, and restart failed queries."""
     queries = {sink: start(spark, settings, sink) for sink in settings["sinks"]}
     ready: set[str] = set()
     while True:
@@ -81,7 +81,7 @@ def run(spark: SparkSession, settings: dict[str, Any]) -> None:
 
 
 def start(spark: SparkSession, settings: dict[str, Any], sink: str) -> StreamingQuery:
-    """Start the query of one sink where its checkpoint says."""
+    """Start the query of one sink from its checkpoint."""
     rows = (
         spark.readStream.format("fairlead")
         .option("bootstrap", settings["bootstrap"])

@@ -1,9 +1,9 @@
-"""Starts the JVMs of tests in a third of the time: Spark's classes come from an archive, and stay lightly compiled.
+"""Variables that reduce the start of the JVMs of tests to a third of the time.
 
-A JVM of a test lives for seconds, and without this spends a dozen of a core to find, check and compile Spark's
-classes. The archive is made once for a Java and a Spark, by `quick_java_program.py`, and kept in the user's cache;
-a JVM with other classes starts as if there were none. Used by every test that starts Spark, its own or that of a
-command.
+Spark's classes come from an archive and are compiled only lightly. A JVM of a test runs for seconds, and without the
+archive spends a dozen seconds of one core to find, check and compile Spark's classes. The program
+`quick_java_program.py` creates the archive once for each Java and Spark, in the user's cache. A JVM with other classes
+starts as if it had no archive. Every test that starts Spark, directly or by a command, uses these variables.
 """
 
 from __future__ import annotations
@@ -20,23 +20,25 @@ from typing import Final
 
 PROGRAM: Final = Path(__file__).with_name("quick_java_program.py")
 LIGHT: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""The optimising compiler and the collector with many threads pay for themselves after minutes only."""
+"""JVM options without the optimising compiler and without a collector of many threads, which save time only after
+minutes.
+"""
 LIGHT_VARIABLES: Final = {"SPARK_SUBMIT_OPTS": LIGHT, "SPARK_LAUNCHER_OPTS": LIGHT}
-"""For a Spark of another installation, whose classes are not in the archive."""
+"""Variables for a Spark of another installation, whose classes are not in the archive."""
 MADE_SECONDS_MAX: Final = 600.0
-"""Twenty seconds on idle cores."""
+"""Time limit for the creation of the archive, which takes twenty seconds on idle cores."""
 
 
 def quick_java() -> dict[str, str]:
-    """Return the variables for every program that starts a JVM for Spark; the archive is made if it is missing."""
-    # What a JVM says of an archive that does not fit it would come among what a command prints.
+    """Return the environment variables for a program that starts a JVM for Spark, after creating a missing archive."""
+    # JVM messages about an unsuitable archive would appear in the output of a command.
     options = f"{LIGHT} -Xshare:auto -XX:SharedArchiveFile={class_archive()} -Xlog:disable"
     return LIGHT_VARIABLES | {"SPARK_SUBMIT_OPTS": options}
 
 
 @cache
 def class_archive() -> Path:
-    """Return the archive of the classes that Spark loads; one process makes it, others wait for it."""
+    """Return the archive of the classes that Spark loads; one process creates the archive and others wait for it."""
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = caches / "fairlead" / "spark" / _digest()
     folder.mkdir(parents=True, exist_ok=True)
@@ -49,7 +51,7 @@ def class_archive() -> Path:
 
 
 def _digest() -> str:
-    """Return a digest of Java and Spark: a JVM takes an archive of the very files that it was made of."""
+    """Return a digest of Java and Spark, because a JVM accepts an archive only with the files of its creation."""
     spec = find_spec("pyspark")
     assert spec is not None, "these tests need the extra spark"
     assert spec.origin is not None, "a package of files"

@@ -1,4 +1,4 @@
-"""A batch and a stream on Spark, for the classes that they load: see `quick_java.py`."""
+"""A program that runs a batch and a stream on Spark, to list the classes that they load for `quick_java.py`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CONF: Final = {
 
 
 def main() -> None:
-    """Run once; the JVM has ended when this returns, and its archive is written."""
+    """Run once; the function returns after the JVM has exited and written its archive."""
     builder = SparkSession.builder.master("local[2]").appName("classes")
     for name, value in CONF.items():
         builder = builder.config(name, value)
@@ -32,7 +32,7 @@ def main() -> None:
         counts.trigger(availableNow=True).start().awaitTermination()
     process = spark.sparkContext._gateway.proc
     spark.stop()
-    # The gateway ends at the end of its standard input.
+    # The gateway exits at the end of its standard input.
     process.stdin.close()
     process.wait()
 

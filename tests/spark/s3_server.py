@@ -1,7 +1,7 @@
-"""A real S3 server over a folder: Versity's gateway, built from its Go module once and kept in the user's cache.
+"""A real S3 server on a folder: the Versity gateway, built once from its Go module and kept in the user's cache.
 
-It takes conditional writes, by which Delta's log is safe on an object store. To take another release: change the
-version in `s3_go/go.mod`, then `go mod tidy` in that folder.
+The server supports conditional writes, which make Delta's log safe on an object store. To update the gateway, change
+the version in `s3_go/go.mod` and run `go mod tidy` in that folder.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class S3Server:
 
     url: str
     folder: Path
-    """The folder in which the bucket's objects are files."""
+    """Folder that contains the objects of the bucket as files."""
 
     @property
     def options(self) -> dict[str, str]:
-        """Return what a client of deltalake needs."""
+        """Return the storage options for deltalake."""
         return {
             "aws_access_key_id": ACCESS_KEY,
             "aws_secret_access_key": SECRET_KEY,
@@ -47,13 +47,13 @@ class S3Server:
 
 
 def gateway() -> Path:
-    """Return the program, built if it is missing."""
+    """Return the program, after building it if it is missing."""
     return etcd_build.built("s3", MODULE, {"versitygw": PACKAGE}) / "versitygw"
 
 
 @contextmanager
 def running_s3(folder: Path) -> Iterator[S3Server]:
-    """Run a server on a free port, with its objects below a folder."""
+    """Run a server on a free port with its objects in a folder."""
     bucket = folder / "objects" / BUCKET
     bucket.mkdir(parents=True)
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -71,7 +71,7 @@ def running_s3(folder: Path) -> Iterator[S3Server]:
 
 
 def wait_for(process: subprocess.Popen[bytes], port: int) -> None:
-    """Return once the server takes connections; nothing else tells when it listens."""
+    """Wait until the server accepts connections; the server does not report when it listens."""
     for _ in range(int(STARTED_SECONDS_MAX / PAUSE_SECONDS)):
         with suppress(OSError):
             socket.create_connection(("127.0.0.1", port), timeout=1).close()

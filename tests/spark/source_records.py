@@ -1,4 +1,4 @@
-"""Records that several tests of the source read."""
+"""Records for several tests of the source."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HUNDRED: Final = "hundred"
 
 
 def send_hundred(bootstrap: str) -> str:
-    """Store the values 0 to 99 in one partition, a second apart, in ten batches; returns the topic."""
+    """Store the values 0 to 99 in one partition, one second apart, in ten batches, and return the topic."""
     with Producer(bootstrap) as producer:
         for number in range(100):
             producer.send(HUNDRED, b"%d" % number, timestamp=NOON + timedelta(seconds=number))

@@ -20,7 +20,9 @@ QUICK_WORKERS: Final = {
     "PYTHONPATH": str(Path(__file__).with_name("quick_start")),
     "PYTHONPYCACHEPREFIX": str(Path(__file__).parents[2] / "build" / "bytecode"),
 }
-"""Spark starts many Python processes: they find bytecode, or a loaded machine does not get them up in time."""
+"""Settings that let Spark's many Python processes find bytecode, because on a loaded machine they would otherwise start
+too late.
+"""
 CONF: Final = {
     "spark.driver.memory": "1g",
     "spark.driver.host": "127.0.0.1",
@@ -30,14 +32,14 @@ CONF: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.streaming.noDataMicroBatches.enabled": "true",
-    # Not a minute for each failure that a test provokes.
+    # A short timeout, so that a failure that a test provokes does not take a minute.
     "spark.sql.streaming.pollingDelay": "10ms",
 }
 
 
 @contextmanager
 def running_session(folder: str) -> Iterator[SparkSession]:
-    """Run a session of two cores in this process; its files are below a folder."""
+    """Run a session with two cores in this process, with its files in a folder."""
     pyspark_sql = pytest.importorskip("pyspark.sql", reason="these tests need the extra spark")
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.update(QUICK_WORKERS)

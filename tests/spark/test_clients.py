@@ -1,4 +1,4 @@
-"""Connections of a Python worker: one for each cluster and process, and none in what Spark pickles."""
+"""Tests of the connections of a Python worker: one client for each cluster and process, and none in pickles."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OF_CLIENTS = (
 
 
 def topics_of(bootstrap: str) -> int:
-    """Ask a cluster by this process' clients, twice; return the process."""
+    """Request the topics of a cluster twice with the clients of this process, and return the process id."""
     first, second = clients.admin(bootstrap), clients.admin(bootstrap)
     assert first is second
     assert clients.connection(bootstrap) is clients.connection(bootstrap)
@@ -41,14 +41,14 @@ def topics_of(bootstrap: str) -> int:
 
 
 def modules_of(pickled: bytes) -> set[str]:
-    """Return the modules whose objects are in a pickle, and every other text in it."""
+    """Return the modules of the objects in a pickle, and all other texts in the pickle."""
     return {
         str(argument).split(" ")[0] for _, argument, _ in pickletools.genops(pickled) if argument is not None
     }
 
 
 def test_a_process_has_one_client_of_a_cluster(bootstrap: str) -> None:
-    """It is found again by the same addresses and patience; others are others."""
+    """The same addresses and timeouts return the same client, and different ones return another client."""
     assert clients.admin(bootstrap) is clients.admin(bootstrap)
     assert clients.connection(bootstrap) is clients.connection(bootstrap)
     assert clients.admin(bootstrap, 5.0) is not clients.admin(bootstrap)
@@ -57,7 +57,7 @@ def test_a_process_has_one_client_of_a_cluster(bootstrap: str) -> None:
 
 
 def test_workers_that_one_daemon_forks_have_clients_of_their_own(bootstrap: str) -> None:
-    """Forked as Spark's daemon forks its workers: each asks the cluster by connections of its own."""
+    """Workers that are forked like Spark's workers each use their own connections to the cluster."""
     with get_context("forkserver").Pool(2, maxtasksperchild=1) as workers:
         calls = [workers.apply_async(topics_of, (bootstrap,)) for _ in range(2)]
         processes = {call.get(SECONDS_MAX) for call in calls}
@@ -67,7 +67,7 @@ def test_workers_that_one_daemon_forks_have_clients_of_their_own(bootstrap: str)
 
 
 def test_a_fork_does_not_use_the_clients_of_its_parent(bootstrap: str) -> None:
-    """A child of a process that has asked cannot ask, and fails at once; the parent's client works on."""
+    """A child of a process with clients fails at once when it uses them, and the parent's client continues to work."""
     topics_of(bootstrap)
     with get_context("fork").Pool(1) as child, pytest.raises(SettingError, match="fork"):
         child.apply_async(topics_of, (bootstrap,)).get(SECONDS_MAX)
@@ -76,7 +76,7 @@ def test_a_fork_does_not_use_the_clients_of_its_parent(bootstrap: str) -> None:
 
 
 def test_readers_and_writers_hold_no_client(bootstrap: str, hundred: str) -> None:
-    """After they have been used on the driver they are pickled as options and names, and work where they arrive."""
+    """After use on the driver, readers and writers are pickled as options and names, and work in another process."""
     given = {"bootstrap": bootstrap, "subscribe": hundred, "startingOffsets": "earliest"}
     batch, stream = BatchReader(ReadOptions.parse(given)), StreamReader(ReadOptions.parse(given))
     tasks = batch.partitions()

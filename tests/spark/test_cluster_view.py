@@ -1,4 +1,4 @@
-"""What the driver sees of topics that change while it looks."""
+"""Reads of topics that change during the read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fairlead_spark.source.cluster_view import ClusterView
 
 
 class Hurried(ClusterView):
-    """A view of a read during whose first look another client deletes one of the topics."""
+    """A view of a read in which another client deletes one of the topics during the first metadata request."""
 
     victim = ""
 
@@ -26,7 +26,10 @@ class Hurried(ClusterView):
 
 
 def test_a_topic_that_is_deleted_during_a_look_is_left_out(bootstrap: str, topic: str) -> None:
-    """As a topic that was deleted before it: the plan reports the loss, and the query need not fail here."""
+    """A topic that is deleted during the request is left out.
+
+    The plan reports the loss, as for a topic that was deleted earlier, and the query need not fail.
+    """
     kept, deleted = f"{topic}-kept", f"{topic}-deleted"
     with Admin(bootstrap) as admin:
         admin.create_topic(kept, partitions=1)

@@ -1,4 +1,4 @@
-"""Spark imports every module named `pyspark_*`, and an error in one hides the sources of all vendors."""
+"""Tests of Spark's search for modules named `pyspark_*`, where an error in one module hides all sources."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import importlib, json
 modules = [importlib.import_module(name) for name in ("pyspark_fairlead", "pyspark_fairlead_delta")]
 print(json.dumps([[hasattr(module, "DefaultSource"), module.reason] for module in modules]))
 """
-"""What Spark does with each module, as far as it matters."""
+"""The steps that Spark takes with each module, as far as they matter."""
 
 FAKES = {
     "none": {
@@ -28,7 +28,7 @@ FAKES = {
 
 
 def look(tmp_path: Path, files: dict[str, str], program: str = LOOK) -> str:
-    """Run a program in a clean process that finds these files first."""
+    """Run a program in a clean process with these files first on its path."""
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -56,7 +56,7 @@ def look(tmp_path: Path, files: dict[str, str], program: str = LOOK) -> str:
 def test_without_a_pyspark_that_works_there_is_a_reason_and_no_source(
     tmp_path: Path, fake: str, words: list[str]
 ) -> None:
-    """No PySpark, an old one, a broken one: the modules import, define nothing, and say why."""
+    """Without PySpark, or with an old or broken one, the modules define no source and state the reason."""
     found = json.loads(look(tmp_path, FAKES[fake]))
 
     for has_source, reason in found:
@@ -65,12 +65,12 @@ def test_without_a_pyspark_that_works_there_is_a_reason_and_no_source(
 
 
 def test_with_a_pyspark_that_works_there_are_sources_and_no_reason(tmp_path: Path) -> None:
-    """The installed PySpark finds both."""
+    """The installed PySpark finds both sources."""
     assert json.loads(look(tmp_path, {})) == [[True, None], [True, None]]
 
 
 def test_another_vendors_source_is_found_beside_ours(tmp_path: Path) -> None:
-    """Spark's own search, in a process where ours cannot work, still finds the other one."""
+    """Where Fairlead's source cannot work, Spark's own search still finds the source of another vendor."""
     vendor = """
         from pyspark.sql.datasource import DataSource
         class DefaultSource(DataSource):
@@ -78,7 +78,7 @@ def test_another_vendors_source_is_found_beside_ours(tmp_path: Path) -> None:
             def name(cls):
                 return "vendor"
     """
-    # Spark's search needs a socket to its JVM; what it looks at and in which order is this.
+    # Spark's search needs a socket to its JVM; this program imports the same modules in the same order.
     search = """
         import sys
         sys.modules["fairlead_spark.options"] = None

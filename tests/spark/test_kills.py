@@ -1,4 +1,4 @@
-"""A few kills of `killed_queries.py`; `make prove PROVE=spark-kills` takes fifty."""
+"""Tests of `killed_queries.py` with few kills; `make prove PROVE=spark-kills` uses fifty."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from query_judge import judge_places
 
 KILLS = ("worker", "driver", "worker")
 TIMEOUT_SECONDS = 600
-"""Fifteen seconds on idle cores, of which two starts of a JVM are most."""
+"""Time limit for a run, which takes fifteen seconds on idle cores, mostly for two starts of a JVM."""
 
 
 @pytest.mark.scenario
 @pytest.mark.timeout(TIMEOUT_SECONDS)
 def test_killed_queries_lose_and_repeat_nothing_against_their_checkpoint(tmp_path: Path) -> None:
-    """Killed and restarted, files and Delta table hold every record once, and the topic at least once."""
+    """After kills, files and the Delta table have every record once, and the topic has every record at least once."""
     report = run(tmp_path, KILLS, seed=7)
 
     assert report.passed, report.as_json()
@@ -28,7 +28,7 @@ def test_killed_queries_lose_and_repeat_nothing_against_their_checkpoint(tmp_pat
 
 
 def test_the_judge_notices_what_is_lost_repeated_or_changed() -> None:
-    """Each anomaly alone breaks the promise that it is about."""
+    """Each single anomaly breaks the guarantee that it concerns."""
     truth = {(0, 0): "a", (0, 1): "b"}
     whole = Counter({(0, 0, "a"): 1, (0, 1, "b"): 1})
 

@@ -1,4 +1,4 @@
-"""Topics into Delta tables by a real Spark: read back by others, exactly once over a crash, clean after a failure."""
+"""Tests of topics in Delta tables, written by a real Spark: other readers, exactly-once writes, and clean-up."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from fairlead_spark.pipelines import find
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Each waits for real queries, on a machine that may be busy.
+# Each test waits for real queries on a possibly busy machine.
 pytestmark = pytest.mark.timeout(600)
 PROGRAM = Path(__file__).with_name("lake_program.py")
 DAYS = [datetime(2026, 11, 21, 23, 59, 59, 999_999, tzinfo=UTC), datetime(2026, 11, 22, tzinfo=UTC)]
 
 
 def produce(bootstrap: str, topic: str, numbers: range) -> None:
-    """Send numbers as text, half of them on either side of midnight."""
+    """Send numbers as text, half of them before and half of them after midnight."""
     with Producer(bootstrap) as producer:
         for number in numbers:
             headers = [("number", b"%d" % number)]
@@ -38,7 +38,7 @@ def produce(bootstrap: str, topic: str, numbers: range) -> None:
 
 
 def unlisted(table: Path) -> list[str]:
-    """Return the Parquet files of a folder that its table does not list."""
+    """Return the Parquet files of a folder that the Delta table does not list."""
     listed = {Path(path).name for path in DeltaTable(table).file_uris()}
     return [
         path.name
@@ -50,7 +50,7 @@ def unlisted(table: Path) -> list[str]:
 def test_a_topic_becomes_a_table_that_others_read(
     spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
-    """The pipeline, run twice as records come, gives Spark, pyarrow and DuckDB each record once, under its day."""
+    """After two runs Spark, pyarrow and DuckDB read every record once, in the partition of its day."""
     table, options = (
         tmp_path / "table",
         {"bootstrap": bootstrap, "topics": topic, "text": "true", "headers": "true"},
@@ -88,7 +88,10 @@ def test_a_topic_becomes_a_table_that_others_read(
 def test_a_driver_killed_between_both_commits_writes_the_batch_once(
     spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
-    """The batch is in the table and not in the checkpoint; the next driver runs it again, and it is there once."""
+    """The batch is in the table and not in the checkpoint.
+
+    The next driver runs the batch again, and the table contains it once.
+    """
     table, checkpoint = tmp_path / "table", tmp_path / "checkpoint"
     source = {
         "bootstrap": bootstrap,
@@ -126,7 +129,7 @@ def test_a_driver_killed_between_both_commits_writes_the_batch_once(
 
 
 def test_a_write_that_fails_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    """A record that cannot be computed, far into a task: no table, no file; the other task's file goes too."""
+    """A record that fails late in a task leaves no table and no file, also none of the other task."""
     rows = spark.range(0, 200_000, 1, 2).selectExpr(
         "id", "IF(id = 199990, raise_error('broken'), 'x') AS text"
     )
@@ -138,7 +141,10 @@ def test_a_write_that_fails_leaves_nothing(spark: SparkSession, tmp_path: Path) 
 
 
 def test_a_partition_that_readers_refuse_is_named(spark: SparkSession, tmp_path: Path) -> None:
-    """The refusal of a date beyond the calendar names column and value; with null in its place, all is written."""
+    """The refusal of a date that readers cannot represent names the column and the value.
+
+    With null instead of the date, all rows are written.
+    """
     rows = (
         spark.range(3).selectExpr("id", "make_date(CAST(2026 + 10000 * id AS INT), 5, 5) AS day").coalesce(1)
     )
@@ -163,7 +169,7 @@ def test_a_partition_that_readers_refuse_is_named(spark: SparkSession, tmp_path:
 def test_bytes_that_are_no_text_do_not_stop_the_pipeline(
     spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
-    """Readers get U+FFFD where a value is not UTF-8, and every other record as it is, the last moment included."""
+    """Readers get U+FFFD in values that are not UTF-8; other records are unchanged, up to the greatest timestamp."""
     table, last = tmp_path / "table", datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
     with Admin(bootstrap) as admin:
         admin.create_topic(topic, partitions=1, config={"message.timestamp.after.max.ms": 2**63 - 1})
@@ -182,7 +188,7 @@ def test_bytes_that_are_no_text_do_not_stop_the_pipeline(
 
 
 def test_frames_in_batches_are_appended_replaced_and_repeated(spark: SparkSession, tmp_path: Path) -> None:
-    """A batch write appends or overwrites in one commit; with txnAppId and txnVersion it goes in once."""
+    """A batch write appends or overwrites in one commit; a write with txnAppId and txnVersion is stored once."""
     table = str(tmp_path / "table")
     rows = spark.range(10).selectExpr("id", "CAST(id % 3 AS STRING) AS third")
     partitioned = rows.write.format("fairlead-delta").option("partitionBy", "third")
@@ -198,7 +204,7 @@ def test_frames_in_batches_are_appended_replaced_and_repeated(spark: SparkSessio
 
 
 def test_a_frame_that_does_not_fit_the_table_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark's user sees which column differs; the table stays as it was and no file is left beside it."""
+    """The error names the column that differs; the table stays unchanged and no file is left next to it."""
     table = str(tmp_path / "table")
     spark.range(5).write.format("fairlead-delta").mode("append").save(table)
     with pytest.raises(PySparkException, match=r"column id\b.*\bstring\b.*\blong\b"):

@@ -1,4 +1,4 @@
-"""The page docs/how-to/lake.md, run."""
+"""Tests of the examples of the page docs/how-to/lake.md."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COMMAND = re.compile(r"```sh\nfairlead job run (?P<words>.*?)```", re.DOTALL)
 def test_every_example_of_the_page_runs_and_prints_what_it_says(
     spark: SparkSession, bootstrap: str, tmp_path: Path
 ) -> None:
-    """The examples are run in their order, in one namespace, as a reader would type them."""
+    """All examples of the page run in order in one namespace."""
     names: dict[str, object] = {}
     examples = list(EXAMPLE.finditer(PAGE.read_text(encoding="utf-8")))
     assert spark
@@ -41,7 +41,7 @@ def test_every_example_of_the_page_runs_and_prints_what_it_says(
 
 
 def test_the_command_of_the_page_has_options_that_there_are() -> None:
-    """The pipeline takes what the page gives it."""
+    """The pipeline accepts the options that the page gives it."""
     [command] = COMMAND.finditer(PAGE.read_text(encoding="utf-8"))
     name, *words = shlex.split(command["words"])
     given = dict(word.split("=", 1) for before, word in pairwise(words) if before == "--option")

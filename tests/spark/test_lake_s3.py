@@ -1,4 +1,4 @@
-"""The lake sink on a real S3 server: tables, races of two drivers, and a query of Spark."""
+"""Tests of the lake sink on a real S3 server: tables, races of two drivers, and a query of Spark."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-# The first one may build the server.
+# The time limit of the first test includes the build of the server.
 pytestmark = pytest.mark.timeout(900)
 SCHEMA = pa.schema([("number", pa.int64()), ("day", pa.string())])
 COLUMNS = columns_of(
@@ -37,13 +37,13 @@ COLUMNS = columns_of(
 
 @pytest.fixture(scope="module")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """A server with the bucket `lake`."""
+    """Run a server with the bucket `lake`."""
     with running_s3(tmp_path_factory.mktemp("s3")) as server:
         yield server
 
 
 def options_of(s3: S3Server, table: str) -> LakeOptions:
-    """Return where a table is, partitioned by day."""
+    """Return the options of a table that is partitioned by day."""
     return LakeOptions.parse(
         {"path": f"s3://lake/{table}", "partitionBy": "day"}
         | {f"storage.{name}": value for name, value in s3.options.items()}
@@ -51,7 +51,7 @@ def options_of(s3: S3Server, table: str) -> LakeOptions:
 
 
 def task_files(options: LakeOptions, numbers: range, name: str) -> list[DataFile]:
-    """Write a file of a task."""
+    """Write a file as a task does."""
     system = file_system(options.path, options.storage_options)
     with TaskFiles(system, SCHEMA, ["day"], name, "zstd") as files:
         files.write(
@@ -61,7 +61,7 @@ def task_files(options: LakeOptions, numbers: range, name: str) -> list[DataFile
 
 
 def numbers_in(options: LakeOptions) -> list[int]:
-    """Return what a table holds."""
+    """Return the numbers in a table."""
     table = DeltaTable(options.path, storage_options=options.storage_options)
     return sorted(table.to_pyarrow_table()["number"].to_pylist())
 
@@ -72,7 +72,10 @@ def objects_of(s3: S3Server, table: str) -> list[str]:
 
 
 def test_two_drivers_on_one_store_commit_each_batch_once(s3: S3Server) -> None:
-    """The store's conditional writes decide; what the other one wrote is deleted from the store."""
+    """The conditional writes of the store decide which driver commits.
+
+    The files of the other driver are deleted from the store.
+    """
     options, together = options_of(s3, "races"), Barrier(2)
 
     def drive(driver: int) -> list[Outcome]:
@@ -92,7 +95,7 @@ def test_two_drivers_on_one_store_commit_each_batch_once(s3: S3Server) -> None:
 
 
 def test_a_failed_task_and_killed_ones_leave_no_object(s3: S3Server) -> None:
-    """What a task wrote before its exception is deleted; what a killed one left is swept after the commit."""
+    """Files of a failed task are deleted at once, and files of a killed task after the commit."""
     options = options_of(s3, "failures")
     system = file_system(options.path, options.storage_options)
     left = task_files(options, range(3), "part-q-7-killed")
@@ -115,7 +118,7 @@ def test_a_failed_task_and_killed_ones_leave_no_object(s3: S3Server) -> None:
 def test_a_topic_becomes_a_table_in_a_bucket(
     spark: SparkSession, s3: S3Server, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
-    """The pipeline writes to the store by its own options, and other readers find each record once."""
+    """The pipeline writes to the store with its own options, and other readers read each record once."""
     with Producer(bootstrap) as producer:
         for number in range(250):
             producer.send(topic, b"v%d" % number)

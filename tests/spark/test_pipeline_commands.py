@@ -1,4 +1,4 @@
-"""Every pipeline that comes with Fairlead, run by the command line as docs/how-to/pipelines.md says."""
+"""Tests of the bundled pipelines, run by the command line as docs/how-to/pipelines.md shows."""
 
 from __future__ import annotations
 
@@ -35,19 +35,20 @@ SHARED = {option.name for option in (DEAD_LETTERS, STARTING_OFFSETS, MAX_OFFSETS
 START = re.compile(r"^```sh start\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 OTHER = "http://127.0.0.1:9620"
 FIRST = "flight_windows"
-"""The pipeline whose command opens the page; the commands of the others are further cases of it."""
+"""Pipeline whose command is the first of the page; the commands of the other pipelines are further cases."""
 COMMANDS = [FIRST, *(pytest.param(name, marks=pytest.mark.scenario) for name in NAMES if name != FIRST)]
 SECONDS_MAX = 600
-"""A job takes half a minute, and many times that where twenty others want the cores."""
+"""Time limit for a job, which takes half a minute on idle cores and much longer when twenty processes share the cores.
+"""
 
 
 def sections() -> dict[str, str]:
-    """Return what the page says of each pipeline."""
+    """Return the section of the page for each pipeline."""
     return {found["name"]: found["text"] for found in SECTION.finditer(PAGE.read_text(encoding="utf-8"))}
 
 
 def shell(code: str, bootstrap: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a command of the page in a folder, as a reader does."""
+    """Run a command of the page in a folder, as a user does."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     settings = {"PATH": path, "FAIRLEAD_BOOTSTRAP": bootstrap, "PYSPARK_PYTHON": sys.executable}
     return subprocess.run(
@@ -63,14 +64,14 @@ def shell(code: str, bootstrap: str, folder: Path) -> subprocess.CompletedProces
 
 @pytest.fixture(scope="module")
 def clusters() -> Iterator[tuple[str, str]]:
-    """Two clusters, initially without topics."""
+    """Yield two clusters without topics."""
     with testing.running_cluster() as here, testing.running_cluster() as there:
         yield here, there
 
 
 @pytest.fixture(scope="module")
 def inputs_missing() -> Iterator[str]:
-    """A cluster with one topic, `there`."""
+    """Yield a cluster with one topic, `there`."""
     with testing.running_cluster() as bootstrap, Admin(bootstrap) as admin:
         admin.create_topic("there", partitions=1)
         yield bootstrap
@@ -78,7 +79,7 @@ def inputs_missing() -> Iterator[str]:
 
 @contextmanager
 def started(command: str) -> Iterator[str]:
-    """Run the broker that a page starts, on a free port in place of its own; gives the address."""
+    """Start the broker that the page starts, on a free port instead of the port of the page, and yield the broker."""
     code = command.strip().replace(OTHER.removeprefix("http://"), "127.0.0.1:0")
     program = [str(Path(sys.executable).with_name("fairlead")), *shlex.split(code)[1:], "--output", "json"]
     with subprocess.Popen(program, stdout=subprocess.PIPE) as broker:
@@ -94,7 +95,7 @@ def started(command: str) -> Iterator[str]:
 def test_the_command_of_a_pipeline_gives_what_the_page_shows(
     clusters: tuple[str, str], tmp_path: Path, name: str
 ) -> None:
-    """The records go in, the job runs, and the answers come out, in any order."""
+    """The commands send the records, run the job, and print the answers of the page in any order."""
     here, _ = clusters
     text = sections()[name]
     compared = 0
@@ -127,7 +128,7 @@ def test_the_command_of_a_pipeline_gives_what_the_page_shows(
 def test_an_input_that_is_not_there_is_told_before_spark_starts(
     inputs_missing: str, name: str, options: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The topic is named, with what to do, and the exit code is that of whatever is not found."""
+    """The error names the missing topic and the next step, and the exit code is the one for a missing resource."""
     missing = "logs" if name == "logs" else "flights"
     given = [word for option in options for word in ("--option", option)]
     code = run_command(["job", "run", name, *given, "--once", "--bootstrap", inputs_missing])
@@ -140,7 +141,7 @@ def test_an_input_that_is_not_there_is_told_before_spark_starts(
 
 
 def test_every_pipeline_says_what_it_reads() -> None:
-    """A pipeline that comes with Fairlead names the options of its inputs, which are options of its own."""
+    """Each bundled pipeline names the options of its inputs, which are among its own options."""
     for name in NAMES:
         pipeline = find(name)
 
@@ -150,7 +151,7 @@ def test_every_pipeline_says_what_it_reads() -> None:
 
 @pytest.mark.timeout(2 * SECONDS_MAX)
 def test_a_mirror_knows_its_own_cluster_by_any_address(clusters: tuple[str, str], tmp_path: Path) -> None:
-    """Two spellings of one broker are one cluster: the command is wrong, and nothing is copied; a prefix is allowed."""
+    """A mirror of a cluster onto itself is refused, also with two spellings of the address, unless it has a prefix."""
     here, there = clusters
     assert shell("echo once | fairlead produce narcissus", here, tmp_path).returncode == 0
     spelt = here.replace("127.0.0.1", "localhost")
@@ -168,7 +169,7 @@ def test_a_mirror_knows_its_own_cluster_by_any_address(clusters: tuple[str, str]
 
 
 def test_the_page_has_every_option() -> None:
-    """The page has each pipeline's own options with their defaults, and no others."""
+    """The page lists each pipeline's own options with their defaults, and no other options."""
     told = {
         name: {option["name"]: option["default"] or "" for option in OPTION.finditer(text)}
         for name, text in sections().items()

@@ -1,4 +1,4 @@
-"""Logs and measurements of many programs in windows: on one broker, and unchanged on three brokers with etcd."""
+"""Tests of the pipeline that counts logs in windows, on one broker and, unchanged, on three brokers with etcd."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fairlead_spark.pipelines import find
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# The first test waits for Spark and for etcd as well.
+# The time limit of the first test includes the starts of Spark and of etcd.
 pytestmark = pytest.mark.timeout(900)
 START = datetime(2026, 11, 22, 8, tzinfo=UTC)
 SOURCES = ("web-1", "web-2", "worker")
@@ -27,10 +27,10 @@ RUBBISH = {
     b'{"source": "web-1", "level": "info"}': "no field at",
     b'{"source": "web-1", "at": "2026-11-22T08:00:00Z"}': "neither level nor metric",
     b'{"source": "web-1", "at": "2026-11-22T08:00:00Z", "metric": "load"}': "a metric without the field value",
-    # No window of Spark's holds the first time, and the second one is meant as milliseconds.
+    # The first time is outside of all windows of Spark, and the second time is in milliseconds.
     b'{"source": "web-1", "at": 9223372036854, "level": "info"}': "field at is not in the years 1 to 9999",
     b'{"source": "web-1", "at": 1763798400000, "level": "info"}': "field at is not in the years 1 to 9999",
-    # What Python and pandas write for a number that is not there: one of them would be the sum of its whole window.
+    # The texts that Python and pandas write for a missing number; a single one would spoil the sum of its window.
     b'{"source": "web-1", "at": "2026-11-22T08:00:00Z", "metric": "load", "value": NaN}': NO_NUMBER,
     b'{"source": "web-1", "at": "2026-11-22T08:00:00Z", "metric": "load", "value": "-Infinity"}': NO_NUMBER,
     b'{"source": "web-1", "at": "2026-11-22T08:00:00Z", "metric": "load", "value": 1e999}': NO_NUMBER,
@@ -39,7 +39,7 @@ Window = tuple[str, str | None, str | None, str]
 
 
 def entries_of(source: str) -> list[dict[str, Any]]:
-    """Return ten minutes of what a program says and measures, out of order by less than a minute."""
+    """Return ten minutes of log entries and measurements of a program, out of order by less than a minute."""
     entries = []
     for number in range(120):
         at = START + timedelta(seconds=5 * number - 40 * (number % 2))
@@ -52,7 +52,7 @@ def entries_of(source: str) -> list[dict[str, Any]]:
 
 
 def produce(bootstrap: str, topic: str, values: list[bytes]) -> None:
-    """Send values in their order to one partition of a program's choice."""
+    """Send values in order to one partition that the program chooses."""
     with Producer(bootstrap) as producer:
         for value in values:
             producer.send(topic, value)
@@ -60,14 +60,14 @@ def produce(bootstrap: str, topic: str, values: list[bytes]) -> None:
 
 
 def consume(bootstrap: str, topic: str) -> list[Any]:
-    """Return every record of a topic."""
+    """Read every record of a topic."""
     with Consumer(bootstrap) as consumer:
         consumer.assign(topic=topic)
         return list(consumer.records(until=consumer.end_offsets()))
 
 
 def expected_windows() -> dict[Window, dict[str, Any]]:
-    """Count by hand, in windows of two minutes."""
+    """Compute the expected counts in windows of two minutes."""
     found: dict[Window, list[float | None]] = {}
     for entry in (entry for source in SOURCES for entry in entries_of(source)):
         at = datetime.fromisoformat(entry["at"])
@@ -92,7 +92,10 @@ def expected_windows() -> dict[Window, dict[str, Any]]:
 def test_logs_of_many_programs_are_counted(
     spark: SparkSession, cluster: str, topic: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Each window is written once with the right numbers; what is no entry becomes a dead letter with its reason."""
+    """Each window is written once with the right numbers.
+
+    A record that is not an entry becomes a dead letter with its reason.
+    """
     bootstrap = request.getfixturevalue(cluster)
     with Admin(bootstrap) as admin:
         admin.create_topic(topic, partitions=3)
@@ -101,7 +104,7 @@ def test_logs_of_many_programs_are_counted(
         sent = [[json.dumps(entry).encode() for entry in entries_of(source)] for source in SOURCES]
         list(pool.map(lambda values: produce(bootstrap, topic, values), sent))
     produce(bootstrap, topic, list(RUBBISH))
-    # An entry so late that it closes all windows before it.
+    # A later entry that closes all windows before it.
     last = {"source": "clock", "at": (START + timedelta(hours=9)).isoformat(), "level": "info"}
     counts = []
     for values in ([], [json.dumps(last).encode()]):
@@ -133,7 +136,7 @@ def test_logs_of_many_programs_are_counted(
 def test_a_table_is_written_from_three_brokers(
     spark: SparkSession, three_on_etcd: str, topic: str, tmp_path: Path
 ) -> None:
-    """The pipeline into a Delta table, as on one broker."""
+    """The pipeline writes the same Delta table from three brokers as from one broker."""
     bootstrap, table = three_on_etcd, str(tmp_path / "table")
     with Admin(bootstrap) as admin:
         admin.create_topic(topic, partitions=6)

@@ -1,4 +1,4 @@
-"""The pipeline of docs/how-to/pipelines.md, run by the command line as the page says."""
+"""Test of the pipeline of docs/how-to/pipelines.md, run by the command line as the page shows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FAIRLEAD = str(Path(sys.executable).with_name("fairlead"))
 
 @pytest.mark.timeout(2 * SECONDS_MAX)
 def test_pipeline_of_the_page_runs_until_ctrl_c(bootstrap: str, tmp_path: Path) -> None:
-    """The job passes records on as they come, and ends with its sums when it is interrupted."""
+    """The job copies records as they arrive, and prints its totals when it is interrupted."""
     [found] = PROGRAM.finditer(PAGE.read_text(encoding="utf-8"))
     [command] = COMMAND.findall(PAGE.read_text(encoding="utf-8"))
     (tmp_path / found["name"]).write_text(found["code"], encoding="utf-8")
@@ -52,7 +52,7 @@ def test_pipeline_of_the_page_runs_until_ctrl_c(bootstrap: str, tmp_path: Path) 
         env={**os.environ, **QUICK_WORKERS, **quick_java(), "FAIRLEAD_BOOTSTRAP": bootstrap},
         stdout=subprocess.PIPE,
         stderr=(tmp_path / "stderr").open("wb"),
-        # As a terminal would: the interrupt reaches this process alone in its group of processes.
+        # Like a terminal, the test sends SIGINT to the process group, which contains only this process.
         start_new_session=True,
     )
     try:

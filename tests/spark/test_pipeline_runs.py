@@ -1,4 +1,4 @@
-"""Each pipeline on one broker with its own coordination, and unchanged on three brokers with etcd."""
+"""Tests of each pipeline on one broker with embedded coordination and, unchanged, on three brokers with etcd."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 START = datetime(2013, 6, 1, tzinfo=UTC)
 LARGE_BYTES = 12 * MIB
-"""More than a topic takes that is created without a word about it."""
+"""Size of a record that is larger than the default limit of a created topic."""
 CARRIERS = ("UA", "AA", "B6")
-# The first test waits for Spark and for etcd as well.
+# The time limit of the first test includes the starts of Spark and of etcd.
 pytestmark = pytest.mark.timeout(600)
 further = [pytest.mark.etcd, pytest.mark.scenario]
 each_cluster = pytest.mark.parametrize("cluster", ["bootstrap", pytest.param("three_on_etcd", marks=further)])
@@ -36,7 +36,7 @@ each_cluster = pytest.mark.parametrize("cluster", ["bootstrap", pytest.param("th
 def test_flights_in_windows(
     spark: SparkSession, cluster: str, topic: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Flights up to the watermark late are in their windows, later ones are counted, others become dead letters."""
+    """Flights within the watermark are in their windows, later flights are counted, and others become dead letters."""
     address, output = request.getfixturevalue(cluster), f"{topic}-windows"
     flights = shuffled(
         [flight(CARRIERS[n % 3], START + timedelta(seconds=5 * n), n % 7) for n in range(1200)]
@@ -50,9 +50,9 @@ def test_flights_in_windows(
         send(address, topic, values)
         return run(spark, address, "flight_windows", options, tmp_path / "checkpoint")
 
-    # The order of the topic is the order of time but for 30 seconds; a restart lies in the middle.
+    # Records are at most 30 seconds out of order in the topic, and the restart happens in the middle.
     first = go_on([*flights[:800], *rubbish])
-    # Three carriers in windows that the first run has written, each a window of its own.
+    # Three carriers in windows that the first run has written; each is a window of its own.
     late = [flight(carrier, START + timedelta(minutes=number), 1) for number, carrier in enumerate(CARRIERS)]
     second = go_on([*flights[800:], *late, flight("UA", START + timedelta(hours=9), 0)])
 
@@ -92,7 +92,7 @@ def test_flights_in_windows(
 def test_sessions_of_users(
     spark: SparkSession, cluster: str, topic: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Clicks become sessions where a user is silent for longer than the gap."""
+    """Clicks of a user form one session until a pause that is longer than the gap."""
     address, chance = request.getfixturevalue(cluster), Random(4)
     clicks = []
     for user in range(20):
@@ -101,7 +101,7 @@ def test_sessions_of_users(
             at += timedelta(minutes=chance.choice([1, 2, 5, 45]))
             clicks.append({"user": f"u{user}", "page": f"/{chance.randrange(9)}", "at": at.isoformat()})
     clicks.sort(key=operator.itemgetter("at"))
-    # It ends all sessions before it, and its own stays open.
+    # This click ends all earlier sessions, and its own session stays open.
     clicks.append({"user": "last", "page": "/", "at": (START + timedelta(days=9)).isoformat()})
     options = {"input": topic, "output": f"{topic}-sessions", "gap": "30 minutes"}
 
@@ -134,7 +134,7 @@ def test_mirror(
     tmp_path: Path,
     request: pytest.FixtureRequest,
 ) -> None:
-    """Copies have key, value, headers, time and partition of the records, in their order, over a restart."""
+    """Copies have the key, value, headers, timestamp, partition and order of the records, also over a restart."""
     address, other, more = request.getfixturevalue(source), request.getfixturevalue(target), f"{topic}-more"
     with Admin(address) as admin:
         admin.create_topic(topic, partitions=4)
@@ -166,7 +166,7 @@ def test_mirror(
 def test_a_large_record_that_does_not_parse_stops_no_pipeline(
     spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path, codec: str
 ) -> None:
-    """A record that fits its topic fits that of the dead letters, and the copy of a mirror, compressed or not."""
+    """A record that fits its topic also fits the topic of dead letters and the copy of a mirror."""
     with Admin(bootstrap) as admin:
         admin.create_topic(topic, partitions=1, config={"max.message.bytes": LARGE_BYTES + KIB})
     with Producer(bootstrap, compression=codec, batch_bytes=LARGE_BYTES) as producer:
@@ -187,7 +187,7 @@ def test_a_large_record_that_does_not_parse_stops_no_pipeline(
 def run(
     spark: SparkSession, address: str, pipeline: str, options: Mapping[str, str], checkpoint: Path
 ) -> JobSummary:
-    """Work off what is there."""
+    """Run the pipeline on all available records."""
     told: list[str] = []
     job = Job(
         pipeline=find(pipeline),
@@ -210,7 +210,7 @@ Row = tuple[int, bytes | None, Any, list[tuple[str, bytes]], datetime]
 
 
 def rows(address: str, topic: str) -> list[Row]:
-    """Every record of a topic in the order of partitions and offsets: partition, key, value, headers, time."""
+    """Return every record of a topic ordered by partition and offset: partition, key, value, headers, time."""
     found: list[tuple[int, int, Row]] = []
     with Consumer(address) as consumer:
         consumer.assign(topic=topic)
@@ -233,13 +233,13 @@ def rows(address: str, topic: str) -> list[Row]:
 
 
 def flight(carrier: str, at: datetime, delay: int) -> bytes:
-    """The record of a flight; every seventh was cancelled and has no delay."""
+    """Return the record of a flight; every seventh flight was cancelled and has no delay."""
     told = {"carrier": carrier, "dep_delay": delay or None, "time_hour": at.isoformat(), "origin": "JFK"}
     return json.dumps(told).encode()
 
 
 def shuffled(flights: Sequence[bytes]) -> list[bytes]:
-    """A fifth of them moved back by up to 30 seconds of event time, which is six flights."""
+    """Move a fifth of the flights back by up to 30 seconds of event time, which is six flights."""
     chance = Random(3)
     places = [
         number + (chance.randrange(1, 7) if chance.random() < 0.2 else 0.0) for number in range(len(flights))
@@ -261,7 +261,7 @@ def in_windows(flights: Sequence[Mapping[str, Any]]) -> dict[tuple[str, datetime
 def by_hand(
     clicks: Sequence[Mapping[str, str]], gap: timedelta
 ) -> Iterator[tuple[str, str, str, int, str, str]]:
-    """Sessions of clicks that are in the order of time."""
+    """Compute sessions from clicks in order of time."""
     for user in {click["user"] for click in clicks}:
         session: list[Mapping[str, str]] = []
         for click in [*(each for each in clicks if each["user"] == user), None]:

@@ -1,4 +1,4 @@
-"""The producers of a worker: lent from task to task, apart in each process, ended by a failure."""
+"""Tests of the producers of a worker, which tasks share in sequence, processes do not share, and a failure closes."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ SECONDS_MAX = 60
 
 
 def options_of(bootstrap: str, timeout: str = "30s", **more: str) -> WriteOptions:
-    """Return how rows are written."""
+    """Return the options of a write."""
     return WriteOptions.parse({"bootstrap": bootstrap, "deliveryTimeout": timeout, **more})
 
 
 def send(options: WriteOptions, topic: str, value: bytes) -> int:
-    """Send a record as a task does; return which producer it was."""
+    """Send a record as a task does, and return the identity of the producer."""
     with borrowed_producer(options) as producer:
         producer.send(topic, value)
         producer.flush()
@@ -37,26 +37,26 @@ def send(options: WriteOptions, topic: str, value: bytes) -> int:
 
 
 def values_in(bootstrap: str, topic: str) -> list[bytes | None]:
-    """Return what a topic holds."""
+    """Return the values in a topic."""
     with Consumer(bootstrap) as consumer:
         consumer.assign(topic=topic)
         return [record.value for record in consumer.records(until=consumer.end_offsets())]
 
 
 def send_in_worker(options: WriteOptions, topic: str, value: bytes) -> int:
-    """Send two records as two tasks of one worker; return the process."""
+    """Send two records as two tasks of one worker, and return the process id."""
     assert send(options, topic, value) == send(options, topic, value)
     return os.getpid()
 
 
 def frozen_after_a_task(options: WriteOptions, columns: SinkColumns, rows: pa.RecordBatch) -> int:
-    """Write in a worker; return how many objects its garbage collector leaves out."""
+    """Write in a worker, and return the number of objects that its garbage collector ignores."""
     write_task(options, columns, iter([rows]))
     return gc.get_freeze_count()
 
 
 def frozen_after_planning() -> tuple[int, int]:
-    """Plan a write and commit it; return how many objects the garbage collector leaves out after each."""
+    """Plan a write and commit it, and return the number of objects that the collector ignores after each step."""
     writer = batch_writer(
         {"topic": "flights"}, StructType([StructField("value", BinaryType())]), overwrite=False
     )
@@ -66,7 +66,10 @@ def frozen_after_planning() -> tuple[int, int]:
 
 
 def test_one_task_after_the_other_has_the_same_producer(bootstrap: str, topic: str) -> None:
-    """It is lent again after it came back; two tasks at one time have two, and other options others."""
+    """A returned producer is used again.
+
+    Two tasks at the same time have two producers, and other options have another producer.
+    """
     options = options_of(bootstrap)
     first = send(options, topic, b"0")
     with borrowed_producer(options) as mine, borrowed_producer(options) as other:
@@ -82,7 +85,7 @@ def test_one_task_after_the_other_has_the_same_producer(bootstrap: str, topic: s
 
 
 def test_a_write_to_another_topic_has_the_same_producer(bootstrap: str, topic: str) -> None:
-    """What it is opened for is how to write: connection and identity serve every topic."""
+    """A producer depends only on connection and identity options, so that it can write to every topic."""
     with Admin(bootstrap) as admin:
         admin.create_topic(f"{topic}-2", partitions=3)
     lent = [send(options_of(bootstrap, topic=name), name, b"1") for name in (topic, f"{topic}-2", topic)]
@@ -93,7 +96,7 @@ def test_a_write_to_another_topic_has_the_same_producer(bootstrap: str, topic: s
 
 
 def test_a_partition_that_a_topic_has_grown_is_written_at_once(bootstrap: str, topic: str) -> None:
-    """A producer from an earlier task knows fewer: it looks again before a task fails of that."""
+    """A producer from an earlier task knows fewer partitions, and refreshes its metadata before a task fails."""
     columns = SinkColumns(record=(("value", "value"),), partition="partition", topic=None)
     options = options_of(bootstrap, topic=topic)
     with Admin(bootstrap) as admin:
@@ -118,7 +121,7 @@ def test_a_partition_that_a_topic_has_grown_is_written_at_once(bootstrap: str, t
 
 
 def test_workers_that_one_daemon_forks_have_producers_of_their_own(bootstrap: str, topic: str) -> None:
-    """Forked as Spark's daemon forks its workers, which has no client itself: tasks of one worker share a producer."""
+    """Workers that are forked like Spark's workers have their own producers, which the tasks of one worker share."""
     options = options_of(bootstrap)
     with get_context("forkserver").Pool(2, maxtasksperchild=1) as workers:
         calls = [workers.apply_async(send_in_worker, (options, topic, b"%d" % number)) for number in range(2)]
@@ -130,7 +133,7 @@ def test_workers_that_one_daemon_forks_have_producers_of_their_own(bootstrap: st
 
 
 def test_a_fork_does_not_use_the_producers_of_its_parent(bootstrap: str, topic: str) -> None:
-    """A child of a process that has written cannot write, and fails at once; the parent's producer works on."""
+    """A child of a process with producers fails at once when it writes, and the parent's producer continues to work."""
     options = options_of(bootstrap)
     before = send(options, topic, b"parent")
     with get_context("fork").Pool(1) as child, pytest.raises(SettingError, match="fork"):
@@ -141,7 +144,7 @@ def test_a_fork_does_not_use_the_producers_of_its_parent(bootstrap: str, topic: 
 
 
 def test_what_nobody_uses_is_closed_at_the_end(bootstrap: str, topic: str) -> None:
-    """A producer that came back is closed, and the next task opens another."""
+    """An unused producer is closed, and the next task opens another."""
     options = options_of(bootstrap, "32s")
     with borrowed_producer(options) as producer:
         pass
@@ -154,7 +157,7 @@ def test_what_nobody_uses_is_closed_at_the_end(bootstrap: str, topic: str) -> No
 
 
 def test_a_producer_whose_task_failed_is_closed(bootstrap: str, topic: str) -> None:
-    """A partition that is not there fails the task; its producer ends with it, and the next task has another one."""
+    """A missing partition fails the task and closes its producer, and the next task has another producer."""
     options = options_of(bootstrap, "33s")
     send(options, topic, b"first")
     with borrowed_producer(options) as producer:
@@ -173,7 +176,7 @@ def test_a_producer_whose_task_failed_is_closed(bootstrap: str, topic: str) -> N
 
 
 def test_batches_fit_a_topic_with_a_lower_limit(bootstrap: str, topic: str) -> None:
-    """Rows go to a topic of small batches in batches that it takes; a row that is larger by itself fails the task."""
+    """Rows are sent in batches that fit the smaller limit of the topic; a single row over the limit fails the task."""
     values = [b"%0100d" % number for number in range(20_000)]
     columns = SinkColumns((("value", "value"),), None, None)
     with Admin(bootstrap) as admin:
@@ -189,7 +192,10 @@ def test_batches_fit_a_topic_with_a_lower_limit(bootstrap: str, topic: str) -> N
 
 
 def test_a_worker_is_prepared_once(bootstrap: str, topic: str) -> None:
-    """What was loaded before the first task is frozen; what is loaded later is not frozen by the second."""
+    """Objects that were loaded before the first task are frozen.
+
+    Objects that are loaded later are not frozen by the second task.
+    """
     options, columns = options_of(bootstrap), SinkColumns((("value", "value"),), None, "topic")
     rows = pa.record_batch({"value": [b"one"], "topic": [topic]})
     with get_context("forkserver").Pool(1) as worker:
@@ -201,7 +207,7 @@ def test_a_worker_is_prepared_once(bootstrap: str, topic: str) -> None:
 
 
 def test_planning_and_commits_leave_no_garbage_collector_at_work() -> None:
-    """Spark plans and commits in processes of their own, and collects garbage after each time."""
+    """Spark plans and commits in separate processes, and collects garbage after each step."""
     with get_context("forkserver").Pool(1) as worker:
         planned, committed = worker.apply_async(frozen_after_planning).get(SECONDS_MAX)
 
@@ -210,7 +216,7 @@ def test_planning_and_commits_leave_no_garbage_collector_at_work() -> None:
 
 
 def test_a_failure_does_not_wait_for_records_that_nobody_takes() -> None:
-    """With the cluster gone it comes long before the records have had their time; the producer is closed."""
+    """A task fails long before the delivery timeout when the cluster is gone, and its producer is closed."""
     lent: list[Producer] = []
     began = time.monotonic()
     with testing.running_cluster() as bootstrap:

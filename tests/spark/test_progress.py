@@ -1,4 +1,4 @@
-"""Streaming queries are seen where groups are looked at: by the command line, with their lag."""
+"""Tests of the progress of streaming queries, which the command line shows as groups with their lag."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SECONDS_MAX = 180
 
 
 def lag(bootstrap: str, group: str) -> dict[str, Any]:
-    """Return what `fairlead group lag` says, run as a user runs it."""
+    """Return the output of `fairlead group lag`."""
     command = [str(Path(sys.executable).with_name("fairlead")), "group", "lag", group, "--output", "json"]
     environment = {**os.environ, "FAIRLEAD_BOOTSTRAP": bootstrap}
     done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
@@ -34,7 +34,10 @@ def lag(bootstrap: str, group: str) -> dict[str, Any]:
 
 
 def lag_when(bootstrap: str, group: str, *, total: int) -> dict[str, Any]:
-    """Return what the command says once so many records are unread; Spark calls listeners some time after the query."""
+    """Wait until the command reports the given lag, and return its output.
+
+    Spark calls listeners some time after the query.
+    """
     deadline = time.monotonic() + SECONDS_MAX
     while (said := lag(bootstrap, group))["total_records"] != total and time.monotonic() < deadline:
         pass
@@ -49,7 +52,7 @@ def produce(bootstrap: str, topic: str) -> None:
 
 
 def read(spark: SparkSession, bootstrap: str, topic: str, checkpoint: Path, name: str) -> StreamingQuery:
-    """Read what there is, with a name, and end."""
+    """Run a named query up to the end of the topic."""
     rows = spark.readStream.format("fairlead").option("bootstrap", bootstrap).option("subscribe", topic)
     writer = rows.option("startingOffsets", "earliest").load().writeStream.format("noop").queryName(name)
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
@@ -60,7 +63,10 @@ def read(spark: SparkSession, bootstrap: str, topic: str, checkpoint: Path, name
 def test_the_command_line_shows_how_far_a_query_is(
     spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
-    """After the last micro-batch nothing is behind, then what was produced since; other queries do not count."""
+    """The lag is zero after the last micro-batch, then counts the records produced since.
+
+    Other queries do not count.
+    """
     group, checkpoint = f"{topic}-job", tmp_path / "checkpoint"
     with Admin(bootstrap) as admin:
         admin.create_topic(topic, partitions=2)
@@ -89,7 +95,7 @@ def test_the_command_line_shows_how_far_a_query_is(
 def test_a_cluster_that_is_gone_does_not_stop_a_query(
     spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Progress that cannot be published is logged; the query ends as if nothing were wrong."""
+    """A failed update of the progress is logged, and the query ends normally."""
     with Admin(bootstrap) as admin:
         admin.create_topic(topic, partitions=2)
     produce(bootstrap, topic)

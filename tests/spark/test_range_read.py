@@ -1,4 +1,4 @@
-"""One task's read against a real broker: how far it fetches ahead, and what becomes of it when brokers vanish."""
+"""Tests of the read of one task from a real broker: the prefetch limit, and the errors after brokers vanish."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from fairlead_spark.source.range_read import SETTINGS, RangeRead, parting_of
 
 VALUE_BYTES = 64 << 10
 RECORDS = 1024
-"""The number of records of two partitions together: more than may ever be in memory."""
+"""Number of records in both partitions, which is more than the buffer may contain."""
 RETRY_SECONDS = 2.0
 
 
 def fill(bootstrap: str, topic: str) -> list[OffsetRange]:
-    """Store 64 MiB in two partitions; returns the ranges of all of it."""
+    """Store 64 MiB in two partitions, and return the ranges of all records."""
     with Admin(bootstrap) as admin:
         topic_id = admin.create_topic(topic, partitions=2).topic_id
     with Producer(bootstrap) as producer:
@@ -33,7 +33,7 @@ def fill(bootstrap: str, topic: str) -> list[OffsetRange]:
 
 
 async def at_rest(prefetch: Prefetch) -> tuple[int, int]:
-    """Wait until no more is asked for; returns the bytes that wait, and the records that were ever fetched."""
+    """Wait until no fetch is in flight, and return the buffered bytes and the number of fetched records."""
     cursors = prefetch.cursors.values()
     await until(
         lambda: not prefetch.due(clock.monotonic()) and not any(cursor.in_flight for cursor in cursors),
@@ -43,12 +43,12 @@ async def at_rest(prefetch: Prefetch) -> tuple[int, int]:
 
 
 def read_of(link: Connection, ranges: list[OffsetRange]) -> RangeRead:
-    """Return the read of these ranges."""
+    """Return the read of the given ranges."""
     return RangeRead(link, ranges, fail_on_data_loss=True)
 
 
 def test_the_next_part_is_there_while_one_is_held(bootstrap: str, topic: str) -> None:
-    """While a task holds a batch, the next answers arrive, and no more of them than there is room for."""
+    """While a task processes a batch, the next answers arrive, up to the size of the buffer."""
     ranges = fill(bootstrap, topic)
     link = connection(bootstrap)
     read = read_of(link, ranges)
@@ -66,13 +66,13 @@ def test_the_next_part_is_there_while_one_is_held(bootstrap: str, topic: str) ->
     room = SETTINGS.prefetch_bytes + 2 * SETTINGS.fetch_bytes_max
     assert min(waiting) >= SETTINGS.fetch_bytes_max
     assert max(waiting) <= room
-    # What was handed over at once is at most another buffer.
+    # The first answers that were delivered at once are at most another buffer.
     assert max(in_memory) <= 2 * room < RECORDS * VALUE_BYTES
     assert found == {(index, offset) for index in range(2) for offset in range(RECORDS // 2)}
 
 
 def test_a_task_whose_brokers_vanish_ends_in_time(topic: str) -> None:
-    """Fetched records are delivered; then an error names the partition, the offset and the retry option."""
+    """Fetched records are delivered; afterwards an error names the partition, the offset and the retry option."""
     with ExitStack() as stack:
         bootstrap = stack.enter_context(testing.running_cluster())
         ranges = fill(bootstrap, topic)
@@ -91,7 +91,7 @@ def test_a_task_whose_brokers_vanish_ends_in_time(topic: str) -> None:
 
 
 def test_where_a_log_parts_is_not_guessed(topic: str) -> None:
-    """A leader that cannot be asked is an error: a query that went on behind what is new would never read it."""
+    """A leader that does not answer is an error: a query that continued after the new records would never read them."""
     with testing.running_cluster() as bootstrap, Admin(bootstrap) as admin:
         topic_id = admin.create_topic(topic).topic_id
     with pytest.raises(UnreachableError):

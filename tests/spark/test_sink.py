@@ -1,4 +1,4 @@
-"""Rows of Spark become records of topics, in batches and in streams."""
+"""Tests of the sink, which writes rows of Spark as records, in batches and in streams."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 
 PARTITIONS = 3
 SECONDS_MAX = 180
-"""A micro-batch takes a tenth of a second, and half a minute where twenty others want the cores."""
+"""Time limit for a micro-batch, which takes a tenth of a second on idle cores and half a minute when twenty processes
+share them.
+"""
 
 
 def records(bootstrap: str, topic: str) -> list[Record]:
-    """Return every record of a topic, partition by partition in their order."""
+    """Return every record of a topic, by partition and in order."""
     with Consumer(bootstrap) as consumer:
         consumer.assign(topic=topic)
         found = list(consumer.records(until=consumer.end_offsets()))
@@ -29,14 +31,17 @@ def records(bootstrap: str, topic: str) -> list[Record]:
 
 
 def write(rows: DataFrame, bootstrap: str, **options: str) -> None:
-    """Append rows by the sink."""
+    """Append rows with the sink."""
     rows.write.format("fairlead").mode("append").option("bootstrap", bootstrap).options(**options).save()
 
 
 def test_every_part_of_a_record_is_written_where_its_columns_say(
     spark: SparkSession, bootstrap: str, topic: str
 ) -> None:
-    """Partition and topic columns rule, null partitions go by key as in Kafka; times and headers stay as they are."""
+    """Columns choose the partition and the topic, and a null partition is chosen by the key as in Kafka.
+
+    Timestamps and headers are unchanged.
+    """
     other = f"{topic}-other"
     with Admin(bootstrap) as admin:
         for name in (topic, other):
@@ -69,7 +74,10 @@ def test_every_part_of_a_record_is_written_where_its_columns_say(
 
 
 def test_what_cannot_be_written_is_refused_by_name(spark: SparkSession, bootstrap: str, topic: str) -> None:
-    """Schema, options and overwriting are refused before a task runs, with the column or option and what is allowed."""
+    """A wrong schema, wrong options and overwriting are refused before a task runs.
+
+    The error names the column or option and the allowed values.
+    """
     rows = spark.range(3).selectExpr("CAST(id AS STRING) AS value")
 
     with pytest.raises(Exception, match=r"column value\b.*\bbigint\b.*\bbinary\b"):
@@ -83,7 +91,7 @@ def test_what_cannot_be_written_is_refused_by_name(spark: SparkSession, bootstra
 
 
 def test_a_task_that_cannot_write_everything_fails(spark: SparkSession, bootstrap: str, topic: str) -> None:
-    """Records for a partition that is not there, and a cluster that is not there, end in an error within seconds."""
+    """Records for a missing partition, and a missing cluster, end in an error within seconds."""
     with Admin(bootstrap) as admin:
         admin.create_topic(topic, partitions=1)
     rows = spark.range(10).selectExpr("CAST(id AS STRING) AS value", "CAST(id AS INT) AS partition")
@@ -97,7 +105,7 @@ def test_a_task_that_cannot_write_everything_fails(spark: SparkSession, bootstra
 def test_a_stream_is_written_once_where_nothing_fails(
     spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
-    """What was read is written as it was, keys to their partitions and in order, in several micro-batches."""
+    """Several micro-batches write the rows unchanged, with keys in their partitions and in order."""
     copy = f"{topic}-copy"
     with Admin(bootstrap) as admin:
         for name in (topic, copy):

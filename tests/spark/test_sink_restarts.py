@@ -1,4 +1,4 @@
-"""A query writes by the sink while a leader is killed: it goes on, and everything is there."""
+"""Test of a query that writes with the sink while a leader is killed."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ pytestmark = pytest.mark.etcd
 
 @contextmanager
 def following(bootstrap: str, found: Counted) -> Iterator[None]:
-    """Count what a topic holds, as it comes."""
+    """Count the records of a topic as they arrive."""
     ended = threading.Event()
 
     def follow() -> None:
-        """Read from the beginning."""
+        """Read from the beginning of the topic."""
         with Consumer(bootstrap) as consumer:
             consumer.assign(topic=TOPIC)
             while not ended.is_set():
@@ -42,7 +42,7 @@ def following(bootstrap: str, found: Counted) -> Iterator[None]:
 def test_a_query_writes_on_while_a_leader_is_killed(
     spark: SparkSession, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    """At least once, and as no task of the query fails, its idempotent producers repeat nothing either."""
+    """Every record is written at least once, and without failed tasks no record is written twice."""
     written, copied = Counted(), Counted()
 
     with testing.running_cluster() as source, running(tmp_path / "cluster") as (thread, cluster):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def reader(spark: SparkSession, bootstrap: str, **options: str) -> DataFrameReader:
-    """A batch reader with these options."""
+    """Return a batch reader with these options."""
     return spark.read.format("fairlead").options(bootstrap=bootstrap, **options)
 
 
@@ -22,7 +22,7 @@ def reader(spark: SparkSession, bootstrap: str, **options: str) -> DataFrameRead
 def test_a_batch_read_is_every_record_once_in_typed_columns(
     spark: SparkSession, cluster: str, topic: str, request: pytest.FixtureRequest
 ) -> None:
-    """The same read, against one broker and three: all partitions, nulls, headers, times to the microsecond."""
+    """A read from one broker or three returns all partitions, nulls, headers, and times to the microsecond."""
     bootstrap = request.getfixturevalue(cluster)
     count = 30_000
     with Admin(bootstrap) as admin:
@@ -68,7 +68,7 @@ def test_a_batch_read_is_every_record_once_in_typed_columns(
 def test_a_frame_with_several_filters_gives_each_its_rows(
     spark: SparkSession, bootstrap: str, hundred: str
 ) -> None:
-    """With pushdown, in one query and one after the other: none reads what another one's filter has left."""
+    """With pushdown, in one query and in consecutive queries, no filter gets the reduced rows of another filter."""
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
         frame = reader(

@@ -1,4 +1,4 @@
-"""Queries that have read beyond the new end of a log, after a real unclean election truncated the log."""
+"""Tests of queries with offsets beyond the end of a log that a real unclean election truncated."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 TOPIC = "flights"
 SETTINGS = {"unclean.leader.election.delay.ms": 500}
-"""No replica that has everything comes back here."""
+"""Settings that prevent the return of a replica with the whole log."""
 
 
 @dataclass
 class LostLog:
-    """A partition of three brokers: one record that all of them have, then five that one has alone, and loses."""
+    """A partition on three brokers: all have the first record, and one broker has five more records and loses them."""
 
     thread: LoopThread
     cluster: Cluster
@@ -41,7 +41,7 @@ class LostLog:
 
     @property
     def bootstrap(self) -> str:
-        """Where all brokers are found, now and after a restart."""
+        """Return the addresses of all brokers, which stay the same after a restart."""
         return ",".join(self.addresses.values())
 
     def send(self, *numbers: int) -> None:
@@ -51,7 +51,7 @@ class LostLog:
                 producer.send(TOPIC, b"%d" % number).result()
 
     def grow(self) -> BrokerId:
-        """Fill the log up to offset 6, of which the followers have the first record alone; returns its leader."""
+        """Append up to offset 6, with only the first record on the followers, and return the leader."""
         leader = self.cluster.leader(self.topic_id)
         assert leader is not None
         self.send(1)
@@ -63,7 +63,7 @@ class LostLog:
         return leader
 
     def lose(self, leader: BrokerId) -> None:
-        """Elect a broker that has the first record alone."""
+        """Elect a broker that has only the first record."""
         self.thread.run(self.cluster.stop(leader))
         for other in self.addresses.keys() - {leader}:
             listen = self.addresses[other].removeprefix("http://")
@@ -73,7 +73,7 @@ class LostLog:
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[LostLog]:
-    """The partition before anything is in it, on brokers in a thread of their own."""
+    """Yield the empty partition on brokers in a separate thread."""
     with loop_thread() as thread:
         cluster = thread.run(Cluster.open(tmp_path))
         try:
@@ -90,7 +90,7 @@ def log(tmp_path: Path) -> Iterator[LostLog]:
 
 @contextmanager
 def loop_thread() -> Iterator[LoopThread]:
-    """Run an event loop in a thread."""
+    """Yield an event loop in a thread."""
     thread = LoopThread("brokers")
     thread.start()
     try:
@@ -100,7 +100,7 @@ def loop_thread() -> Iterator[LoopThread]:
 
 
 def reader_of(log: LostLog, *, fails: bool, **others: str) -> StreamReader:
-    """A stream reader, called as Spark calls it."""
+    """Return a stream reader that is called as Spark calls it."""
     options = {"bootstrap": log.bootstrap, "subscribe": TOPIC, "startingOffsets": "earliest"} | others
     return StreamReader(
         ReadOptions.parse(options | {"failOnDataLoss": str(fails), "columns": "offset,value"})
@@ -118,7 +118,7 @@ def read(reader: StreamReader, start: dict[str, object], end: dict[str, object])
 
 
 def of(failure: DataLoss) -> list[tuple[LossKind, str, int | None]]:
-    """Return kind, topic and partition of each loss."""
+    """Return the kind, topic and partition of each loss."""
     return [(loss.kind, loss.topic, loss.partition) for loss in failure.losses]
 
 
@@ -126,7 +126,10 @@ def of(failure: DataLoss) -> list[tuple[LossKind, str, int | None]]:
 def test_a_query_is_told_of_a_log_that_ends_before_its_checkpoint(
     spark: SparkSession, log: LostLog, tmp_path: Path
 ) -> None:
-    """By default it ends with the numbers; with failOnDataLoss=false it goes on from the log's end."""
+    """By default the query ends with an error that has the offsets.
+
+    With failOnDataLoss=false it continues from the log end.
+    """
     seen: list[Row] = []
     run = runner(spark, log, tmp_path / "checkpoint", seen)
 
@@ -144,15 +147,15 @@ def test_a_query_is_told_of_a_log_that_ends_before_its_checkpoint(
 
 
 def runner(spark: SparkSession, log: LostLog, checkpoint: Path, seen: list[Row]) -> Callable[[str], None]:
-    """Return what runs the query to the end of the log, and fails as it fails."""
+    """Return a function that runs the query up to the log end and raises its error."""
 
     def keep(frame: DataFrame, batch: int) -> None:
-        """Take the records of one trigger."""
+        """Store the records of one trigger."""
         del batch
         seen.extend(frame.select("offset", "value").orderBy("offset").collect())
 
     def run(fails: str) -> None:
-        """Run it once."""
+        """Run the query once."""
         stream = spark.readStream.format("fairlead").options(
             bootstrap=log.bootstrap, subscribe=TOPIC, startingOffsets="earliest", failOnDataLoss=fails
         )
@@ -163,7 +166,7 @@ def runner(spark: SparkSession, log: LostLog, checkpoint: Path, seen: list[Row])
 
 
 def test_a_log_that_grew_anew_past_a_query_is_told_from_growth(log: LostLog) -> None:
-    """The leader's epochs say where the logs part: an error, or all that the new log has from there on is read."""
+    """The leader epochs show where the logs diverge; the query fails, or reads the new log from that offset on."""
     strict, lenient = reader_of(log, fails=True), reader_of(log, fails=False)
     leader = log.grow()
     place = strict.latestOffset(strict.initialOffset(), ReadAllAvailable())
@@ -181,7 +184,7 @@ def test_a_log_that_grew_anew_past_a_query_is_told_from_growth(log: LostLog) -> 
 
 @pytest.mark.scenario
 def test_what_a_cut_log_has_anew_before_its_end_is_read(log: LostLog) -> None:
-    """A query that goes on begins where the logs part, not where the new one ends: no record is passed over."""
+    """A query that continues begins at the divergence, not at the end of the new log, so that no record is skipped."""
     lenient = reader_of(log, fails=False)
     leader = log.grow()
     place = lenient.latestOffset(lenient.initialOffset(), ReadAllAvailable())
@@ -197,7 +200,7 @@ def test_what_a_cut_log_has_anew_before_its_end_is_read(log: LostLog) -> None:
 
 @pytest.mark.scenario
 def test_a_log_that_loses_its_end_under_a_task_is_told(log: LostLog) -> None:
-    """Planned before the election and read after it: an error with the numbers, or the task passes what is gone."""
+    """A task that reads after the election fails with an error that has the offsets, or skips the lost records."""
     strict, lenient = reader_of(log, fails=True), reader_of(log, fails=False)
     leader = log.grow()
     start = {"topics": {TOPIC: {"id": str(log.topic_id), "offsets": {"0": [4, -1]}}}, "v": 1}
@@ -213,7 +216,7 @@ def test_a_log_that_loses_its_end_under_a_task_is_told(log: LostLog) -> None:
 
 @pytest.mark.parametrize("count", [pytest.param(2, marks=pytest.mark.scenario), 8])
 def test_a_trigger_planned_before_an_election_reads_nothing_twice(log: LostLog, count: int) -> None:
-    """Its end is one of the log that is gone, whether the new one is shorter or longer: the next trigger goes back."""
+    """The next trigger goes back to the divergence, whether the new log is shorter or longer than the lost log."""
     lenient = reader_of(log, fails=False)
     leader = log.grow()
     place = lenient.latestOffset(lenient.initialOffset(), ReadMaxRows(4))
@@ -231,7 +234,7 @@ def test_a_trigger_planned_before_an_election_reads_nothing_twice(log: LostLog, 
 
 @pytest.mark.scenario
 def test_a_log_that_ends_within_a_trigger_is_told(log: LostLog) -> None:
-    """A reader that has seen the first record alone is not refused: it asks where the log ends while it waits."""
+    """A reader that has read only the first record is not refused, so it asks for the log end while it waits."""
     strict, lenient = (reader_of(log, fails=fails, retryTimeout="2s") for fails in (True, False))
     leader = log.grow()
     start = strict.initialOffset()

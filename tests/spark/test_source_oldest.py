@@ -18,7 +18,7 @@ PROGRAM = Path(__file__).with_name("oldest_program.py")
 
 @pytest.mark.scenario
 def test_the_oldest_pyspark_reads_and_writes(bootstrap: str, topic: str, tmp_path: Path) -> None:
-    """Batch and streams, table, group, pipeline and losses: one session of the oldest PySpark that is supported."""
+    """Batches, streams, a table, a group, a pipeline and losses work in one session of the oldest supported PySpark."""
     assert PYTHON.exists(), f"{PYTHON} is missing: make setup installs it"
     with Admin(bootstrap) as admin:
         admin.create_topic(topic, partitions=2)

@@ -1,4 +1,4 @@
-"""What the readers plan and read, called as Spark's workers call them, but without Spark around."""
+"""Tests of the planning and reading of the readers, called as Spark's workers call them, but without Spark."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ if TYPE_CHECKING:
 
 
 def batch(bootstrap: str, **options: str) -> BatchReader:
-    """A batch reader, as it arrives in a worker."""
+    """Return a batch reader as it arrives in a worker."""
     return pickle.loads(pickle.dumps(BatchReader(ReadOptions.parse({"bootstrap": bootstrap} | options))))
 
 
 def stream(bootstrap: str, **options: str) -> StreamReader:
-    """A stream reader, as it arrives in a worker."""
+    """Return a stream reader as it arrives in a worker."""
     return pickle.loads(pickle.dumps(StreamReader(ReadOptions.parse({"bootstrap": bootstrap} | options))))
 
 
 def rows(
     reader: DataSourceReader | DataSourceStreamReader, tasks: Iterable[InputPartition]
 ) -> list[dict[str, object]]:
-    """The records of these tasks."""
+    """Return the records of these tasks."""
     return [
         row
         for task in tasks
@@ -60,7 +60,7 @@ def rows(
 
 
 def send(bootstrap: str, topic: str, *values: bytes, partition: int = 0) -> None:
-    """Store records of one partition."""
+    """Store records in one partition."""
     with Producer(bootstrap) as producer:
         for value in values:
             producer.send(topic, value, partition=partition)
@@ -68,12 +68,12 @@ def send(bootstrap: str, topic: str, *values: bytes, partition: int = 0) -> None
 
 
 def of(failure: DataLoss) -> list[tuple[LossKind, str, int | None]]:
-    """Return kind, topic and partition of each loss."""
+    """Return the kind, topic and partition of each loss."""
     return [(loss.kind, loss.topic, loss.partition) for loss in failure.losses]
 
 
 def milliseconds(seconds: int) -> str:
-    """The time of a record of `hundred`, cut to a millisecond and so before it."""
+    """Return the time of a record of `hundred`, truncated to a millisecond and therefore before the record."""
     return str(int((NOON + timedelta(seconds=seconds)).timestamp() * 1000))
 
 
@@ -89,7 +89,7 @@ def milliseconds(seconds: int) -> str:
 def test_a_range_is_read_exactly(
     bootstrap: str, hundred: str, options: dict[str, str], first: int, last: int, tasks: int
 ) -> None:
-    """Offsets and times bound a read to the record, inside of stored batches too, however it is cut into tasks."""
+    """Offsets and times bound a read exactly, also inside stored batches, however the read is split into tasks."""
     reader = batch(bootstrap, assign=f'{{"{hundred}": [0]}}', columns="offset,value", **options)
 
     planned = reader.partitions()
@@ -102,7 +102,10 @@ def test_a_range_is_read_exactly(
 
 
 def test_filters_narrow_a_read(bootstrap: str, hundred: str) -> None:
-    """Offsets decide what is read and need not be looked at again; a time says where to begin, and is."""
+    """Offset filters decide exactly which records are read, and Spark need not apply them again.
+
+    Time filters only decide where a read begins, and Spark applies them again.
+    """
     options = {"bootstrap": bootstrap, "subscribe": hundred, "columns": "offset", "minPartitions": "100"}
     reader = PushdownReader(ReadOptions.parse(options))
     late: Filter = GreaterThan(("timestamp",), NOON + timedelta(seconds=57))
@@ -149,7 +152,7 @@ def test_filters_narrow_a_read(bootstrap: str, hundred: str) -> None:
 def test_what_is_wrong_is_told_when_a_read_is_planned(
     bootstrap: str, hundred: str, options: dict[str, str], error: type[Exception], words: list[str]
 ) -> None:
-    """The error names option, value and what is allowed; a cluster that is not there is given up in time."""
+    """The error names the option, the value and the allowed values; a missing cluster causes an error in time."""
     given = {name: value for name, value in ({"subscribe": hundred} | options).items() if value}
     with pytest.raises(error) as refused:
         batch(given.pop("bootstrap", bootstrap), **given).partitions()
@@ -158,7 +161,7 @@ def test_what_is_wrong_is_told_when_a_read_is_planned(
 
 
 def test_the_first_trigger_begins_where_its_end_was_looked_for(bootstrap: str, topic: str) -> None:
-    """Spark asks for the beginning again to read, and after a crash: records that came between are not passed over."""
+    """Records that arrive between two requests of Spark for the beginning of the read are not skipped."""
     send(bootstrap, topic, b"before")
     reader = stream(bootstrap, subscribe=topic, startingOffsets="latest", columns="value")
     start = reader.initialOffset()
@@ -175,7 +178,7 @@ def test_the_first_trigger_begins_where_its_end_was_looked_for(bootstrap: str, t
 
 
 def test_a_read_that_gets_nothing_ends_in_time(bootstrap: str, hundred: str) -> None:
-    """A log that does not reach the planned end answers again and again with nothing; the task still gives up."""
+    """When a log does not reach the planned end and each fetch returns nothing, the task still fails in time."""
     reader = batch(bootstrap, subscribe=hundred, retryTimeout="2s", columns="value")
     (task,) = reader.partitions()
     assert isinstance(task, TaskRanges)
@@ -187,7 +190,7 @@ def test_a_read_that_gets_nothing_ends_in_time(bootstrap: str, hundred: str) -> 
 
 
 def test_batches_have_one_schema_and_a_size_that_spark_likes(bootstrap: str, topic: str) -> None:
-    """Small stored batches are put together, large ones are cut, and all have the types of the first."""
+    """Small stored batches are joined, large ones are split, and all have the types of the first batch."""
     with Producer(bootstrap, batch_bytes=20_000) as producer:
         for number in range(20_000):
             producer.send(topic, b"%0100d" % number, partition=0)
@@ -205,7 +208,7 @@ def test_batches_have_one_schema_and_a_size_that_spark_likes(bootstrap: str, top
 
 
 def test_the_task_that_spark_makes_of_nothing_reads_nothing(bootstrap: str, topic: str) -> None:
-    """An empty topic plans no task, and the task that Spark makes in its place is empty."""
+    """An empty topic has no planned tasks, and the task that Spark creates instead is empty."""
     with Admin(bootstrap) as admin:
         admin.create_topic(topic, partitions=2)
     reader = batch(bootstrap, subscribe=topic)
@@ -215,7 +218,10 @@ def test_the_task_that_spark_makes_of_nothing_reads_nothing(bootstrap: str, topi
 
 
 def test_triggers_follow_one_another_without_gap_or_overlap(bootstrap: str, topic: str) -> None:
-    """Limits share out what is there, new partitions are read from their beginning, and no news is the same text."""
+    """Limits are shared among the available records, and new partitions are read from their beginning.
+
+    Without new records the offset text is the same.
+    """
     with Admin(bootstrap) as admin:
         admin.create_topic(topic, partitions=2)
         send(bootstrap, topic, *[b"a%d" % number for number in range(30)])
@@ -244,7 +250,7 @@ def test_triggers_follow_one_another_without_gap_or_overlap(bootstrap: str, topi
 
 
 def test_available_now_ends_where_it_began_to(bootstrap: str, topic: str) -> None:
-    """Records that are appended after the start of the query wait, whatever the limit says."""
+    """Records that are appended after the start of the query are not read, whatever the limit is."""
     send(bootstrap, topic, b"1", b"2", b"3")
     reader = stream(bootstrap, subscribe=topic, startingOffsets="earliest")
     place = reader.initialOffset()
@@ -261,7 +267,7 @@ def test_available_now_ends_where_it_began_to(bootstrap: str, topic: str) -> Non
 
 @pytest.mark.parametrize("fails", [True, False])
 def test_records_deleted_before_they_were_read_are_a_loss(bootstrap: str, topic: str, fails: bool) -> None:
-    """Retention overtakes a slow query: an error with the numbers, or the query goes on at the log start."""
+    """If retention deletes unread records, the query fails with the offsets, or continues at the log start."""
     send(bootstrap, topic, *[b"%d" % number for number in range(10)])
     reader = stream(bootstrap, subscribe=topic, startingOffsets="earliest", failOnDataLoss=str(fails))
     place = reader.initialOffset()
@@ -281,7 +287,7 @@ def test_records_deleted_before_they_were_read_are_a_loss(bootstrap: str, topic:
 
 @pytest.mark.parametrize("fails", [True, False])
 def test_a_limited_trigger_begins_where_the_log_does(bootstrap: str, topic: str, fails: bool) -> None:
-    """Expired records fail a query before an end is noted, and use up neither a limit nor, one by one, triggers."""
+    """Expired records fail a query before Spark stores an end, and neither use up a limit nor need several triggers."""
     with Admin(bootstrap) as admin:
         admin.create_topic(topic, partitions=2)
         send(bootstrap, topic, *[b"%d" % number for number in range(100)])
@@ -312,7 +318,10 @@ def test_a_limited_trigger_begins_where_the_log_does(bootstrap: str, topic: str,
 
 
 def test_a_topic_that_is_deleted_under_a_limit_ends_no_query(bootstrap: str, topic: str) -> None:
-    """It was there when the ends were asked for: nothing is known of beginnings then, and the next trigger tells."""
+    """A topic that is deleted after the request for the ends is skipped in this trigger.
+
+    The next trigger reports the deletion.
+    """
     gone = OffsetRange(f"{topic}-gone", "an id", 0, 0, 9)
     send(bootstrap, topic, b"1")
     reader = stream(bootstrap, subscribe=topic, startingOffsets="earliest")
@@ -324,7 +333,7 @@ def test_a_topic_that_is_deleted_under_a_limit_ends_no_query(bootstrap: str, top
 
 
 def test_no_leader_of_the_past_says_where_a_log_ends(bootstrap: str, topic: str) -> None:
-    """A query that has seen a newer leader takes no older one's word, however long that one answers."""
+    """A query that has seen a newer leader epoch ignores answers of older leaders, however long they answer."""
     send(bootstrap, topic, b"1", b"2")
     reader = stream(bootstrap, subscribe=topic, startingOffsets="earliest", retryTimeout="1s")
     offsets = StreamOffsets.from_json(reader.latestOffset(reader.initialOffset(), ReadAllAvailable()))
@@ -342,7 +351,7 @@ def test_no_leader_of_the_past_says_where_a_log_ends(bootstrap: str, topic: str)
 
 
 def test_an_end_before_the_query_moves_it_only_by_an_election(bootstrap: str, topic: str) -> None:
-    """The same leader says that its log ends earlier: an error, or the query waits where it is and repeats nothing."""
+    """If the same leader reports an earlier log end, the query fails, or waits at its offset and repeats no record."""
     send(bootstrap, topic, b"1", b"2")
     strict, lenient = (
         stream(bootstrap, subscribe=topic, startingOffsets="earliest", failOnDataLoss=str(fails))
@@ -353,7 +362,7 @@ def test_an_end_before_the_query_moves_it_only_by_an_election(bootstrap: str, to
     beyond = TopicOffsets(known.topic_id, {0: PartitionOffset(9, known.partitions[0].epoch)})
     place = StreamOffsets({topic: beyond}).to_dict()
 
-    # Both wait, in case that the log grows again, and need not do so one after the other.
+    # Both readers wait for the log to grow again, so they run at the same time.
     with ThreadPoolExecutor(2) as pool:
         told, end = (
             pool.submit(reader.latestOffset, place, ReadAllAvailable()) for reader in (strict, lenient)
@@ -367,7 +376,7 @@ def test_an_end_before_the_query_moves_it_only_by_an_election(bootstrap: str, to
 
 @pytest.mark.parametrize("fails", [True, False])
 def test_a_recreated_topic_is_told_from_growth(bootstrap: str, topic: str, fails: bool) -> None:
-    """Another topic of the same name: an error with both ids before Spark notes it, or a new beginning."""
+    """Another topic with the same name causes an error with both ids, or a new beginning."""
     with Admin(bootstrap) as admin:
         first = admin.create_topic(topic, partitions=1).topic_id
         send(bootstrap, topic, b"old", b"old")
@@ -396,7 +405,7 @@ def test_a_recreated_topic_is_told_from_growth(bootstrap: str, topic: str, fails
 @pytest.mark.scenario
 @pytest.mark.parametrize("fails", [True, False])
 def test_a_topic_that_is_gone_is_a_loss(bootstrap: str, topic: str, fails: bool) -> None:
-    """A deleted topic ends a query, or the query goes on with the others; a new topic of its name is read."""
+    """A deleted topic ends the query, or the query goes on with the others and reads a new topic of that name."""
     with Admin(bootstrap) as admin:
         admin.create_topic(topic, partitions=1)
         send(bootstrap, topic, b"old")
@@ -420,7 +429,10 @@ def test_a_topic_that_is_gone_is_a_loss(bootstrap: str, topic: str, fails: bool)
 
 
 def test_a_trigger_that_is_done_is_the_groups_offset(bootstrap: str, topic: str) -> None:
-    """With groupId, what Spark commits is published as the group's offsets; without it nothing is."""
+    """With groupId, the offsets that Spark commits are published as the offsets of the group.
+
+    Without groupId nothing is published.
+    """
     send(bootstrap, topic, b"1", b"2")
     with Admin(bootstrap) as admin:
         silent = stream(bootstrap, subscribe=topic, startingOffsets="earliest")

@@ -26,27 +26,27 @@ pytestmark = pytest.mark.etcd
 
 
 class Counted:
-    """Values that came, and a way to wait for more."""
+    """Received values, with a method that waits for more."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self.values: Counter[int] = Counter()
 
     def add(self, values: list[int]) -> None:
-        """Take values in."""
+        """Add values."""
         with self._changed:
             self.values.update(values)
             self._changed.notify_all()
 
     def wait(self, met: Callable[[Counter[int]], bool], what: str) -> None:
-        """Return when the values are so; fails in the end."""
+        """Wait until the values satisfy the condition, or fail after the time limit."""
         with self._changed:
             assert self._changed.wait_for(lambda: met(self.values), SECONDS_MAX), what
 
 
 @contextmanager
 def running(folder: Path) -> Iterator[tuple[LoopThread, ChaosCluster]]:
-    """Run three brokers and an etcd as processes, each to be killed and started again."""
+    """Run three brokers and an etcd as processes that can be killed and restarted."""
     thread, stack = LoopThread("brokers"), AsyncExitStack()
     thread.start()
     try:
@@ -58,7 +58,7 @@ def running(folder: Path) -> Iterator[tuple[LoopThread, ChaosCluster]]:
 
 @contextmanager
 def beside(work: Callable[[], None], ended: threading.Event) -> Iterator[None]:
-    """Do something in a thread until the block ends, which sets the event that the work looks at."""
+    """Run work in a thread until the block ends; the end of the block sets the event that the work checks."""
     thread = threading.Thread(target=work, name=work.__name__)
     thread.start()
     try:
@@ -70,11 +70,11 @@ def beside(work: Callable[[], None], ended: threading.Event) -> Iterator[None]:
 
 @contextmanager
 def writing(bootstrap: str, acknowledged: Counted) -> Iterator[None]:
-    """Write numbers all the time; acknowledged numbers are counted."""
+    """Write numbers continuously, and count acknowledged numbers."""
     ended = threading.Event()
 
     def write() -> None:
-        """Send a hundred at a time."""
+        """Send a hundred numbers at a time."""
         with Producer(bootstrap) as producer:
             for first in itertools.count(0, 100):
                 numbers = list(range(first, first + 100))
@@ -90,7 +90,7 @@ def writing(bootstrap: str, acknowledged: Counted) -> Iterator[None]:
 
 
 def create_topic(thread: LoopThread, bootstrap: str) -> None:
-    """Create the topic as soon as all three brokers are known."""
+    """Create the topic when all three brokers are registered."""
     with Admin(bootstrap) as admin:
         while True:
             try:
@@ -104,16 +104,16 @@ def create_topic(thread: LoopThread, bootstrap: str) -> None:
 
 
 def in_sync(partition: PartitionMetadata) -> bool:
-    """Whether a partition has its leader and all its replicas."""
+    """Return whether a partition has its leader and all replicas in sync."""
     return partition.leader is not None and len(partition.isr) == 3
 
 
 def test_a_query_goes_on_while_brokers_are_killed_and_restarted(spark: SparkSession, tmp_path: Path) -> None:
-    """A leader dies, then every broker restarts in its turn: the query does not fail, loses and repeats nothing."""
+    """A query neither fails nor loses nor repeats records while a leader is killed and every broker restarts."""
     written, read = Counted(), Counted()
 
     def keep(frame: DataFrame, batch: int) -> None:
-        """Take the records of one trigger."""
+        """Store the records of one trigger."""
         del batch
         read.add([int(row.value) for row in frame.select("value").collect()])
 

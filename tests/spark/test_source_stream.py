@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 def run(
     spark: SparkSession, bootstrap: str, topic: str, checkpoint: Path, seen: list[Row], **options: str
 ) -> StreamingQuery:
-    """Run a query to the end of the topic; what it reads is added to `seen`."""
+    """Run a query up to the end of the topic, and add its records to `seen`."""
 
     def keep(frame: DataFrame, batch: int) -> None:
-        """Take the records of one trigger."""
+        """Store the records of one trigger."""
         del batch
         seen.extend(frame.collect())
 
@@ -44,7 +44,7 @@ def run(
 def test_a_query_goes_on_from_its_checkpoint_and_tells_how_far_it_is(
     spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
-    """Triggers keep the limit, a restart repeats and loses nothing, and new topics of the pattern are read too."""
+    """Triggers respect the limit, a restart neither repeats nor loses records, and new matching topics are read."""
     seen: list[Row] = []
     with Producer(bootstrap) as producer:
         for number in range(50):
@@ -69,7 +69,10 @@ def test_a_query_goes_on_from_its_checkpoint_and_tells_how_far_it_is(
 def test_retention_that_overtakes_a_query_ends_it_or_is_passed(
     spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
-    """By default a query fails with the numbers; with failOnDataLoss=false the same checkpoint goes on behind them."""
+    """By default a query fails with an error that has the offsets.
+
+    With failOnDataLoss=false the same checkpoint continues after the deleted records.
+    """
     seen: list[Row] = []
     with Producer(bootstrap) as producer, Admin(bootstrap) as admin:
         producer.send(topic, b"0").result()
@@ -89,7 +92,10 @@ def test_retention_that_overtakes_a_query_ends_it_or_is_passed(
 def test_a_stream_begins_at_a_time_and_has_headers(
     spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
-    """Records from that time on, each with its headers or null; later appended ones are read whatever their time."""
+    """A stream reads the records from that time on, each with its headers or null.
+
+    Records that are appended later are read whatever their time is.
+    """
     seen: list[Row] = []
     options = {
         "startingTimestamp": str(int((NOON + timedelta(seconds=4)).timestamp() * 1000)),
@@ -114,7 +120,7 @@ def test_a_stream_begins_at_a_time_and_has_headers(
 def test_an_end_of_a_stream_is_refused_by_its_option_alone(
     spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
-    """The message names what was given, and Spark adds no error of its own behind it."""
+    """The message names the given option, and Spark adds no error of its own."""
     with Producer(bootstrap) as producer:
         producer.send(topic, b"0").result()
 

@@ -1,4 +1,4 @@
-"""The page docs/how-to/spark.md, run."""
+"""Tests of the examples of the page docs/how-to/spark.md."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FAIRLEAD = str(Path(sys.executable).with_name("fairlead"))
 
 
 def answer_of(command: list[str], bootstrap: str) -> subprocess.CompletedProcess[str]:
-    """Run a command until it succeeds: Spark tells listeners of a batch some time after it is done."""
+    """Run a command until it succeeds, since Spark calls listeners some time after a batch is done."""
     deadline = time.monotonic() + 60
     while True:
         environment = {**os.environ, "FAIRLEAD_BOOTSTRAP": bootstrap}
@@ -39,7 +39,7 @@ def answer_of(command: list[str], bootstrap: str) -> subprocess.CompletedProcess
 
 
 def test_every_example_of_the_page_runs_and_prints_what_it_says(spark: SparkSession, bootstrap: str) -> None:
-    """The examples are run in their order, in one namespace, as a reader would type them."""
+    """All examples of the page run in order in one namespace."""
     names: dict[str, Any] = {}
     examples = list(EXAMPLE.finditer(PAGE.read_text(encoding="utf-8")))
     assert len([example for example in examples if example["language"] == "python"]) >= 6
@@ -50,7 +50,7 @@ def test_every_example_of_the_page_runs_and_prints_what_it_says(spark: SparkSess
             continue
         printed = io.StringIO()
         if example["language"] == "sh":
-            # "From the next micro-batch on": here it is.
+            # The page says "From the next micro-batch on"; this is the next micro-batch.
             with Producer(bootstrap) as producer:
                 producer.send("departures", b"40").result()
             names["run_once"]()

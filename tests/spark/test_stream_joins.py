@@ -1,4 +1,4 @@
-"""Two streams of topics joined in one query: each source has offsets of its own, and state outlives a restart."""
+"""Tests of joins of two streams: each source has its own offsets, and the state survives a restart."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def stream(spark: SparkSession, bootstrap: str, topic: str, name: str) -> DataFr
 
 
 def run(joined: DataFrame, checkpoint: Path) -> set[tuple[str, ...]]:
-    """Run the query to the end of its topics; the joined rows."""
+    """Run the query up to the end of its topics, and return the joined rows."""
     seen: list[Row] = []
 
     def keep(frame: DataFrame, batch: int) -> None:
-        """Take the rows of one trigger."""
+        """Store the rows of one trigger."""
         del batch
         seen.extend(frame.collect())
 
@@ -53,7 +53,10 @@ def within_a_minute(early: str, late: str) -> Column:
 def test_two_topics_are_joined_over_a_restart(
     spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
-    """An order of the first run meets its payment of the second, once; one that is paid too late meets none."""
+    """An order of the first run matches its payment of the second run once.
+
+    An order that is paid too late matches no payment.
+    """
     paid = f"{topic}-paid"
     orders, payments = stream(spark, bootstrap, topic, "order"), stream(spark, bootstrap, paid, "payment")
     joined = orders.join(
@@ -78,7 +81,7 @@ def test_two_topics_are_joined_over_a_restart(
 def test_a_topic_is_joined_with_itself(
     spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
-    """The same topic twice in a query is two sources: each reads all of it, once."""
+    """The same topic twice in a query is two sources, and each source reads all records once."""
     left, right = stream(spark, bootstrap, topic, "left"), stream(spark, bootstrap, topic, "right")
     pairs = (col("left_key") == col("right_key")) & (col("left") < col("right"))
     joined = left.join(right, pairs & within_a_minute("left", "right")).select("left", "right")

@@ -1,7 +1,8 @@
-"""Imported by every Python process of a killed driver at its start: PySpark comes from its installation.
+"""A module that Python processes of a killed driver import at their start, to import PySpark as installed.
 
-Spark names the archive beside its jars first. A module in an archive has no bytecode: every worker would compile
-for a second and a half, longer than it lives, and where cores are shared not begin to work before Spark gives it up.
+Spark puts the PySpark archive next to its jars first on the path. Modules in an archive have no bytecode, so every
+worker would compile for a second and a half, which is longer than its run. On shared cores a worker would not start
+before the timeout of Spark.
 """
 
 from __future__ import annotations
