@@ -1,6 +1,6 @@
-"""For every alert: series under which it fires, with the words that it says, and series under which it does not.
+"""Series for each alert under which it fires, with its labels and description, and series under which it stays silent.
 
-Read by `test_alerts.py`, which makes promtool's input of them.
+`test_alerts.py` reads the cases and turns them into input for promtool.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ PARTITIONS: Final = (
             labelled("fairlead_controller_active", broker="main-a-1"): "0 0 0 1 1",
         },
     ),
-    # One of each of two clusters of Kubernetes, of the same names.
+    # One volume in each of two Kubernetes clusters, with the same names.
     Case(
         alert="FairleadControllerCount",
         series={
@@ -169,7 +169,7 @@ ETCD: Final = (
         {
             labelled("etcd_mvcc_db_total_size_in_bytes", fairlead_component="etcd"): "80+0x12",
             labelled("etcd_server_quota_backend_bytes", fairlead_component="etcd"): "100+0x12",
-            # That of Kubernetes itself.
+            # The metric of Kubernetes itself.
             'etcd_mvcc_db_total_size_in_bytes{job="kube-etcd"}': "90+0x12",
             'etcd_server_quota_backend_bytes{job="kube-etcd"}': "100+0x12",
         },
@@ -229,7 +229,7 @@ BROKERS: Final = (
     *pair(
         "FairleadMemoryFillsUp",
         400,
-        # A MiB an hour more, and three quarters of 64 MiB at first.
+        # An increase of one MiB an hour, from three quarters of 64 MiB.
         {
             of_broker("fairlead_memory_used_bytes"): f"{48 * MIB}+{MIB / 15}x100",
             of_broker("fairlead_memory_limit_bytes"): f"{64 * MIB}+0x100",
@@ -244,7 +244,7 @@ BROKERS: Final = (
         },
         step_minutes=4,
     ),
-    # It grows as quickly, but was started 100 minutes ago.
+    # The same increase in a process that was started 100 minutes ago.
     Case(
         alert="FairleadMemoryFillsUp",
         series={
@@ -255,7 +255,7 @@ BROKERS: Final = (
         minute=400,
         step_minutes=4,
     ),
-    # It grows as quickly, but from little.
+    # The same increase from a low value.
     Case(
         alert="FairleadMemoryFillsUp",
         series={
@@ -351,7 +351,7 @@ REQUESTS: Final = (
 
 
 def lag(records: str, seconds: str, partition: str = "0") -> dict[str, str]:
-    """The series of how far a group is behind in a partition."""
+    """Return the series of a group's lag in a partition."""
     of_group = {"group": "billing", "topic": "orders", "partition": partition}
     return {
         of_broker("fairlead_group_lag_records", **of_group): records,
@@ -366,17 +366,17 @@ GROUPS: Final = (
         lag("0+1000x30", "600+0x30"),
         "Group billing is 10m 0s behind in topic orders of cluster main in shop, and its lag grows.",
         {**WHERE, "group": "billing", "topic": "orders"},
-        # Far behind, but it gains ground.
+        # A large lag that decreases.
         lag("90000-1000x30", "600+0x30"),
     ),
     *pair(
         "FairleadGroupStandsStill",
         30,
-        # No program writes or reads.
+        # No program produces or consumes.
         lag("70+0x30", "0+60x30"),
         "Group billing is 30m 0s behind in topic orders of cluster main in shop, and comes no further.",
         {**WHERE, "group": "billing", "topic": "orders"},
-        # One partition has stopped, the other has not.
+        # One partition has stopped, and the other has not.
         lag("70+0x30", "0+60x30") | lag("70+0x30", "600+30x30", partition="1"),
     ),
     *pair(
@@ -397,7 +397,7 @@ SPARK: Final = (
         {of_operator(LATENCY_OF_QUERY, job="spark"): "800+0x10 stale"},
         "Spark told of query flight_windows in shop within the last hour, and tells of it no more.",
         {"namespace": "shop", "query": "flight_windows"},
-        # Another driver went on with it.
+        # Another driver has continued the query.
         {
             of_operator(LATENCY_OF_QUERY, job="spark", instance="a"): "800+0x10 stale",
             of_operator(LATENCY_OF_QUERY, job="spark", instance="b"): "_x12 900+0x18",

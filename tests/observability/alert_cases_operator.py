@@ -1,4 +1,4 @@
-"""The cases of the alerts on the operator; see `alert_cases`."""
+"""Cases of the alerts on the operator; see `alert_cases`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OPERATOR: Final = (
             of_operator("fairlead_operator_leader", pod="b"): "0+0x7",
         },
     ),
-    # Its pod is gone, or waits for a node.
+    # The pod is missing, or waits for a node.
     Case(
         alert="FairleadOperatorLeaders",
         series={of_operator("fairlead_operator_leader", pod="a", job="shop/one"): "1+0x3 stale"},
@@ -28,7 +28,7 @@ OPERATOR: Final = (
             description="0 operators in shop hold the Lease; it should be 1.",
         ),
     ),
-    # It is another pod now.
+    # The pod was replaced by another.
     Case(
         alert="FairleadOperatorLeaders",
         series={
@@ -37,7 +37,7 @@ OPERATOR: Final = (
         },
         minute=12,
     ),
-    # Two releases in one namespace, or one that is read in two ways.
+    # Two releases in one namespace, or one release that is scraped twice.
     Case(
         alert="FairleadOperatorLeaders",
         series={
@@ -70,7 +70,7 @@ OPERATOR: Final = (
         {"namespace": "shop", "pod": "a"},
         {of_operator("fairlead_operator_watch_age_seconds", pod="a"): "20+0x8"},
     ),
-    # The kubelet restarts it after three minutes: until then the alert fires.
+    # The kubelet restarts the operator after three minutes; the alert fires until then.
     Case(
         alert="FairleadOperatorWatchSilent",
         series={of_operator("fairlead_operator_watch_age_seconds", pod="a"): "20 80 140 2 2"},

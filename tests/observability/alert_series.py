@@ -1,6 +1,6 @@
-"""Of what the cases of alerts are made: series in promtool's notation, and what fires under them.
+"""Building blocks for the cases of alerts: series in promtool's notation, and the expected alerts.
 
-`5+0x10` is 5 and ten times the same, one value a step.
+`5+0x10` means the value 5 followed by ten more of the same value, one for each step.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MIB: Final = 1024 * 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Firing:
-    """What an alert says when it fires."""
+    """The labels and the description of a firing alert."""
 
     labels: dict[str, str]
     description: str
@@ -23,24 +23,24 @@ class Firing:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """Series by name with a value every so many minutes, the minute at which is looked, and what fires then."""
+    """Series by name with one value a step, the minute of the evaluation, and the alert that fires."""
 
     alert: str
     series: dict[str, str]
     minute: int
     fires: Firing | None = field(default=None)
     step_minutes: int = 1
-    """Rules are evaluated as often as there are values."""
+    """Step between the values of a series, which is also the evaluation interval of the rules."""
 
 
 def labelled(name: str, **labels: str) -> str:
-    """Return a series of Prometheus of cluster main in namespace shop."""
+    """Return a series of the cluster main in namespace shop."""
     inside = ", ".join(f'{key}="{value}"' for key, value in {**WHERE, **labels}.items())
     return f"{name}{{{inside}}}"
 
 
 def of_broker(name: str, **labels: str) -> str:
-    """Return a series of its broker main-a-0."""
+    """Return a series of the broker main-a-0 of that cluster."""
     return labelled(name, broker="main-a-0", **labels)
 
 
@@ -59,7 +59,7 @@ def pair(
     calm: dict[str, str],
     step_minutes: int = 1,
 ) -> tuple[Case, Case]:
-    """Return a case that fires and a case that does not, looked at in the same minute."""
+    """Return a case that fires and a case that does not, evaluated at the same minute."""
     firing = Firing(labels=labels, description=says)
     return (
         Case(alert=alert, series=fires, minute=minute, fires=firing, step_minutes=step_minutes),
@@ -68,7 +68,7 @@ def pair(
 
 
 def histogram(name: str, slow: str, quick: str, **labels: str) -> dict[str, str]:
-    """Return a histogram of which `quick` took at most 0.05 s, and `slow` in all at most 0.5 s."""
+    """Return a histogram with `quick` observations up to 0.05 s, and `slow` observations up to 0.5 s in total."""
     return {
         of_broker(f"{name}_bucket", le="0.05", **labels): quick,
         of_broker(f"{name}_bucket", le="0.5", **labels): slow,

@@ -1,7 +1,6 @@
-"""What an expression in PromQL names: its metrics, and what stands around its counters.
+"""Functions that find the metrics of a PromQL expression, and the functions around its counters.
 
-Not a parser: expressions of ours keep to the forms that are taken apart here, and `test_boards.py` says so where one
-does not.
+The module is not a parser: the expressions of this project have few forms, and `test_boards.py` fails for other forms.
 """
 
 from __future__ import annotations
@@ -27,19 +26,19 @@ def metrics_of(expression: str) -> set[str]:
 
 
 def patterns_of(expression: str) -> set[str]:
-    """Return the patterns by which an expression chooses metrics."""
+    """Return the patterns by which an expression selects metrics."""
     return set(_NAMED_BY_PATTERN.findall(expression))
 
 
 def bare_counters(expression: str) -> set[str]:
-    """Return the counters that stand outside of rate, increase and changes."""
+    """Return the counters outside of rate, increase and changes."""
     text = _SELECTORS.sub("", _STRINGS.sub('""', expression))
     covered = re.sub(r"\b(?:rate|increase|irate)\(\w+\[[^\]]*\]\)", "", text)
     return {name for name in metrics_of(covered) if _COUNTER.search(name) and ":" not in name}
 
 
 def gauges_under_rate(expression: str) -> set[str]:
-    """Return what stands under rate or increase and is no counter."""
+    """Return the metrics inside rate or increase that are not counters."""
     text = _SELECTORS.sub("", _STRINGS.sub('""', expression))
     return {
         name for name in re.findall(r"\b(?:rate|increase|irate)\((\w+)\[", text) if not _COUNTER.search(name)

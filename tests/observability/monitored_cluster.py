@@ -1,7 +1,7 @@
-"""Real brokers under load, and a real Prometheus that scrapes them: what boards and alerts are tried on.
+"""Real brokers under load, scraped by a real Prometheus, for tests of boards and alerts.
 
-The brokers are a process of their own, `fairlead dev up --brokers 3`. Prometheus is the program that Debian ships; its
-targets bear the labels that the operator's PodMonitor gives. Also used by `docs/generate/board_pictures.py`.
+The brokers run in a separate process, `fairlead dev up --brokers 3`. Prometheus is Debian's package; its targets have
+the labels that the operator's PodMonitor sets. `docs/generate/board_pictures.py` uses this module too.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fairlead.errors import FairleadError
 
 T = TypeVar("T")
 SECONDS_MAX: Final = 60.0
-"""How long anything may take that is waited for; a loaded machine is slow."""
+"""Time limit of every wait; a loaded machine is slow."""
 PAUSE_SECONDS: Final = 0.25
 NAMESPACE, CLUSTER = "shop", "main"
 CHOSEN: Final = {
@@ -42,13 +42,13 @@ CHOSEN: Final = {
     "$group": ".*",
     "$job_namespace": NAMESPACE,
 }
-"""What Grafana puts in place of a board's variables. `$1` of label_replace stays."""
+"""Values that Grafana inserts for the variables of a board. `$1` of label_replace is unchanged."""
 FAIRLEAD: Final = Path(sys.executable).with_name("fairlead")
 
 
 def wait_for(what: str, found: Callable[[], T | None], seconds: float = SECONDS_MAX) -> T:
-    """Ask again until there is an answer. Raises `AssertionError` after so many seconds of pauses."""
-    # Nothing tells of what Prometheus will have scraped, so it is asked now and then.
+    """Repeat a request until it has an answer; raise `AssertionError` after the time limit."""
+    # Prometheus does not report what it has scraped, so the request is repeated.
     never, asked = threading.Event(), 0
     while asked * PAUSE_SECONDS < seconds:
         if (answer := found()) is not None:
@@ -59,7 +59,7 @@ def wait_for(what: str, found: Callable[[], T | None], seconds: float = SECONDS_
 
 
 def stop(process: subprocess.Popen[Any]) -> None:
-    """End a process that was started here."""
+    """Terminate a process that this module started."""
     with process:
         process.terminate()
         try:
@@ -69,14 +69,14 @@ def stop(process: subprocess.Popen[Any]) -> None:
 
 
 def get(url: str) -> str:
-    """Return what is answered to a GET."""
+    """Return the body of the answer to a GET."""
     with urllib.request.urlopen(url, timeout=20) as answer:
         return str(answer.read().decode())
 
 
 @dataclass(frozen=True)
 class Target:
-    """Something to scrape, and the labels that its series get."""
+    """An address to scrape, and the labels of its series."""
 
     job: str
     address: str
@@ -86,14 +86,14 @@ class Target:
 
 @dataclass(frozen=True)
 class Brokers:
-    """Three brokers that run."""
+    """Three running brokers."""
 
     bootstrap: str
     ops: Sequence[str]
 
     @property
     def targets(self) -> list[Target]:
-        """Where they are scraped, with the labels that the operator's PodMonitor gives."""
+        """Return the scrape targets, with the labels that the operator's PodMonitor sets."""
         return [
             Target(
                 "brokers",
@@ -109,24 +109,24 @@ class Brokers:
         ]
 
     def exposed(self) -> set[str]:
-        """Return the name of every series that they may tell of."""
+        """Return the name of every series that the brokers may expose."""
         return set().union(*(names_in(get(f"{url}/metrics")) for url in self.ops))
 
 
 def names_in(exposition: str) -> set[str]:
-    """Return the names of all series that a page of metrics declares, those of histograms in full."""
+    """Return the names of all series that a page of metrics declares, including all series of histograms."""
     names = set()
     for name, kind in re.findall(r"^# TYPE (\S+) (\S+)$", exposition, re.MULTILINE):
         names |= (
             {f"{name}{part}" for part in ("_bucket", "_sum", "_count")} if kind == "histogram" else {name}
         )
-    # What declares nothing, such as Spark, is taken by its lines.
+    # Pages without declarations, such as Spark's, are read by their samples.
     return names or set(re.findall(r"^([a-zA-Z_:][\w:]*)[{ ]", exposition, re.MULTILINE))
 
 
 @contextmanager
 def running_brokers(folder: Path) -> Iterator[Brokers]:
-    """Run three brokers in a process of their own."""
+    """Run three brokers in a separate process."""
     command = [str(FAIRLEAD), "dev", "up", "--brokers", "3", "--output", "json"]
     listen = ["--listen", "127.0.0.1:0", "--data", str(folder / "brokers")]
     with (folder / "brokers.log").open("wb") as log:
@@ -142,13 +142,13 @@ def running_brokers(folder: Path) -> Iterator[Brokers]:
 
 
 class Load:
-    """Producers and members of groups that go on until they are stopped."""
+    """Producers and group members that run until they are stopped."""
 
     def __init__(self, bootstrap: str) -> None:
-        """Nothing runs yet."""
+        """Create a load that has not started."""
         self._bootstrap = bootstrap
         self._ended, self._read = threading.Event(), threading.Event()
-        """Readers end first: they wait for records."""
+        """Readers stop first, because they wait for records."""
         self._failures: list[BaseException] = []
         self._threads = [
             threading.Thread(target=self._guarded, args=(work,), name=work.__name__)
@@ -156,7 +156,7 @@ class Load:
         ]
 
     def start(self) -> None:
-        """Create topics and begin."""
+        """Create topics and start the load."""
         with Admin(self._bootstrap) as admin:
             admin.create_topic("orders", partitions=6, replication_factor=3)
             admin.create_topic("clicks", partitions=3, replication_factor=3)
@@ -164,7 +164,7 @@ class Load:
             thread.start()
 
     def stop(self) -> None:
-        """End it; raises the first error of its threads."""
+        """Stop the load; raise the first error of its threads."""
         producing, *reading = self._threads
         self._ended.set()
         for thread in reading:
@@ -199,7 +199,7 @@ class Load:
                     return
 
     def _fall_behind(self) -> None:
-        """A group that has committed once and reads no more; and now and then a request that is refused."""
+        """Commit once in a group that reads no more, and repeatedly send a request that is refused."""
         with Admin(self._bootstrap) as admin:
             places = {TopicPartition("orders", partition): 0 for partition in range(6)}
             admin.commit_group_offsets("audit", places)
@@ -210,7 +210,7 @@ class Load:
 
 @contextmanager
 def load_on(bootstrap: str) -> Iterator[Load]:
-    """Put load on a cluster."""
+    """Run a load on a cluster."""
     load = Load(bootstrap)
     load.start()
     try:
@@ -220,15 +220,15 @@ def load_on(bootstrap: str) -> Iterator[Load]:
 
 
 class Prometheus:
-    """A running Prometheus, asked over its API."""
+    """A running Prometheus, queried over its API."""
 
     def __init__(self, url: str, fetch: Callable[[str], str]) -> None:
-        """`url` without a path; `fetch` answers to a GET, from wherever Prometheus can be reached."""
+        """Set `url`, which has no path, and `fetch`, which answers a GET from a place that can reach Prometheus."""
         self.url = url
         self._fetch = fetch
 
     def ask(self, path: str, **parameters: str) -> Any:
-        """Return the data of an answer. Raises `AssertionError` with the words of a refusal."""
+        """Return the data of an answer; raise `AssertionError` with the message of a refusal."""
         try:
             answer = self._fetch(f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(parameters)}")
         except urllib.error.HTTPError as refusal:
@@ -236,17 +236,17 @@ class Prometheus:
         return json.loads(answer)["data"]
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        """Return the series of an expression now, a board's variables filled in."""
+        """Return the current series of an expression, with a value for each variable of a board."""
         series: list[dict[str, Any]] = self.ask("query", query=filled_in(expression))["result"]
         return series
 
     def healthy_targets(self) -> int:
-        """How many targets were scraped without error."""
+        """Return the number of targets that were scraped without an error."""
         return sum(each["health"] == "up" for each in self.ask("targets")["activeTargets"])
 
 
 def filled_in(expression: str) -> str:
-    """Return an expression with a choice for every variable of the boards."""
+    """Return an expression with a value for every variable of the boards."""
     for name, value in sorted(CHOSEN.items(), reverse=True):
         expression = expression.replace(name, value)
     return expression
@@ -261,9 +261,10 @@ def running_prometheus(
     enter: Sequence[str] = (),
     fetch: Callable[[str], str] = get,
 ) -> Iterator[Prometheus]:
-    """Run Prometheus with these targets and files of rules; every target has been scraped once.
+    """Run Prometheus with targets and rule files, and yield it after every target was scraped once.
 
-    `enter`: a command before its own, such as one that changes the network; `fetch` reaches it there.
+    `enter` is a prefix of the command, such as one that changes the network; `fetch` reaches Prometheus in that
+    network.
     """
     port = free_port()
     configuration = {

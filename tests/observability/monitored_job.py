@@ -1,6 +1,6 @@
-"""A streaming query of Spark in a process of its own, where Prometheus may read what it tells.
+"""A streaming query of Spark in a separate process whose metrics Prometheus can scrape.
 
-Started for `test_spark_board.py` and for `docs/generate/board_pictures.py`; the program is `watched_job.py`.
+`test_spark_board.py` and `docs/generate/board_pictures.py` start it; the program is `watched_job.py`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ PROGRAM: Final = Path(__file__).with_name("watched_job.py")
 PATHS: Final = ("/metrics/prometheus/", "/metrics/executors/prometheus/")
 GROUP: Final = "flight-windows"
 SPARK_SECONDS_MAX: Final = 180.0
-"""A session starts and a first batch ends within 20 seconds on a machine that is idle."""
+"""Time limit of a start; on an idle machine the session starts and the first batch ends within 20 seconds."""
 
 
 @contextmanager
 def running_job(bootstrap: str, folder: Path) -> Iterator[int]:
-    """Run the query; gives the port at which Spark tells of it."""
+    """Run the query, and yield the port of Spark's metrics."""
     port = free_port()
     command = [sys.executable, str(PROGRAM), bootstrap, "orders", GROUP, str(port), str(folder)]
     with (folder / "spark.log").open("wb") as log:
@@ -53,5 +53,5 @@ def running_job(bootstrap: str, folder: Path) -> Iterator[int]:
 
 
 def job_targets(port: int) -> list[Target]:
-    """Where Prometheus reads what Spark tells."""
+    """Return the targets of Spark's metrics."""
     return [Target("spark", f"127.0.0.1:{port}", {"namespace": NAMESPACE}, path) for path in PATHS]

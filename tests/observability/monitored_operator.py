@@ -1,6 +1,6 @@
-"""An operator that works on a real API server, and a Prometheus that scrapes it in the network of that server's box.
+"""An operator on a real API server, and a Prometheus that scrapes it in the network of that server's box.
 
-Started for `tests/kubernetes/test_operator_board.py` and for `docs/generate/board_pictures.py`.
+`tests/kubernetes/test_operator_board.py` and `docs/generate/board_pictures.py` start it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CLUSTER: Final[dict[str, Any]] = {
 
 
 def topic(name: str) -> dict[str, Any]:
-    """A Topic of that Cluster."""
+    """Return a Topic of that Cluster."""
     return {
         "apiVersion": "fairlead.dev/v1alpha1",
         "kind": "Topic",
@@ -42,7 +42,7 @@ def topic(name: str) -> dict[str, Any]:
 def monitored_operator(
     operators: Operators, namespace: str, folder: Path, rules: Sequence[Path]
 ) -> Iterator[tuple[OperatorProcess, Prometheus]]:
-    """Start an operator that looks at everything every 5 seconds, and scrape it."""
+    """Run an operator that checks every resource every 5 seconds, and scrape it."""
     kubernetes = operators.kubernetes
     operator = operators.start(namespace, environment={"FAIRLEAD_OPERATOR_RESYNC_SECONDS": "5"})
 
@@ -50,7 +50,7 @@ def monitored_operator(
         try:
             return kubernetes.run(sys.executable, "-c", ASK, url).stdout
         except (AssertionError, subprocess.CalledProcessError) as error:
-            # Not there yet.
+            # The resource does not exist yet.
             raise ConnectionError(url) from error
 
     labels = {"namespace": NAMESPACE, "pod": "operator-0", "fairlead_component": "operator"}

@@ -1,4 +1,4 @@
-"""The rules and boards of the checkout, as what reads them."""
+"""The rules and boards of the checkout, as Prometheus and Grafana read them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ALERTS_PAGE: Final = checkout.ROOT / "docs/reference/alerts.md"
 
 
 def rules() -> list[dict[str, Any]]:
-    """Every rule of every file."""
+    """Return every rule of every file."""
     return [
         rule
         for path in RULE_FILES
@@ -34,19 +34,19 @@ def rules() -> list[dict[str, Any]]:
 
 
 def alerts() -> dict[str, dict[str, Any]]:
-    """Every alert by its name."""
+    """Return every alert by name."""
     return {rule["alert"]: rule for rule in rules() if "alert" in rule}
 
 
 @cache
 def boards() -> dict[str, dict[str, Any]]:
-    """Return every board by the name of its file, as Grafana reads it."""
-    # In a process of its own: the library that makes the boards warns of deprecations when it is imported.
+    """Return every board by file name, as Grafana reads it."""
+    # A separate process, because the library for boards emits deprecation warnings when it is imported.
     with TemporaryDirectory() as folder:
         subprocess.run([sys.executable, str(BOARDS_WRITER), "--into", folder], check=True)
         return {path.stem: json.loads(path.read_text()) for path in sorted(Path(folder).glob("*.json"))}
 
 
 def panels(board: dict[str, Any]) -> list[dict[str, Any]]:
-    """The panels of a board that show something."""
+    """Return the panels of a board that show data."""
     return [panel for panel in board["panels"] if panel["type"] != "row"]

@@ -1,4 +1,4 @@
-"""Alerts fire when they should, stay silent when they should, and say what to do."""
+"""Tests of alerts: they fire and stay silent as expected, and say what to do."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ SEVERITIES = {"critical", "warning", "info"}
 
 
 def promtool(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run Prometheus' own tool."""
+    """Run promtool."""
     return subprocess.run(["promtool", *map(str, arguments)], capture_output=True, text=True, check=False)
 
 
 def as_promtool_reads(case: Case) -> dict[str, object]:
-    """Return a case as promtool reads it."""
+    """Return a case in promtool's format."""
     rule = alerts()[case.alert]
     expected = []
     if case.fires is not None:
@@ -42,7 +42,7 @@ def as_promtool_reads(case: Case) -> dict[str, object]:
 
 
 def run_cases(cases: list[Case], folder: Path) -> subprocess.CompletedProcess[str]:
-    """Let promtool test the rules with cases."""
+    """Test the rules with cases in promtool."""
     files: list[Path] = []
     for step in sorted({case.step_minutes for case in cases}):
         content = {
@@ -56,7 +56,7 @@ def run_cases(cases: list[Case], folder: Path) -> subprocess.CompletedProcess[st
 
 
 def test_the_rules_are_rules() -> None:
-    """Prometheus' own check accepts every file."""
+    """Promtool accepts every rule file."""
     done = promtool("check", "rules", *RULE_FILES)
 
     assert done.returncode == 0, done.stdout + done.stderr
@@ -64,14 +64,14 @@ def test_the_rules_are_rules() -> None:
 
 @pytest.mark.slow
 def test_every_alert_fires_and_stays_silent_as_it_should(tmp_path: Path) -> None:
-    """In promtool's evaluation each case fires with its words and its numbers, or does not fire."""
+    """In promtool's evaluation each case fires with its labels and description, or does not fire."""
     done = run_cases(list(CASES), tmp_path)
 
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_every_alert_has_a_case_that_fires_and_one_that_does_not() -> None:
-    """No alert is without proof in either direction."""
+    """Every alert has a case that fires and a case that does not."""
     firing = {case.alert for case in CASES if case.fires is not None}
     silent = {case.alert for case in CASES if case.fires is None}
 
@@ -80,7 +80,7 @@ def test_every_alert_has_a_case_that_fires_and_one_that_does_not() -> None:
 
 @pytest.mark.parametrize("fires", [True, False])
 def test_the_cases_can_fail(fires: bool, tmp_path: Path) -> None:
-    """Swapped, a case that fires and one that does not are both told by promtool."""
+    """Promtool reports a failure for swapped cases, both for a case that fires and for a case that does not."""
     first, second = CASES[:2]
     swapped = Case(
         alert=first.alert,
@@ -96,7 +96,7 @@ def test_the_cases_can_fail(fires: bool, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", sorted(alerts()))
 def test_an_alert_says_how_grave_it_is_and_what_to_do(name: str) -> None:
-    """Severity, summary, a description with its labels, and a section of the page that says what to do."""
+    """Every alert has a severity, a summary, a description with its labels, and a section of the page."""
     rule = alerts()[name]
     notes = rule["annotations"]
     page = ALERTS_PAGE.read_text()
@@ -113,12 +113,12 @@ def test_an_alert_says_how_grave_it_is_and_what_to_do(name: str) -> None:
 
 
 def test_the_page_knows_no_other_alert() -> None:
-    """Sections of alerts that no longer exist are gone."""
+    """The page has no section of an alert that does not exist."""
     assert set(re.findall(r"^### (Fairlead\w+)$", ALERTS_PAGE.read_text(), re.MULTILINE)) == set(alerts())
 
 
 def test_clusters_of_kubernetes_stay_apart() -> None:
-    """Where one Prometheus judges several of them, series bear the label `cluster`; no rule sums it away."""
+    """Series of several Kubernetes clusters in one Prometheus have the label `cluster`, and no rule sums it away."""
     groupings = [
         (rule.get("alert") or rule["record"], labels)
         for rule in rules()
@@ -131,14 +131,14 @@ def test_clusters_of_kubernetes_stay_apart() -> None:
 
 
 def test_names_are_unique() -> None:
-    """Neither an alert nor a recorded series is defined twice."""
+    """No alert and no recorded series is defined twice."""
     names = [rule.get("alert") or rule["record"] for rule in rules()]
 
     assert len(names) == len(set(names))
 
 
 def test_what_is_recorded_is_used() -> None:
-    """A recorded series that no alert asks for is there for people only, and named here."""
+    """A recorded series that no alert uses is listed in this test, as a series for people only."""
     expressions = " ".join(rule["expr"] for rule in rules())
     unused = {rule["record"] for rule in rules() if "record" in rule and rule["record"] not in expressions}
 

@@ -1,4 +1,4 @@
-"""Every board keeps the rules that Grafana's linter would hold, were it to be had here, and some of our own."""
+"""Tests of the rules for boards: those of Grafana's linter, which is not available here, and rules of this project."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PANELS = [
 
 
 def test_names_and_queries_are_the_known_ones() -> None:
-    """Panels, units and queries of every board are those of the golden file; `UPDATE_GOLDEN=1` writes it."""
+    """Panels, units and queries of every board equal those of the golden file; `UPDATE_GOLDEN=1` writes the file."""
     found = {
         name: [
             {
@@ -61,7 +61,7 @@ def test_a_board_that_differs_lacks_or_should_not_exist_is_mended(tmp_path: Path
 
 
 def test_there_are_six_boards_with_names_of_their_own() -> None:
-    """Cluster, brokers, topics, groups, operator and Spark jobs; identifiers and titles are unique."""
+    """The six boards (cluster, brokers, topics, groups, operator and Spark jobs) have unique identifiers and titles."""
     assert set(BOARDS) == {
         f"fairlead-{name}" for name in ("cluster", "brokers", "topics", "groups", "operator", "spark")
     }
@@ -72,7 +72,10 @@ def test_there_are_six_boards_with_names_of_their_own() -> None:
 
 @pytest.mark.parametrize("name", sorted(BOARDS))
 def test_every_variable_is_used_and_every_used_one_is_there(name: str) -> None:
-    """Which Prometheus comes first; what queries name is a variable of the board, and the tests know a value for it."""
+    """The data source is the first variable.
+
+    Every variable in a query belongs to the board, and the tests have a value for it.
+    """
     board = BOARDS[name]
     first, *others = board["templating"]["list"]
     variables = {variable["name"] for variable in others}
@@ -88,7 +91,7 @@ def test_every_variable_is_used_and_every_used_one_is_there(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(BOARDS))
 def test_titles_are_unique_in_a_board(name: str) -> None:
-    """A panel is found by its title."""
+    """No two panels of a board have the same title."""
     titles = Counter(panel["title"] for panel in panels(BOARDS[name]))
 
     assert [title for title, count in titles.items() if count > 1] == []
@@ -96,7 +99,7 @@ def test_titles_are_unique_in_a_board(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(BOARDS))
 def test_panels_lie_beside_each_other(name: str) -> None:
-    """No two panels share a place, none is wider than the board, and each has a number of its own."""
+    """Panels do not overlap, fit the width of the board, and have unique numbers."""
     every = BOARDS[name]["panels"]
     places: set[tuple[int, int]] = set()
     for panel in every:
@@ -110,7 +113,7 @@ def test_panels_lie_beside_each_other(name: str) -> None:
 
 @pytest.mark.parametrize("panel", PANELS)
 def test_a_panel_says_what_it_shows(panel: dict[str, Any]) -> None:
-    """A sentence, a unit, at least one query, and a legend for each."""
+    """Every panel has a description, a unit, at least one query, and a legend for each query."""
     assert re.fullmatch(r"[A-Z].*[a-z0-9`%.]", panel["description"])
     assert panel["description"].endswith(".")
     assert panel["fieldConfig"]["defaults"]["unit"]
@@ -124,7 +127,7 @@ def test_a_panel_says_what_it_shows(panel: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("panel", PANELS)
 def test_queries_keep_the_rules(panel: dict[str, Any]) -> None:
-    """The namespace is always chosen, rates go over Grafana's interval, counters stand under rate and gauges do not."""
+    """Queries select the namespace, use Grafana's interval, and compute rates of counters but not of gauges."""
     for target in panel["targets"]:
         expression = target["expr"]
         for selector in re.findall(r"\{[^}]*\}", expression):
@@ -137,13 +140,13 @@ def test_queries_keep_the_rules(panel: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule.get("alert") or rule["record"])
 def test_rules_count_with_counters_alone(rule: dict[str, Any]) -> None:
-    """In recorded series and alerts, too, counters stand under rate or increase, and gauges do not."""
+    """Recorded series and alerts use rates and increases of counters but not of gauges."""
     assert bare_counters(rule["expr"]) == set()
     assert gauges_under_rate(rule["expr"]) == set()
 
 
 def test_expressions_are_taken_apart_as_they_should_be() -> None:
-    """What the rules above rely on finds what is wrong."""
+    """The functions behind the tests of rules find wrong expressions."""
     wrong = 'sum by (fairlead_cluster) (fairlead_records_total{topic="fairlead_x"}) + rate(fairlead_held_bytes[5m])'
 
     assert metrics_of(wrong) == {"fairlead_records_total", "fairlead_held_bytes"}

@@ -1,6 +1,6 @@
-"""Boards and alerts on a real system: three brokers under load, scraped by a real Prometheus.
+"""Tests of boards and alerts on a real system: three brokers under load, scraped by a real Prometheus.
 
-The board of Spark jobs is tried in `test_spark_board.py`, that of the operator in `tests/kubernetes`.
+`test_spark_board.py` tests the board of Spark jobs, and `tests/kubernetes` tests the board of the operator.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 BOARDS = ("fairlead-cluster", "fairlead-brokers", "fairlead-topics", "fairlead-groups")
 OF_OTHERS = ("fairlead_operator_", "metrics_executor_", "etcd_")
-"""What the operator, Spark and etcd tell; `test_spark_board.py` asks Spark, the test of a full store asks etcd."""
+"""Metrics of the operator, Spark and etcd; `test_spark_board.py` checks those of Spark, and the test of a full store
+checks those of etcd.
+"""
 
 
 @dataclass(frozen=True)
@@ -33,14 +35,14 @@ class Watched:
 
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    """Run it for the tests of this file."""
+    """Run the system for the tests of this file."""
     folder = tmp_path_factory.mktemp("watched")
     with (
         running_brokers(folder) as brokers,
         load_on(brokers.bootstrap),
         running_prometheus(folder, brokers.targets, RULE_FILES) as prometheus,
     ):
-        # The coordinators show the lag of groups now and then.
+        # The coordinators publish the lag of groups at intervals.
         wait_for(
             "no lag of both groups is shown",
             lambda: len(prometheus.query("count by (group) (fairlead_group_lag_records)")) == 2 or None,
@@ -50,7 +52,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
 
 @pytest.mark.parametrize("name", BOARDS)
 def test_every_query_of_every_panel_gives_series(name: str, watched: Watched) -> None:
-    """With the variables filled in, no panel is empty in a system that works."""
+    """With a value for each variable, no panel is empty in a working system."""
     empty: list[str] = []
 
     def nothing_is_empty() -> bool | None:
@@ -70,7 +72,7 @@ def test_every_query_of_every_panel_gives_series(name: str, watched: Watched) ->
 
 @pytest.mark.parametrize("name", BOARDS)
 def test_every_variable_has_values(name: str, watched: Watched) -> None:
-    """What may be chosen at the top of a board is there to be chosen."""
+    """Every variable of a board has values."""
     for variable in boards()[name]["templating"]["list"][1:]:
         inside = variable["query"]["query"].removeprefix("label_values(").removesuffix(")")
         series, _, label = inside.rpartition(", ")
@@ -80,7 +82,7 @@ def test_every_variable_has_values(name: str, watched: Watched) -> None:
 
 
 def test_every_metric_of_boards_and_rules_is_exposed(watched: Watched) -> None:
-    """No query names a metric that the brokers do not tell of; every recorded metric is computed from theirs."""
+    """Every metric in a query is exposed by the brokers, and every recorded metric is computed from exposed metrics."""
     exposed = watched.brokers.exposed() | {"up"} | {rule["record"] for rule in rules() if "record" in rule}
     named = {
         name: metrics_of(target["expr"])
@@ -104,7 +106,7 @@ def test_every_metric_of_boards_and_rules_is_exposed(watched: Watched) -> None:
 
 
 def test_every_rule_is_evaluated_and_nothing_is_wrong(watched: Watched) -> None:
-    """Prometheus evaluates every rule without error; what is recorded has series; no grave alert is pending."""
+    """Prometheus evaluates every rule without error; recorded rules have series, and no grave alert is pending."""
 
     def evaluated() -> list[dict[str, object]] | None:
         groups = watched.prometheus.ask("rules")["groups"]
@@ -123,5 +125,5 @@ def test_every_rule_is_evaluated_and_nothing_is_wrong(watched: Watched) -> None:
 
 
 def test_a_query_of_a_metric_that_does_not_exist_is_empty(watched: Watched) -> None:
-    """The test of the panels can fail."""
+    """A query of a metric that does not exist returns no series, so the test of the panels can fail."""
     assert watched.prometheus.query('fairlead_no_such_metric{namespace=~"$namespace"}') == []

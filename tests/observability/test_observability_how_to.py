@@ -1,4 +1,4 @@
-"""The how-to of observability: its commands run as they stand there, and print what stands there."""
+"""Tests of the commands and outputs of the how-to of observability."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ENVIRONMENT = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ
 
 @pytest.fixture
 def started() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Programs that the page starts, ended after the test."""
+    """Yield the programs that the page starts, and stop them after the test."""
     programs: list[subprocess.Popen[bytes]] = []
     yield programs
     for program in reversed(programs):
@@ -37,7 +37,7 @@ def started() -> Iterator[list[subprocess.Popen[bytes]]]:
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_every_command_of_the_first_section(tmp_path: Path, started: list[subprocess.Popen[bytes]]) -> None:
-    """In order, in a folder with the files of the checkout, on free ports."""
+    """All commands of the section run in order, in a folder with the files of the checkout, on free ports."""
     section = PAGE.read_text().partition("## On one machine\n")[2].partition("\n## ")[0]
     ports = {port: str(free_port()) for port in PORTS}
     for port, free in ports.items():
@@ -89,7 +89,7 @@ def test_every_command_of_the_first_section(tmp_path: Path, started: list[subpro
 
 
 def test_settings_of_spark_are_those_of_the_watched_job() -> None:
-    """What the page asks of a job is what the test of the board runs with."""
+    """The settings of the page are the settings of the job in the test of the board."""
     section = PAGE.read_text().partition("## Spark jobs\n")[2]
     asked = dict(line.split() for line in section.partition("```text\n")[2].partition("```")[0].splitlines())
     program = (

@@ -1,4 +1,4 @@
-"""The board of Spark jobs on a real query: a program that reads a topic of real brokers, scraped by Prometheus."""
+"""Tests of the board of Spark jobs on a real query that reads a topic of real brokers, scraped by Prometheus."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def empty_panels(prometheus: Prometheus) -> list[str]:
 
 
 def test_every_query_of_the_board_gives_series(tmp_path: Path) -> None:
-    """Lag of the job's group, rates of its query and figures of its executor; every name is one that is exposed."""
+    """The board shows lag, rates and memory of the job, and Spark exposes every metric of the board."""
     with (
         running_brokers(tmp_path) as brokers,
         load_on(brokers.bootstrap),

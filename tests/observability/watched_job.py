@@ -1,8 +1,8 @@
-"""A streaming query as a program of its own: it counts records by window, and Prometheus may read it.
+"""A program with a streaming query that counts records by window, and whose metrics Prometheus can scrape.
 
     python watched_job.py BOOTSTRAP TOPIC GROUP PORT FOLDER
 
-The settings are those of docs/how-to/observability.md. Runs until it is ended.
+The settings are those of docs/how-to/observability.md. The program runs until it is terminated.
 """
 
 from __future__ import annotations
