@@ -1,4 +1,4 @@
-"""Every test of this folder runs against a real etcd."""
+"""Fixtures for tests on a real etcd."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FOLDER = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark them so: `make test-fast` needs no Go."""
+    """Add the marks `etcd` and `slow`, since `make test-fast` runs without Go."""
     for item in items:
         if item.path.is_relative_to(FOLDER):
             item.add_marker(pytest.mark.etcd)
@@ -22,13 +22,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 async def alone(tmp_path: Path) -> AsyncIterator[EtcdCluster]:
-    """A cluster of one member."""
+    """Yield a cluster of one member."""
     async with etcd_cluster(tmp_path) as cluster:
         yield cluster
 
 
 @pytest.fixture
 async def three(tmp_path: Path) -> AsyncIterator[EtcdCluster]:
-    """A cluster of three members."""
+    """Yield a cluster of three members."""
     async with etcd_cluster(tmp_path, 3) as cluster:
         yield cluster

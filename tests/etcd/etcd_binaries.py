@@ -1,6 +1,6 @@
-"""Has etcd built before the first test that needs it, so that none that judges time waits for a compiler.
+"""A plugin that builds etcd before the first test that needs it, so that no timed test waits for a compiler.
 
-Loaded as a plugin by tests/conftest.py; what builds is `etcd_build`.
+tests/conftest.py loads the plugin; `etcd_build` does the build.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from etcd_build import EtcdNotBuilt, etcd_binaries
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Build where a test with the marker `etcd` is selected."""
+    """Build etcd if a test with the marker `etcd` is selected."""
     if session.config.option.collectonly or not any(
         item.get_closest_marker("etcd") for item in session.items
     ):

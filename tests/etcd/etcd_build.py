@@ -1,8 +1,8 @@
-"""Builds etcd and etcdctl from Go modules, once for each release of them, and says how a member is started.
+"""Builds of etcd and etcdctl from Go modules, once for each of their releases, and the command of a member.
 
-For the tests (by `etcd_binaries`), `make cluster` and `make bench`. What was built is kept in the user's cache, in a
-folder named after the hash of `go/go.sum`: what is there fits. To take another release: change both versions in
-`go/go.mod`, then `go mod tidy` in that folder.
+The tests (by `etcd_binaries`), `make cluster` and `make bench` use this module. The programs are kept in the user's
+cache, in a folder named after the hash of `go/go.sum`, so that existing programs have the right release. To update
+etcd, change both versions in `go/go.mod` and run `go mod tidy` in that folder.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ PACKAGES = {"etcd": "go.etcd.io/etcd/server/v3", "etcdctl": "go.etcd.io/etcd/etc
 
 
 class EtcdNotBuilt(Exception):
-    """There is no etcd to be had; the message says what is missing."""
+    """etcd is not available; the message names the missing part."""
 
 
 @dataclass(frozen=True, slots=True)
 class EtcdBinaries:
-    """Programs that can be run."""
+    """Paths of the programs."""
 
     etcd: Path
     etcdctl: Path
@@ -36,15 +36,15 @@ class EtcdBinaries:
 
 @cache
 def etcd_binaries() -> EtcdBinaries:
-    """Return the programs, built if they are missing. Raises `EtcdNotBuilt`."""
+    """Return the programs, after building missing ones. Raise `EtcdNotBuilt` if that fails."""
     folder = built("etcd", MODULE, PACKAGES)
     return EtcdBinaries(folder / "etcd", folder / "etcdctl")
 
 
 def built(name: str, module: Path, packages: Mapping[str, str]) -> Path:
-    """Return the folder `name` of the cache with programs of a module, by their packages; what is missing is built.
+    """Return the folder `name` of the cache with programs of a module, by their packages, after building missing ones.
 
-    One process builds, others wait for it. Raises `EtcdNotBuilt`.
+    One process builds and others wait for it. Raise `EtcdNotBuilt` if that fails.
     """
     digest = hashlib.sha256((module / "go.sum").read_bytes()).hexdigest()[:16]
     folder = cache_folder().with_name(name) / digest
@@ -60,9 +60,9 @@ def built(name: str, module: Path, packages: Mapping[str, str]) -> Path:
 def member_command(
     data: Path, client_url: str, peer_url: str, *, name: str = "etcd", initial_cluster: str | None = None
 ) -> list[str]:
-    """Return the command that runs a member in the foreground; alone unless `initial_cluster` names others.
+    """Return the command that runs a member in the foreground, alone unless `initial_cluster` names others.
 
-    Raises `EtcdNotBuilt`.
+    Raise `EtcdNotBuilt` if etcd is not available.
     """
     return [
         str(etcd_binaries().etcd),
@@ -78,12 +78,15 @@ def member_command(
 
 
 def cache_folder() -> Path:
-    """Return a folder outside the checkout, which survives it."""
+    """Return a folder outside the checkout, so that it outlives the checkout."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fairlead" / "etcd"
 
 
 def build(package: str, target: Path, module: Path) -> None:
-    """Compile one program of a Go module's tools; it appears whole or not at all. Raises `EtcdNotBuilt`."""
+    """Compile one program of a Go module's tools, and create its file atomically.
+
+    Raise `EtcdNotBuilt` if that fails.
+    """
     made = target.with_suffix(f".{os.getpid()}")
     command = [
         go(),
@@ -106,7 +109,10 @@ def build(package: str, target: Path, module: Path) -> None:
 
 
 def go() -> str:
-    """Find a Go toolchain: that of the environment, which is pinned, or the machine's own. Raises `EtcdNotBuilt`."""
+    """Find a Go toolchain: the pinned one of the environment, or the machine's own.
+
+    Raise `EtcdNotBuilt` without one.
+    """
     beside_python = Path(sys.executable).with_name("go")
     found = next((path for path in (beside_python, Path("/usr/local/go/bin/go")) if path.exists()), None)
     program = str(found) if found else shutil.which("go")

@@ -1,7 +1,7 @@
 """Real etcd clusters for tests: processes on free ports of 127.0.0.1 that can be killed, paused and started again.
 
-Used by tests/etcd and by the conformance suite of coordination. Processes end with their parent process, also
-when it is killed.
+tests/etcd and the conformance suite of coordination use the clusters. Processes end with their parent process, even if
+it is killed.
 """
 
 from __future__ import annotations
@@ -25,20 +25,22 @@ from fairlead_broker.coordination.etcd import EtcdCoordination, EtcdOptions, Etc
 from fairlead_broker.coordination.protocol import CoordinationUnavailable
 
 START_SECONDS = 30.0
-"""Far more than a start takes; a machine may be busy."""
+"""Time limit for a start, much longer than a start takes, because a machine may be busy."""
 QUICK = EtcdPatience(connect_seconds=1.0, attempt_seconds=1.0, call_seconds=10.0, silence_seconds=1.0)
-"""For tests that make members fail: notice it soon, and wait for a new leader on a busy machine."""
-# One member alone is its own leader at once, and may give short leases.
+"""Timeouts for tests that make members fail: short enough to notice a failure soon, and long enough for an election on
+a busy machine.
+"""
+# A single member elects itself at once, and can grant short leases.
 ALONE = ("--heartbeat-interval=10", "--election-timeout=100")
-# A busy machine must not look like a dead leader.
+# A long election timeout keeps a slow leader on a busy machine.
 TOGETHER = ("--heartbeat-interval=100", "--election-timeout=1000")
-# What these tests judge does not rest on the disk of etcd.
+# The results of these tests do not depend on the disk of etcd.
 QUICK_DISK = ("--unsafe-no-fsync",)
 
 
 @dataclass(slots=True)
 class EtcdMember:
-    """One process, or its place while it is dead."""
+    """One member of the cluster, whether its process runs or not."""
 
     name: str
     folder: Path
@@ -46,22 +48,22 @@ class EtcdMember:
     peer_port: int
     scheme: str
     initial_cluster: str | None = None
-    """All members as `name=peer url`, with commas between; None of one that is alone."""
+    """All members as `name=peer url`, separated by commas; None for a single member."""
     arguments: tuple[str, ...] = ()
     process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
-        """Where clients find it."""
+        """URL for clients."""
         return f"{self.scheme}://127.0.0.1:{self.client_port}"
 
     @property
     def peer_url(self) -> str:
-        """Where other members find it."""
+        """URL for other members."""
         return f"http://127.0.0.1:{self.peer_port}"
 
     def start(self) -> None:
-        """Start it, on the data it has."""
+        """Start the member on its existing data."""
         self.folder.mkdir(parents=True, exist_ok=True)
         command = [
             *(["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []),
@@ -78,20 +80,20 @@ class EtcdMember:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 
     def kill(self) -> None:
-        """End it without warning, also if it is paused."""
+        """Kill the member with SIGKILL, even if it is paused."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
             self.process = None
 
     def pause(self) -> None:
-        """Let it stand still, its connections open; it does when this returns."""
+        """Pause the member with its connections open, and return when it is paused."""
         self._signal(signal.SIGSTOP)
         assert self.process is not None, f"{self.name} does not run"
         os.waitid(os.P_PID, self.process.pid, os.WSTOPPED)
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Resume the member."""
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:
@@ -101,7 +103,7 @@ class EtcdMember:
 
 @dataclass(slots=True)
 class EtcdCluster:
-    """One to three members."""
+    """A cluster of one to three members."""
 
     members: Sequence[EtcdMember]
     tls: EtcdTls | None = None
@@ -109,7 +111,7 @@ class EtcdCluster:
 
     @property
     def urls(self) -> tuple[str, ...]:
-        """Where clients find the members."""
+        """URLs of the members for clients."""
         return tuple(member.url for member in self.members)
 
     def options(
@@ -121,7 +123,7 @@ class EtcdCluster:
     def client(
         self, *urls: str, user: EtcdUser | None = None, patience: EtcdPatience = QUICK
     ) -> EtcdCoordination:
-        """Make a client, closed with the cluster."""
+        """Create a client, which is closed with the cluster."""
         client = EtcdCoordination(self.options(user=user, patience=patience, urls=urls))
         self._clients.append(client)
         return client
@@ -139,7 +141,7 @@ class EtcdCluster:
                     raise AssertionError(msg) from error
 
     async def leader(self) -> EtcdMember:
-        """Return the member that leads now."""
+        """Return the current leader."""
         statuses = json.loads(await self.etcdctl("endpoint", "status", "--write-out=json"))
         leader_id = statuses[0]["Status"]["leader"]
         url = next(
@@ -148,7 +150,7 @@ class EtcdCluster:
         return next(member for member in self.members if member.url == url)
 
     async def etcdctl(self, *arguments: str, user: str | None = None) -> str:
-        """Run etcd's own client against the running members; return what it prints."""
+        """Run etcdctl against the running members, and return its output."""
         running = ",".join(member.url for member in self.members if member.process is not None)
         command = [str(etcd_binaries().etcdctl), f"--endpoints={running}", *arguments]
         if self.tls is not None:
@@ -163,7 +165,7 @@ class EtcdCluster:
         return out.decode()
 
     async def close(self) -> None:
-        """Close the clients and end the members."""
+        """Close the clients and stop the members."""
         for client in self._clients:
             await client.close()
         for member in self.members:
@@ -179,7 +181,7 @@ async def etcd_cluster(
     tls: EtcdTls | None = None,
     wait: bool = True,
 ) -> AsyncIterator[EtcdCluster]:
-    """Run a fresh cluster; further arguments go to every member."""
+    """Run a new cluster; additional arguments are passed to every member."""
     ports = free_ports()
     scheme = "http" if tls is None else "https"
     members = [
@@ -203,10 +205,10 @@ async def etcd_cluster(
 
 
 def free_ports() -> Iterator[int]:
-    """Find free ports, none twice until all of this process have been used.
+    """Find free ports, none twice until this process has used all of its ports.
 
-    They are below the ports of outgoing connections, and of a block that is this process's alone: a member
-    that was killed finds its own again, whatever tests run beside this one.
+    The ports are below those of outgoing connections and in a block that belongs to this process, so that a killed
+    member gets its own ports again whatever tests run at the same time.
     """
     block = _own_block()
     while True:
@@ -222,7 +224,7 @@ def free_ports() -> Iterator[int]:
 
 @cache
 def _own_block() -> range:
-    """Take a block by its first port, which stays bound as long as this process lives."""
+    """Reserve a block by its first port, which stays bound until this process ends."""
     blocks = (30_000 - 12_000) // BLOCK_PORTS
     for number in range(os.getpid(), os.getpid() + blocks):
         first = 12_000 + number % blocks * BLOCK_PORTS

@@ -1,7 +1,7 @@
-"""Real members of etcd in the place of pods: a StatefulSet of a few lines keeps processes, and claims are folders.
+"""Real members of etcd in place of pods: a small StatefulSet manages processes, and claims are folders.
 
-What the plan of a managed etcd orders is carried out here as Kubernetes would, so that etcd itself judges the plan.
-A process that ends is started again with the words it was given, as a kubelet does.
+The actions of the plan of a managed etcd are carried out as by Kubernetes, so that etcd itself checks the plan. A
+process that ends is restarted with the same arguments, as by a kubelet.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CONVERGE_SECONDS = 60.0
 
 @dataclass
 class RunningPod:
-    """A pod, and its process."""
+    """A pod and its process."""
 
     seen: EtcdPod
     claim_uid: str
@@ -64,13 +64,13 @@ class EtcdPods:
         self.pods: dict[int, RunningPod] = {}
         self.claims: dict[int, EtcdClaim] = {}
         self.orders: list[EtcdAction] = []
-        """All that was ordered and done, records of members aside."""
+        """All actions that were planned and carried out, except records of members."""
         self.unschedulable: set[int] = set()
         self.quota_bytes = 64 << 20
-        """Size of a store that the template allows; a test that enlarges volumes raises it."""
+        """Size of a store that the template allows; a test that enlarges volumes increases it."""
 
     def wish(self, replicas: int, pod_spec_hash: str = "first") -> EtcdWish:
-        """Return a wish for these places."""
+        """Return a wish for members at the given places."""
         places = tuple(
             EtcdPlace(f"member-{ordinal}", f"http://127.0.0.1:{peer}")
             for ordinal, (_, peer) in enumerate(self._ports)
@@ -78,11 +78,11 @@ class EtcdPods:
         return EtcdWish(replicas, pod_spec_hash, places)
 
     def url(self, ordinal: int) -> str:
-        """Return where clients find a member."""
+        """Return the URL of a member for clients."""
         return f"http://127.0.0.1:{self._ports[ordinal][0]}"
 
     async def bring(self, wish: EtcdWish, until: Callable[[EtcdPlan], bool] | None = None) -> EtcdPlan:
-        """Look, plan and act until all is as wished, or until something else holds; return the last plan."""
+        """Look, plan and act until the etcd is as wished, or until another condition holds; return the last plan."""
         met = until or (lambda plan: plan.verdict.reason == "Healthy" and plan.requeue_seconds is None)
         async with asyncio.timeout(CONVERGE_SECONDS):
             while True:
@@ -92,7 +92,7 @@ class EtcdPods:
                 await asyncio.sleep(PAUSE_SECONDS)  # noqa: TID251 - between two looks, as the operator pauses
 
     async def step(self, wish: EtcdWish) -> EtcdPlan:
-        """Make one pass of a reconcile."""
+        """Run one pass of a reconcile."""
         plan = plan_etcd(wish, await self.look())
         assert plan.inputs is not None
         self._apply(wish, plan.inputs)
@@ -100,7 +100,7 @@ class EtcdPods:
             try:
                 await self._carry_out(action)
             except EtcdError:
-                # Such as a change too soon after the last one: the next look orders it again.
+                # An error such as a change too soon after the last one; the next pass plans the action again.
                 break
             if not isinstance(action, RecordMember):
                 self.orders.append(action)
@@ -108,7 +108,7 @@ class EtcdPods:
         return plan
 
     async def look(self) -> ObservedEtcd:
-        """Return what is there, and what members answer."""
+        """Return the existing pods and volumes, and the answers of the members."""
         answers: dict[int, EtcdStatus] = {}
         for ordinal in self.pods:
             with suppress(EtcdError):
@@ -125,12 +125,12 @@ class EtcdPods:
         return ObservedEtcd(self.live, pods, dict(self.claims), members, answers)
 
     def lose(self, ordinal: int) -> None:
-        """Let a pod and its volume vanish at once."""
+        """Remove a pod and its volume at once."""
         self._delete_pod(ordinal)
         self._delete_claim(ordinal)
 
     async def close(self) -> None:
-        """End all processes."""
+        """Stop all processes."""
         await self.client.close()
         for pod in self.pods.values():
             pod.process.kill()
@@ -166,7 +166,7 @@ class EtcdPods:
                 await self.client.disarm_no_space(self.url(ordinal))
 
     async def _speaker(self) -> str:
-        """Return the URL of the leader, or of any pod while there is none."""
+        """Return the URL of the leader, or of any pod without a leader."""
         for ordinal in self.pods:
             with suppress(EtcdError):
                 status = await self.client.status(self.url(ordinal))
@@ -175,7 +175,7 @@ class EtcdPods:
         return self.url(0)
 
     def _keep_pods(self) -> None:
-        """Do what the controller of StatefulSets and the kubelet do."""
+        """Act as the controller of StatefulSets and the kubelet do."""
         assert self.live is not None
         for ordinal in [each for each in self.pods if each >= self.live.replicas]:
             self._delete_pod(ordinal)

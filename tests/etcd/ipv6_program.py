@@ -1,7 +1,7 @@
-"""A member of etcd and a broker, listening as their pods do, in a network of IPv6 alone. Prints what a client read.
+"""A program that runs an etcd member and a broker as pods do, in an IPv6-only network, and reads a record.
 
-Run by `test_ipv6.py` in a network namespace of its own; `argv[1]` is an empty folder, `argv[2]` the machine's only
-address. Like a pod, the namespace has 127.0.0.1 for itself, out of reach for all programs outside.
+`test_ipv6.py` runs the program in its own network namespace; `argv[1]` is an empty folder, and `argv[2]` is the only
+address of the machine. The namespace has its own 127.0.0.1, like a pod, which programs outside cannot reach.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SECONDS = 60.0
 
 
 def etcd_command(folder: Path, host: str, arguments: list[str]) -> list[str]:
-    """Return the command of a pod's member, under the name that it has here."""
+    """Return the command of a pod's member, with its name in this network."""
     peer = f"http://[{host}]:{ETCD_PEER_PORT}"
     return [
         str(etcd_binaries().etcd),
@@ -36,7 +36,7 @@ def etcd_command(folder: Path, host: str, arguments: list[str]) -> list[str]:
 
 
 def broker_variables(host: str, drawn_for_pods: dict[str, object]) -> dict[str, str]:
-    """Return the settings of a pod's broker, told the addresses that it has here."""
+    """Return the settings of a pod's broker, with its addresses in this network."""
     listening = {name: str(value) for name, value in drawn_for_pods.items() if name.endswith("LISTEN")}
     return {
         **listening,
@@ -49,7 +49,7 @@ def broker_variables(host: str, drawn_for_pods: dict[str, object]) -> dict[str, 
 
 
 async def stored_and_read(url: str) -> str:
-    """Return the value of a record that went to the broker and came back."""
+    """Write a record to the broker, read it, and return its value."""
     async with Admin(url) as admin, Producer(url) as producer:
         await admin.create_topic("orders", partitions=1)
         await producer.send("orders", b"over IPv6")
@@ -61,7 +61,7 @@ async def stored_and_read(url: str) -> str:
 
 
 def main() -> None:
-    """Start both, read through them, and have the broker prepare its stop as its pod does."""
+    """Start etcd and the broker, write and read a record, and prepare the stop of the broker as its pod does."""
     folder, host = Path(sys.argv[1]), sys.argv[2]
     pods = drawn(cluster_of())
     member = container_of(pods["StatefulSet/main-etcd"], "etcd")

@@ -1,6 +1,6 @@
-"""A relay on one TCP link, to lose answers, to freeze it, or to cut it.
+"""A relay on one TCP link that can lose answers, freeze the link or cut it.
 
-Between a client and a real etcd. Knows nothing of what passes through.
+The relay is between a client and a real etcd, and does not parse the bytes.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ CHUNK_BYTES = 65_536
 
 
 class TcpRelay:
-    """Passes bytes on in both directions, until told otherwise."""
+    """A relay that passes bytes in both directions until a fault is set."""
 
     def __init__(self, port: int) -> None:
-        """Relay to a port of 127.0.0.1."""
+        """Create a relay to a port of 127.0.0.1."""
         self._target = port
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
@@ -25,43 +25,46 @@ class TcpRelay:
         self.mend()
         self.port = 0
         self.held = asyncio.Event()
-        """Set when the relay has held back bytes since the order to hold."""
+        """Set when the relay has held back bytes since the last order to hold."""
         self._ended = asyncio.Event()
         self._orphaned = False
 
     @property
     def url(self) -> str:
-        """Where clients find it."""
+        """URL for clients."""
         return f"http://127.0.0.1:{self.port}"
 
     async def start(self) -> None:
-        """Listen, on the same port if it listened before."""
+        """Listen, on the same port as before a stop."""
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
         self.port = self._server.sockets[0].getsockname()[1]
 
     def hold_answers(self) -> None:
-        """Pass on what the client says, and hold what it is answered."""
+        """Pass on the bytes of clients, and hold the answers."""
         self.held.clear()
         self._back.clear()
 
     def hold_all(self) -> None:
-        """Hold what both say; the connections stay open."""
+        """Hold the bytes of both directions; the connections stay open."""
         self.hold_answers()
         self._forward.clear()
 
     def mend(self) -> None:
-        """Pass on what was held, and everything after."""
+        """Pass on the held bytes and everything after them."""
         self._forward.set()
         self._back.set()
 
     def orphan(self) -> None:
-        """Break the connections of the clients; what they said is still passed on, by connections that stay open."""
+        """Break the connections of the clients.
+
+        Bytes that they have sent are still passed on by connections that stay open.
+        """
         self._orphaned = True
         for writer in self._to_clients:
             writer.transport.abort()
 
     async def cut(self) -> None:
-        """Break every connection and refuse new ones; what was held is lost."""
+        """Break every connection and refuse new ones; held bytes are lost."""
         self._ended.set()
         if self._server is not None:
             self._server.close()

@@ -1,4 +1,4 @@
-"""Whole brokers on a real etcd: how they come in, lose their lease, and move here from the embedded store."""
+"""Tests of whole brokers on a real etcd: their start, a lost lease, and the move from the embedded store."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ Start = Callable[..., Coroutine[Any, Any, RunningBroker]]
 
 
 class Told:
-    """A log that lets a test wait for what is said in it."""
+    """A log that lets a test wait for an event."""
 
     def __init__(self) -> None:
-        """Nothing was said yet."""
+        """Create a log without events."""
         self.events: dict[str, asyncio.Event] = {}
 
     def said(self, event: str) -> asyncio.Event:
-        """Set once this was said."""
+        """Return an event that is set when the log has the given event."""
         return self.events.setdefault(event, asyncio.Event())
 
     def bind(self, **facts: Any) -> Told:
-        """The same log."""
+        """Return the same log."""
         del facts
         return self
 
     def info(self, event: str, **facts: Any) -> None:
-        """Note it."""
+        """Record the event."""
         del facts
         self.said(event).set()
 
@@ -53,7 +53,7 @@ class Told:
 
 @pytest.fixture
 async def start(tmp_path: Path) -> AsyncIterator[Start]:
-    """Starts brokers by their settings, each in the folder `data` unless told otherwise, and stops them."""
+    """Yield a function that starts brokers by their settings, by default in the folder `data`."""
     async with AsyncExitStack() as stack:
 
         async def run(etcd: EtcdCluster | None = None, log: Any = None, **given: Any) -> RunningBroker:
@@ -65,7 +65,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
 
 
 def settings(folder: Path, etcd: EtcdCluster | None = None, **given: Any) -> BrokerSettings:
-    """Settings of a broker on free ports."""
+    """Return the settings of a broker on free ports."""
     return BrokerSettings(
         **{
             "data": folder / "data",
@@ -80,12 +80,12 @@ def settings(folder: Path, etcd: EtcdCluster | None = None, **given: Any) -> Bro
 
 
 async def values(client: TopicClient) -> list[bytes]:
-    """Everything in partition 0."""
+    """Return all values in partition 0."""
     return [record.value for record in decode_records(b"".join((await client.fetch()).data)) if record.value]
 
 
 async def test_a_broker_waits_for_etcd(alone: EtcdCluster, start: Start) -> None:
-    """It says so, answers its ops listener as not ready, and goes on by itself when etcd is there."""
+    """A broker without etcd logs that it waits, is not ready, and continues when etcd is available."""
     alone.members[0].kill()
     told, port = Told(), next(free_ports())
     starting = asyncio.create_task(start(alone, told, ops_listen=Endpoint("127.0.0.1", port)))
@@ -103,7 +103,7 @@ async def test_a_broker_waits_for_etcd(alone: EtcdCluster, start: Start) -> None
 
 
 async def test_wrong_credentials_end_the_start(alone: EtcdCluster, start: Start) -> None:
-    """Waiting would not make them right."""
+    """A broker does not wait when its credentials are wrong, because waiting would not help."""
     await alone.etcdctl("user", "add", "root:right")
     await alone.etcdctl("user", "grant-role", "root", "root")
     await alone.etcdctl("auth", "enable")
@@ -118,7 +118,7 @@ async def test_wrong_credentials_end_the_start(alone: EtcdCluster, start: Start)
 async def test_an_id_that_is_taken_is_refused_with_its_holder(
     alone: EtcdCluster, start: Start, tmp_path: Path
 ) -> None:
-    """After the time in which a dead holder would have gone."""
+    """A broker with an id in use is refused after the time in which a dead broker's registration would expire."""
     first = await start(alone)
     async with asyncio.timeout(SECONDS):
         with pytest.raises(BrokerIdHeld) as refused:
@@ -129,7 +129,7 @@ async def test_an_id_that_is_taken_is_refused_with_its_holder(
 
 
 async def test_a_lost_lease_is_followed_by_another_life(alone: EtcdCluster, start: Start) -> None:
-    """In the same process: a higher broker epoch, which leads again what it led, with every record."""
+    """A broker that lost its lease registers again with a higher broker epoch, and leads with every record."""
     told = Told()
     broker = await start(alone, told)
     client = await topic(broker.broker)
@@ -148,7 +148,7 @@ async def test_a_lost_lease_is_followed_by_another_life(alone: EtcdCluster, star
 
 
 def leads(client: TopicClient, above: int) -> bool:
-    """Whether partition 0 is led under a later epoch."""
+    """Return whether partition 0 is led in a later epoch."""
     try:
         return client.handle().leader_epoch > above
     except ProblemError:
@@ -156,14 +156,14 @@ def leads(client: TopicClient, above: int) -> bool:
 
 
 async def mirror_moved(broker: RunningBroker) -> None:
-    """Wait until the partitions here are in line with the mirror."""
+    """Wait until the partitions of the broker agree with the mirror."""
     await broker.broker.replicas.settled()
 
 
 async def test_a_directory_of_another_cluster_is_refused(
     alone: EtcdCluster, start: Start, tmp_path: Path
 ) -> None:
-    """Also where the other etcd knows no cluster yet: it must not get one by mistake."""
+    """A broker with the directory of another cluster is refused, also if the other etcd has no cluster yet."""
     first = await start(alone)
     mine = first.broker.entry.cluster.cluster_id
     await first.stop()
@@ -182,7 +182,7 @@ async def test_a_directory_of_another_cluster_is_refused(
 async def test_coordination_moves_to_etcd_with_its_data(
     alone: EtcdCluster, start: Start, tmp_path: Path
 ) -> None:
-    """Refused with the command before, served from etcd after; never from the old store again."""
+    """A directory is refused before the move, served from etcd after it, and never from the old store again."""
     broker = await start()
     cluster_id = broker.broker.entry.cluster.cluster_id
     client = await topic(broker.broker, retention_ms=86_400_000)

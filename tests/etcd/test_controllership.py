@@ -1,4 +1,4 @@
-"""Controllers over a real etcd: the term and the leaderships of a broker that falls silent go to others."""
+"""Tests of controllers on a real etcd: the term and the leaderships of a silent broker go to other brokers."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ KEYS = Keys("test")
 CLUSTER_ID = "1b4e28ba-2fa1-4d3b-a3f5-ef19b5a7633b"
 TOPIC_ID = TopicId("00000000-0000-4000-8000-000000000001")
 TTL_SECONDS = 8
-"""Longer than an etcd beside other tests and builds may stall."""
+"""Time to live longer than an etcd may stall next to other tests and builds."""
 
 
 @dataclass
 class Life:
-    """A broker as far as the controller is concerned."""
+    """The part of a broker that the controller needs."""
 
     broker: BrokerId
     mirror: Mirror
@@ -39,12 +39,12 @@ class Life:
     tasks: list[asyncio.Task[None]]
 
     def fall_silent(self) -> None:
-        """Do nothing any more, the keep-alives included."""
+        """Stop all work, including the keep-alives."""
         for task in (self.membership, *self.tasks):
             task.cancel()
 
     async def until(self, holds: Callable[[ClusterMetadata], object]) -> None:
-        """Wait until the mirror shows something."""
+        """Wait until the mirror satisfies a condition."""
         seen = asyncio.Event()
         end = self.mirror.subscribe(lambda _: seen.set())
         async with asyncio.timeout(60):
@@ -56,7 +56,7 @@ class Life:
 
 @asynccontextmanager
 async def brokers(clients: list[Coordination]) -> AsyncIterator[list[Life]]:
-    """Let brokers 1, 2, ... live, each with a client of its own."""
+    """Run brokers 1, 2, ..., each with its own client."""
     async with asyncio.TaskGroup() as tasks:
         lives = [await join(tasks, client, BrokerId(n)) for n, client in enumerate(clients, 1)]
         yield lives
@@ -65,7 +65,7 @@ async def brokers(clients: list[Coordination]) -> AsyncIterator[list[Life]]:
 
 
 async def join(tasks: asyncio.TaskGroup, client: Coordination, broker: BrokerId) -> Life:
-    """Register a broker and run what follows the cluster."""
+    """Register a broker and start the parts that follow the cluster."""
     clock = SystemClock()
     bootstrap = ClusterBootstrap(client, KEYS, clock)
     await bootstrap.cluster(CLUSTER_ID)
@@ -88,7 +88,7 @@ async def join(tasks: asyncio.TaskGroup, client: Coordination, broker: BrokerId)
 
 
 async def test_the_office_and_the_leaders_of_a_silent_broker_go_to_others(alone: EtcdCluster) -> None:
-    """When its lease is over; a thousand partitions take several transactions, and none is forgotten."""
+    """A thousand partitions of a silent broker get other leaders, in several transactions, after its lease."""
     async with brokers([alone.client() for _ in range(3)]) as lives:
         await lives[0].until(lambda metadata: len(metadata.brokers) == 3 and metadata.controller)
         controller = next(life for life in lives if life.controllership.term is not None)

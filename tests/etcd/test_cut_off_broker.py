@@ -1,4 +1,4 @@
-"""A broker that cannot reach etcd while all others can: clients go on through the others."""
+"""Tests of a broker that cannot reach etcd while other brokers can: clients continue with the other brokers."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ ANY = Endpoint("127.0.0.1", 0)
 LEASE_SECONDS = 2
 CUT_OFF = 1
 PICTURE_SECONDS = 2.0
-"""Age at which a client fetches the cluster's metadata again; five minutes outside of tests."""
+"""Age at which a client refreshes its metadata; five minutes outside of tests."""
 TOPIC = {"partitions": 3, "replication_factor": 3, "config": {"min.insync.replicas": 2}}
 
 
 @pytest.fixture
 async def relay(alone: EtcdCluster) -> AsyncIterator[TcpRelay]:
-    """The way of one broker to etcd."""
+    """Yield the relay between one broker and etcd."""
     async with tcp_relay(alone.members[0].client_port) as relay:
         yield relay
 
 
 @pytest.fixture
 async def urls(alone: EtcdCluster, relay: TcpRelay, tmp_path: Path) -> AsyncIterator[Mapping[int, str]]:
-    """The addresses of three brokers, of which one is no controller and has a way to etcd of its own."""
+    """Yield the addresses of three brokers, one of which is not the controller and reaches etcd by the relay."""
     running: dict[int, RunningBroker] = {}
 
     async def start(broker: int, etcd: str) -> None:
@@ -54,13 +54,13 @@ async def urls(alone: EtcdCluster, relay: TcpRelay, tmp_path: Path) -> AsyncIter
 
 
 async def led_by(admin: Admin, broker: int) -> set[int]:
-    """The partitions of the topic that a broker leads."""
+    """Return the partitions of the topic that a broker leads."""
     [topic] = (await admin.metadata(["flights"])).topics
     return {each.partition for each in topic.partitions if each.leader == broker}
 
 
 async def topic_of_all(admin: Admin) -> int:
-    """Make the topic when all brokers are there; return the partition that the one leads which will be cut off."""
+    """Create the topic when all brokers are registered, and return the partition whose leader will be cut off."""
     while len((await admin.metadata()).brokers) < 3:
         pass
     await admin.create_topic("flights", **TOPIC)
@@ -69,7 +69,7 @@ async def topic_of_all(admin: Admin) -> int:
 
 
 async def refused_by(url: str, partition: int) -> list[str]:
-    """Return the refusals for a client that knows this broker alone."""
+    """Return the refusals for a client that knows only this broker."""
 
     def ask() -> list[str]:
         json = {"name": "another"}
@@ -85,7 +85,7 @@ async def refused_by(url: str, partition: int) -> list[str]:
 
 
 async def test_clients_go_on_through_the_others(relay: TcpRelay, urls: Mapping[int, str]) -> None:
-    """Clients that ask the cut off broker first, which still answers with its old metadata, go on as well."""
+    """Clients whose first address is the cut-off broker, which answers with old metadata, continue too."""
     bootstrap = [urls[CUT_OFF], urls[2], urls[3]]
     async with Admin(bootstrap) as admin, Admin(urls[2]) as other, asyncio.timeout(60):
         partition = await topic_of_all(admin)
@@ -105,7 +105,10 @@ async def test_clients_go_on_through_the_others(relay: TcpRelay, urls: Mapping[i
 
 
 async def test_readers_leave_it_when_their_picture_is_old(relay: TcpRelay, urls: Mapping[int, str]) -> None:
-    """It refuses no reader, and has nothing new for them: that the others know better is found out all the same."""
+    """The cut-off broker refuses no reader and has no new records.
+
+    Readers still find the new leader when their metadata expires.
+    """
     bootstrap = [urls[CUT_OFF], urls[2], urls[3]]
     async with Admin(bootstrap) as admin, Admin(urls[2]) as other, asyncio.timeout(60):
         partition = await topic_of_all(admin)

@@ -1,4 +1,4 @@
-"""Three brokers under load while etcd is away for longer than their leases, and after it has come back."""
+"""Tests of three brokers under load while etcd is unavailable for longer than their leases, and after its return."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ LEASE_SECONDS = 2
 
 
 class OnEtcd(Cluster):
-    """Brokers of this process whose coordination is an etcd behind a relay."""
+    """Brokers of this process whose etcd is behind a relay."""
 
     def __init__(self, path: Path, url: str) -> None:
-        """No broker yet."""
+        """Create a cluster without brokers."""
         self.path = path
         self.brokers = {}
         self._url = url
 
     async def start(self, *ids: int, **settings: object) -> None:
-        """Start brokers side by side."""
+        """Start brokers concurrently."""
 
         async def one(broker: int) -> None:
             given = {"id": broker, "data": self.path / str(broker), "etcd": self._url, **settings}
@@ -54,11 +54,11 @@ class OnEtcd(Cluster):
         await asyncio.gather(*(one(broker) for broker in ids))
 
     async def close(self) -> None:
-        """Stop all."""
+        """Stop all brokers."""
         await asyncio.gather(*(broker.stop() for broker in self.brokers.values()))
 
     def settled(self, topic_id: TopicId) -> bool:
-        """Whether every partition is led, with all replicas in sync in the lives that their brokers are in."""
+        """Return whether every partition has a leader and all replicas are in sync in the current incarnations."""
         lives = {(broker, self.broker(broker).broker_epoch) for broker in self.brokers}
         records = [self.record(topic_id, partition) for partition in range(PARTITIONS)]
         return all(
@@ -69,16 +69,16 @@ class OnEtcd(Cluster):
 
 
 class Load:
-    """Writes of unique values to every partition, one after the other, with what was acknowledged."""
+    """Writes of unique values to every partition in sequence, with the acknowledged values."""
 
     def __init__(self, cluster: OnEtcd, topic_id: TopicId) -> None:
-        """Nothing is written yet."""
+        """Create a load that has not started."""
         self._cluster, self._topic_id = cluster, topic_id
         self.acknowledged: list[set[bytes]] = [set() for _ in range(PARTITIONS)]
         self._moved = asyncio.Event()
 
     async def run(self, partition: int) -> None:
-        """Write until cancelled; what is refused is never written again."""
+        """Write until cancelled; a refused value is not written again."""
         number, loop = 0, asyncio.get_running_loop()
         while True:
             number += 1
@@ -87,14 +87,14 @@ class Load:
             try:
                 await client.produce(value, partition=partition, timeout_seconds=5)
             except ProblemError:
-                # A refusal may come without a turn of the loop, and the next one as well.
+                # Several refusals may occur without a turn of the loop.
                 await loop.run_in_executor(None, lambda: None)
                 continue
             self.acknowledged[partition].add(value)
             self._moved.set()
 
     async def more(self) -> None:
-        """Wait until every partition has taken another write."""
+        """Wait until every partition has acknowledged another write."""
         before = [len(values) for values in self.acknowledged]
         async with asyncio.timeout(30):
             while any(len(now) <= then for now, then in zip(self.acknowledged, before, strict=True)):
@@ -104,14 +104,14 @@ class Load:
 
 @pytest.fixture
 async def relay(alone: EtcdCluster) -> AsyncIterator[TcpRelay]:
-    """The way to etcd."""
+    """Yield the relay to etcd."""
     async with tcp_relay(alone.members[0].client_port) as relay:
         yield relay
 
 
 @pytest.fixture
 async def cluster(relay: TcpRelay, tmp_path: Path) -> AsyncIterator[OnEtcd]:
-    """Three brokers that serve."""
+    """Yield three brokers that serve."""
     cluster = OnEtcd(tmp_path, relay.url)
     try:
         await cluster.start(*IDS)
@@ -121,7 +121,7 @@ async def cluster(relay: TcpRelay, tmp_path: Path) -> AsyncIterator[OnEtcd]:
 
 
 async def begun(cluster: OnEtcd) -> TopicId:
-    """Make a topic whose partitions are on all three, each led by another one."""
+    """Create a topic with replicas on all three brokers and a different leader for each partition."""
     await until(lambda: cluster.any.peer_side.controller is not None, "nobody is the controller")
     await until(
         lambda: all(len(each.broker.metadata.brokers) == len(IDS) for each in cluster.brokers.values()),
@@ -142,7 +142,7 @@ async def begun(cluster: OnEtcd) -> TopicId:
 
 
 async def stored(client: TopicClient, partition: int) -> set[bytes]:
-    """Everything in a partition that its leader tells."""
+    """Return all values that the leader of a partition returns."""
     values: set[bytes] = set()
     offset = 0
     while (answer := await client.fetch(offset, partition)).data:
@@ -167,7 +167,10 @@ async def refusals_of_weak_writes(cluster: OnEtcd, topic_id: TopicId) -> list[st
 async def test_writes_to_all_go_on_without_etcd(
     alone: EtcdCluster, relay: TcpRelay, cluster: OnEtcd, killed: bool
 ) -> None:
-    """Nothing acknowledged is lost, and when etcd is back everything comes in order by itself."""
+    """Writes with acks=all continue without etcd.
+
+    No acknowledged record is lost, and the cluster recovers after its return.
+    """
     topic_id = await begun(cluster)
     before = {broker: cluster.broker(broker).broker_epoch for broker in IDS}
     load, loop = Load(cluster, topic_id), asyncio.get_running_loop()
@@ -203,6 +206,6 @@ async def test_writes_to_all_go_on_without_etcd(
 
 
 async def no_broker_registered(alone: EtcdCluster) -> bool:
-    """Whether the leases of all brokers have ended in etcd."""
+    """Return whether the leases of all brokers have expired in etcd."""
     prefix = Keys("fairlead").broker(1).rpartition("/")[0]  # type: ignore[arg-type]
     return not (await alone.etcdctl("get", "--prefix", "--keys-only", f"{prefix}/")).strip()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 async def look_at(*endpoints: str, secret: str | None = None) -> EtcdPlan:
-    """Look at the external etcd of a Cluster; Kubernetes is not asked about it, so there is none."""
+    """Observe the external etcd of a Cluster, without Kubernetes."""
     cluster = cluster_of(etcd={"external": {"endpoints": list(endpoints), "secretName": secret}})
     nowhere = cast("KubernetesApi", None)
     async with EtcdMembersClient(deadline_seconds=2.0) as client:
@@ -29,7 +29,7 @@ async def look_at(*endpoints: str, secret: str | None = None) -> EtcdPlan:
 
 
 async def test_an_external_etcd_is_healthy_as_long_as_a_majority_is(three: EtcdCluster) -> None:
-    """Its endpoints are the rows, and one that is away does no harm."""
+    """An external etcd is healthy with a majority of its endpoints; each endpoint has a row."""
     leader = await three.leader()
     whole = await look_at(*three.urls)
     next(member for member in three.members if member is not leader).kill()
@@ -47,7 +47,7 @@ async def test_an_external_etcd_is_healthy_as_long_as_a_majority_is(three: EtcdC
 
 @pytest.mark.parametrize(("scheme", "secret"), [("https", None), ("http", "credentials")])
 async def test_what_needs_a_secret_is_not_asked(scheme: str, secret: str | None) -> None:
-    """The operator may read none; it says so instead of calling such an etcd sick."""
+    """The operator reads no secret, and reports that instead of an unhealthy etcd."""
     plan = await look_at(f"{scheme}://127.0.0.1:1", secret=secret)
 
     assert plan.status.ready == 0

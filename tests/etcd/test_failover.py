@@ -1,4 +1,4 @@
-"""Members that are dead, paused, or without a leader, and what a client of several endpoints makes of it."""
+"""Tests of a client with several endpoints whose members are dead, paused or without a leader."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from fairlead_broker.registry.transactions import Get, KeyValue, Put, unchanged_
 
 
 async def read(client: Coordination, key: str) -> KeyValue | None:
-    """Read one key as of now."""
+    """Read the current value of one key."""
     return (await client.transact((), (Get(key),))).reads[0]
 
 
 async def count(client: Coordination, key: str, times: int) -> tuple[int, int]:
-    """Add to a number by compare-and-set; return how many additions are certain and how many unknown."""
+    """Increment a number by compare-and-set; return how many increments are certain and how many are unknown."""
     certain = unknown = 0
     while certain + unknown < times:
         seen = await read(client, key)
@@ -40,7 +40,7 @@ async def count(client: Coordination, key: str, times: int) -> tuple[int, int]:
 
 
 async def test_a_dead_endpoint_is_passed_over(alone: EtcdCluster) -> None:
-    """One living member of the named endpoints is enough."""
+    """A client works with one live member among its endpoints."""
     dead = f"http://127.0.0.1:{next(free_ports())}"
     async with await connect(alone.options(urls=(dead, alone.urls[0]))) as client:
         written = await client.transact((), (Put("/k", b"1"),))
@@ -49,7 +49,7 @@ async def test_a_dead_endpoint_is_passed_over(alone: EtcdCluster) -> None:
 
 
 async def test_no_living_member_is_told_with_every_reason() -> None:
-    """The message names each endpoint and what happened there."""
+    """The error names each endpoint with its reason."""
     ports = free_ports()
     urls = tuple(f"http://127.0.0.1:{next(ports)}" for _ in range(2))
     with pytest.raises(CoordinationUnavailable) as refusal:
@@ -61,7 +61,7 @@ async def test_no_living_member_is_told_with_every_reason() -> None:
 
 
 async def test_a_transaction_that_reaches_nobody_is_definite(alone: EtcdCluster) -> None:
-    """It was not sent, so its outcome is known; when the member is back, the same client goes on."""
+    """A transaction that was not sent has a known outcome, and the same client works when the member returns."""
     client = alone.client(patience=replace(QUICK, call_seconds=1.0))
     await client.transact((), (Put("/k", b"1"),))
     alone.members[0].kill()
@@ -78,7 +78,7 @@ async def test_a_transaction_that_reaches_nobody_is_definite(alone: EtcdCluster)
 
 
 async def test_calls_go_on_while_members_die_one_after_the_other(three: EtcdCluster) -> None:
-    """Each kill takes the member that is being asked; nothing certain is lost, nothing is applied twice."""
+    """While the member in use is killed again and again, no certain increment is lost and none is applied twice."""
     client = three.client()
     certain = unknown = 0
     for member in three.members:
@@ -97,7 +97,7 @@ async def test_calls_go_on_while_members_die_one_after_the_other(three: EtcdClus
 
 
 async def test_a_paused_member_is_left(three: EtcdCluster) -> None:
-    """It accepts connections and answers nothing; reads are asked elsewhere after one attempt."""
+    """A paused member accepts connections and does not answer; reads use another member after one attempt."""
     leader = await three.leader()
     paused, other = (member for member in three.members if member is not leader)
     urls = (paused.url, other.url, leader.url)
@@ -115,7 +115,7 @@ async def test_a_paused_member_is_left(three: EtcdCluster) -> None:
 
 
 async def test_a_change_of_leader_costs_one_answer_at_most(three: EtcdCluster) -> None:
-    """While a leader gives its leadership away it drops what others forward to it, and says nothing."""
+    """A leader that hands over its leadership drops forwarded requests, so at most one answer is lost."""
     client = three.client()
     counting = asyncio.create_task(count(client, "/n", 200))
     for _ in range(2):
@@ -133,7 +133,10 @@ async def test_a_change_of_leader_costs_one_answer_at_most(three: EtcdCluster) -
 
 
 async def test_without_a_quorum_calls_fail_in_time_and_recover(three: EtcdCluster) -> None:
-    """Reads are unavailable, transactions unavailable or unknown, none hangs; with the quorum all go on."""
+    """Without a quorum reads are unavailable and transactions unavailable or unknown, and no call hangs.
+
+    With the quorum all calls work.
+    """
     patience = replace(QUICK, call_seconds=3.0)
     client = three.client(patience=patience)
     await client.transact((), (Put("/k", b"0"),))
@@ -157,7 +160,7 @@ async def test_without_a_quorum_calls_fail_in_time_and_recover(three: EtcdCluste
 
 
 async def test_many_calls_at_once_share_one_attempt_to_connect(alone: EtcdCluster) -> None:
-    """A client that is used by many tasks from the start answers all of them."""
+    """A client that many tasks use from its start answers all of them."""
     client = alone.client()
     results = await asyncio.gather(*(client.transact((), (Put(f"/k/{n}", b""),)) for n in range(100)))
 
@@ -165,7 +168,7 @@ async def test_many_calls_at_once_share_one_attempt_to_connect(alone: EtcdCluste
 
 
 async def test_calls_on_their_way_end_with_the_client(alone: EtcdCluster) -> None:
-    """A closed client leaves no caller waiting: a read is refused, a transaction has an unknown outcome."""
+    """A closed client ends all calls: reads are refused, and transactions have an unknown outcome."""
     client: EtcdCoordination = alone.client()
     await client.list("/")
     alone.members[0].pause()

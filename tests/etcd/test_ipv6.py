@@ -1,4 +1,4 @@
-"""Pods of a Kubernetes cluster whose network is of IPv6 alone."""
+"""Test of pods in a Kubernetes cluster with an IPv6-only network."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 HOST = "fd00::1"
-# A process namespace, too: whatever is still there at the end of the program goes with it.
+# The process namespace ends all remaining processes together with the program.
 NAMESPACES = (
     "unshare",
     "--user",
@@ -27,7 +27,7 @@ FOLDERS = ("etcd", "plugins", "faults")
 
 
 def test_pods_of_ipv6_alone_reach_each_other(tmp_path: Path) -> None:
-    """What the operator has etcd and brokers listen on is there for both families; so is the hook before a stop."""
+    """The addresses of etcd and brokers, as the operator sets them, serve IPv6, and so does the hook before a stop."""
     tests = Path(__file__).parents[1]
     paths = os.pathsep.join(str(tests / each) for each in FOLDERS)
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Leases that end early, end late, and are kept alive through members that do not answer."""
+"""Tests of leases that expire early or late, or are kept alive through members that do not answer."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tcp_relay import tcp_relay
 
 
 async def keep_alive_always(client: Coordination, lease: Lease) -> NoReturn:
-    """Keep a lease alive until that fails."""
+    """Keep a lease alive until a keep-alive fails."""
     while True:
         await client.keep_alive(lease)
 
 
 async def test_a_lease_that_ends_early_is_told(alone: EtcdCluster) -> None:
-    """It may end a lease before its time, here by an operator: its keys go, and the next keep-alive says so."""
+    """A lease that an operator revokes early loses its keys, and the next keep-alive reports the loss."""
     client = alone.client()
     lease = await client.grant_lease(60)
     put = await client.transact((), (Put("/k", b"", lease.lease_id),))
@@ -46,7 +46,7 @@ async def test_a_lease_that_ends_early_is_told(alone: EtcdCluster) -> None:
 
 @pytest.mark.scenario
 async def test_a_lease_may_end_late(three: EtcdCluster) -> None:
-    """A new leader lets every lease begin again: a key may outlive its time to live, and then goes all the same."""
+    """A new leader restarts every lease, so that a key may outlive its time to live, but is removed eventually."""
     loop = asyncio.get_running_loop()
     client = three.client()
     lease = await client.grant_lease(5)
@@ -62,7 +62,7 @@ async def test_a_lease_may_end_late(three: EtcdCluster) -> None:
 
 
 async def test_a_lease_is_kept_alive_through_members_that_fail(three: EtcdCluster) -> None:
-    """A paused and a killed member cost an attempt each, not the lease."""
+    """A paused and a killed member cost one attempt each, and the lease stays."""
     client = three.client()
     lease = await client.grant_lease(6)
     await client.transact((), (Put("/k", b"", lease.lease_id),))
@@ -79,7 +79,7 @@ async def test_a_lease_is_kept_alive_through_members_that_fail(three: EtcdCluste
 
 
 async def test_keep_alives_of_many_leases_do_not_mix(alone: EtcdCluster) -> None:
-    """All go over one stream; each caller hears of its own lease."""
+    """All keep-alives use one stream, and each caller gets the answer for its own lease."""
     client = alone.client()
     leases = [await client.grant_lease(30) for _ in range(20)]
     for lease in leases[::2]:
@@ -91,7 +91,7 @@ async def test_keep_alives_of_many_leases_do_not_mix(alone: EtcdCluster) -> None
 
 
 async def test_a_late_answer_is_not_taken_for_one_to_a_later_request(alone: EtcdCluster) -> None:
-    """Else a lease would be believed alive for longer than it is."""
+    """A late answer does not extend the believed time of a lease."""
     patience = EtcdPatience(connect_seconds=0.5, attempt_seconds=0.5, call_seconds=0.6, silence_seconds=5.0)
     async with tcp_relay(alone.members[0].client_port) as relay:
         client = alone.client(relay.url, patience=patience)
@@ -107,7 +107,7 @@ async def test_a_late_answer_is_not_taken_for_one_to_a_later_request(alone: Etcd
 
 
 async def test_a_caller_that_gives_up_does_not_confuse_the_next_one(alone: EtcdCluster) -> None:
-    """Cancelling a keep-alive at any moment leaves the stream, or a new one, in order."""
+    """Cancelling a keep-alive at any moment leaves the stream, or a new stream, in order."""
     client = alone.client()
     first, second = await client.grant_lease(30), await client.grant_lease(30)
     await client.revoke(second)
@@ -123,7 +123,7 @@ async def test_a_caller_that_gives_up_does_not_confuse_the_next_one(alone: EtcdC
 
 
 async def test_a_transaction_names_the_lease_that_is_gone(alone: EtcdCluster) -> None:
-    """Of several leases in a transaction, the refusal names the ended lease."""
+    """The refusal of a transaction with several leases names the expired lease."""
     client = alone.client()
     leases = [await client.grant_lease(30) for _ in range(3)]
     gone = sorted(leases, key=lambda lease: lease.lease_id)[1]
@@ -136,13 +136,13 @@ async def test_a_transaction_names_the_lease_that_is_gone(alone: EtcdCluster) ->
 
 
 async def test_without_a_quorum_nothing_is_confirmed(three: EtcdCluster) -> None:
-    """A member without a leader cannot speak for a lease, and says so in time."""
+    """A member without a leader refuses a keep-alive in time."""
     client = three.client()
     lease = await client.grant_lease(4)
     await client.keep_alive(lease)
     for member in three.members[1:]:
         member.kill()
     async with asyncio.timeout(2 * QUICK.call_seconds):
-        # The first one may still be answered while the survivor believes in its leader.
+        # The first keep-alive may still be answered while the remaining member considers itself the leader.
         with pytest.raises(CoordinationUnavailable):
             await keep_alive_always(client, lease)

@@ -1,4 +1,4 @@
-"""Limits that etcd itself keeps, where they are set below the usual ones; and what no etcd answers."""
+"""Tests of limits that etcd enforces, here set below the usual ones, and of servers that are not etcd."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from fairlead_broker.registry.transactions import Put
 
 
 async def fill(client: EtcdCoordination) -> NoReturn:
-    """Write until that fails."""
+    """Write until a write fails."""
     for n in count():
         await client.transact((), (Put(f"/k/{n}", bytes(100_000)),))
     raise AssertionError
 
 
 async def test_lower_limits_of_the_store_are_told(tmp_path: Path) -> None:
-    """A store that takes less says so; nothing is applied, and the caller sends fewer."""
+    """A store with lower limits reports them and applies nothing, and the caller sends fewer operations."""
     async with etcd_cluster(tmp_path, arguments=("--max-txn-ops=10", "--max-request-bytes=10000")) as cluster:
         client = cluster.client()
         with pytest.raises(TransactionTooLarge):
@@ -37,7 +37,7 @@ async def test_lower_limits_of_the_store_are_told(tmp_path: Path) -> None:
 
 
 async def test_a_full_store_is_told(tmp_path: Path) -> None:
-    """Without room nothing is applied; the message is etcd's own."""
+    """A full store applies nothing, and the message is etcd's own."""
     async with etcd_cluster(tmp_path, arguments=("--quota-backend-bytes=200000",)) as cluster:
         client = cluster.client()
         async with asyncio.timeout(60):
@@ -46,7 +46,7 @@ async def test_a_full_store_is_told(tmp_path: Path) -> None:
 
 
 async def test_something_that_is_no_etcd_is_told() -> None:
-    """A port where something else listens is not waited for without end."""
+    """A port with another server is refused after a limited time."""
     server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with asyncio.timeout(2 * QUICK.call_seconds):

@@ -31,7 +31,7 @@ from fairlead_operator.plan.etcd_actions import (
 
 @pytest.fixture
 async def pods(tmp_path: Path) -> AsyncIterator[EtcdPods]:
-    """An etcd that does not exist yet."""
+    """Yield a managed etcd without members."""
     pods = EtcdPods(tmp_path)
     yield pods
     await pods.close()
@@ -44,14 +44,14 @@ async def write(pods: EtcdPods, value: bytes) -> None:
 
 
 async def fill(pods: EtcdPods) -> None:
-    """Store one large value after the other, until etcd takes no more."""
+    """Store large values until etcd refuses one."""
     async with EtcdCoordination(EtcdOptions(tuple(map(pods.url, pods.pods)))) as client:
         for number in range(100):
             await client.transact((), (Put(f"/large/{number}", bytes(1 << 20)),))
 
 
 async def share_taken(pods: EtcdPods, ordinal: int) -> float:
-    """Return how much of its quota a store has taken, by the metrics of which the alert on full stores asks."""
+    """Return the used share of a store's quota, from the metrics of the alert on full stores."""
     async with ClientSession() as session, session.get(f"{pods.url(ordinal)}/metrics") as answer:
         page = await answer.text()
     told = {name: float(value) for name, value in re.findall(r"^(etcd_\w+) (\S+)$", page, re.MULTILINE)}
@@ -59,7 +59,7 @@ async def share_taken(pods: EtcdPods, ordinal: int) -> float:
 
 
 async def read(pods: EtcdPods, ordinal: int) -> bytes:
-    """Read it from one member, which asks a majority."""
+    """Read the value from one member with a linearizable read."""
     async with EtcdCoordination(EtcdOptions((pods.url(ordinal),))) as client:
         page = await client.list("/kept")
     return page.items[0].value
@@ -67,7 +67,7 @@ async def read(pods: EtcdPods, ordinal: int) -> bytes:
 
 @pytest.mark.scenario
 async def test_members_grow_and_shrink_one_at_a_time(pods: EtcdPods) -> None:
-    """1 -> 3 -> 5 -> 3 -> 1: every new member is a learner before it votes, and the data stays."""
+    """Members are added and removed one at a time; each new member is a learner first, and the data is kept."""
     await pods.bring(pods.wish(1))
     await write(pods, b"precious")
     grown = await pods.bring(pods.wish(3))
@@ -92,7 +92,7 @@ async def test_members_grow_and_shrink_one_at_a_time(pods: EtcdPods) -> None:
 
 
 async def test_an_interrupted_growth_is_reversed(pods: EtcdPods) -> None:
-    """A learner that cannot start does no harm, and leaves again when it is not wanted any more."""
+    """A learner that cannot start has no effect, and is removed when it is no longer wanted."""
     await pods.bring(pods.wish(1))
     pods.unschedulable = {1}
     joining = await pods.bring(pods.wish(3), until=lambda plan: "joins" in plan.verdict.message)
@@ -105,7 +105,7 @@ async def test_an_interrupted_growth_is_reversed(pods: EtcdPods) -> None:
 
 @pytest.mark.scenario
 async def test_a_lost_volume_makes_a_new_member(pods: EtcdPods) -> None:
-    """Also when it was the leader's: the old member is taken out before the empty volume could speak for it."""
+    """The old member of a lost volume, even if it led, is removed before a member with the empty volume starts."""
     await pods.bring(pods.wish(3))
     await write(pods, b"precious")
     before = {member.member_id for member in (await pods.look()).members or ()}
@@ -126,7 +126,7 @@ async def test_a_lost_volume_makes_a_new_member(pods: EtcdPods) -> None:
 
 
 async def test_a_lost_majority_is_told_and_nothing_is_done(pods: EtcdPods) -> None:
-    """With two of three volumes gone, nothing is ordered, whatever is wished; the third keeps its data."""
+    """With two of three volumes lost, nothing is changed, whatever is wished, and the third member keeps its data."""
     await pods.bring(pods.wish(3))
     pods.lose(1)
     pods.lose(2)
@@ -144,7 +144,7 @@ async def test_a_lost_majority_is_told_and_nothing_is_done(pods: EtcdPods) -> No
 
 
 async def test_a_new_template_restarts_the_leader_last(pods: EtcdPods) -> None:
-    """One at a time, each healthy again before the next, and no member is changed."""
+    """Members restart one at a time, each after the previous one is healthy, and the membership does not change."""
     await pods.bring(pods.wish(3))
     observed = await pods.look()
     leader = next(each for each, answer in observed.answers.items() if answer.leader_id == answer.member_id)
@@ -159,7 +159,7 @@ async def test_a_new_template_restarts_the_leader_last(pods: EtcdPods) -> None:
 
 
 async def test_a_full_store_takes_writes_again_when_volumes_have_grown(pods: EtcdPods) -> None:
-    """One member after the other learns of the larger volume, then the alarm goes; nothing that was kept is lost."""
+    """Members restart one at a time with the larger volume, then the alarm is cleared, and no stored value is lost."""
     pods.quota_bytes = 8 << 20
     await pods.bring(pods.wish(3))
     await write(pods, b"precious")
@@ -186,13 +186,13 @@ async def test_a_full_store_takes_writes_again_when_volumes_have_grown(pods: Etc
 
 @pytest.fixture
 async def lax(tmp_path: Path) -> AsyncIterator[EtcdCluster]:
-    """Three members that let another one join at any time."""
+    """Yield three members that accept another member at any time."""
     async with etcd_cluster(tmp_path, 3, arguments=["--strict-reconfig-check=false"]) as cluster:
         yield cluster
 
 
 async def test_a_change_too_soon_is_refused(three: EtcdCluster) -> None:
-    """Members that have hardly met take no other one: that is no lost connection, but a reason to look again."""
+    """Members that have only just connected refuse another member; the client treats that as a reason to try again."""
     leader = await three.leader()
     async with EtcdMembersClient() as client:
         with pytest.raises(EtcdRefused, match="unhealthy cluster"):
@@ -200,7 +200,7 @@ async def test_a_change_too_soon_is_refused(three: EtcdCluster) -> None:
 
 
 async def test_what_etcd_refuses_has_a_type(lax: EtcdCluster) -> None:
-    """Each refusal tells what to do next: wait, look again, or give up for now."""
+    """Each refusal has a type that tells the next step: wait, look again, or stop."""
     leader = await lax.leader()
     follower = next(member for member in lax.members if member is not leader)
     async with EtcdMembersClient() as client:

@@ -1,4 +1,4 @@
-"""The mirror of metadata over a real cluster: it follows through kills and compactions, and can be waited for."""
+"""Tests of the mirror of metadata on a real cluster: it follows through kills and compactions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KEYS = Keys("test")
 
 @asynccontextmanager
 async def running(client: Coordination) -> AsyncIterator[Mirror]:
-    """Let a mirror follow."""
+    """Run a mirror."""
     mirror = Mirror(client, KEYS)
     await mirror.load()
     async with asyncio.TaskGroup() as tasks:
@@ -33,7 +33,7 @@ async def running(client: Coordination) -> AsyncIterator[Mirror]:
 
 
 async def write(client: Coordination, number: int) -> Revision:
-    """Put topic t<number>, as often as it takes."""
+    """Write topic t<number>, with retries until it succeeds."""
     record = TopicRecord(
         topic_id=TopicId(f"00000000-0000-4000-8000-{number:012}"),
         state=TopicState.READY,
@@ -50,7 +50,7 @@ async def write(client: Coordination, number: int) -> Revision:
 
 @pytest.mark.scenario
 async def test_it_follows_while_members_die(three: EtcdCluster) -> None:
-    """After each kill, compaction included, a caller that waits for a revision sees everything up to it."""
+    """After each kill, with a compaction, a caller that waits for a revision sees all changes up to it."""
     writer = three.client()
     async with running(three.client()) as mirror:
         for number, member in enumerate(three.members):
@@ -67,7 +67,7 @@ async def test_it_follows_while_members_die(three: EtcdCluster) -> None:
 
 
 async def test_whoever_waits_while_the_watch_is_made_is_answered(alone: EtcdCluster) -> None:
-    """What they ask is left without an answer until the watch has caught up, and nothing else may come."""
+    """Callers that wait while the watch is created are answered when it has caught up, even without events."""
     client = alone.client()
     await write(client, 0)
     async with running(client) as mirror, asyncio.timeout(10), asyncio.TaskGroup() as waiting:
@@ -77,7 +77,7 @@ async def test_whoever_waits_while_the_watch_is_made_is_answered(alone: EtcdClus
 
 
 async def test_a_quiet_mirror_can_be_waited_for(alone: EtcdCluster) -> None:
-    """A change beside its prefix moves it all the same, by progress."""
+    """A change outside its prefix advances the mirror, by progress events."""
     client = alone.client()
     await write(client, 0)
     async with running(client) as mirror:
@@ -89,7 +89,7 @@ async def test_a_quiet_mirror_can_be_waited_for(alone: EtcdCluster) -> None:
 
 
 def test_it_runs_on_the_loop_of_the_broker(tmp_path: Path) -> None:
-    """The broker runs on uvloop: calls, streams and their ends work there too."""
+    """Calls, streams and their ends work on uvloop, which the broker uses."""
 
     async def follow() -> set[str]:
         async with etcd_cluster(tmp_path) as cluster:

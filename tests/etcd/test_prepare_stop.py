@@ -1,4 +1,4 @@
-"""Brokers as pods run them, on a real etcd: variables and a mounted file, probes, and the hook before a stop."""
+"""Tests of brokers on a real etcd as in pods: variables and a mounted file, probes, and the hook before a stop."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Pod:
     hooks: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def prepare_stop(self, seconds: float = SECONDS) -> subprocess.Popen[str]:
-        """Begin the hook."""
+        """Start the hook."""
         program = Path(sys.executable).with_name("fairlead")
         hook = subprocess.Popen(
             [program, "broker", "prepare-stop", "--seconds", str(seconds)],
@@ -45,16 +45,16 @@ class Pod:
         return hook
 
     def prepared(self, seconds: float = SECONDS) -> str:
-        """Run the hook to its end, which must be good; return what it told."""
+        """Run the hook to its successful end, and return its output."""
         return said(self.prepare_stop(seconds))
 
     def restart(self) -> None:
-        """Stop and start again, as a pod that is created again with the same volume."""
+        """Stop and start the broker, like a pod that is created again with the same volume."""
         assert self.broker.stop() == 0
         self.broker.start()
 
     def end(self) -> None:
-        """Leave nothing behind."""
+        """Stop all processes."""
         for hook in self.hooks:
             hook.kill()
             hook.communicate()
@@ -62,14 +62,14 @@ class Pod:
 
 
 def said(hook: subprocess.Popen[str]) -> str:
-    """Return what a hook has told, once it has ended with 0."""
+    """Return the output of a hook after it has ended with 0."""
     _, told = hook.communicate(timeout=SECONDS)
     assert hook.returncode == 0, told
     return told
 
 
 def pod(folder: Path, etcd: str, number: int, ports: list[int], **more: str) -> Pod:
-    """Make a pod by the same template as all others: only what Kubernetes fills in differs."""
+    """Create a pod from the common template, with the values that Kubernetes fills in."""
     data, peer, ops = ports
     environment = {
         "POD_NAME": f"main-a-{number}",
@@ -91,7 +91,7 @@ def pod(folder: Path, etcd: str, number: int, ports: list[int], **more: str) -> 
 
 @pytest.fixture
 async def pods(alone: EtcdCluster, tmp_path: Path) -> AsyncIterator[list[Pod]]:
-    """Three brokers that serve, configured by one mounted file."""
+    """Yield three brokers that serve, configured by one mounted file."""
     (tmp_path / "broker.yaml").write_text(
         "cluster: orders.main\nconfig_values:\n  broker.session.timeout.ms: 2000\n"
     )
@@ -113,7 +113,7 @@ async def in_sync(admin: Admin, topic: str) -> list[set[int]]:
 
 
 async def test_two_pods_that_are_to_stop_go_one_after_the_other(pods: list[Pod]) -> None:
-    """The second waits in its hook until the first is back and in sync; a pod with the permit does not wait."""
+    """The second hook waits until the first broker is back and in sync; the pod with the permit does not wait."""
     first, second, third = pods
     async with Admin(third.broker.url) as admin:
         await admin.create_topic(
@@ -140,7 +140,7 @@ async def test_two_pods_that_are_to_stop_go_one_after_the_other(pods: list[Pod])
 
 
 async def test_what_the_pod_tells_is_what_others_are_told(alone: EtcdCluster, tmp_path: Path) -> None:
-    """Addresses by placeholders or by id, no rack where the node has no zone, and keys that are read at the start."""
+    """Registrations have addresses from placeholders or the id, no rack without a zone, and the keys of the start."""
     ports = [next(free) for free in [free_ports()] for _ in range(6)]
     text = f"cluster: orders.main\nadvertise_each: {{'1': 'localhost:{ports[3]}'}}\n"
     (tmp_path / "broker.yaml").write_text(text + "config_values: {broker.session.timeout.ms: 2000}\n")
@@ -163,7 +163,7 @@ async def test_what_the_pod_tells_is_what_others_are_told(alone: EtcdCluster, tm
 
 
 def test_a_hook_beside_a_broker_that_does_not_serve_ends_at_once(tmp_path: Path) -> None:
-    """Nothing that others wait for would be lost; wrong settings hold up nothing either."""
+    """The hook of a broker that does not serve ends at once, also with wrong settings."""
     port = next(free_ports())
     (tmp_path / "broker.yaml").write_text("{}")
     away = pod(tmp_path, "http://127.0.0.1:1", 4, [port, port, port])
@@ -174,7 +174,7 @@ def test_a_hook_beside_a_broker_that_does_not_serve_ends_at_once(tmp_path: Path)
 
 
 def test_a_broker_waits_for_names_that_are_not_known_yet(tmp_path: Path) -> None:
-    """It lives and is not ready as long as etcd has no address, a stop ends the wait, and a dead loop is seen."""
+    """A broker that cannot resolve etcd is live but not ready, a stop ends its wait, and a blocked loop is noticed."""
     ports = [next(free) for free in [free_ports()] for _ in range(3)]
     (tmp_path / "broker.yaml").write_text("{}")
     waiting = pod(tmp_path, "http://main-etcd-0.main-etcd-peers.orders.svc.invalid:2379", 0, ports)
@@ -211,7 +211,7 @@ def test_a_broker_waits_for_names_that_are_not_known_yet(tmp_path: Path) -> None
 
 
 def status(url: str) -> int | None:
-    """Ask as a probe does; None when nothing answers in its time."""
+    """Return the answer to a probe, or None without an answer in time."""
     try:
         with urllib.request.urlopen(url, timeout=2) as answer:
             return int(answer.status)

@@ -1,4 +1,4 @@
-"""Certificates, passwords, roles and tokens; and members of another cluster."""
+"""Tests of certificates, passwords, roles and tokens, and of members of another cluster."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ SHORT = replace(QUICK, call_seconds=2.0)
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """Certificates on disk."""
+    """A certificate authority with its files on disk."""
 
     ca: trustme.CA
     folder: Path
 
     @property
     def ca_file(self) -> Path:
-        """The authority's own certificate."""
+        """The certificate of the authority."""
         path = self.folder / "ca.pem"
         self.ca.cert_pem.write_to_path(str(path))
         return path
 
     def issue(self, name: str, *hosts: str) -> tuple[Path, Path]:
-        """Make a certificate and its key."""
+        """Create a certificate and its key."""
         issued = self.ca.issue_cert(*hosts, common_name=name)
         key, certificate = self.folder / f"{name}.key", self.folder / f"{name}.pem"
         issued.private_key_pem.write_to_path(str(key))
@@ -63,13 +63,13 @@ class Authority:
 
 @pytest.fixture
 def authority(tmp_path: Path) -> Authority:
-    """A fresh authority."""
+    """Return a new authority."""
     return Authority(trustme.CA(), tmp_path)
 
 
 @pytest.fixture
 async def secured(authority: Authority) -> AsyncIterator[EtcdCluster]:
-    """A member that speaks TLS alone, with clients that have a certificate."""
+    """Yield a member that only accepts TLS, with clients that have a certificate."""
     certificate, key = authority.issue("server", "127.0.0.1")
     arguments = (
         f"--cert-file={certificate}",
@@ -83,7 +83,7 @@ async def secured(authority: Authority) -> AsyncIterator[EtcdCluster]:
 
 @pytest.fixture
 async def guarded(tmp_path: Path) -> AsyncIterator[EtcdCluster]:
-    """A member with users, whose tokens last a second; `broker` may use `/fairlead/` alone."""
+    """Yield a member with users, whose tokens last a second; `broker` may use only `/fairlead/`."""
     async with etcd_cluster(tmp_path, arguments=("--auth-token-ttl=1",)) as cluster:
         await cluster.etcdctl("user", "add", f"{ROOT.name}:{ROOT.password}")
         await cluster.etcdctl("user", "grant-role", ROOT.name, "root")
@@ -103,7 +103,7 @@ async def write(client: Coordination, key: str = "/fairlead/k") -> Revision:
 
 
 async def test_both_sides_show_certificates(secured: EtcdCluster) -> None:
-    """With what the authority signed, everything works over TLS."""
+    """Calls over TLS work with certificates of the authority."""
     async with await connect(secured.options()) as client:
         revision = await write(client)
         watch = client.watch("/", revision)
@@ -121,7 +121,7 @@ async def test_both_sides_show_certificates(secured: EtcdCluster) -> None:
 async def test_a_client_that_is_not_known_is_not_let_in(
     secured: EtcdCluster, authority: Authority, tmp_path: Path, own: bool, reason: str
 ) -> None:
-    """The refusal names the member; nothing is sent."""
+    """A client without a certificate sends nothing, and the refusal names the member."""
     (tmp_path / "stranger").mkdir()
     stranger = Authority(trustme.CA(), tmp_path / "stranger").tls("stranger")
     tls = replace(stranger, ca=authority.ca_file) if own else EtcdTls(authority.ca_file)
@@ -130,7 +130,7 @@ async def test_a_client_that_is_not_known_is_not_let_in(
 
 
 async def test_a_member_that_is_not_known_is_not_believed(secured: EtcdCluster, tmp_path: Path) -> None:
-    """A certificate of another authority ends the connection, and the message says so."""
+    """A member with a certificate of another authority is refused, and the message names the reason."""
     (tmp_path / "other").mkdir()
     tls = Authority(trustme.CA(), tmp_path / "other").tls("client")
     with pytest.raises(CoordinationUnavailable, match="CERTIFICATE_VERIFY_FAILED"):
@@ -140,7 +140,7 @@ async def test_a_member_that_is_not_known_is_not_believed(secured: EtcdCluster, 
 async def test_renewed_certificates_are_taken_up(
     secured: EtcdCluster, authority: Authority, tmp_path: Path
 ) -> None:
-    """Files are read again for a new connection, without a new client."""
+    """The files are read again for a new connection, without a new client."""
     (tmp_path / "stranger").mkdir()
     stranger = Authority(trustme.CA(), tmp_path / "stranger").tls("stranger")
     tls = replace(stranger, ca=authority.ca_file)
@@ -162,14 +162,14 @@ async def test_renewed_certificates_are_taken_up(
 
 
 async def test_a_certificate_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    """The file stands in the message."""
+    """The error names the unreadable file."""
     missing = tmp_path / "missing.pem"
     with pytest.raises(CoordinationUnavailable, match=str(missing)):
         await connect(EtcdOptions(("https://127.0.0.1:1",), EtcdTls(ca=missing)))
 
 
 async def test_a_user_works_within_its_role(guarded: EtcdCluster) -> None:
-    """All but compaction needs Fairlead's own prefix only, also learning of compacted and future revisions."""
+    """A user needs only Fairlead's own prefix, except for compaction, and learns of compacted revisions."""
     async with await connect(guarded.options(user=BROKER)) as client:
         first = await write(client)
         lease = await client.grant_lease(5)
@@ -200,7 +200,7 @@ async def test_a_user_works_within_its_role(guarded: EtcdCluster) -> None:
     ids=["wrong password", "unknown user", "no user"],
 )
 async def test_wrong_credentials_are_refused_at_once(guarded: EtcdCluster, user: EtcdUser | None) -> None:
-    """It is not tried again until the time of a call is over, and the password is not in the message."""
+    """Wrong credentials are refused without retries, and the password is not in the message."""
     async with asyncio.timeout(QUICK.call_seconds / 2):
         with pytest.raises(CredentialsRefused) as refusal:
             await connect(guarded.options(user=user))
@@ -210,7 +210,7 @@ async def test_wrong_credentials_are_refused_at_once(guarded: EtcdCluster, user:
 
 
 async def test_beyond_the_role_everything_is_refused(guarded: EtcdCluster) -> None:
-    """Reads, writes and watches of other keys; a refused transaction is definitely not applied."""
+    """Reads, writes and watches of other keys are refused, and a refused transaction is certainly not applied."""
     client = guarded.client(user=BROKER)
     with pytest.raises(CredentialsRefused):
         await client.list("/other/")
@@ -224,14 +224,14 @@ async def test_beyond_the_role_everything_is_refused(guarded: EtcdCluster) -> No
 
 
 async def test_tokens_are_renewed(guarded: EtcdCluster) -> None:
-    """After a token has run out, calls and watches go on without their callers knowing."""
+    """After the expiry of a token, calls and watches continue without an error for their callers."""
     client = guarded.client(user=BROKER)
     first = await write(client)
     watch = client.watch("/fairlead/", first)
     async with asyncio.timeout(10):
         await anext(watch)
     token = client._members._token
-    # Only time ends a token; etcd looks at its tokens once a second.
+    # Only time ends a token, and etcd checks its tokens once a second.
     await asyncio.sleep(3.5)  # noqa: TID251
     second = await write(client)
     renewed = client._members._token
@@ -258,7 +258,7 @@ async def test_a_change_of_the_users_is_survived(guarded: EtcdCluster) -> None:
 
 
 async def test_a_user_of_a_store_without_users_is_let_in(alone: EtcdCluster) -> None:
-    """A password that is not asked for is not needed; when users are turned on later, it is used."""
+    """A password is not needed without users, and is used when users are enabled later."""
     client = alone.client(user=ROOT)
     await write(client)
     await alone.etcdctl("user", "add", f"{ROOT.name}:{ROOT.password}")
@@ -269,7 +269,7 @@ async def test_a_user_of_a_store_without_users_is_let_in(alone: EtcdCluster) -> 
 
 
 async def test_members_of_two_clusters_are_refused(alone: EtcdCluster, tmp_path: Path) -> None:
-    """Their keys have nothing to do with each other; the refusal names the member that is out of place."""
+    """Endpoints of two clusters are refused, and the error names the member of the other cluster."""
     async with etcd_cluster(tmp_path / "other") as other:
         with pytest.raises(WrongCluster, match=r"belongs to etcd cluster"):
             await connect(alone.options(urls=(*alone.urls, *other.urls)))
@@ -278,7 +278,7 @@ async def test_members_of_two_clusters_are_refused(alone: EtcdCluster, tmp_path:
 async def test_another_cluster_than_the_one_that_is_meant_is_refused(
     alone: EtcdCluster, tmp_path: Path
 ) -> None:
-    """A client that knows its cluster by id does not write into another one."""
+    """A client with the id of its cluster does not write into another one."""
     async with await connect(alone.options()) as client:
         cluster_id = client.cluster_id
     async with etcd_cluster(tmp_path / "other") as other:
@@ -289,7 +289,7 @@ async def test_another_cluster_than_the_one_that_is_meant_is_refused(
 
 
 async def test_a_cluster_that_is_replaced_under_a_client_is_noticed(tmp_path: Path) -> None:
-    """A new cluster at the same addresses is not taken for the old one."""
+    """A new cluster at the same addresses is recognised as another one."""
     async with etcd_cluster(tmp_path / "cluster") as cluster:
         client = cluster.client(patience=SHORT)
         await write(client)

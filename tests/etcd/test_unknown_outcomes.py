@@ -1,4 +1,4 @@
-"""Transactions whose answer is lost on the way, and transactions that certainly never arrived."""
+"""Tests of transactions whose answer is lost, and of transactions that were certainly not received."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ SHORT = EtcdPatience(connect_seconds=0.5, attempt_seconds=0.5, call_seconds=1.0,
 
 @pytest.fixture
 async def relay(alone: EtcdCluster) -> AsyncIterator[TcpRelay]:
-    """A relay in front of the member."""
+    """Yield a relay in front of the member."""
     async with tcp_relay(alone.members[0].client_port) as running:
         yield running
 
 
 async def value(cluster: EtcdCluster, key: str) -> bytes | None:
-    """Read a key past the relay."""
+    """Read a key without the relay."""
     [found] = (await cluster.client().transact((), (Get(key),))).reads
     return found.value if found else None
 
 
 async def applied(cluster: EtcdCluster, key: str) -> None:
-    """Wait until a key exists, by a watch past the relay."""
+    """Wait until a key exists, by a watch without the relay."""
     async with asyncio.timeout(10):
         await anext(aiter(cluster.client().watch(key, 1)))  # type: ignore[arg-type]
 
 
 def put(client: EtcdCoordination, key: str) -> asyncio.Task[TransactionResult]:
-    """Begin to write a key that does not exist."""
+    """Start the creation of a key."""
     return asyncio.create_task(client.transact((absent(key),), (Put(key, b"1"),)))
 
 
 async def test_an_answer_cut_off_is_an_unknown_outcome(alone: EtcdCluster, relay: TcpRelay) -> None:
-    """The transaction was applied, its connection breaks before the answer: neither yes nor no is claimed."""
+    """A transaction whose connection breaks before the answer was applied, and its outcome is unknown to the client."""
     client = alone.client(relay.url)
     await client.list("/")
     relay.hold_answers()
@@ -57,7 +57,7 @@ async def test_an_answer_cut_off_is_an_unknown_outcome(alone: EtcdCluster, relay
 async def test_an_answer_that_does_not_come_is_an_unknown_outcome(
     alone: EtcdCluster, relay: TcpRelay
 ) -> None:
-    """After the time of a call its outcome is unknown to the caller; the call is not sent again."""
+    """A transaction without an answer in time has an unknown outcome, and is not sent again."""
     client = alone.client(relay.url, patience=SHORT)
     first = await client.transact((), (Put("/first", b""),))
     relay.hold_answers()
@@ -73,7 +73,7 @@ async def test_an_answer_that_does_not_come_is_an_unknown_outcome(
 async def test_a_request_that_arrives_after_it_was_given_up_is_still_applied(
     alone: EtcdCluster, relay: TcpRelay
 ) -> None:
-    """Why an unchanged key proves nothing: the write was still on its way."""
+    """A request that is delivered after its timeout is applied, so an unchanged key does not prove a failure."""
     client = alone.client(relay.url, patience=SHORT)
     await client.list("/")
     relay.hold_all()
@@ -90,7 +90,7 @@ async def test_a_request_that_arrives_after_it_was_given_up_is_still_applied(
 
 
 async def test_a_cut_link_is_not_an_unknown_outcome(alone: EtcdCluster, relay: TcpRelay) -> None:
-    """Without a connection nothing is sent, and the caller may rely on that."""
+    """A transaction without a connection is certainly not sent."""
     client = alone.client(relay.url, patience=SHORT)
     await client.list("/")
     await relay.cut()
@@ -106,7 +106,7 @@ async def test_a_cut_link_is_not_an_unknown_outcome(alone: EtcdCluster, relay: T
 
 
 async def test_reads_are_asked_again(alone: EtcdCluster, relay: TcpRelay) -> None:
-    """A read, also one by a transaction that only reads, has no unknown outcome."""
+    """Reads, also in read-only transactions, are sent again and have no unknown outcome."""
     client = alone.client(relay.url, alone.urls[0], patience=SHORT)
     await client.transact((), (Put("/k", b"1"),))
     relay.hold_answers()
@@ -121,7 +121,7 @@ async def test_reads_are_asked_again(alone: EtcdCluster, relay: TcpRelay) -> Non
 async def test_a_transaction_is_sent_elsewhere_only_if_it_was_not_sent_before(
     alone: EtcdCluster, relay: TcpRelay
 ) -> None:
-    """With a second endpoint at hand, a lost answer is unknown all the same; a dead link is passed over."""
+    """A lost answer has an unknown outcome even with a second endpoint, and a dead link is skipped."""
     client = alone.client(relay.url, alone.urls[0], patience=SHORT)
     await client.list("/")
     relay.hold_answers()

@@ -1,4 +1,4 @@
-"""Watches while members die, stand still, are cut off and compact: every revision once, or a word about the loss."""
+"""Tests of watches whose members die, pause or compact: each revision once, or a report of the loss."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from tcp_relay import TcpRelay, tcp_relay
 
 @pytest.fixture
 async def relay(alone: EtcdCluster) -> AsyncIterator[TcpRelay]:
-    """A relay in front of the member."""
+    """Yield a relay in front of the member."""
     async with tcp_relay(alone.members[0].client_port) as running:
         yield running
 
 
 async def take(watch: Watch, count: int, seconds: float = 20.0) -> list[WatchBatch]:
-    """Wait for so many batches."""
+    """Wait for the given number of batches."""
     async with asyncio.timeout(seconds):
         return [await anext(watch) for _ in range(count)]
 
@@ -53,7 +53,7 @@ async def put_surely(client: Coordination, value: object) -> None:
 
 
 async def follow_until(watch: Watch, value: bytes) -> list[Revision]:
-    """Collect the revisions of a watch until one with this value."""
+    """Collect the revisions of a watch up to the one with this value."""
     revisions = []
     async for batch in watch:
         revisions.append(batch.revision)
@@ -64,7 +64,7 @@ async def follow_until(watch: Watch, value: bytes) -> list[Revision]:
 
 @pytest.mark.scenario
 async def test_a_watch_outlives_the_members_it_runs_on(three: EtcdCluster) -> None:
-    """While every member dies in turn, each revision comes once and none is left out."""
+    """While each member dies in turn, every revision is delivered once."""
     watch = three.client().watch("/k", Revision(1))
     following = asyncio.create_task(follow_until(watch, b"end"))
     writer = three.client()
@@ -85,7 +85,7 @@ async def test_a_watch_outlives_the_members_it_runs_on(three: EtcdCluster) -> No
 
 
 async def test_a_watch_leaves_a_paused_member(three: EtcdCluster) -> None:
-    """The member says nothing and its connection stays open; after a silence another one is asked."""
+    """A watch leaves a silent member with an open connection, and continues at another one."""
     leader = await three.leader()
     follower = next(member for member in three.members if member is not leader)
     client = three.client(follower.url, leader.url)
@@ -102,7 +102,7 @@ async def test_a_watch_leaves_a_paused_member(three: EtcdCluster) -> None:
 
 @pytest.mark.scenario
 async def test_a_watch_without_a_quorum_ends_and_says_why(three: EtcdCluster) -> None:
-    """A member that sees no leader is not believed to be up to date; the watch ends when no member is."""
+    """A watch leaves a member without a leader, and ends with the reason when no member has one."""
     client = three.client(patience=replace(QUICK, call_seconds=2.0))
     watch = client.watch("/k", Revision(1))
     await put(client, 1)
@@ -115,7 +115,7 @@ async def test_a_watch_without_a_quorum_ends_and_says_why(three: EtcdCluster) ->
 
 
 async def test_a_link_that_breaks_again_and_again_leaves_no_gap(alone: EtcdCluster, relay: TcpRelay) -> None:
-    """A watch that is cut at any moment, even in the middle of an answer, resumes at the next revision."""
+    """A watch that is cut at any moment, even within an answer, resumes at the next revision."""
     watch = alone.client(relay.url).watch("/k", Revision(1))
     following = asyncio.create_task(follow_until(watch, b"end"))
     writer = alone.client()
@@ -132,7 +132,7 @@ async def test_a_link_that_breaks_again_and_again_leaves_no_gap(alone: EtcdClust
 
 
 async def test_a_frozen_link_is_left(alone: EtcdCluster, relay: TcpRelay) -> None:
-    """A request for progress tells a connection on which nothing arrives any more from a quiet connection."""
+    """A request for progress distinguishes a frozen connection from a quiet one."""
     watch = alone.client(relay.url, alone.urls[0]).watch("/k", Revision(1))
     await put(alone.client(), 1)
     await take(watch, 1)
@@ -144,7 +144,7 @@ async def test_a_frozen_link_is_left(alone: EtcdCluster, relay: TcpRelay) -> Non
 
 
 async def test_a_quiet_watch_is_left_alone(alone: EtcdCluster) -> None:
-    """Asking for progress by itself neither ends the watch nor reaches its reader."""
+    """Automatic requests for progress neither end the watch nor reach its reader."""
     patience = replace(QUICK, silence_seconds=0.1)
     client = alone.client(patience=patience)
     first = await put(client, 1)
@@ -159,7 +159,7 @@ async def test_a_quiet_watch_is_left_alone(alone: EtcdCluster) -> None:
 async def test_what_is_compacted_while_a_watch_is_cut_off_ends_it(
     alone: EtcdCluster, relay: TcpRelay
 ) -> None:
-    """Events were lost, so nothing is delivered beyond the hole; a list and a new watch go on."""
+    """A watch ends without delivering events after the compacted ones; a list and a new watch continue."""
     client = alone.client(relay.url)
     watch = client.watch("/k", Revision(1))
     writer = alone.client()
@@ -186,7 +186,7 @@ async def test_what_is_compacted_while_a_watch_is_cut_off_ends_it(
 async def test_compaction_up_to_the_next_revision_loses_nothing(
     alone: EtcdCluster, relay: TcpRelay, behind: int
 ) -> None:
-    """What was delivered may be compacted, and the next revision itself can still be read."""
+    """Compaction of delivered revisions leaves the next revision readable."""
     client = alone.client(relay.url)
     watch = client.watch("/k", Revision(1))
     writer = alone.client()
@@ -204,7 +204,7 @@ async def test_compaction_up_to_the_next_revision_loses_nothing(
 
 
 async def test_a_slow_reader_fills_no_memory_and_misses_nothing(alone: EtcdCluster) -> None:
-    """Beyond the bound of the buffer the stream is not read on; later everything comes."""
+    """The stream is paused when the buffer is full, and every event is delivered later."""
     client = alone.client()
     watch = client.watch("/k", Revision(1))
     written = [await put(client, n) for n in range(1_000)]
@@ -216,7 +216,7 @@ async def test_a_slow_reader_fills_no_memory_and_misses_nothing(alone: EtcdClust
 
 
 async def test_progress_right_after_a_list(alone: EtcdCluster) -> None:
-    """A watch from the revision after a list tells how far it is although nothing happened since."""
+    """A watch from the revision after a list reports progress although there are no events."""
     client: EtcdCoordination = alone.client()
     await put(client, 1)
     page = await client.list("/")
@@ -230,8 +230,9 @@ async def test_progress_right_after_a_list(alone: EtcdCluster) -> None:
 async def test_progress_is_not_older_than_its_request(
     alone: EtcdCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An answer to a request that the client made for itself is not taken for the wished one."""
-    # etcd takes up a watch of what has been every 100 ms: a silence grows beyond that, however short it was at first.
+    """The answer to an automatic request for progress is not taken for the answer to the reader's request."""
+    # etcd starts the delivery of past events to a watch every 100 ms; the silence limit grows beyond that, however
+    # short it was at first.
     monkeypatch.setattr(progress, "SILENCES_MAX", 128)
     client = alone.client(patience=replace(QUICK, silence_seconds=0.002))
     await put(client, 0)
