@@ -1,8 +1,9 @@
-"""Calls generated from the OpenAPI document, valid and invalid, against a real broker.
+"""Tests of calls that are generated from the OpenAPI document, valid and invalid, against a real broker.
 
-Each route of the data listener gets examples of schemathesis: values at the limits of their schemas, invalid values,
-and values that a search finds. Valid names are often replaced by names of existing things, because most calls would
-otherwise end at "not found". `make prove PROVE=searches` makes many more, other ones each time.
+Schemathesis generates examples for each route of the data listener: values at the limits of their schemas, invalid
+values, and values that a search finds. Valid names are often replaced by names of existing resources, because most
+calls would otherwise end with "not found". `make prove PROVE=searches` runs many more examples, with different ones
+each time.
 """
 
 from __future__ import annotations
@@ -52,27 +53,27 @@ SCHEMA: Final = schemathesis.openapi.from_dict(document("of the test")).exclude(
     func=lambda context: context.operation.definition.raw["x-fairlead-listener"] != "data"
 )
 
-# Bodies over a limit are 413.
+# A body over a limit is refused with 413.
 SCHEMA.config.checks.negative_data_rejection.expected_statuses = ["4XX", "5XX"]
 
 
 @schemathesis.serializer(NDJSON, ARROW_STREAM, BATCHES, FRAMES)
 def plain(context: object, value: object) -> bytes:
-    """Return a body that is no JSON: bytes or text as they are."""
+    """Return a non-JSON body unchanged, as bytes or text."""
     del context
     return value if isinstance(value, bytes) else str(value).encode(errors="replace")
 
 
 @pytest.fixture(scope="module")
 def base() -> Iterator[str]:
-    """A broker of its own, since some of these calls drain it."""
+    """Run a separate broker, since some of these calls drain it."""
     with fairlead.testing.running_cluster() as bootstrap:
         yield bootstrap
 
 
 @pytest.fixture
 def furnished(base: str) -> Iterator[str]:
-    """The broker with a topic of some records and a group, and afterwards again one that takes replicas."""
+    """Create a topic with records and a group, and end the drain of the broker after the calls."""
     specification = {"name": TOPIC, "partitions": PARTITIONS}
     assert requests.post(f"{base}/v1/topics", json=specification, timeout=30).status_code in {200, 201, 409}
     records = {"records": [{"key": str(number), "value": "x"} for number in range(9)]}
@@ -89,7 +90,7 @@ def furnished(base: str) -> Iterator[str]:
 
 
 def stage(case: schemathesis.Case) -> None:
-    """Replace names so that most calls find an existing thing, and no call waits for a missing one."""
+    """Replace names so that most calls find an existing resource and no call waits for a missing one."""
     parameters = case.path_parameters
     named = {"topic": TOPIC, "group": GROUP} if case.operation.label != "DELETE /v1/topics/{topic}" else {}
     for name, existing in named.items():
@@ -112,7 +113,7 @@ def stage(case: schemathesis.Case) -> None:
 
 
 def shorten(values: dict[str, object], name: str, most: int) -> None:
-    """Shorten a wait that is allowed or missing."""
+    """Shorten an optional wait."""
     given = values.setdefault(name, most)
     if type(given) is int and most < given <= 60_000:
         values[name] = most
@@ -121,7 +122,7 @@ def shorten(values: dict[str, object], name: str, most: int) -> None:
 @SCHEMA.parametrize()
 @SEARCH
 def test_every_answer_is_in_the_document(case: schemathesis.Case, furnished: str) -> None:
-    """No call fails inside, and status, type, headers and body of each answer are in the document."""
+    """No call fails internally, and the status, type, headers and body of each answer are in the document."""
     stage(case)
     response = case.call(base_url=furnished, timeout=ANSWER_SECONDS_MAX)
     case.validate_response(response, checks=CHECKS)

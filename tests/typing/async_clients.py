@@ -28,7 +28,7 @@ from fairlead_api.bodies.metadata import TopicDescription
 
 
 async def produce() -> None:
-    """Settings take numbers, text with a unit, durations and members of enumerations."""
+    """Produce with settings of each type: numbers, text with a unit, durations and members of enumerations."""
     async with Producer(
         "http://127.0.0.1:9520",
         acks=Acks.ALL,
@@ -55,7 +55,7 @@ async def produce() -> None:
 
 
 async def consume() -> None:
-    """Iteration gives batches, a batch gives records, and a batch is Arrow."""
+    """Consume batches, iterate over their records, and use a batch as Arrow data."""
     async with Consumer(
         ["http://a:9520", "http://b:9520"],
         group="readers",
@@ -85,12 +85,12 @@ async def consume() -> None:
 
 
 async def on_assigned(places: frozenset[TopicPartition]) -> None:
-    """An async callback."""
+    """A callback that is a coroutine."""
     assert_type(places, frozenset[TopicPartition])
 
 
 async def read_a_topic() -> None:
-    """Without a group `assign` says what is read, and ends can be asked for."""
+    """Read a topic without a group by `assign`, and request log ends."""
     async with Consumer() as consumer:
         assert_type(await consumer.assign(topic="flights", start="latest"), frozenset[TopicPartition])
         ends = await consumer.end_offsets()
@@ -103,7 +103,7 @@ async def read_a_topic() -> None:
 
 
 async def administer() -> None:
-    """Answers are typed down to their fields."""
+    """Use typed answers and their fields."""
     async with Admin() as admin:
         topic = await admin.create_topic("flights", partitions=3, config={"compression.type": "zstd"})
         assert_type(topic, TopicDescription)

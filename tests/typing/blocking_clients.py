@@ -11,7 +11,7 @@ from fairlead_api.bodies.metadata import TopicDescription
 
 
 def produce(bootstrap: str) -> None:
-    """`send` returns a delivery whose `result` waits."""
+    """Produce, and wait for the `result` of a delivery."""
     with Producer(bootstrap, acks="all", compression="lz4", delivery_timeout="30s") as producer:
         assert_type(producer, Producer)
         delivery = producer.send("flights", b"1545", key=b"UA")
@@ -22,7 +22,7 @@ def produce(bootstrap: str) -> None:
 
 
 def consume(bootstrap: str) -> None:
-    """Loops are plain ones."""
+    """Consume with plain loops."""
     with Consumer(bootstrap, group="readers", topics=["flights"]) as consumer:
         for batch in consumer:
             assert_type(batch, ConsumerBatch)
@@ -34,14 +34,14 @@ def consume(bootstrap: str) -> None:
 
 
 def administer(bootstrap: str) -> None:
-    """The same calls with the same answers."""
+    """Make the same calls with the same types of answers."""
     with Admin(bootstrap) as admin:
         assert_type(admin.create_topic("flights", partitions=3), TopicDescription)
         assert_type(admin.list_topics(), list[TopicDescription])
 
 
 def in_a_test(piece: BatchDelivery) -> None:
-    """A cluster of a test is an address."""
+    """Use a test cluster by its address."""
     with running_cluster(brokers=3, config={"min.insync.replicas": 2}) as bootstrap:
         assert_type(bootstrap, str)
     assert_type(piece.result(), BatchMetadata)

@@ -8,7 +8,7 @@ from fairlead import FairleadError, Producer, errors
 
 
 async def handle(producer: Producer) -> None:
-    """Every error of the SDK is a FairleadError, and names the next step."""
+    """Handle errors, each of which is a FairleadError with the next step."""
     try:
         await producer.send_and_wait("flights", b"1545")
     except errors.TopicNotFoundError as missing:

@@ -17,7 +17,7 @@ BIN = Path(sys.executable).parent
 PROGRAMS = ("async_clients.py", "blocking_clients.py", "errors.py")
 WRONG = "wrong.py"
 CHECKERS = {
-    # A configuration of its own: users' checkers have other rules than this project.
+    # A separate configuration, because type checkers of users have other rules than this project.
     "mypy": ("mypy", "--strict", "--config-file=", "--python-executable", sys.executable),
     "basedpyright": ("basedpyright", "--level", "error", "--outputjson", "--pythonpath", sys.executable),
     "pyrefly": (
@@ -54,7 +54,7 @@ def check(checker: str, folder: Path, *names: str) -> subprocess.CompletedProces
 
 @pytest.mark.parametrize("checker", CHECKERS)
 def test_right_programs_pass_and_wrong_lines_are_refused(checker: str, programs: Path) -> None:
-    """Each marked line is an error and no other line is, so types reach a checker, and every `assert_type` holds."""
+    """Checkers report an error exactly on the marked lines, so types reach a checker, and every `assert_type` holds."""
     marked = {
         (WRONG, number)
         for number, line in enumerate((programs / WRONG).read_text().splitlines(), 1)

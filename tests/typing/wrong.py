@@ -7,7 +7,7 @@ from fairlead.blocking import Producer as BlockingProducer
 
 
 async def wrong() -> None:
-    """Wrong types, names that do not exist, and a value that was not waited for."""
+    """Use wrong types, unknown names, and a value without `await`."""
     Producer(acks=[])  # WRONG
     Producer(lingerms=5)  # WRONG
     Consumer(group=5)  # WRONG
