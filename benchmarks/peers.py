@@ -53,7 +53,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def session_cpu_seconds(session: int) -> float:
-    """Return the processor time of all processes in a session, including ended processes that were waited for."""
+    """Return the processor time of all processes in a session, including ended child processes."""
     ticks = 0
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:

@@ -1,4 +1,4 @@
-"""Judges a history of clients: was anything lost, repeated, reordered, changed or made up.
+"""A judge of client histories that finds lost, repeated, reordered, changed and invented records.
 
 A history is JSON lines in the order in which one clock of the test saw them. A *key* is one partition; a value is a
 string that is sent at most once to one key in the whole history. The first line has the settings of the workload
@@ -21,8 +21,8 @@ string that is sent at most once to one key in the whole history. The first line
     {"op": "end", "keys": {"t-0": 43}}      the log end of each key when all readers had reached it
 
 A poll may carry `position` (the offset of the next read), `high_watermark`, `group`, `began` and `time` (seconds),
-`rebalanced` (keys that moved while it ran) and `"final": true` for the readers that read everything at the end; with
-such readers, a record that they did not get is lost, even if another reader got it before.
+`rebalanced` (keys that moved while it ran) and `"final": true` for the readers that read everything at the end; if
+there are such readers, a record that they did not get is lost, even if another reader got it before.
 
 Without the last line a record that was never read may still exist: the verdict is then `unknown`, unless another
 anomaly is found. `python history_checker.py FILE` prints the report and ends with 1 unless it is valid.

@@ -33,7 +33,7 @@ class BrokerProcess:
     listeners: tuple[str, str, str] = ("127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0")
     """Addresses of the listeners for clients, brokers and operators."""
     url: str = ""
-    """Address of the data listener, which changes with every start when the system picks the port."""
+    """Address of the data listener, which changes with every start if the operating system chooses the port."""
     ops: str = ""
     start_seconds: float = 0.0
     """Seconds from the call of the last start to its ready line, including the start of the interpreter."""

@@ -1,4 +1,4 @@
-"""A disk that keeps synced data and may forget all other data: the log's `Storage`, in memory.
+"""A disk that keeps synced data and may lose all other data; an in-memory implementation of the log's `Storage`.
 
 Every file and folder remembers what is durable and every change since. `cut` is a loss of power: of the changes
 since the last sync it keeps any subset that a file system may keep, and returns the disk as the next start finds it.

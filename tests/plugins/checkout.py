@@ -1,4 +1,4 @@
-"""The checkout as the architecture tests see it: its root, its files and its Python sources.
+"""The files of the checkout for the architecture tests: its root, its files and its Python sources.
 
 Files are tracked by git or not ignored by git. Caches and environments are left out.
 """

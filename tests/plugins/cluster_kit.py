@@ -30,7 +30,7 @@ QUIET = structlog.wrap_logger(structlog.ReturnLogger(), processors=[])
 
 
 async def until(met: Callable[[], bool], what: str) -> None:
-    """Wait until a condition holds that no event announces."""
+    """Wait until a condition holds, by polling, because no event announces it."""
     try:
         async with asyncio.timeout(SECONDS_MAX):
             while not met():  # noqa: ASYNC110 - nothing tells of it

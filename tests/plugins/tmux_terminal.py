@@ -1,4 +1,4 @@
-"""A terminal as a user has it: a shell in tmux, whose screen is read after each command."""
+"""A terminal of a user: a shell in tmux, whose screen is read after each command."""
 
 from __future__ import annotations
 

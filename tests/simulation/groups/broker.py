@@ -1,4 +1,4 @@
-"""A broker as groups see it: the registration, the topics, and the groups that it coordinates.
+"""The part of a broker that groups use: the registration, the topics, and the groups that it coordinates.
 
 Any broker takes a call about any group, and forwards it once. An answer needs a lease that has certainly not ended. A
 twin of `fairlead_broker.runtime.groups.groups` and `.claims`, without an event loop.

@@ -1,4 +1,4 @@
-"""Short plays that lead a world to a specific coincidence, at moments drawn from the seed.
+"""Drills: short sequences of faults that lead a world to a specific coincidence at moments drawn from the seed.
 
 Some rules matter only when three or four rare events meet, which faults that are drawn independently hardly ever do. A
 drill makes the events meet, again and again through the storm, and stays within the limits of the protocol: it damages

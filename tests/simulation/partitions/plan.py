@@ -44,7 +44,7 @@ class Fault(Enum):
 
 
 class Drill(Enum):
-    """A play of faults that belong together."""
+    """A sequence of faults that belong together."""
 
     DAMAGED_FOLLOWER = "damaged follower"
     DAMAGED_NEWCOMER = "damaged newcomer"
@@ -75,7 +75,7 @@ WRITTEN: frozenset[Drill] = frozenset(
 )
 """Drills that need records which count before they are synced."""
 DRAWN: tuple[Drill, ...] = tuple(drill for drill in Drill if drill is not Drill.DELETED_BEYOND)
-"""Drills that worlds are made for; the remaining drill is played where a world happens to allow it."""
+"""Drills for which worlds are drawn; the remaining drill runs in worlds that happen to allow it."""
 SYNCED: frozenset[Drill] = frozenset({Drill.LATE_PROGRESS, Drill.SYNCED_TAIL})
 
 
