@@ -14,10 +14,7 @@ from typing import Any, Final, TypeVar
 
 from fairlead.blocking import Admin
 from fairlead.blocking.loop_thread import LoopThread
-from fairlead.connection.metadata import MetadataCache
-from fairlead.connection.transport import Transport
-from fairlead.reading.offsets import OffsetLookup
-from fairlead.settings import connection_of
+from fairlead.reading.connection import ReadConnection
 
 T = TypeVar("T")
 
@@ -28,16 +25,13 @@ _ADMINS: Final[dict[tuple[int, str, float], Admin]] = {}
 
 
 class Connection:
-    """The SDK's components for reads, which run on an event loop in a separate thread."""
+    """The SDK's connection for reads, on an event loop in a separate thread."""
 
     def __init__(self, bootstrap: str, retry_timeout_seconds: float) -> None:
         self._thread = LoopThread("fairlead spark")
-        settings = connection_of(bootstrap, connect="5s", request="30s", retry=f"{retry_timeout_seconds}s")
-        self.transport = Transport(settings)
-        self.metadata = MetadataCache(self.transport)
-        self.lookup = OffsetLookup(self.transport, self.metadata)
+        self.reads = ReadConnection(bootstrap, retry_timeout=f"{retry_timeout_seconds}s")
         self._thread.start()
-        self._thread.run(self.transport.__aenter__())
+        self._thread.run(self.reads.__aenter__())
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the event loop; return its result."""

@@ -17,8 +17,8 @@ class Hurried(ClusterView):
 
     victim = ""
 
-    async def _topics(self) -> Mapping[str, TopicMetadata]:
-        topics = await super()._topics()
+    async def _topics(self, *, missing_ok: bool) -> Mapping[str, TopicMetadata]:
+        topics = await super()._topics(missing_ok=missing_ok)
         if self.victim in topics:
             async with AsyncAdmin(self._options.bootstrap) as admin:
                 await admin.delete_topic(self.victim)

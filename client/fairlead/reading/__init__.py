@@ -2,6 +2,7 @@
 
 The package is public for connectors, which read fixed ranges or plan by offsets instead of opening a `Consumer`:
 
+- `connection`: `ReadConnection`, the connection to a cluster that the other classes share.
 - `cursors`: `Cursor`, a position in one partition; `Prefetch`, the buffer of all cursors, whose parameter
   `stops` sets the end offsets of partitions; `Fetched`, an entry of the buffer.
 - `fetcher`: `Fetcher`, the task that keeps a `Prefetch` full; the property `trouble` is the error that is being
@@ -9,6 +10,6 @@ The package is public for connectors, which read fixed ranges or plan by offsets
 - `reader`: `batches_in`, the checked batches of a `Fetched`.
 - `offsets`: `OffsetLookup`, the offsets of positions: earliest, latest, a time.
 
-A connector uses these classes but does not extend them. `Transport` and `MetadataCache` of `fairlead.connection`
-connect these classes to the cluster.
+A connector uses these classes but does not extend them, and imports no module of `fairlead.connection`. Without an
+event loop of its own, a connector runs them on a `LoopThread` of `fairlead.blocking.loop_thread`.
 """

@@ -10,15 +10,11 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Final, assert_never
 
-import msgspec
-
 from fairlead import clock
-from fairlead.connection.metadata import topic_not_found
-from fairlead.connection.transport import json_call
 from fairlead.errors import PartitionNotFoundError, TopicNotFoundError
 from fairlead.reading.offsets import Position as LookupPosition
 from fairlead.topic_partition import TopicPartition
-from fairlead_api.bodies.metadata import Metadata, TopicMetadata
+from fairlead_api.bodies.metadata import TopicMetadata
 from fairlead_spark.clients import connection
 from fairlead_spark.options import OptionError, ReadOptions
 from fairlead_spark.planning.limits import falls_back
@@ -69,15 +65,13 @@ class ClusterView:
         return self._connection.run(self._beginnings(ranges))
 
     async def _found(self, position: Position, option: str) -> StreamOffsets:
-        topics = await self._topics()
-        if missing := sorted(self._named() - topics.keys()):
-            raise topic_not_found(missing[0])
+        topics = await self._topics(missing_ok=False)
         return await self._located(topics, self._places(topics), position, option)
 
     async def _latest(self, begin: StreamOffsets) -> StreamOffsets:
         deadline = clock.monotonic() + FALLEN_BACK_SECONDS
         while True:
-            topics = await self._topics()
+            topics = await self._topics(missing_ok=True)
             try:
                 end = await self._located(topics, self._places(topics), Edge.LATEST, "startingOffsets", begin)
             except (TopicNotFoundError, PartitionNotFoundError):
@@ -134,11 +128,11 @@ class ClusterView:
     ) -> dict[TopicPartition, PartitionOffset]:
         if not asked:
             return {}
-        answers = await self._connection.lookup.lookup(asked, epochs)
+        answers = await self._connection.reads.lookup.lookup(asked, epochs)
         late = [place for place, answer in answers.items() if answer is None]
         if late:
             # No record has a time at or after the requested time, so the position is the end of the log.
-            answers |= await self._connection.lookup.lookup(dict.fromkeys(late, "latest"), epochs)
+            answers |= await self._connection.reads.lookup.lookup(dict.fromkeys(late, "latest"), epochs)
         return {
             place: PartitionOffset(
                 answer.offset, NO_EPOCH if answer.leader_epoch is None else answer.leader_epoch
@@ -149,7 +143,7 @@ class ClusterView:
 
     async def _check(self, fixed: Mapping[TopicPartition, PartitionOffset], option: str) -> None:
         """Raise `OptionError` for offsets after the log's end; offsets before the log's start are reported later."""
-        ends = await self._connection.lookup.offsets(dict.fromkeys(fixed, "latest"))
+        ends = await self._connection.reads.lookup.offsets(dict.fromkeys(fixed, "latest"))
         for place, end in ends.items():
             if fixed[place].offset > end:
                 raise OptionError(
@@ -168,22 +162,14 @@ class ClusterView:
             case never:
                 assert_never(never)
 
-    async def _topics(self) -> Mapping[str, TopicMetadata]:
-        """Return the current metadata of the existing topics of the read."""
-        metadata = self._connection.metadata
-        selection = self._options.selection
-        names = self._named()
+    async def _topics(self, *, missing_ok: bool) -> Mapping[str, TopicMetadata]:
+        """Return the current metadata of the topics of the read."""
+        selection, reads = self._options.selection, self._connection.reads
         if isinstance(selection, SubscribePattern):
-            names = frozenset(name for name in await self._all_topics() if selection.matches(name))
-        if names:
-            metadata.want(names)
-            await metadata.refresh()
-        return {name: topic for name, topic in metadata.picture.topics.items() if name in names}
-
-    async def _all_topics(self) -> list[str]:
-        call = json_call("GET", "/v1/metadata", "list topics")
-        answer = await self._connection.transport.call(call)
-        return [topic.name for topic in msgspec.json.decode(answer.body, type=Metadata).topics]
+            matching = [name for name in await reads.topic_names() if selection.matches(name)]
+            # A matching topic may be deleted between both calls.
+            return await reads.topics(matching, missing_ok=True)
+        return await reads.topics(self._named(), missing_ok=missing_ok)
 
     def _places(self, topics: Mapping[str, TopicMetadata]) -> list[TopicPartition]:
         selection = self._options.selection

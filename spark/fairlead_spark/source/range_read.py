@@ -81,7 +81,7 @@ class RangeRead:
             self._connection.run(self._end())
 
     async def _begin(self) -> None:
-        connection = self._connection
+        connection = self._connection.reads
         connection.metadata.want(self._topic_ids)
         await connection.metadata.refresh()
         self._arrival = asyncio.Event()
@@ -104,7 +104,7 @@ class RangeRead:
     async def _take(self) -> list[Fetched]:
         """Wait for fetched records and return them; the result is empty when all ranges are read."""
         # One deadline covers all waits, since refusals and empty answers end a wait without progress.
-        deadline = clock.monotonic() + self._connection.transport.settings.retry_timeout_seconds
+        deadline = clock.monotonic() + self._connection.reads.transport.settings.retry_timeout_seconds
         while True:
             self._arrival.clear()
             taken: list[Fetched] = []
@@ -140,7 +140,7 @@ class RangeRead:
             self._tell(Loss(LossKind.LOG_TRUNCATED, cursor.topic, cursor.partition, detail), None)
             self._go_on(cursor, stop)
         if not cut:
-            seconds = self._connection.transport.settings.retry_timeout_seconds
+            seconds = self._connection.reads.transport.settings.retry_timeout_seconds
             unread = ", ".join(f"{cursor} from {cursor.position}" for cursor in self._unread())
             why = self._fetcher.trouble or "none"
             message = (
@@ -153,7 +153,7 @@ class RangeRead:
         wanted = [cursor.topic_partition for cursor in self._unread()]
         try:
             async with asyncio.timeout(END_SECONDS):
-                found = await self._connection.lookup.lookup(
+                found = await self._connection.reads.lookup.lookup(
                     dict.fromkeys(wanted, "latest"), self._stop_epochs
                 )
         except (TimeoutError, FairleadError):

@@ -1,0 +1,68 @@
+"""Connection of a connector: requests, metadata and offset lookup of one cluster on one event loop.
+
+A connector plans and reads with the classes of this package and has no `Consumer`. This module opens the connection for
+these classes, so that a connector needs no module of `fairlead.connection`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Self
+
+from fairlead.connection.metadata import MetadataCache, topic_not_found
+from fairlead.connection.transport import Transport, decoded, json_call
+from fairlead.reading.offsets import OffsetLookup
+from fairlead.settings import Duration, connection_of
+from fairlead_api.bodies.metadata import Metadata, TopicMetadata
+
+
+class ReadConnection:
+    """Connection to a cluster for reads. The context manager must be entered on the event loop of all later calls."""
+
+    def __init__(
+        self,
+        bootstrap: str | Iterable[str],
+        *,
+        connect_timeout: Duration = "5s",
+        request_timeout: Duration = "30s",
+        retry_timeout: Duration = "60s",
+    ) -> None:
+        """Create the connection; arguments are those of a `Consumer`. Raises `SettingError`."""
+        settings = connection_of(
+            bootstrap, connect=connect_timeout, request=request_timeout, retry=retry_timeout
+        )
+        self.transport = Transport(settings)
+        self.metadata = MetadataCache(self.transport)
+        self.lookup = OffsetLookup(self.transport, self.metadata)
+
+    async def __aenter__(self) -> Self:
+        """Open the connection."""
+        await self.transport.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the connection."""
+        await self.transport.close()
+
+    async def topic_names(self) -> list[str]:
+        """Return the names of all topics of the cluster."""
+        answer = await self.transport.call(json_call("GET", "/v1/metadata", "list topics"))
+        return [topic.name for topic in decoded(answer, Metadata, "metadata").topics]
+
+    async def topics(self, names: Iterable[str], *, missing_ok: bool = False) -> Mapping[str, TopicMetadata]:
+        """Return the current metadata of topics by name.
+
+        A missing topic raises `TopicNotFoundError`; with `missing_ok`, the result leaves it out.
+        """
+        wanted = frozenset(names)
+        if not wanted:
+            return {}
+        self.metadata.want(wanted)
+        await self.metadata.refresh()
+        found = {name: topic for name, topic in self.metadata.picture.topics.items() if name in wanted}
+        if not missing_ok and (missing := sorted(wanted - found.keys())):
+            raise topic_not_found(missing[0])
+        return found

@@ -1,0 +1,30 @@
+"""The connection of a connector: topics by name, as the cluster has them now."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fairlead.errors import TopicNotFoundError
+from fairlead.reading.connection import ReadConnection
+
+if TYPE_CHECKING:
+    from conftest import ScriptedBroker
+
+
+async def test_missing_topics_are_refused_or_left_out(broker: ScriptedBroker) -> None:
+    """A connector that may miss a topic gets the others; no name means no request."""
+    async with ReadConnection(broker.url) as connection:
+        existing = await connection.topic_names()
+        found = await connection.topics([*existing, "absent"], missing_ok=True)
+        before = len(broker.received("/v1/metadata"))
+        none = await connection.topics([])
+        asked = len(broker.received("/v1/metadata")) - before
+        with pytest.raises(TopicNotFoundError) as refused:
+            await connection.topics([*existing, "absent"])
+
+    assert existing
+    assert sorted(found) == sorted(existing)
+    assert (none, asked) == ({}, 0)
+    assert refused.value.data["topic"] == "absent"
