@@ -1,6 +1,6 @@
 """Nodes without a kubelet, simulated by kwok: their pods become Ready at once. Used inside the box by `inside.py`.
 
-The life of their pods, and how a test scripts it, is described in `kwok_stages.yaml`.
+`kwok_stages.yaml` describes the phases of their pods, and how a test scripts them.
 """
 
 from __future__ import annotations

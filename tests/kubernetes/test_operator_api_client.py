@@ -240,7 +240,7 @@ async def test_who_does_not_lead_writes_nothing(laboratory: Laboratory) -> None:
 
 
 class JumpingClock(SystemClock):
-    """The machine's clock plus the test's jumps."""
+    """The machine's clock plus the jumps of the test."""
 
     ahead = 0.0
 

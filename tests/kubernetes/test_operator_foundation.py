@@ -175,7 +175,7 @@ def test_a_leader_that_stops_hands_over(kubernetes: Kubernetes, operators: Opera
 @pytest.mark.scenario
 @pytest.mark.serial
 def test_definitions_may_come_late_and_the_server_may_go(operators_alone: Operators) -> None:
-    """An operator lives without definitions, starts work when they are installed, and outlives the API server."""
+    """An operator runs without definitions, starts its work when they are installed, and outlives the API server."""
     kubernetes = operators_alone.kubernetes
     namespace = kubernetes.namespace()
     mark = kubernetes.audit_mark()
