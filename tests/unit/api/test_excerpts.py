@@ -1,4 +1,4 @@
-"""How untrusted values are quoted."""
+"""Quotation of untrusted values."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ TOPIC_ID = "1b4e28ba-2fa1-4d19-883f-0016d3cca427"
 
 @pytest.fixture
 def settings() -> ProducerSettings:
-    """Producer settings with limits of a few bytes."""
+    """Return producer settings with limits of a few bytes."""
     return ProducerSettings(
         linger_seconds=0.005,
         batch_bytes=100,
@@ -48,13 +48,13 @@ def settings() -> ProducerSettings:
 
 @pytest.fixture
 def accumulator(settings: ProducerSettings) -> Accumulator:
-    """An empty accumulator."""
+    """Return an empty accumulator."""
     return Accumulator(settings)
 
 
 @pytest.fixture
 def append(accumulator: Accumulator) -> Callable[..., RecordsBatch]:
-    """Function that appends a record as the producer does, and opens a batch if the partition has none."""
+    """Return a function that appends a record as the producer does, and opens a batch if the partition has none."""
 
     def append_record(queue: PartitionQueue, value: bytes = b"v", *, now: float = 0.0) -> RecordsBatch:
         """Append one record."""
@@ -89,7 +89,7 @@ def topic_of(
 
 @pytest.fixture
 def picture() -> Callable[[list[int | None]], Picture]:
-    """Cached metadata of the topic `flights` and of brokers 1 and 2."""
+    """Return cached metadata of the topic `flights` and of brokers 1 and 2."""
 
     def take(leaders: list[int | None]) -> Picture:
         """Return cached metadata with the given leaders."""
@@ -360,12 +360,12 @@ class Replies:
 
 @pytest.fixture
 def replies() -> Replies:
-    """Builders of the answers in scripts."""
+    """Return builders of the answers in scripts."""
     return Replies()
 
 
 @pytest.fixture
 async def broker() -> AsyncIterator[ScriptedBroker]:
-    """A scripted broker with the topic `flights` of two partitions."""
+    """Yield a scripted broker with the topic `flights` of two partitions."""
     async with ScriptedBroker() as scripted:
         yield scripted

@@ -36,7 +36,7 @@ PRODUCE = "/v1/produce"
 
 @pytest.fixture
 async def producer(broker: ScriptedBroker) -> AsyncIterator[Producer]:
-    """A producer of the scripted broker."""
+    """Yield a producer of the scripted broker."""
     async with Producer(broker.url) as producer:
         yield producer
 

@@ -234,13 +234,13 @@ class Kit:
 
 @pytest.fixture
 def kit() -> type[Kit]:
-    """Makers of records."""
+    """Return makers of records."""
     return Kit
 
 
 @pytest.fixture
 def world() -> World:
-    """A cluster of one broker with a controller and nothing else."""
+    """Return a cluster of one broker with a controller and nothing else."""
     made = World()
     made.register(1, registration())
     made.start_term()

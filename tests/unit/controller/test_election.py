@@ -33,7 +33,7 @@ class Cluster:
 
 @pytest.fixture
 def cluster(kit: Any) -> Cluster:
-    """A cluster without brokers."""
+    """Return a cluster without brokers."""
     return Cluster(kit)
 
 

@@ -17,7 +17,7 @@ from partition_kit import KEY, TOPIC_ID, record
 
 @pytest.fixture
 def term(world: Any) -> Any:
-    """A world with brokers 1 and 2, and one partition without a leader."""
+    """Return a world with brokers 1 and 2, and one partition without a leader."""
     world.register(2, world.metadata.brokers[BrokerId(1)].value)
     world.put(world.term.keys.partition(KEY.topic_id, KEY.partition), record(None, "12", replicas="12"))
     return world

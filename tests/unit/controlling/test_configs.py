@@ -21,7 +21,7 @@ BROKER = BrokerId(1)
 
 @pytest.fixture
 def configs(life: Any) -> ConfigAdmin:
-    """Configuration in the store of the test."""
+    """Return configuration in the store of the test."""
     return ConfigAdmin(life.coordination, life.mirror)
 
 

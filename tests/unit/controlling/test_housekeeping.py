@@ -15,7 +15,7 @@ from fairlead_broker.registry.transactions import Put
 
 @pytest.fixture
 def housekeeping(life: Any, clock: Any) -> Housekeeping:
-    """Periodic tasks of the controller of the test."""
+    """Return periodic tasks of the controller of the test."""
     return Housekeeping(life.coordination, life.mirror, lambda: life.controllership.term, clock)
 
 

@@ -45,7 +45,7 @@ EMPTY_CONFIG = encode(ConfigRecord(values={}))
 
 @pytest.fixture
 async def new(tmp_path: Path, clock: Any, kit: Any) -> AsyncIterator[Any]:
-    """The target store, of any kind."""
+    """Yield the target store, of any kind."""
     async with await EmbeddedCoordination.open(tmp_path / "new.sqlite", clock) as opened:
         yield kit.unreliable(opened)
 
@@ -81,7 +81,7 @@ async def everything(store: Coordination) -> dict[str, bytes]:
 
 @pytest.fixture
 async def old(store: EmbeddedCoordination, kit: Any, clock: Any) -> EmbeddedCoordination:
-    """A store with one partition and more producer names than one transaction can have."""
+    """Return a store with one partition and more producer names than one transaction can have."""
     keys = kit.keys
     await put(
         store,

@@ -52,7 +52,7 @@ class Counting:
 
 @pytest.fixture
 def runner(life: Any) -> PlanRunner:
-    """A plan runner on the cluster of the test."""
+    """Return a plan runner on the cluster of the test."""
     return PlanRunner(life.coordination, life.mirror)
 
 

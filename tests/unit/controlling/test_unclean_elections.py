@@ -86,13 +86,13 @@ class Controller:
 
 @pytest.fixture
 def replicas() -> Replicas:
-    """Two replicas that report their log ends."""
+    """Return two replicas that report their log ends."""
     return Replicas({2: end(5), 3: end(9)})
 
 
 @pytest.fixture
 async def controller(clock: Any, replicas: Replicas) -> AsyncIterator[Controller]:
-    """A controller whose tasks end with the test."""
+    """Yield a controller whose tasks end with the test."""
     made = Controller(clock, replicas)
     async with made.group:
         yield made
@@ -122,7 +122,7 @@ async def test_a_survey_is_used_once(controller: Controller) -> None:
 
 
 async def test_whoever_is_there_and_silent_is_waited_for(controller: Controller, replicas: Replicas) -> None:
-    """A registered replica that does not report is asked again each second until the patience ends."""
+    """A registered replica that does not report is asked again each second until the time limit."""
     del replicas.ends[3]
     first = await controller.outcome()
     controller.begin(KEY)
@@ -139,7 +139,7 @@ async def test_whoever_is_there_and_silent_is_waited_for(controller: Controller,
 async def test_whoever_comes_back_late_is_waited_for_as_long(
     controller: Controller, replicas: Replicas
 ) -> None:
-    """A replica that was registered late is waited for as long as others, because it may have the longest log."""
+    """A replica that was registered late is waited for as long as the others, because it may have the longest log."""
     controller.view = ClusterView(brokers(R1))
     nobody = await controller.outcome()
     controller.clock.seconds += 2 * PATIENCE_SECONDS
@@ -154,7 +154,7 @@ async def test_whoever_comes_back_late_is_waited_for_as_long(
 
 
 async def test_patience_begins_anew_with_another_record(controller: Controller, replicas: Replicas) -> None:
-    """The patience starts again with another partition record, because the partition had a leader in between."""
+    """The waiting time starts again with another partition record, because the partition had a leader in between."""
     del replicas.ends[3]
     before = await controller.outcome()
     found = controller.partitions[KEY]

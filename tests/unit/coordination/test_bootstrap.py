@@ -31,7 +31,7 @@ async def read(store: EmbeddedCoordination, key: str) -> KeyValue | None:
 
 @pytest.fixture
 def bootstrap(store: EmbeddedCoordination, clock: Any, kit: Any) -> ClusterBootstrap:
-    """The bootstrap of the test's cluster."""
+    """Return the bootstrap of the test's cluster."""
     return ClusterBootstrap(store, kit.keys, clock)
 
 

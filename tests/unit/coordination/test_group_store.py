@@ -56,20 +56,20 @@ class Brokers:
 
 @pytest.fixture
 async def coordination(tmp_path: Path) -> AsyncIterator[EmbeddedCoordination]:
-    """An embedded store."""
+    """Yield an embedded store."""
     async with await EmbeddedCoordination.open(tmp_path / "store", SystemClock()) as opened:
         yield opened
 
 
 @pytest.fixture
 def store(coordination: EmbeddedCoordination) -> GroupStore:
-    """Groups in the embedded store."""
+    """Return groups in the embedded store."""
     return GroupStore(coordination, KEYS)
 
 
 @pytest.fixture
 def brokers(coordination: EmbeddedCoordination) -> Brokers:
-    """Brokers that can claim groups."""
+    """Return brokers that can claim groups."""
     return Brokers(coordination)
 
 

@@ -17,13 +17,13 @@ from fairlead_broker.registry.transactions import Delete, Get, KeyValue, Put
 
 @pytest.fixture
 def unreliable(store: EmbeddedCoordination, kit: Any) -> Any:
-    """The store, with faults on request."""
+    """Return the store, with faults on request."""
     return kit.unreliable(store)
 
 
 @pytest.fixture
 async def membership(unreliable: Any, clock: Any, kit: Any) -> Membership:
-    """A registered broker."""
+    """Return a registered broker."""
     bootstrap = ClusterBootstrap(unreliable, kit.keys, clock)
     return await bootstrap.register(BrokerId(1), kit.registration(), kit.ttl_seconds)
 

@@ -67,7 +67,7 @@ class Spoilt:
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Spoilt]:
-    """A store on disk."""
+    """Yield a store on disk."""
     opened = await EmbeddedCoordination.open(tmp_path / "store.sqlite", WallClock())
     yield Spoilt(opened)
     await opened.close()
@@ -97,7 +97,7 @@ async def test_a_block_is_taken_once_and_used_up(store: Spoilt) -> None:
 
 
 async def test_brokers_and_lives_share_no_id(store: Spoilt) -> None:
-    """Brokers and incarnations never share a producer id, because each takes its own blocks."""
+    """Brokers and incarnations never share a producer id, because each allocates its own blocks."""
     registries = [registry(store) for _ in range(5)]
 
     answers = await asyncio.gather(*(each.allocate(None) for each in registries for _ in range(20)))
@@ -170,7 +170,7 @@ async def test_who_is_always_second_gives_up(store: Spoilt, name: str | None) ->
     """An allocation that loses every compare-and-set fails after a number of attempts."""
     ours = registry(store)
     if name is not None:
-        # The first id takes a block. While ids remain, each further attempt is one read and one write of the name.
+        # The first id allocates a block. While ids remain, each further attempt is one read and one write of the name.
         await ours.allocate(None)
     store.wrong = [None, UnknownOutcome("lost")] * ATTEMPTS_MAX
 

@@ -221,7 +221,7 @@ def test_near_ones_come_first_among_equals_where_members_consume_different_topic
 
 
 def test_a_member_with_too_many_gives_up_the_far_ones() -> None:
-    """A member with too many partitions gives up those without a replica in its rack first, and no more than needed."""
+    """A member with too many partitions releases those without a replica in its rack first, and no more than needed."""
     topics = racked(["x", "y", "x", "y"])
     before = {A: {"k": (0, 1, 2, 3)}}
     members = {"k": Candidate(frozenset({A}), rack="y"), "l": Candidate(frozenset({A}), rack="x")}
@@ -246,7 +246,7 @@ def test_racks_of_alike_topics_count_where_all_have_a_replica() -> None:
 
 @pytest.mark.parametrize("assignor", ["uniform", "range"])
 def test_nobody_and_nothing_make_an_empty_target(assignor: str) -> None:
-    """No members, and members without topics, give an empty assignment."""
+    """Neither an empty group nor members without topics have any assigned partition."""
     topics = shapes(a=3)
 
     assert assign(assignor, {}, topics, {}) == {}

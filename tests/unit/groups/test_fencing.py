@@ -1,4 +1,4 @@
-"""Which heartbeats and commits are accepted: member epochs, lost answers, static members, expired sessions."""
+"""Acceptance of heartbeats and commits: member epochs, lost answers, static members, expired sessions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fairlead_broker.groups import (
 
 @pytest.fixture
 def driven() -> Driven:
-    """A group that does not exist yet, and a topic of six partitions."""
+    """Return a group that does not exist yet, and a topic of six partitions."""
     return Driven()
 
 
@@ -426,7 +426,7 @@ def test_a_static_member_that_leaves_for_good_leaves_no_place(driven: Driven) ->
 
 
 def test_a_join_takes_nothing_over_from_a_life_before(driven: Driven) -> None:
-    """A repeated join takes the defaults for omitted settings, and keeps the member's partitions."""
+    """A repeated join sets omitted settings to their defaults, and keeps the member's partitions."""
     said = wanting(
         "weather",
         pattern="fl.*",

@@ -21,7 +21,7 @@ from fairlead_broker.groups import (
 
 @pytest.fixture
 def driven() -> Driven:
-    """A group that does not exist yet, and a topic of six partitions."""
+    """Return a group that does not exist yet, and a topic of six partitions."""
     return Driven()
 
 

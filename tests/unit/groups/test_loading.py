@@ -25,7 +25,7 @@ from fairlead_broker.registry.group_records import GroupRecord, MemberRecord, Ta
 
 @pytest.fixture
 def driven() -> Driven:
-    """A group that does not exist yet, and a topic of six partitions."""
+    """Return a group that does not exist yet, and a topic of six partitions."""
     return Driven()
 
 

@@ -20,7 +20,7 @@ BATCHES = 1500
 
 @pytest.fixture
 def eager_threads() -> Iterator[None]:
-    """Switch between threads as often as possible."""
+    """Make the interpreter switch between threads as often as possible."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     yield

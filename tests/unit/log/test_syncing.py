@@ -101,7 +101,7 @@ def test_one_error_fails_all_of_the_directory(
 
 
 class PointedLog(PartitionLog):
-    """A log that takes a sync point after every change of an attribute, as a concurrent sync may."""
+    """A log that creates a sync point after every change of an attribute, as a concurrent sync may."""
 
     points: ClassVar[list[SyncPoint | None]] = []
 

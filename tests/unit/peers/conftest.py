@@ -196,7 +196,7 @@ def _cluster() -> bytes:
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    """A store without brokers."""
+    """Yield a store without brokers."""
     coordination = await EmbeddedCoordination.open(tmp_path / "coordination.sqlite", SystemClock())
     made = World(coordination)
     yield made
@@ -206,7 +206,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 @pytest.fixture
 async def pair(world: World) -> tuple[Broker, Broker]:
-    """Two brokers that know each other's registration."""
+    """Return two brokers that know each other's registration."""
     first, second = await world.start(1), await world.start(2)
     await world.settle()
     return first, second

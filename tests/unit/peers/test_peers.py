@@ -37,7 +37,7 @@ OTHER = PartitionIndex(7)
 
 
 def fetch(max_wait_ms: int = 0) -> ReplicaFetchRequest:
-    """A request that begins a session over one partition."""
+    """Return a request that begins a session over one partition."""
     wanted = ReplicaFetchPartition(
         topic_id=TOPIC,
         partition=PartitionIndex(3),
@@ -53,7 +53,7 @@ def fetch(max_wait_ms: int = 0) -> ReplicaFetchRequest:
 
 
 def result(partition: int, *data: bytes, **about: object) -> ReplicaFetchResult:
-    """One partition of an answer."""
+    """Return one partition of an answer."""
     return ReplicaFetchResult(
         topic_id=TOPIC,
         partition=PartitionIndex(partition),

@@ -9,5 +9,5 @@ from producers_kit import Shell
 
 @pytest.fixture
 def shell() -> Shell:
-    """A machine without producers, over an empty log."""
+    """Return a machine without producers, over an empty log."""
     return Shell()

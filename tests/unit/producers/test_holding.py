@@ -8,7 +8,7 @@ from fairlead_broker.producers.holding import HELD_BATCHES_MAX, HOLD_SECONDS, He
 
 
 def arrived(producer_id: int, sequence: int, now: float) -> SequencedArrived[object]:
-    """A batch of one record."""
+    """Return a batch of one record."""
     return SequencedArrived(
         object(), ProducerId(producer_id), ProducerEpoch(0), Sequence(sequence), Sequence(sequence), now
     )

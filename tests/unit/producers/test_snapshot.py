@@ -25,7 +25,7 @@ times = st.integers(10**15, 10**15 + 10**9)
 
 @st.composite
 def states(draw: st.DrawFn) -> ProducerState:
-    """A state that a log could have."""
+    """Draw a state that a log could have."""
     state = ProducerState()
     for _ in range(draw(st.integers(0, 20))):
         batch = stored_batch(

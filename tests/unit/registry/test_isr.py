@@ -11,7 +11,7 @@ from fairlead_broker.registry.records import DurabilityState, InSync, PartitionR
 
 
 def entries(*brokers: int, epoch: int = 5) -> tuple[InSync, ...]:
-    """Replicas of brokers in one broker epoch."""
+    """Return replicas of brokers in one broker epoch."""
     return tuple(InSync(broker=BrokerId(n), broker_epoch=BrokerEpoch(epoch)) for n in brokers)
 
 

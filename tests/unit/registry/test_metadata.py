@@ -77,7 +77,7 @@ def item(key: str, record: Record, revision: int, created: int | None = None) ->
 
 @pytest.fixture
 def metadata() -> ClusterMetadata:
-    """Metadata of an empty store."""
+    """Return metadata of an empty store."""
     return ClusterMetadata(KEYS)
 
 

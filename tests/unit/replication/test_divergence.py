@@ -23,7 +23,7 @@ Log = list[int]
 
 
 def starts(log: Log) -> list[EpochStart]:
-    """The epochs of a log with at least one record."""
+    """Draw the epochs of a log with at least one record."""
     return [
         EpochStart(LeaderEpoch(epoch), Offset(offset))
         for offset, epoch in enumerate(log)
@@ -129,7 +129,7 @@ def test_the_epochs_of_a_range(first: Offset, end: Offset, found: list[int]) -> 
 
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[Log, Log]:
-    """Two logs of a cluster: each epoch is written by one leader only, on top of its log.
+    """Draw two logs of a cluster: each epoch is written by one leader only, on top of its log.
 
     Leaders are elected with any log, so that tails are lost and epochs interleave.
     """

@@ -37,7 +37,7 @@ def following(
     high_watermark: int = 0,
     last_epoch: int | None = 4,
 ) -> PartitionFollower:
-    """A follower that has just learned its leader."""
+    """Return a follower that has just learned its leader."""
     return PartitionFollower(
         BrokerId(2),
         BrokerEpoch(12),
@@ -59,13 +59,13 @@ def fetched(
     log_start: int = 0,
     epoch: int = EPOCH,
 ) -> list[FollowerEffect]:
-    """An answer without divergence."""
+    """Return an answer without divergence."""
     known = None if high_watermark is None else Offset(high_watermark)
     return follower.step(Fetched(LeaderEpoch(epoch), known, Offset(log_start), nbytes))
 
 
 def diverged(follower: PartitionFollower, end: int, own_end: int | None) -> list[FollowerEffect]:
-    """An answer with the end of epoch 3 in the leader's log."""
+    """Return an answer with the end of epoch 3 in the leader's log."""
     own = None if own_end is None else EpochEnd(LeaderEpoch(3), Offset(own_end))
     return follower.step(Diverged(LeaderEpoch(3), Offset(end), own))
 

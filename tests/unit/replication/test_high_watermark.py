@@ -23,7 +23,7 @@ from replication_kit import (
 
 
 def alone(**fields: object) -> Office:
-    """A leader that is the only in-sync replica, with a minimum of one."""
+    """Return a leader that is the only in-sync replica, with a minimum of one."""
     return Office(partition_record(isr=entries([LEADER]), min_isr=1, **fields))
 
 

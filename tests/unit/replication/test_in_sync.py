@@ -33,7 +33,7 @@ TWO = entries([LEADER, SECOND])
 
 
 def without_third(**fields: object) -> Office:
-    """The third replica is out of sync; the log has ten records, and the high watermark is 10."""
+    """Return a leadership without the third replica in sync; the log has ten records, and the high watermark is 10."""
     leadership = Office(partition_record(isr=TWO, **fields), end=10, high_watermark=10)
     leadership.fetch(SECOND, 10)
     return leadership
@@ -409,7 +409,7 @@ class TestSyncing:
     """The end of `syncing` by the leader (rule 6)."""
 
     def leadership(self, **fields: object) -> Office:
-        """All replicas in sync, ten records appended and not synced, all committed by their written bytes."""
+        """Return a leadership with all replicas in sync and ten records, appended and committed but not synced."""
         leadership = Office(partition_record(**fields), end=10, synced=0, high_watermark=10)
         for broker in (SECOND, THIRD):
             leadership.fetch(broker, 10, synced_offset=0)

@@ -96,7 +96,7 @@ class PartitionModel(RuleBasedStateMachine):
     # -- the shells
 
     def lead(self, broker: BrokerId) -> None:
-        """The elected broker becomes leader, and the others follow it."""
+        """Make the elected broker the leader, and the other brokers its followers."""
         self.leader = self.replicas[broker]
         self.in_flight: WriteRecord | None = None
         for replica in self.replicas.values():
@@ -115,7 +115,7 @@ class PartitionModel(RuleBasedStateMachine):
         )
 
     def registrations(self) -> dict[BrokerId, RegisteredBroker]:
-        """The registered incarnation of each broker."""
+        """Return the registered incarnation of each broker."""
         return {
             broker: registered(broker, epoch=replica.epoch, revision=Revision(replica.epoch))
             for broker, replica in self.replicas.items()
@@ -148,7 +148,7 @@ class PartitionModel(RuleBasedStateMachine):
         return holds
 
     def following(self, replica: Replica) -> PartitionFollower:
-        """The machine of a follower, made when it first learns its leader."""
+        """Return the machine of a follower, which is created when the follower first learns its leader."""
         if replica.follower is None:
             replica.follower = PartitionFollower(
                 replica.broker,
@@ -167,7 +167,7 @@ class PartitionModel(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 3))
     def append(self, count: int) -> None:
-        """The leader appends."""
+        """Append at the leader."""
         for _ in range(count):
             self.leader.log.append((self.machine.leader_epoch, self.next_record))
             self.next_record += 1
@@ -175,7 +175,7 @@ class PartitionModel(RuleBasedStateMachine):
 
     @rule(broker=BROKERS)
     def sync(self, broker: BrokerId) -> None:
-        """A broker syncs its log, and reports it."""
+        """Sync the log of a broker, and report the synced offset."""
         replica = self.replicas[broker]
         replica.synced = len(replica.log)
         if replica is self.leader:
@@ -191,7 +191,7 @@ class PartitionModel(RuleBasedStateMachine):
 
     @rule(broker=BROKERS, copies=st.integers(0, 4), answered=st.booleans())
     def fetch(self, broker: BrokerId, copies: int, answered: bool) -> None:
-        """A follower fetches; perhaps the answer is lost."""
+        """Fetch as a follower; the answer may be lost."""
         replica = self.replicas[broker]
         if replica is self.leader:
             return
@@ -223,14 +223,14 @@ class PartitionModel(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([1.0, LAG_SECONDS / 2, LAG_SECONDS + 1]))
     def pass_time(self, seconds: float) -> None:
-        """Time passes."""
+        """Advance the time."""
         self.now += seconds
         self.run(self.machine.step(TimePassed(self.now)))
 
     @precondition(lambda self: self.in_flight is not None)
     @rule(arrives=st.sampled_from(["now", "now, unheard", "later"]))
     def write(self, arrives: str) -> None:
-        """The leader's write is stored, or outlasts its timeout."""
+        """Store the leader's write, or delay it beyond its timeout."""
         write, self.in_flight = self.in_flight, None
         assert write is not None
         if arrives == "later":
@@ -247,12 +247,12 @@ class PartitionModel(RuleBasedStateMachine):
     @precondition(lambda self: self.on_the_way)
     @rule()
     def late_write(self) -> None:
-        """A write is stored after its leader has given it up."""
+        """Store a write after its leader has given up on it."""
         self.store(self.on_the_way.pop(0))
 
     @rule()
     def mirror(self) -> None:
-        """The leader's mirror catches up."""
+        """Update the leader's mirror."""
         self.run(self.machine.step(BrokersChanged(self.registrations())))
         if self.record.leader_epoch == self.machine.leader_epoch and self.revision > self.machine.revision:
             self.in_flight = None
@@ -260,7 +260,7 @@ class PartitionModel(RuleBasedStateMachine):
 
     @rule(broker=BROKERS)
     def lose_power(self, broker: BrokerId) -> None:
-        """A follower restarts in a new incarnation, without its unsynced records."""
+        """Restart a follower in a new incarnation, without its unsynced records."""
         replica = self.replicas[broker]
         if replica is not self.leader:
             self.revision += 1
@@ -270,7 +270,7 @@ class PartitionModel(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def elect(self, data: st.DataObject) -> None:
-        """The leader is lost: any in-sync replica, else an eligible one, leads next in its present incarnation."""
+        """Replace a lost leader by any in-sync replica, else by an eligible one, in its present incarnation."""
         eligible = [entry.broker for entry in self.record.isr or self.record.elr]
         broker = data.draw(st.sampled_from(eligible))
         self.leader.follower = None

@@ -96,7 +96,7 @@ class TestSlowDisk:
     """A leader whose own fsync is slow."""
 
     def run(self, leadership: Office, *, follower_synced: bool) -> list[LeaderEffect]:
-        """Records are appended; the second replica syncs them, the leader does not."""
+        """Append records that the second replica syncs and the leader does not sync."""
         effects: list[LeaderEffect] = []
         for second in range(1, int(LAG_SECONDS) + 3):
             effects += leadership.pass_time(1)

@@ -42,7 +42,7 @@ async def start_runtime(tmp_path: Path) -> AsyncIterator[StartRuntime]:
 
 @pytest.fixture
 async def runtime(start_runtime: StartRuntime) -> Broker:
-    """A started broker on an empty directory."""
+    """Return a started broker on an empty directory."""
     return await start_runtime()
 
 

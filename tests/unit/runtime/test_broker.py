@@ -1,4 +1,4 @@
-"""The life of a broker, and its topics."""
+"""Start, stop and topics of a broker."""
 
 from __future__ import annotations
 

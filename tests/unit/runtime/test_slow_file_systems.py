@@ -58,7 +58,7 @@ class SlowStorage(PosixStorage):
 
 @pytest.fixture
 def disk() -> Iterator[SlowStorage]:
-    """A disk that can be slow until the test ends."""
+    """Yield a disk that can be slow until the test ends."""
     storage = SlowStorage()
     yield storage
     storage.go_on()

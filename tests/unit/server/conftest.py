@@ -15,7 +15,7 @@ Serve = Callable[[AsgiApplication], Awaitable[BoundSocket]]
 
 @pytest.fixture
 async def serve() -> AsyncIterator[Serve]:
-    """Serve an ASGI application on a free port until the test ends."""
+    """Yield a function that serves an ASGI application on a free port until the test ends."""
     listeners: list[Http2Listener] = []
 
     async def start(application: AsgiApplication) -> BoundSocket:
@@ -32,14 +32,14 @@ async def serve() -> AsyncIterator[Serve]:
 
 @pytest.fixture
 async def http2() -> AsyncIterator[Client]:
-    """A client that speaks HTTP/2 from the first byte."""
+    """Yield a client that speaks HTTP/2 from the first byte."""
     async with ClientBuilder().http2_prior_knowledge().build() as client:
         yield client
 
 
 @pytest.fixture
 async def http1() -> AsyncIterator[Client]:
-    """A client that speaks HTTP/1.1."""
+    """Yield a client that speaks HTTP/1.1."""
     async with ClientBuilder().http1_only().build() as client:
         yield client
 

@@ -146,7 +146,7 @@ def test_uncompressed_batches_are_decoded_in_place() -> None:
 
 
 def test_only_the_first_batch_of_a_buffer_is_decoded() -> None:
-    """Only the first batch of a buffer is decoded; a given header is not read again."""
+    """A decoder reads only the first batch of a buffer, and does not read a given header again."""
     first, second = encode(values(b"a")).to_bytes(), encode(values(b"b")).to_bytes()
 
     assert decode(first + second) == values(b"a")

@@ -1,4 +1,4 @@
-"""What a leader demands of a produced batch: order of the checks, and limits. The vectors cover the single rules."""
+"""Rules of a leader for produced batches: the order of the checks, and the limits."""
 
 from __future__ import annotations
 

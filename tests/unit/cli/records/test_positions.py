@@ -1,4 +1,4 @@
-"""Where `consume -o` begins and ends."""
+"""Begin and end positions of `consume -o`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cached metadata of the cluster: when it is requested, and which parts are kept."""
+"""The cached metadata of the cluster: the times of its requests, and the parts that it keeps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ METADATA = "/v1/metadata"
 
 @pytest.fixture
 async def metadata(broker: ScriptedBroker) -> AsyncIterator[MetadataCache]:
-    """A metadata cache in front of the scripted broker, which has the topics flights, ships and trains."""
+    """Yield a metadata cache in front of the scripted broker, which has the topics flights, ships and trains."""
     broker.topics = ["flights", "ships", "trains"]
     async with Transport(ConnectionSettings(bootstrap=(broker.url,))) as transport:
         yield MetadataCache(transport)
@@ -135,7 +135,7 @@ async def test_the_picture_grows_old(broker: ScriptedBroker) -> None:
 
 
 async def test_more_names_than_a_url_holds(broker: ScriptedBroker, metadata: MetadataCache) -> None:
-    """More names than fit into a URL lead to a request for all topics, of which only the requested ones are kept."""
+    """More names than fit into a URL cause a request for all topics, of which only the requested ones are kept."""
     broker.topics = [f"flights-of-the-year-{number}" for number in range(2_000)]
     wanted = broker.topics[:1_500]
     found = await metadata.topics(wanted)
@@ -150,7 +150,7 @@ async def test_more_names_than_a_url_holds(broker: ScriptedBroker, metadata: Met
 
 @pytest.fixture
 async def asked_first(broker: ScriptedBroker) -> AsyncIterator[ScriptedBroker]:
-    """Another broker, whose metadata names broker 2 as the leader of everything; clients ask it first."""
+    """Yield another broker, which clients ask first, and whose metadata names broker 2 as the leader of everything."""
     async with type(broker)() as other:
         other.addresses = broker.addresses = {1: broker.url, 2: other.url}
         other.leaders = [2, 2]
@@ -159,7 +159,7 @@ async def asked_first(broker: ScriptedBroker) -> AsyncIterator[ScriptedBroker]:
 
 @pytest.fixture
 async def both(broker: ScriptedBroker, asked_first: ScriptedBroker) -> AsyncIterator[MetadataCache]:
-    """A metadata cache in front of both brokers."""
+    """Yield a metadata cache in front of both brokers."""
     async with Transport(ConnectionSettings(bootstrap=(asked_first.url, broker.url))) as transport:
         yield MetadataCache(transport)
 

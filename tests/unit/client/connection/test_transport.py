@@ -29,7 +29,7 @@ CALL = Call(method="GET", path="/v1/versions", subject="versions", timeout_secon
 
 @pytest.fixture
 async def transport(broker: ScriptedBroker) -> AsyncIterator[Transport]:
-    """A transport whose first address is down and whose second is the scripted broker."""
+    """Yield a transport whose first address is down and whose second is the scripted broker."""
     settings = ConnectionSettings(
         bootstrap=("http://127.0.0.1:1", broker.url), retry_backoff_seconds=0.01, retry_timeout_seconds=5
     )

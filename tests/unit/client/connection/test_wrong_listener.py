@@ -67,7 +67,7 @@ async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 @pytest.fixture
 def tls(tmp_path: Path) -> ssl.SSLContext:
-    """TLS with a certificate that no client trusts."""
+    """Return TLS with a certificate that no client trusts."""
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
     made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     named = ["-keyout", str(key), "-out", str(certificate), "-subj", "/CN=localhost"]
@@ -142,7 +142,7 @@ async def test_the_other_scheme_is_told(broker: ScriptedBroker, tls: ssl.SSLCont
     ],
 )
 async def test_other_servers_of_http2_are_told(broker: ScriptedBroker, answer: Reply) -> None:
-    """An answer of another HTTP/2 server, such as etcd or a proxy, is never taken for a broker's."""
+    """An answer of another HTTP/2 server, such as etcd or a proxy, is never mistaken for a broker's."""
 
     async def say(_: Received) -> Reply:
         """Answer as scripted."""

@@ -47,14 +47,14 @@ def script(reply: Reply | None) -> object:
 
 @pytest.fixture
 async def other(broker: ScriptedBroker) -> AsyncIterator[ScriptedBroker]:
-    """A second broker."""
+    """Yield a second broker."""
     async with type(broker)() as other:
         yield other
 
 
 @pytest.fixture
 async def calls(broker: ScriptedBroker, other: ScriptedBroker) -> AsyncIterator[GroupCalls]:
-    """The calls of member m of group g, with both brokers as bootstrap addresses."""
+    """Yield the calls of member m of group g, with both brokers as bootstrap addresses."""
     async with Transport(ConnectionSettings(bootstrap=(broker.url, other.url))) as transport:
         yield GroupCalls(transport, "g", "m", heartbeat_seconds_max=0.5)
 

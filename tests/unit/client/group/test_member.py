@@ -109,7 +109,7 @@ LOST = UnreachableError("heartbeat", {"http://one:9520": "no answer"}, sent=True
 
 @pytest.fixture
 def joining() -> Driven:
-    """A member that has sent its first heartbeat."""
+    """Return a member that has sent its first heartbeat."""
     driven = Driven()
     driven.beat()
     return driven
@@ -117,7 +117,7 @@ def joining() -> Driven:
 
 @pytest.fixture
 def member(joining: Driven) -> Driven:
-    """A member that has confirmed partitions 0 and 1 in epoch 3."""
+    """Return a member that has confirmed partitions 0 and 1 in epoch 3."""
     [assign] = joining.answer(3, 0, 1)
     assert isinstance(assign, Assign)
     joining.step(Taken(assign.round))

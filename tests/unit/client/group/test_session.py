@@ -99,13 +99,13 @@ async def until(condition: Callable[[], bool]) -> None:
 
 @pytest.fixture
 def coordinator(broker: ScriptedBroker, replies: Replies) -> Coordinator:
-    """The coordinator of group g."""
+    """Return the coordinator of group g."""
     return Coordinator(broker, replies)
 
 
 @pytest.fixture
 def revoked() -> list[frozenset[TopicPartition]]:
-    """Partitions that were passed to `on_revoked`."""
+    """Return partitions that were passed to `on_revoked`."""
     return []
 
 
@@ -113,7 +113,7 @@ def revoked() -> list[frozenset[TopicPartition]]:
 async def opened(
     broker: ScriptedBroker, coordinator: Coordinator, replies: Replies
 ) -> AsyncIterator[Callable[..., Awaitable[Consumer]]]:
-    """Function that opens a consumer of partition 0, which has two records from offset 0."""
+    """Yield a function that opens a consumer of partition 0, which has two records from offset 0."""
 
     async def looked_up(_: Received) -> Reply:
         """Answer with the start of the log."""
@@ -150,7 +150,7 @@ async def opened(
 async def consumer(
     opened: Callable[..., Awaitable[Consumer]], revoked: list[frozenset[TopicPartition]]
 ) -> Consumer:
-    """A consumer with manual commits."""
+    """Return a consumer with manual commits."""
     return await opened(on_revoked=revoked.append, commit="manual")
 
 

@@ -1,4 +1,4 @@
-"""The accumulator: which batches may be sent at a time, and its next deadline."""
+"""The accumulator: the batches that may be sent at a time, and its next deadline."""
 
 from __future__ import annotations
 
@@ -325,7 +325,7 @@ def test_batches_behind_a_refused_one_are_cut_before_they_are_sent(
 
 @pytest.fixture
 def idempotent(settings: ProducerSettings) -> Accumulator:
-    """An accumulator whose batches have sequences."""
+    """Return an accumulator whose batches have sequences."""
     accumulator = Accumulator(replace(settings, idempotence=True))
     accumulator.identity = ProducerIdentity(7, 0)
     return accumulator

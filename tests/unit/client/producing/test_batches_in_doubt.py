@@ -55,7 +55,7 @@ class StandingClock:
 
 @pytest.fixture
 def standing(monkeypatch: pytest.MonkeyPatch) -> StandingClock:
-    """The client's clock, which stands still."""
+    """Return the client's clock, which stands still."""
     standing = StandingClock()
     monkeypatch.setattr(clock, "monotonic", standing.monotonic)
     return standing

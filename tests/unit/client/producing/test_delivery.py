@@ -34,7 +34,7 @@ STORED = Acknowledgement(base_offset=40, append_time_us=9, leader_epoch=3)
 
 @pytest.fixture
 def batch(append: Append) -> RecordsBatch:
-    """A batch of two records in flight."""
+    """Return a batch of two records in flight."""
     queue = PartitionQueue("flights", 4)
     append(queue)
     return append(queue)

@@ -25,7 +25,7 @@ TOPIC_IDS = {"flights": "1b4e28ba-2fa1-4d19-883f-0016d3cca427"}
 
 @pytest.fixture
 def batches(append: Callable[..., RecordsBatch]) -> list[RecordsBatch]:
-    """Two batches, one for each of two partitions."""
+    """Return two batches, one for each of two partitions."""
     return [append(PartitionQueue("flights", index), f"value {index}".encode()) for index in range(2)]
 
 

@@ -1,4 +1,4 @@
-"""The payload that fits after a refusal, and where records are cut."""
+"""The payload that fits after a refusal, and the positions at which records are cut."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def pause(seconds: float) -> asyncio.Future[object]:
 
 @pytest.fixture
 def storing_then(broker: ScriptedBroker, replies: Replies) -> Callable[[str], Script]:
-    """Function that builds a script, which stores the batches and answers with a problem, as if the answer was lost."""
+    """Return a function that builds a script, which stores the batches and answers as if the answer was lost."""
 
     def make(code: str) -> Script:
         async def answer(received: Received) -> Reply:

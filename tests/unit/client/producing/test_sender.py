@@ -18,7 +18,7 @@ PRODUCE = "/v1/produce"
 
 @pytest.fixture
 def seconds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The time of the client's clock, which a test can change."""
+    """Return the time of the client's clock, which a test can change."""
     seconds = [1000.0]
     monkeypatch.setattr(clock, "monotonic", lambda: seconds[0])
     return seconds

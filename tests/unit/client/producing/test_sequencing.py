@@ -23,7 +23,7 @@ CAUSE = ClosedError("producer")
 
 @pytest.fixture
 def sequences() -> PartitionSequences:
-    """The sequences of producer 7."""
+    """Return the sequences of producer 7."""
     sequences = PartitionSequences()
     sequences.begin(FIRST)
     return sequences

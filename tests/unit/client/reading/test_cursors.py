@@ -16,7 +16,7 @@ def _anything(_: Cursor) -> bool:
 
 @pytest.fixture
 def prefetch() -> Prefetch:
-    """A prefetch buffer of 100 bytes for two partitions at offset 10."""
+    """Return a prefetch buffer of 100 bytes for two partitions at offset 10."""
     prefetch = Prefetch(ConsumerSettings(prefetch_bytes=100, partition_fetch_bytes_max=40))
     prefetch.assign([Cursor("flights", "id", index, 10) for index in range(2)])
     return prefetch

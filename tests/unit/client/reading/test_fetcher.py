@@ -33,7 +33,7 @@ def at(partition: int) -> TopicPartition:
 
 @pytest.fixture
 async def consumer(broker: ScriptedBroker) -> AsyncIterator[Consumer]:
-    """A consumer that reads partition 0 of flights from offset 0."""
+    """Yield a consumer that reads partition 0 of flights from offset 0."""
     async with Consumer(broker.url) as consumer:
         await consumer.assign([at(0)], start=0)
         yield consumer

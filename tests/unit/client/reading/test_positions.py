@@ -32,7 +32,7 @@ def picture_of(topic_id: str, partitions: int) -> Picture:
 
 @pytest.fixture
 def partitions() -> AssignedPartitions:
-    """Partition 0 of a topic that is read as a whole, at offset 10."""
+    """Return partition 0 of a topic that is read as a whole, at offset 10."""
     prefetch = Prefetch(ConsumerSettings())
     partitions = AssignedPartitions(prefetch, BatchReader(prefetch, lambda: None))
     partitions.choose([Cursor("flights", "id", 0, 10)], {"flights": "id"})

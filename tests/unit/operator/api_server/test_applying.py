@@ -1,4 +1,4 @@
-"""The comparison of a stored object with the manifest that would be applied: which differences count."""
+"""Comparison of a stored object with the manifest that would be applied, and the differences that count."""
 
 from __future__ import annotations
 

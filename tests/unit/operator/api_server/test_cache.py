@@ -32,7 +32,7 @@ def ref(name: str, kind: Kind = POD) -> ObjectRef:
 
 @pytest.fixture
 def cache() -> WatchedObjects:
-    """An empty cache."""
+    """Return an empty cache."""
     return WatchedObjects()
 
 

@@ -56,13 +56,13 @@ class HandClock:
 
 @pytest.fixture
 def clock() -> HandClock:
-    """A clock that only the test advances."""
+    """Return a clock that only the test advances."""
     return HandClock()
 
 
 @pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[RunningBroker]:
-    """A broker in this process."""
+    """Yield a broker in this process."""
     running = await start_broker(
         BrokerSettings(data=tmp_path / "data", listen=ANY_PORT, peer_listen=ANY_PORT, ops_listen=ANY_PORT)
     )
@@ -72,7 +72,7 @@ async def broker(tmp_path: Path) -> AsyncIterator[RunningBroker]:
 
 @pytest.fixture
 async def calls(broker: RunningBroker, clock: HandClock) -> AsyncIterator[TopicCalls]:
-    """Calls to the cluster of the broker."""
+    """Yield calls to the cluster of the broker."""
     brokers = BrokerCalls(f"http://{broker.addresses.data}")
     yield TopicCalls(brokers, clock)
     await brokers.close()
@@ -80,7 +80,7 @@ async def calls(broker: RunningBroker, clock: HandClock) -> AsyncIterator[TopicC
 
 @pytest.fixture
 async def admin(broker: RunningBroker) -> AsyncIterator[Admin]:
-    """Another client that changes topics."""
+    """Yield another client that changes topics."""
     async with Admin(f"http://{broker.addresses.data}") as other:
         yield other
 

@@ -1,4 +1,4 @@
-"""Growing volumes of etcd: which members are restarted, and which quota their stores get."""
+"""Growing volumes of etcd: the members to restart, and the quotas of their stores."""
 
 from __future__ import annotations
 

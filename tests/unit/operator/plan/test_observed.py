@@ -230,7 +230,7 @@ def test_a_claim_tells_sizes_and_what_it_waits_for() -> None:
 
 
 def test_a_resize_that_is_over_or_never_dated_asks_for_no_restart() -> None:
-    """A resize condition that is false or has no time asks for no restart."""
+    """A resize condition that is false or has no time does not request a restart."""
     for said in ({"status": "False"}, {"status": "True"}):
         claim = {
             "metadata": {"name": "data-main-a-3", "uid": "u"},

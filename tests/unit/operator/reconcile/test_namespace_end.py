@@ -1,4 +1,4 @@
-"""Topics of a namespace that is being deleted: when their finalizers are removed."""
+"""Removal of finalizers from Topics of a namespace that is being deleted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DELETED = {"deletionTimestamp": "2026-01-01T11:59:00Z"}
 
 @pytest.fixture
 def api() -> MemoryApi:
-    """An API server with the namespace `shop`, which is being deleted, and `apps`, which is not."""
+    """Return an API server with the namespace `shop`, which is being deleted, and `apps`, which is not."""
     made = MemoryApi()
     made.put(NAMESPACE, "shop", "", metadata=DELETED)
     made.put(NAMESPACE, "apps", "")

@@ -13,7 +13,7 @@ B = Key("Topic", "shop", "b")
 
 @pytest.fixture
 def queue() -> WorkQueue:
-    """An empty queue."""
+    """Return an empty queue."""
     return WorkQueue()
 
 
@@ -105,7 +105,7 @@ def test_a_change_shortens_a_long_pause(queue: WorkQueue) -> None:
 
 
 def test_what_was_cut_short_is_still_wanted(queue: WorkQueue) -> None:
-    """A pass that ended with the term is no failure, and its key is given out again."""
+    """A key whose pass ended with the term has not failed, and is given out again."""
     queue.add(A, 0)
     queue.take(0)
     queue.abandoned(A, 1)

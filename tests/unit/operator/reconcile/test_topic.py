@@ -20,7 +20,7 @@ NOBODY = "http://127.0.0.1:1"
 
 @pytest.fixture
 def api() -> MemoryApi:
-    """An API server with the namespace `shop`."""
+    """Return an API server with the namespace `shop`."""
     made = MemoryApi()
     made.put(NAMESPACE, "shop", "")
     return made
@@ -28,7 +28,7 @@ def api() -> MemoryApi:
 
 @pytest.fixture
 def reconciler(api: MemoryApi) -> TopicReconciler:
-    """A reconciler whose brokers never answer."""
+    """Return a reconciler whose brokers never answer."""
     clock = StandingClock()
     return TopicReconciler(api, MemoryCache(api), TopicCalls(BrokerCalls(NOBODY), clock), clock)
 

@@ -20,13 +20,13 @@ class Watch:
 
 @pytest.fixture
 def watch() -> Watch:
-    """The clock of a budget."""
+    """Return the clock of a budget."""
     return Watch()
 
 
 @pytest.fixture
 def budget(watch: Watch) -> AnswerBudget:
-    """A budget of 8 MiB whose readers may stall for 3 seconds."""
+    """Return a budget of 8 MiB whose readers may stall for 3 seconds."""
     return AnswerBudget(8 * MIB, stall_seconds_max=3.0, now=watch)
 
 

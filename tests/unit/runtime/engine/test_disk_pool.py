@@ -13,7 +13,7 @@ from fairlead_broker.runtime.engine.disk_pool import DiskPool
 
 @pytest.fixture
 async def pool() -> Iterator[DiskPool]:
-    """A pool of two threads."""
+    """Yield a pool of two threads."""
     made = DiskPool("test", 2)
     yield made
     made.close()

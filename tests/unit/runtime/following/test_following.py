@@ -23,7 +23,7 @@ PAIR = (LEADER, SECOND)
 
 @pytest.fixture
 async def tasks() -> AsyncIterator[Tasks]:
-    """Tasks that are cancelled at the end of the test."""
+    """Yield tasks that are cancelled at the end of the test."""
     tasks = Tasks()
     yield tasks
     await tasks.end()

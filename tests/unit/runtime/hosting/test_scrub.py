@@ -55,7 +55,7 @@ def scrub_of(
 
 @pytest.fixture
 async def flights(runtime: Broker) -> TopicClient:
-    """A topic without records whose segments can be rolled at once."""
+    """Return a topic without records whose segments can be rolled at once."""
     return await topic(runtime, segment_ms=1)
 
 

@@ -41,7 +41,7 @@ class Appends:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Iterator[LogDirectory]:
-    """A data directory."""
+    """Yield a data directory."""
     opened = LogDirectory.open(
         tmp_path / "data", cluster_id=new_id(), broker_id=0, clock=SystemClock(), new_directory_id=new_id()
     )
@@ -53,7 +53,7 @@ def directory(tmp_path: Path) -> Iterator[LogDirectory]:
 async def upkeep_of(
     directory: LogDirectory, appends: Appends, interval_seconds: float
 ) -> AsyncIterator[None]:
-    """A running upkeep."""
+    """Yield a running upkeep."""
     pool = DiskPool("disk", 1)
     upkeep = Upkeep(
         directory,

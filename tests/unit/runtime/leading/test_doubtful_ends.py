@@ -19,7 +19,7 @@ from log_kit import TOPIC, BatchMaker, LogBox
 
 @pytest.fixture
 async def tasks() -> AsyncIterator[Tasks]:
-    """Tasks that are cancelled at the end of the test."""
+    """Yield tasks that are cancelled at the end of the test."""
     tasks = Tasks()
     yield tasks
     await tasks.end()

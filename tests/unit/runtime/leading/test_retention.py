@@ -48,7 +48,7 @@ class TightStorage(PosixStorage):
 
 
 async def idle(runtime: Any, **config: object) -> TopicClient:
-    """A topic of three records in a rolled segment."""
+    """Return a topic of three records in a rolled segment."""
     client = await topic(runtime, **{**GONE, **config})
     await client.produce(b"a", b"b", b"c")
 

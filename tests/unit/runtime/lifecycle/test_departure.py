@@ -115,7 +115,7 @@ class Scene:
 
 @pytest.fixture
 async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
-    """A registered broker without peers."""
+    """Yield a registered broker without peers."""
     clock, log = SystemClock(), CapturingLogger()
     async with await EmbeddedCoordination.open(tmp_path / "store.sqlite", clock) as store:
         bootstrap = ClusterBootstrap(store, KEYS, clock)

@@ -128,7 +128,7 @@ def running(*works: Awaitable[None]) -> Iterator[None]:
 
 @pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    """A broker that has just registered."""
+    """Yield a broker that has just registered."""
     clock = SystemClock()
     async with await EmbeddedCoordination.open(tmp_path / "store.sqlite", clock) as inner:
         store = AwayAtTimes(inner)

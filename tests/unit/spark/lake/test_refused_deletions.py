@@ -53,7 +53,7 @@ class Guarded(pyarrow.fs.SubTreeFileSystem):
 
 @pytest.fixture
 def guarded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Guarded:
-    """The file system of the table in this test's folder."""
+    """Return the file system of the table in this test's folder."""
     system = Guarded(str(tmp_path), pyarrow.fs.LocalFileSystem())
     monkeypatch.setitem(storage._file_systems, (os.getpid(), str(tmp_path), ()), system)
     return system
