@@ -1,7 +1,7 @@
 """`make bench-latency`: measures the latency of acknowledgements without load, under load, and on a large topic.
 
-In cases with a peer, Kafka's tool runs at the same rate; all other cases are reported without a comparison. Results are
-written to build/bench/latency.json, and tables to standard output.
+Kafka's tool runs at the same rate in the cases with a peer; all other cases are reported without a comparison. Results
+are written to build/bench/latency.json, and tables to standard output.
 """
 
 from __future__ import annotations

@@ -329,7 +329,7 @@ def _told(send: Send) -> str:
 def check(events: Iterable[dict[str, Any]]) -> Report:
     """Judge a history."""
     history = History()
-    # A million objects live to the end and form no cycles, so that the garbage collector would work in vain.
+    # A million objects stay alive until the end and form no cycles, so the garbage collector would find nothing.
     collected = gc.isenabled()
     gc.disable()
     try:

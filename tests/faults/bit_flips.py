@@ -112,7 +112,7 @@ def trial(origin: Origin, folder: Path, rng: random.Random, counts: Counter[str]
     try:
         noticed = judge(origin, box, done)
     except LogError as refused:
-        # Only the identity is indispensable: the start is refused and names the damaged file.
+        # Only the identity is indispensable; a start without it is refused and names the damaged file.
         if name.name != "identity" or name.name not in str(refused):
             raise
         noticed = "refused to start"
@@ -136,7 +136,8 @@ def judge(origin: Origin, box: LogBox, done: str) -> str | None:
     by_start = "found at the start" if log.damaged or box.opened.corrupt else None
     served, by_read = read_carefully(origin, log, done)
     if not origin.clean:
-        # Only in some trials: such a read may report the damage itself, and the scrub must find the damage alone.
+        # This read runs only in some trials, because it may report the damage itself, and the scrub must find the
+        # damage alone.
         read_everywhere(log, done)
     before = log.damaged
     for segment in log.segments:

@@ -106,7 +106,7 @@ def test_every_metric_of_boards_and_rules_is_exposed(watched: Watched) -> None:
 
 
 def test_every_rule_is_evaluated_and_nothing_is_wrong(watched: Watched) -> None:
-    """Prometheus evaluates every rule without error; recorded rules have series, and no grave alert is pending."""
+    """Prometheus evaluates every rule without error; recorded rules have series, and no critical alert is pending."""
 
     def evaluated() -> list[dict[str, object]] | None:
         groups = watched.prometheus.ask("rules")["groups"]

@@ -1,4 +1,4 @@
-"""Idle and hostile connections: the broker lives, other clients are served, and file descriptors are released."""
+"""Idle and hostile connections: the broker keeps running, serves other clients and releases file descriptors."""
 
 import asyncio
 import contextlib

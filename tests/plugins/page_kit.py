@@ -1,7 +1,7 @@
 """Examples of a page of the docs, unchanged, and a shell to run them.
 
-For tests that run a page. Commands are changed only in their addresses and folders, which are replaced by those of the
-test.
+Tests of pages use this module. Commands are changed only in their addresses and folders, which are replaced by those of
+the test.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ LOOK_SECONDS = 0.05
 # Runs a command on an empty screen, prints its exit code, and signals its end.
 ASK = """ask() {{ clear; eval "$1"; echo "ended with $?"; tmux -S {socket} wait-for -S "$2"; }}"""
 ENDED = re.compile(r"ended with \d+\n\$$")
-"""Last words of a command, followed by the prompt."""
+"""Last text of a command, followed by the prompt."""
 
 
 class TmuxTerminal:
@@ -46,7 +46,7 @@ class TmuxTerminal:
         except subprocess.TimeoutExpired as error:
             message = f"it did not end within {timeout_seconds} s; the screen:\n{self.screen()}"
             raise AssertionError(message) from error
-        # The signal of the end and the words on the screen arrive independently.
+        # The signal for the end and the text on the screen arrive independently.
         return self._shown(ENDED.search, "the end of the command", timeout_seconds)
 
     def press(self, *keys: str) -> None:

@@ -26,7 +26,7 @@ STDERR: Final = "stderr.txt"
 
 
 class CrashKind(StrEnum):
-    """How a process ends."""
+    """The way in which a process ends."""
 
     KILL = "kill"
     KILL_SOON = "kill soon"

@@ -1,6 +1,7 @@
 """A replica that has deleted more records than the next leader ever had restarts its log, for either kind of log start.
 
-Only an unclean election makes such a leader, and these worlds are made for it: three replicas, no other faults.
+Only an unclean election creates such a leader. These worlds are built for that case: three replicas and no other
+faults.
 """
 
 from __future__ import annotations

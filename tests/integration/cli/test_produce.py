@@ -1,4 +1,4 @@
-"""`fairlead produce` when something fails: records are neither lost silently nor read in vain."""
+"""Failures of `fairlead produce`: records are not lost silently, and input is not read without effect."""
 
 from __future__ import annotations
 

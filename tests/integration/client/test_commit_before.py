@@ -61,7 +61,7 @@ async def taking_while(
 
 @pytest.fixture(autouse=True)
 async def topic(admin: Admin, bootstrap: str) -> None:
-    """The topic `flights` of two partitions, with three batches of ten in the first."""
+    """Create the topic `flights` with two partitions and three batches of ten records in the first."""
     await admin.create_topic("flights", partitions=2)
     await fill(bootstrap, PLACE, 30)
 

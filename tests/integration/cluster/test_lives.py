@@ -1,4 +1,4 @@
-"""Brokers that lose their registration, drain and stop: what other brokers see, and what is never written again."""
+"""Brokers that lose their registration, drain or stop: the view of other brokers, and data not written again."""
 
 from __future__ import annotations
 

@@ -24,12 +24,12 @@ class Nesting(HTMLParser):
         self.wrong: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: object) -> None:
-        """Open an element."""
+        """Handle the start tag of an element."""
         if tag not in VOID:
             self.open.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
-        """Close the last element."""
+        """Handle the end tag of an element."""
         if not self.open or self.open.pop() != tag:
             self.wrong.append(tag)
 

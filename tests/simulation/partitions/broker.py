@@ -215,7 +215,7 @@ class Broker(Frame):
     def _write_identity(self, disk: Disk) -> None:
         if not self._kept or disk.intact_since is None:
             disk.intact_since = self.epoch
-        # In one write, because a start that lost bytes and ended before it must not make the next start look complete.
+        # One write, because a start that lost bytes and ended before it must not make the next start look complete.
         disk.last_broker_epoch, disk.boot = self.epoch, self.world.boots[self.number]
         self._kept = True
 

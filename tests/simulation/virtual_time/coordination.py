@@ -92,7 +92,7 @@ class FarCoordination:
                 await self._inner.transact(compares, success, failure)
             elif fate < 0.8:
                 late = self._late(weather.chance.random() * 10, compares, success, failure)
-                # Not a task of this life, because a sent request outlives its sender.
+                # The task does not belong to this process, because a sent request outlives its sender.
                 asyncio.get_running_loop().create_task(late, context=_nobody())
             await pass_time(weather.chance.random() * CALL_SECONDS)
             raise UnknownOutcome("the answer got lost")
