@@ -1,4 +1,4 @@
-"""Files that change by themselves under a real broker: damage is found, reported, never served, and accepted."""
+"""Files that change on the disk under a real broker: damage is found, reported, never served, and accepted."""
 
 from __future__ import annotations
 

@@ -247,7 +247,7 @@ def test_a_directory_of_another_broker_or_cluster_is_refused(tmp_path: Path) -> 
 
 @pytest.mark.slow
 async def test_after_an_unclean_stop_every_acknowledged_record_is_stored(tmp_path: Path) -> None:
-    """A killed broker starts again by itself with every acknowledged record."""
+    """A killed broker restarts without help with every acknowledged record."""
     broker = BrokerProcess(tmp_path / "data")
     await asyncio.to_thread(broker.start)
     async with Calls(broker.url) as calls:

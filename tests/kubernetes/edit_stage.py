@@ -133,7 +133,7 @@ class EditStage:
     # ---- invariants
 
     def broken_operators(self) -> list[str]:
-        """Return violations by operators: an end by themselves, or an unforeseen exception."""
+        """Return violations by operators: an unexpected exit, or an unforeseen exception."""
         ended = [each for each in self.running if each.process.poll() is not None]
         found = [f"ended with {each.process.returncode}:\n{each.said()}" for each in ended]
         for operator in self.operators.started:

@@ -171,7 +171,7 @@ async def join(
     broker: int,
     registered: BrokerRegistration,
 ) -> Life:
-    """Start an incarnation of a broker that claims nothing by itself."""
+    """Start an incarnation of a broker that makes no claims of its own."""
     coordination = Unreliable(store)
     bootstrap = ClusterBootstrap(coordination, KEYS, clock)
     await bootstrap.cluster(CLUSTER_ID)
@@ -300,7 +300,7 @@ def kit() -> type[Kit]:
 
 @pytest.fixture
 def clock() -> ManualClock:
-    """Return a clock that does not move by itself."""
+    """Return a clock that only the test moves."""
     return ManualClock()
 
 

@@ -125,7 +125,7 @@ class Report:
 
 
 class Wrong(Exception):
-    """A program broke its promise, or ended by itself."""
+    """A program broke its promise, or ended unexpectedly."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""A replica that has deleted more records than the next leader ever had restarts its log, for either kind of log start.
+"""A replica that has deleted more records than the next leader had restarts its log, for either kind of log start.
 
 Only an unclean election creates such a leader. These worlds are built for that case: three replicas and no other
 faults.

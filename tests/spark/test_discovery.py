@@ -78,7 +78,7 @@ def test_another_vendors_source_is_found_beside_ours(tmp_path: Path) -> None:
             def name(cls):
                 return "vendor"
     """
-    # Spark's search needs a socket to its JVM; this program imports the same modules in the same order.
+    # Spark's search needs a socket to its JVM; the test program imports the same modules in the same order.
     search = """
         import sys
         sys.modules["fairlead_spark.options"] = None

@@ -173,7 +173,7 @@ async def test_unchanged_metadata_is_not_sent_again(cluster: Cluster) -> None:
 
 
 async def test_a_reader_learns_of_records_lost_by_an_unclean_election(cluster: Cluster) -> None:
-    """A consumer gets an error with the next offset after an unclean election and skips nothing by itself.
+    """A consumer gets an error with the next offset after an unclean election and never skips records silently.
 
     The producer gets an error too, for its first batch after the lost records.
     """

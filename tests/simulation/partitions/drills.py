@@ -1,7 +1,7 @@
 """Drills: short sequences of faults that lead a world to a specific coincidence at moments drawn from the seed.
 
-Some rules matter only when three or four rare events meet, which faults that are drawn independently hardly ever do. A
-drill makes the events meet, again and again through the storm, and stays within the limits of the protocol: it damages
+Some rules matter only when three or four rare events meet, which hardly ever happens with independent faults. A drill
+makes the events meet, again and again through the storm, and stays within the limits of the protocol: it damages
 through `Faults`, which counts the damage. Each drill is a generator that yields the seconds to wait before its next
 step.
 """
@@ -27,21 +27,21 @@ PARTITION = 0
 
 
 class Drills:
-    """The player that repeats the drill of a world."""
+    """The drill of a world, which is repeated until the faults stop."""
 
     def __init__(self, world: World) -> None:
-        """Create a player that has not begun."""
+        """Create a drill that has not begun."""
         self._world = world
         self._calm = False
         self._cut: list[tuple[int, int]] = []
 
     def begin(self) -> None:
-        """Start playing if the world has a drill."""
+        """Start the drill if the world has one."""
         if self._world.plan.drill is not None:
             self._world.schedule.after(self._between(0.3, 1.0), self._again)
 
     def stop(self) -> None:
-        """Stop playing; the links are healed with all others."""
+        """Stop the drill; its links are healed with all others."""
         self._calm = True
         self._world.network.late.clear()
 

@@ -1,4 +1,4 @@
-"""The common part of a broker in every play: a process with a leased registration and a mirror of the store.
+"""The common part of a broker in every suite: a process with a leased registration and a mirror of the store.
 
 A twin of `fairlead_broker.runtime.lifecycle` and of the coordination mirror, whose tasks on an event loop would make a
 world take seconds instead of milliseconds (decision 0200).
@@ -49,7 +49,7 @@ class Broker(Process):
         self.mirror = Mirror(self)
         self._leased_until = 0.0
 
-    # -- methods of a play
+    # -- methods of a suite
 
     def registration(self, *context: Any) -> BrokerRegistration:
         """Return the registration of the new incarnation."""

@@ -1,6 +1,6 @@
 """Violations that a run can have: invariants as named classes, and assertions of the code.
 
-The judge of each play defines the play's invariants, sees every change of the store and every step of the brokers, and
+The judge of each suite defines its invariants, sees every change of the store and every step of the brokers, and
 raises the invariant that does not hold.
 """
 

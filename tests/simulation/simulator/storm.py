@@ -1,4 +1,4 @@
-"""The faults of a world at random times: those of brokers, links and store that every play has.
+"""The faults of a world at random times: those of brokers, links and store, which every suite has.
 
 A fault of the plan is the method with its name. Damage that can be healed is healed when the faults stop.
 """

@@ -1,6 +1,6 @@
 """Bug switches: each drops one rule, as an error in the code would, and the simulator has to find it.
 
-A switch replaces named functions and methods while it is open; production code does not know it. Each play lists its
+A switch replaces named functions and methods while it is open; production code does not know it. Each suite lists its
 switches in the order of the rules, and docs/explanation/simulation.md has the number of seeds until each is found.
 """
 

@@ -1,6 +1,6 @@
-"""The common part of all plays: a seed becomes a world, which has a storm of faults, a rest, and a verdict.
+"""The common part of the worlds of all suites: a seed becomes a world with a storm of faults, a rest and a verdict.
 
-A play adds its brokers, clients, judge and faults; the rules in them are the production ones. The world uses no clock,
+A suite adds its brokers, clients, judge and faults; the rules in them are the production ones. The world uses no clock,
 loop or file, and randomness comes from the seed alone, so that a run is a pure function of its seed.
 """
 
@@ -78,14 +78,14 @@ class World:
         if self.trace is not None:
             self.trace.append(f"{self.now:8.3f} {what}: {' '.join(str(each) for each in details)}")
 
-    # -- methods of a play
+    # -- methods of a suite
 
     def create(self) -> None:
-        """Write the first records of the play while the brokers register."""
+        """Write the first records of the suite while the brokers register."""
         raise NotImplementedError
 
     def populate(self) -> None:
-        """Start the clients of the play."""
+        """Start the clients of the suite."""
         raise NotImplementedError
 
     def unrest(self) -> str | None:

@@ -205,7 +205,7 @@ async def test_another_record_is_another_survey(controller: Controller) -> None:
 
 
 async def test_a_leader_that_came_back_stays(controller: Controller) -> None:
-    """A partition that has a leader again gets no other one."""
+    """A partition that has a leader again gets no other leader."""
     found = controller.partitions[KEY]
     controller.partitions[KEY] = Versioned(
         record(2, "2", min_isr=1), found.create_revision, found.mod_revision

@@ -27,7 +27,7 @@ def a_pod(name: str, *arguments: str, **metadata: Any) -> Manifest:
 
 
 def a_claim(name: str, member: str) -> Manifest:
-    """Return a claim that bears the id of a member."""
+    """Return a claim that has the id of a member."""
     return an_object(name, spec={}, metadata={"annotations": {"fairlead.dev/etcd-member": member}})
 
 
