@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 BATCHES: Final = "application/vnd.fairlead.batches"
 BURST: Final = 8
-"""Number of records that an idempotent process has under way."""
+"""Number of records that an idempotent process has in flight."""
 PAUSE_SECONDS: Final = 0.02
 REFUSED_PAUSE_SECONDS: Final = 0.2
 REQUEST_SECONDS: Final = 15.0
@@ -42,7 +42,7 @@ def outcome_of(error: FairleadError) -> str:
 
 
 class SdkProducer:
-    """The SDK's producer on some partitions: idempotent with several records under way, or with single sends."""
+    """The SDK's producer on some partitions: idempotent with several records in flight, or with single sends."""
 
     def __init__(
         self,

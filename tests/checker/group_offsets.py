@@ -18,7 +18,7 @@ EXPLANATIONS_MAX: Final = 20_000
 """Number of explanations beyond which the search stops and the verdict is unknown."""
 
 Explanation = tuple[int | None, frozenset[int]]
-"""The committed offset, and the requests under way that have already acted."""
+"""The committed offset, and the requests in flight that have already acted."""
 
 
 @dataclass(slots=True)

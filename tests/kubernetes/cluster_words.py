@@ -46,7 +46,7 @@ def has(type_: str, reason: str, status: str = "True") -> Callable[[Manifest | N
 
 
 def is_done(cluster: Manifest | None) -> bool:
-    """Return whether a Cluster is ready and no change is under way."""
+    """Return whether a Cluster is ready and no change is in progress."""
     return has("Ready", "Available")(cluster) and has("Progressing", "UpToDate", "False")(cluster)
 
 

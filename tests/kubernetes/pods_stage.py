@@ -52,7 +52,7 @@ def is_ready(pod: Manifest) -> bool:
 
 
 def serves(cluster: Manifest | None) -> bool:
-    """Return whether a Cluster has no change under way and its brokers answer."""
+    """Return whether a Cluster has no change in progress and its brokers answer."""
     return is_done(cluster) and not condition_of(cluster, "Warning")
 
 
@@ -143,7 +143,7 @@ class PodsStage:
         return self.kubernetes.api.wait(CLUSTER, self.namespace, holds, seconds)
 
     def wait_done(self, brokers: int = 3) -> Manifest:
-        """Wait until `brokers` brokers are ready and answer, and no change is under way."""
+        """Wait until `brokers` brokers are ready and answer, and no change is in progress."""
         return self.wait(lambda each: serves(each) and each["status"]["brokers"]["ready"] == brokers)
 
     # ---- brokers

@@ -74,7 +74,7 @@ class Stage:
         return self.api.wait(CLUSTER, self.namespace, holds, seconds)
 
     def wait_done(self) -> Manifest:
-        """Wait until the Cluster is ready, its brokers answer, and no change is under way."""
+        """Wait until the Cluster is ready, its brokers answer, and no change is in progress."""
         cluster = self.wait(lambda each: is_done(each) and not condition_of(each, "Warning"))
         self.brokers.wait_until(lambda: self.brokers.serves(3))
         return cluster

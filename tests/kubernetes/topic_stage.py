@@ -158,7 +158,7 @@ class Stage:
         return told(self.kubernetes.api.wait_list("events", namespace, told))[0]
 
     def wait_moved(self, namespace: str, name: str, replicas: int) -> Manifest:
-        """Wait until a Topic has `replicas` replicas and no move is under way; return the Topic."""
+        """Wait until a Topic has `replicas` replicas and no move is in progress; return the Topic."""
 
         def moved(topic: Manifest | None) -> bool:
             return (

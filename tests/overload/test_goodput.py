@@ -88,7 +88,7 @@ class Load:
         return stored, refused
 
     async def drain(self) -> None:
-        """Wait for the requests under way."""
+        """Wait for the requests in flight."""
         for connection in self.connections:
             connection.on_answer = lambda: None
         async with asyncio.timeout(20):

@@ -285,7 +285,7 @@ class Posting:
 
 @pytest.fixture
 async def crowded(start) -> AsyncIterator[BrokerUnderLoad]:
-    """Yield a broker whose memory for bodies is three quarters reserved by one request under way."""
+    """Yield a broker with three quarters of its memory for bodies reserved by one request in flight."""
     broker = await start(bodies_bytes_max=4 * MIB)
     async with calm_client(broker):
         begun = Posting(broker, 4 * MIB)

@@ -87,7 +87,7 @@ async def end_offsets(broker: BrokerUnderLoad) -> list[int]:
 
 
 async def test_readers_that_take_nothing_do_not_hold_up_a_stop(start) -> None:
-    """A broker that stops waits for answers under way until the deadline and then closes its listener."""
+    """A broker that stops waits for running answers until the deadline and then closes its listener."""
     broker = await start()
     async with Calls(broker.address) as calls:
         await calls.create("large")

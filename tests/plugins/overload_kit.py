@@ -310,7 +310,7 @@ class Http2Load(asyncio.Protocol):
 
     @property
     def unanswered(self) -> int:
-        """Number of requests under way."""
+        """Number of requests in flight."""
         return len(self._begun)
 
     @property

@@ -381,7 +381,7 @@ async def test_a_consumer_that_is_started_again_continues_at_its_position(bootst
                 break
     async with consumer:
         assert await read(consumer) == list(range(4, 20))
-        # A long poll is under way when the consumer is closed.
+        # A long poll is in flight when the consumer is closed.
         assert await consumer.next_batch(timeout="100ms") is None
     async with consumer:
         await fill(bootstrap, 10, first=20)

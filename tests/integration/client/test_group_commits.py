@@ -135,7 +135,7 @@ async def test_before_commits_the_batch_that_is_about_to_be_delivered(bootstrap:
 
 
 async def test_a_cancelled_take_loses_nothing(bootstrap: str) -> None:
-    """A batch whose commit was under way when its take was cancelled is returned by the next take."""
+    """A batch whose take was cancelled during its commit is returned by the next take."""
     got: list[int] = []
     async with consumer_of(bootstrap, commit="before") as consumer, asyncio.timeout(30):
         while len(got) < 30:

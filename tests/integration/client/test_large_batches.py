@@ -61,7 +61,7 @@ def kind(request: pytest.FixtureRequest) -> dict[str, object]:
 async def test_records_of_a_large_batch_are_stored_in_smaller_ones(
     bootstrap: str, admin: Admin, kind: dict[str, object], compression: str
 ) -> None:
-    """Records of a batch that is split have their own offsets, with several batches under way."""
+    """Records of a batch that is split have their own offsets, with several batches in flight."""
     await admin.create_topic(
         "flights", config={"max.message.bytes": LIMIT if compression == "none" else 4000}
     )

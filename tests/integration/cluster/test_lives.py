@@ -184,7 +184,7 @@ async def test_an_incarnation_unknown_to_the_directory_is_not_elected(
         )
     )
     await until(lambda: holder in cluster.any.metadata.brokers, "the broker does not register")
-    # After two turns the controller has done everything that it would do.
+    # After two turns the controller has completed all of its work.
     for name in ("one", "two"):
         await cluster.topic(name, replication_factor=1)
     early = cluster.leader(topic_id), cluster.any.metadata.brokers[holder].value.directories

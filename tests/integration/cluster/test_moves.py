@@ -1,4 +1,4 @@
-"""Moves under way as operators see them: in the request, in the tables and in the topic's description."""
+"""Moves in progress, as operators see them in the request, in the tables and in the topic's description."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers of a stopping broker to requests under way."""
+"""Answers of a stopping broker to requests in flight."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from fairlead_api.bodies.frames import iterate_frames
 PARTITION = "/v1/topics/flights/partitions/0/records"
 EVENTS = {"accept": "text/event-stream"}
 STOP_SECONDS_MAX = 4
-"""Bound below the time that a stop allows for answers under way, so that none was dropped."""
+"""Bound below the time that a stop allows for running answers, so that none was dropped."""
 
 
 async def test_polls_at_other_brokers_are_answered_first(three, polls) -> None:

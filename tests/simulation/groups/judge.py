@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 ROUNDING_SECONDS: Final = 0.01
 SOONEST_MS: Final = 10
-"""Shortest wait that a member may be given without a storm of heartbeats."""
+"""Shortest heartbeat interval that causes no storm of heartbeats."""
 JUST_HEARD: Final = 0.3
 """Share of a session after the last heartbeat for which a member is certainly alive."""
 LONG_SILENT: Final = 0.75

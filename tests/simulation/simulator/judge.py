@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 
 class Violation(Exception):
-    """An invariant does not hold."""
+    """A violated invariant."""
 
 
 class EpochsRise(Violation):

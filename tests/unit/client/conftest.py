@@ -184,7 +184,7 @@ class ScriptedBroker:
         """Answer the next calls of a path with the given problems."""
 
         def refusal(code: str) -> Script:
-            """Return a script that answers one problem."""
+            """Return a script that answers with one problem."""
 
             async def answer(_: Received) -> Reply:
                 """Answer as scripted."""

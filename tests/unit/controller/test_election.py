@@ -119,7 +119,7 @@ def test_an_old_copy_of_the_disk_does_not_lead(cluster: Cluster, kit: Any) -> No
 def test_who_has_not_the_bytes_or_will_not_serve_does_not_lead(
     cluster: Cluster, kit: Any, about: dict[str, Any]
 ) -> None:
-    """A replica with another directory, a stopping broker or a quarantine is not elected, even if it is in sync."""
+    """A replica with another directory, in quarantine or on a stopping broker is not elected, even if it is in sync."""
     cluster.add(1, 11, **about)
 
     assert cluster.elect(kit.partition(kit.entries((1, 11)))) is None

@@ -66,7 +66,7 @@ class TestCancel:
     """The cancellation of a move restores the previous replicas."""
 
     def test_the_added_ones_go_and_nobody_leaves(self) -> None:
-        """Added replicas leave replicas and ISR in one write."""
+        """A cancellation removes the added replicas from the replicas and the ISR in one write."""
         back = cancel(KEY, moving(1, "1234"), brokers(R1, R2, R3, R4))
 
         assert kept_by(back) == "231"
@@ -101,7 +101,7 @@ class TestFinish:
     """The end of a move, when every added replica is in sync."""
 
     def test_a_leader_that_stays_finishes_in_one_step(self) -> None:
-        """A staying leader ends the move in one step, by which leaving replicas leave replicas and ISR."""
+        """A leader that stays ends the move in one write, which removes the leaving replicas from replicas and ISR."""
         done = finish(KEY, moving(3, "1234"), brokers(R1, R2, R3, R4))
 
         assert kept_by(done) == "234"

@@ -115,7 +115,7 @@ async def test_replicas_are_spread_and_the_first_ones_lead(cluster: Any) -> None
 
 @pytest.mark.parametrize("broker", [1, 2, 3])
 async def test_a_lost_broker_leads_nothing_and_is_waited_for_no_more(cluster: Any, broker: int) -> None:
-    """A lost broker leaves its leaderships and the ISR, even if it was the controller."""
+    """A lost broker loses its leaderships and leaves the ISR, even if it was the controller."""
     await three(cluster, partitions=130)
     before = records(cluster.metadata)
     await cluster.kill(broker)
@@ -162,7 +162,7 @@ async def test_whoever_waits_for_a_leader_does_not_wait_for_anything_else(cluste
 
 
 async def test_a_stopping_broker_gives_up_its_leaderships_while_it_still_serves(cluster: Any) -> None:
-    """A stopping broker leaves leaderships and ISR in one write, before its lease ends."""
+    """A stopping broker gives up its leaderships and leaves the ISR in one write, before its lease ends."""
     await three(cluster)
     await cluster.lives[2].membership.update(
         lambda record: msgspec.structs.replace(record, state=BrokerState.STOPPING)

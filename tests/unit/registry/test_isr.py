@@ -136,7 +136,7 @@ class TestTakenOut:
         assert (after.isr, after.elr) == (entries(1), entries(3))
 
     def test_a_leader_gives_up_its_office(self) -> None:
-        """A leader leaves its leadership, so that the controller elects another."""
+        """A leader resigns, so that the controller elects another."""
         before = msgspec.structs.replace(record(entries(1, 2)), leader=entries(1)[0])
         after = taken_out(before, BrokerId(1))
 
@@ -148,7 +148,7 @@ class TestTakenOut:
         "before", [record(entries(1), min_isr=1), record((), entries(1)), record(entries(1), entries(1))]
     )
     def test_the_last_one_may_not_go(self, before: PartitionRecord) -> None:
-        """The last replica of ISR and ELR stays, because no replica could be elected."""
+        """The last replica of ISR and ELR stays, because otherwise no replica could be elected."""
         assert taken_out(before, BrokerId(1)) is None
 
 

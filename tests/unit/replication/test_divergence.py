@@ -18,7 +18,7 @@ from fairlead_broker.replication import (
     truncation_point,
 )
 
-# A log without bytes is the list of its records' epochs.
+# These logs have no bytes; a log is the list of the epochs of its records.
 Log = list[int]
 
 

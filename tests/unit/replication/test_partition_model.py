@@ -83,8 +83,7 @@ class PartitionModel(RuleBasedStateMachine):
         self.now = 0.0
         self.next_record = 0
         self.revision = 50
-        # The third replica still has to join, and one is enough: proposals matter from the first step
-        # on.
+        # The third replica is not in sync at first and min_isr is one, so that proposals matter from the first step on.
         self.record = partition_record(
             durability=DurabilityState.SYNCED, isr=entries(EVERYBODY[:2]), min_isr=1
         )

@@ -33,7 +33,7 @@ class TestFailedDirectory:
     """A leader whose directory has failed."""
 
     def test_leaves_leadership_and_isr_to_the_others(self) -> None:
-        """The leader leaves leadership and ISR, so that the controller elects another."""
+        """The leader resigns and leaves the ISR, so that the controller elects another."""
         leadership = Office(partition_record(durability=DurabilityState.SYNCED))
         write = only_write(leadership.step(DirectoryFailed()))
 
