@@ -136,7 +136,7 @@ async def test_a_transaction_names_the_lease_that_is_gone(alone: EtcdCluster) ->
 
 
 async def test_without_a_quorum_nothing_is_confirmed(three: EtcdCluster) -> None:
-    """A member without a leader refuses a keep-alive in time."""
+    """A member without a leader confirms no lease, and keep-alives fail in time."""
     client = three.client()
     lease = await client.grant_lease(4)
     await client.keep_alive(lease)

@@ -174,7 +174,7 @@ def test_a_hook_beside_a_broker_that_does_not_serve_ends_at_once(tmp_path: Path)
 
 
 def test_a_broker_waits_for_names_that_are_not_known_yet(tmp_path: Path) -> None:
-    """A broker that cannot resolve etcd is live but not ready, a stop ends its wait, and a blocked loop is noticed."""
+    """A broker that cannot resolve etcd is live but not ready, fails its probe while suspended, and stops cleanly."""
     ports = [next(free) for free in [free_ports()] for _ in range(3)]
     (tmp_path / "broker.yaml").write_text("{}")
     waiting = pod(tmp_path, "http://main-etcd-0.main-etcd-peers.orders.svc.invalid:2379", 0, ports)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 TOPIC = "flights"
 SETTINGS = {"unclean.leader.election.delay.ms": 500}
-"""Settings that prevent the return of a replica with the whole log."""
+"""Short delay of unclean elections, because no replica with the whole log returns in these tests."""
 
 
 @dataclass

@@ -318,7 +318,7 @@ def test_a_limited_trigger_begins_where_the_log_does(bootstrap: str, topic: str,
 
 
 def test_a_topic_that_is_deleted_under_a_limit_ends_no_query(bootstrap: str, topic: str) -> None:
-    """A topic that is deleted after the request for the ends is skipped in this trigger.
+    """If a topic is deleted after the request for the ends, the trigger uses no beginnings at all.
 
     The next trigger reports the deletion.
     """
