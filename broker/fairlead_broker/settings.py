@@ -209,7 +209,9 @@ class Limits(BaseModel):
     bodies_bytes_max: int = Field(default=256 * MIB, ge=1 * MIB)
     """Maximum number of bytes of request bodies in memory, for all calls, from the first byte of a body to the answer.
     Above three quarters of the limit, new bodies are refused with `overloaded` before they are read; the rest is
-    reserved for bodies that are being received."""
+    reserved for bodies that are being received, and for clients that hold less than others. When nothing is free, the
+    longest held incomplete body of the address, then of the connection, that holds most is ended in favour of a client
+    that holds less, and an incomplete body older than `body_idle_seconds_max` in favour of any client."""
 
     produce_calls_max: int = Field(default=1000, ge=1)
     """Maximum number of concurrent produce calls, including calls that wait for acks. Further calls are refused with
@@ -217,10 +219,12 @@ class Limits(BaseModel):
     refusal costs little."""
 
     body_seconds_max: float = Field(default=60.0, gt=0)
-    """Maximum time to receive a request body; the slowest reasonable link transfers 64 MiB in less time."""
+    """Maximum time to receive a request body, or one line of a body of lines; the slowest reasonable link transfers
+    64 MiB in less time."""
 
     body_idle_seconds_max: float = Field(default=10.0, gt=0)
-    """Maximum pause within a request body. A client that announces a body and sends none occupies a stream."""
+    """Maximum pause within a request body; in a body of lines, within a line. A client that announces a body and sends
+    none occupies a stream."""
 
     answers_bytes_max: int = Field(default=256 * MIB, ge=1 * MIB)
     """Maximum number of bytes of fetch answers that were read but not yet received by clients. One answer gets at most

@@ -301,7 +301,7 @@ async def test_no_room_is_told_before_the_body_is_sent(crowded) -> None:
     """A request without room is refused with `overloaded` and Retry-After by its head, within a tenth of a second."""
     times, answers = [], []
     for _ in range(5):
-        late = Posting(crowded, 2 * MIB)
+        late = Posting(crowded, 3 * MIB)
         begun = now()
         await late.open()
         answers.append(await late.answer())
@@ -320,6 +320,33 @@ async def test_small_bodies_pass_beside_large_ones(crowded) -> None:
         stored = await calls.send("calm", one_batch(100, 1))
 
     assert stored.status == 200
+
+
+@pytest.mark.parametrize("media_type", ["application/x-ndjson", BATCHES], ids=["lines", "batches"])
+async def test_held_bodies_keep_nobody_out(start, media_type) -> None:
+    """Bodies that stop within a line or batch are ended when others need their memory, and when their time is over."""
+    broker = await start(bodies_bytes_max=4 * MIB, json_body_bytes_max=MIB, body_idle_seconds_max=4)
+    head = f"POST /v1/topics/calm/partitions/0/records HTTP/1.1\r\nhost: localhost\r\ncontent-type: {media_type}\r\n"
+    part = bytes(MIB - 1000)
+    request = f"{head}transfer-encoding: chunked\r\n\r\n{len(part):x}\r\n".encode() + part + b"\r\n"
+    async with calm_client(broker) as calm, Calls(broker.address) as calls:
+        held = [broker.connect() for _ in range(14)]
+        for connection in held[:4]:
+            await asyncio.get_running_loop().sock_sendall(connection, request)
+        # The broker holds three bodies and has ended or refused the fourth, or holds all four.
+        full = await until(lambda: broker.metric('fairlead_held_bytes{of="bodies"}') >= 3 * len(part), 10)
+        for connection in held[4:]:
+            await asyncio.get_running_loop().sock_sendall(connection, request)
+        stored = [await calls.send("calm", one_batch(100_000, 1)) for _ in range(5)]
+        beside = await calm.run(2)
+        freed = await until(lambda: broker.metric('fairlead_held_bytes{of="bodies"}') == 0, 8)
+        for connection in held:
+            connection.close()
+
+    assert full
+    assert [answer.status for answer in stored] == [200] * 5
+    assert beside.failures == 0
+    assert freed
 
 
 async def test_long_polls_are_counted(start) -> None:

@@ -21,6 +21,7 @@ from fairlead_api.bodies.media_types import CLOUD_EVENT, CLOUD_EVENTS, JSON
 from fairlead_api.problems import ProblemError
 from fairlead_broker.runtime import refusals
 from fairlead_broker.server.http.asgi import Receive
+from fairlead_broker.server.http.held_bodies import UNKNOWN, Client, HeldBodies, HeldBody
 
 INTERVAL_SECONDS: Final = 0.05
 """Number of seconds between two measurements of the loop lag: longer than many requests take, and much shorter than the
@@ -128,10 +129,11 @@ class BodyBudget:
     """Broker-wide budget for the bytes of request bodies in memory, and limit on the number of produce calls.
 
     When three quarters of the budget are used, new bodies are refused so that bodies under way can be completed.
-    Refusing a partly received body instead would cost as much and help no client.
+    Refusing a partly received body instead would cost as much and help no client, unless the client of the body holds
+    more memory than others; ``held_bodies`` chooses the body that is ended then.
     """
 
-    __slots__ = ("calls", "coming", "held_bytes", "limits", "stopping")
+    __slots__ = ("calls", "coming", "held", "held_bytes", "limits", "stopping")
 
     calls: CallLimit
     """Counter of the produce calls under way."""
@@ -139,9 +141,13 @@ class BodyBudget:
     coming: set[asyncio.Timeout]
     """Timeouts of the reads that currently wait for the next piece of a produce call's body."""
 
+    held: HeldBodies
+    """Bodies with bytes in memory that wait for further bytes."""
+
     def __init__(self, limits: BodyLimits) -> None:
         self.limits = limits
         self.held_bytes = 0
+        self.held = HeldBodies()
         self.calls = CallLimit(limits.produce_calls_max)
         self.coming = set()
         self.stopping = False
@@ -158,11 +164,15 @@ class BodyBudget:
             if not wait.expired():
                 wait.reschedule(now)
 
-    def admit(self, announced_bytes: int) -> None:
+    def admit(self, announced_bytes: int, client: Client) -> None:
         """Admit a body of the announced size. Raises ProblemError overloaded, before the body is read."""
         bytes_max = self.limits.bodies_bytes_max
-        if self.held_bytes and self.held_bytes + announced_bytes > bytes_max - bytes_max // 4:
-            raise self._overloaded()
+        while self.held_bytes and self.held_bytes + announced_bytes > bytes_max - bytes_max // 4:
+            body = self._longest_held(announced_bytes, client)
+            if self.held_bytes + announced_bytes <= bytes_max:
+                # The last quarter is also for clients that hold less than others.
+                return
+            body.end_early()
 
     def begin_call(self) -> None:
         """Count a produce call until ``end_call``. Raises ProblemError overloaded."""
@@ -177,41 +187,60 @@ class BodyBudget:
         """Stop counting a produce call."""
         self.calls.end()
 
-    def take(self, size_bytes: int) -> None:
+    def take(self, size_bytes: int, client: Client) -> None:
         """Count bytes of a body that are in memory. Raises ProblemError overloaded when the budget is exceeded."""
-        if self.held_bytes + size_bytes > self.limits.bodies_bytes_max:
-            raise self._overloaded()
+        while self.held_bytes + size_bytes > self.limits.bodies_bytes_max:
+            self._longest_held(size_bytes, client).end_early()
         self.held_bytes += size_bytes
 
     def give_back(self, size_bytes: int) -> None:
         """Stop counting bytes of a body that are no longer in memory."""
         self.held_bytes -= size_bytes
 
-    def _overloaded(self) -> ProblemError:
-        return ProblemError(
-            "overloaded",
-            f"request bodies in progress use {self.held_bytes} of {self.limits.bodies_bytes_max} bytes",
-            retry_after_seconds=RETRY_SECONDS,
-        )
+    def _longest_held(self, size_bytes: int, client: Client) -> HeldBody:
+        """Return the body that may be ended in favour of a body of the client. Raises ProblemError overloaded."""
+        now = asyncio.get_running_loop().time()
+        body = self.held.longest_held(client, size_bytes, now - self.limits.body_idle_seconds_max)
+        if body is None:
+            raise ProblemError(
+                "overloaded",
+                f"request bodies in progress use {self.held_bytes} of {self.limits.bodies_bytes_max} bytes",
+                retry_after_seconds=RETRY_SECONDS,
+            )
+        return body
 
 
 class BodyReader:
     """Reader of one request's body. The body is read at most once, and ``release`` returns its bytes to the budget."""
 
     __slots__ = (
-        "_aside", "_budget", "_counted", "_produces", "_receive", "complete", "held_bytes", "received_bytes",
+        "_aside", "_budget", "_counted", "_ended_bytes", "_produces", "_receive", "_wait", "client", "complete",
+        "held_bytes", "held_since", "received_bytes",
     )  # fmt: skip
 
-    def __init__(self, receive: Receive, budget: BodyBudget) -> None:
+    def __init__(self, receive: Receive, budget: BodyBudget, client: Client = UNKNOWN) -> None:
         self._receive = receive
         self._budget = budget
+        self.client = client
+        """Address and port of the client."""
         self.held_bytes = 0
+        self.held_since = 0.0
+        """Monotonic time since which bytes of the body are in memory."""
         self.received_bytes = 0
         self.complete = False
         self._counted = False
         self._aside = False
         self._produces = False
         """Whether the body belongs to a produce call."""
+        self._wait: asyncio.Timeout | None = None
+        """Timeout of the read that waits for the next piece of the body."""
+        self._ended_bytes = 0
+        """Number of bytes that the body held when it was ended in favour of another body; 0 for other bodies."""
+
+    @property
+    def limits(self) -> BodyLimits:
+        """Limits of all bodies."""
+        return self._budget.limits
 
     def begin_call(self) -> None:
         """Count the request among the produce calls until ``release``. Raises ProblemError overloaded."""
@@ -232,19 +261,19 @@ class BodyReader:
             announced = f"a body of {announced_bytes} bytes is announced"
             raise _too_large(announced, bytes_max)
         if bytes_max:
-            self._budget.admit(announced_bytes or 0)
+            self._budget.admit(announced_bytes or 0, self.client)
         limits = self._budget.limits
         now = asyncio.get_running_loop().time
         end = now() + limits.body_seconds_max
         slow = self._counted and asyncio.get_running_loop().call_later(SLOW_BODY_SECONDS, self._stand_aside)
         try:
             async with asyncio.timeout_at(min(end, now() + limits.body_idle_seconds_max)) as pace:
-                if self._produces:
-                    self._budget.coming.add(pace)
+                self._begin_wait(pace)
                 body = await self._read_chunks(
                     announced_bytes if ends_at_length else None, bytes_max, pace, end
                 )
         except TimeoutError as error:
+            self._refuse_ended()
             self._refuse_at_stop()
             arrived = f"{self.received_bytes} bytes of the body arrived, then none for"
             raise ProblemError(
@@ -253,7 +282,7 @@ class BodyReader:
                 f" {limits.body_seconds_max:g} s",
             ) from error
         finally:
-            self._budget.coming.discard(pace)
+            self._end_wait()
             if slow:
                 slow.cancel()
         self._go_on()
@@ -275,21 +304,35 @@ class BodyReader:
         self._refuse_at_stop()
         try:
             async with asyncio.timeout(None) as wait:
-                self._budget.coming.add(wait)
+                self._begin_wait(wait)
+                if self.held_bytes:
+                    self._budget.held.add(self, self.held_bytes)
                 piece = await self._next_chunk()
         except TimeoutError:
+            self._refuse_ended()
             self._refuse_at_stop()
             raise
         finally:
-            self._budget.coming.discard(wait)
-        self._budget.take(len(piece))
-        self.held_bytes += len(piece)
+            self._end_wait()
+        self._refuse_ended()
+        self._hold(len(piece))
         return piece
 
     def keep_only(self, size_bytes: int) -> None:
         """Reduce the counted number of bytes of this body in memory to ``size_bytes``."""
+        if self._ended_bytes:
+            return
         self._budget.give_back(self.held_bytes - size_bytes)
         self.held_bytes = size_bytes
+        self.held_since = asyncio.get_running_loop().time()
+
+    def end_early(self) -> None:
+        """Return the bytes of an incomplete body to the budget and refuse the body, in favour of another body."""
+        self._budget.held.remove(self)
+        self._budget.give_back(self.held_bytes)
+        self._ended_bytes, self.held_bytes = self.held_bytes, 0
+        if self._wait is not None and not self._wait.expired():
+            self._wait.reschedule(asyncio.get_running_loop().time())
 
     async def drain(self, bytes_max: int) -> None:
         """Read and discard the body before a refusal, until its end, a pause, ``bytes_max`` or the time limit."""
@@ -325,6 +368,34 @@ class BodyReader:
             self._counted = True
             self._budget.calls.go_on()
 
+    def _hold(self, nbytes: int) -> None:
+        """Count received bytes. Raises ProblemError overloaded."""
+        self._budget.take(nbytes, self.client)
+        if not self.held_bytes:
+            self.held_since = asyncio.get_running_loop().time()
+        self.held_bytes += nbytes
+
+    def _begin_wait(self, wait: asyncio.Timeout) -> None:
+        """Let the budget end the wait for the next piece."""
+        self._wait = wait
+        if self._produces:
+            self._budget.coming.add(wait)
+
+    def _end_wait(self) -> None:
+        self._budget.held.remove(self)
+        if self._wait is not None:
+            self._budget.coming.discard(self._wait)
+            self._wait = None
+
+    def _refuse_ended(self) -> None:
+        """Raise overloaded if the body was ended in favour of another body."""
+        if self._ended_bytes:
+            raise ProblemError(
+                "overloaded",
+                f"request bodies use all their memory, and this body held {self._ended_bytes} bytes longest",
+                retry_after_seconds=RETRY_SECONDS,
+            )
+
     def _refuse_at_stop(self) -> None:
         """Raise shutting_down for the body of a produce call when the broker is stopping."""
         if self._produces and self._budget.stopping:
@@ -334,6 +405,16 @@ class BodyReader:
         self, ends_at: int | None, bytes_max: int, pace: asyncio.Timeout, end: float
     ) -> bytes:
         chunks: list[bytes] = []
+        try:
+            await self._read_into(chunks, ends_at, bytes_max, pace, end)
+            return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        finally:
+            # The traceback of a refusal keeps this frame while the rest of the body is drained.
+            chunks.clear()
+
+    async def _read_into(
+        self, chunks: list[bytes], ends_at: int | None, bytes_max: int, pace: asyncio.Timeout, end: float
+    ) -> None:
         size = 0
         loop = asyncio.get_running_loop()
         idle_seconds_max = self._budget.limits.body_idle_seconds_max
@@ -348,8 +429,8 @@ class BodyReader:
             size += len(chunk)
             if size > bytes_max:
                 raise _too_large("the body is longer", bytes_max)
-            self._budget.take(len(chunk))
-            self.held_bytes = size
+            self._refuse_ended()
+            self._hold(len(chunk))
             chunks.append(chunk)
             if size == ends_at:
                 # The end of the body is a separate message. Waiting for the end message would add a tenth to the time
@@ -357,7 +438,8 @@ class BodyReader:
                 # ended it is reset, and many clients treat the reset as a failure. After a thousand late end messages,
                 # the HTTP server closes the connection.
                 self.complete = True
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+            if not self.complete:
+                self._budget.held.add(self, len(chunk))
 
     async def _next_chunk(self) -> bytes:
         message = await self._receive()

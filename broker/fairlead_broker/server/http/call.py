@@ -35,6 +35,7 @@ from fairlead_broker.peers.messages import PeerIncarnation
 from fairlead_broker.runtime.engine.budget import HeldAnswer
 from fairlead_broker.server.http.asgi import HeaderList, Receive, Scope, Send
 from fairlead_broker.server.http.body import BodyBudget, BodyReader
+from fairlead_broker.server.http.held_bodies import UNKNOWN
 from fairlead_broker.server.http.route_table import ParsedQueries
 
 # If a client reads nothing, granian queues four sends and keeps a fifth in full, regardless of their size. Measured:
@@ -82,7 +83,7 @@ class Call:
         self._stall_seconds_max = stall_seconds_max
         self.held: HeldAnswer | None = None
         """Counter of the bytes that a fetch answer occupies; None for other answers."""
-        self.body_reader = BodyReader(receive, budget)
+        self.body_reader = BodyReader(receive, budget, scope.get("client") or UNKNOWN)
         self.parameters: dict[str, str] = {}
         self.route: Route | None = None
         self.status = 0

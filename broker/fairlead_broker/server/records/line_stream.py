@@ -20,7 +20,8 @@ milliseconds."""
 LINGER_SECONDS: Final = 0.01
 """Number of seconds for which an incomplete group waits for further bytes."""
 IDLE_SECONDS_MAX: Final = 300.0
-"""Maximum number of seconds between two lines. An idle body occupies only a stream of its HTTP/2 connection."""
+"""Maximum number of seconds between two lines. An idle body occupies only a stream of its HTTP/2 connection. The bytes
+of an incomplete line occupy memory, so the limits of all bodies apply within a line."""
 
 Lines = list[tuple[int, bytes]]
 """Lines with their numbers, from 1; empty lines are counted but left out."""
@@ -38,6 +39,7 @@ class LineStream:
         self._line_bytes_max = line_bytes_max
         self._rest: list[bytes] = []
         self._rest_bytes = 0
+        self._rest_since = 0.0
         self._number = 0
         self._lines: Lines = []
         self._lines_bytes = 0
@@ -52,11 +54,11 @@ class LineStream:
         try:
             while True:
                 pending = pending or asyncio.get_running_loop().create_task(self._reader.next_piece())
-                seconds = LINGER_SECONDS if self._lines else IDLE_SECONDS_MAX
-                await asyncio.wait({pending}, timeout=seconds)
+                seconds = LINGER_SECONDS if self._lines else self._pause_seconds_max()
+                await asyncio.wait({pending}, timeout=max(0, seconds))
                 if not pending.done():
                     if not self._lines:
-                        raise _silent()
+                        raise self._silent()
                     yield self._taken()
                     continue
                 piece, pending = pending.result(), None
@@ -69,6 +71,8 @@ class LineStream:
             if self._lines:
                 yield self._taken()
         finally:
+            # The end of the answer may wait for a client that does not read.
+            self._rest, self._lines = [], []
             if pending is not None:
                 pending.cancel()
                 with suppress(asyncio.CancelledError, ClientGone, ProblemError):
@@ -82,6 +86,8 @@ class LineStream:
             self._extend(each)
 
     def _extend(self, part: bytes) -> None:
+        if part and not self._rest_bytes:
+            self._rest_since = asyncio.get_running_loop().time()
         self._rest_bytes += len(part)
         if self._rest_bytes > self._line_bytes_max:
             raise ProblemError(
@@ -104,8 +110,23 @@ class LineStream:
         self._reader.keep_only(self._rest_bytes)
         return lines
 
+    def _pause_seconds_max(self) -> float:
+        """Return the maximum number of seconds until the next piece."""
+        if not self._rest_bytes:
+            return IDLE_SECONDS_MAX
+        limits = self._reader.limits
+        left = self._rest_since + limits.body_seconds_max - asyncio.get_running_loop().time()
+        return min(limits.body_idle_seconds_max, left)
 
-def _silent() -> ProblemError:
-    return ProblemError(
-        "malformed_request", f"neither a line nor the end of the body arrived within {IDLE_SECONDS_MAX:g} s"
-    )
+    def _silent(self) -> ProblemError:
+        if not self._rest_bytes:
+            return ProblemError(
+                "malformed_request",
+                f"neither a line nor the end of the body arrived within {IDLE_SECONDS_MAX:g} s",
+            )
+        limits = self._reader.limits
+        return ProblemError(
+            "malformed_request",
+            f"line {self._number + 1} is incomplete: {self._rest_bytes} bytes arrived, then none for"
+            f" {limits.body_idle_seconds_max:g} s; or the line took more than {limits.body_seconds_max:g} s",
+        )

@@ -9,6 +9,7 @@ from fairlead_api.problems import ProblemError
 from fairlead_broker.server.http import body as body_module
 from fairlead_broker.server.http.asgi import Message
 from fairlead_broker.server.http.body import BodyBudget, BodyLimits, BodyReader, ClientGone
+from fairlead_broker.server.http.held_bodies import UNKNOWN
 
 
 class Chunks:
@@ -132,7 +133,7 @@ async def test_new_bodies_leave_room_for_those_that_have_begun() -> None:
     late = Chunks([bytes(10)])
     with pytest.raises(ProblemError) as refused:
         await BodyReader(late, budget).read(10, 100)
-    budget.take(30)
+    budget.take(30, UNKNOWN)
 
     assert (refused.value.code, late.asked) == ("overloaded", 0)
     assert budget.held_bytes == 100
@@ -192,6 +193,33 @@ async def test_slow_bodies_do_not_count_while_they_come(monkeypatch: pytest.Monk
     quick.release()
 
     assert (body, both, budget.calls.calls) == (b"late", 2, 0)
+
+
+async def test_a_held_body_ends_in_favour_of_another_client() -> None:
+    """An incomplete body of a client that holds more is refused as overloaded, at once and with all its bytes."""
+    budget = BodyBudget(BodyLimits(100))
+    whole = BodyReader(Chunks([bytes(60)], complete=False), budget, ("10.0.0.1", 1))
+    lines = BodyReader(Chunks([bytes(40)], complete=False), budget, ("10.0.0.2", 1))
+    other = BodyReader(Chunks([bytes(90)]), budget, ("10.0.0.3", 1))
+    small = BodyReader(Chunks([bytes(10)]), budget, ("10.0.0.4", 1))
+    await lines.next_piece()
+    waiting = [asyncio.ensure_future(whole.read(None, 100)), asyncio.ensure_future(lines.next_piece())]
+    async with asyncio.timeout(10):
+        while budget.held_bytes < 100:  # noqa: ASYNC110 - no event tells
+            await asyncio.sleep(0)  # noqa: TID251 - a turn of the loop, no time
+        with pytest.raises(ProblemError) as too_much:
+            await other.read(90, 100)
+        served = await small.read(10, 100)
+        lines.end_early()
+        lines.keep_only(5)
+        refused = await asyncio.gather(*waiting, return_exceptions=True)
+    for reader in (whole, lines, other, small):
+        reader.release()
+
+    assert too_much.value.code == "overloaded"
+    assert len(served) == 10
+    assert [problem.code for problem in refused if isinstance(problem, ProblemError)] == ["overloaded"] * 2
+    assert budget.held_bytes == 0
 
 
 async def test_a_stop_refuses_bodies_of_produce_calls_that_are_not_whole() -> None:

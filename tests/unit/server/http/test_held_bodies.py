@@ -1,0 +1,79 @@
+"""The choice of the body that is ended when request bodies use all their memory."""
+
+from dataclasses import dataclass
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead_broker.server.http.held_bodies import Client, HeldBodies
+
+CLIENTS = st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(1, 3))
+
+
+@dataclass(eq=False)
+class Body:
+    """A body that holds bytes."""
+
+    client: Client
+    nbytes: int
+    held_since: float
+
+    def end_early(self) -> None:
+        """Be ended; no test ends a body through this method."""
+        raise AssertionError
+
+
+def held_by(bodies: list[Body], client: Client) -> tuple[int, int]:
+    """Return the bytes that the address and the connection of a client hold."""
+    address = sum(body.nbytes for body in bodies if body.client[0] == client[0])
+    return address, sum(body.nbytes for body in bodies if body.client == client)
+
+
+@given(
+    st.lists(st.tuples(CLIENTS, st.integers(1, 100)), max_size=12),
+    CLIENTS,
+    st.integers(0, 150),
+    st.integers(0, 12),
+)
+def test_bodies_end_for_clients_that_hold_less(
+    given_bodies: list[tuple[Client, int]], client: Client, nbytes: int, ended: int
+) -> None:
+    """A body ends only in favour of a client that holds no more afterwards, and every such client finds a body."""
+    held = HeldBodies()
+    bodies = [Body(each, size, at) for at, (each, size) in enumerate(given_bodies)]
+    for body in bodies:
+        held.add(body, body.nbytes // 2)
+        held.add(body, body.nbytes - body.nbytes // 2)
+    for body in bodies[:ended]:
+        held.remove(body)
+    left = bodies[ended:]
+    address, connection = held_by(left, client)
+    chosen = held.longest_held(client, nbytes, since=-1)
+    others = [
+        body
+        for body in left
+        if body.client[0] != client[0] and held_by(left, body.client)[0] >= address + nbytes
+    ]
+    siblings = [
+        body
+        for body in left
+        if body.client[0] == client[0]
+        and body.client != client
+        and held_by(left, body.client)[1] >= connection + nbytes
+    ]
+
+    assert (chosen is not None) == bool(others or siblings)
+    if chosen is not None:
+        assert chosen in (others or siblings)
+        assert chosen is next(body for body in left if body.client == chosen.client)
+
+
+def test_a_body_held_for_too_long_ends_for_any_client() -> None:
+    """The longest held body also ends in favour of its own connection, once it was held for long enough."""
+    held = HeldBodies()
+    first, second = Body(("a", 1), 10, 1.0), Body(("a", 1), 10, 2.0)
+    held.add(first, 10)
+    held.add(second, 10)
+
+    assert held.longest_held(("a", 1), 1, since=0.5) is None
+    assert held.longest_held(("a", 1), 1, since=1.0) is first
