@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
     from kubernetes_under_test import Kubernetes
 
-CHECKS = frozenset({RULES, "pattern", "minLength", "maxLength", "minItems", "maxItems", "maxProperties"})
+CHECKS = frozenset(
+    {RULES, "pattern", "maximum", "minLength", "maxLength", "minItems", "maxItems", "maxProperties"}
+)
 
 
 @pytest.fixture
@@ -161,17 +163,18 @@ def test_objects_of_an_older_release_are_served_although_todays_rules_refuse_the
     namespace, api = kubernetes_alone.namespace(), kubernetes_alone.api
     define(kubernetes_alone, older_definitions())
     pool = {"name": "a-b", "firstBrokerId": 0, "replicas": 2, "storage": {"size": "1Gi"}}
-    cluster = object_of("Cluster", "main", {"brokers": [pool], "config": {"A KEY": "1"}})
+    cluster = object_of("Cluster", "main", {"brokers": [pool], "config": {"A KEY": "1"}, "formatVersion": 99})
     store(kubernetes_alone, namespace, cluster)
     install_definitions(kubernetes_alone)
     wait_until_refused(kubernetes_alone, namespace, cluster)
     operators.start(namespace)
     api.wait("flc/main", namespace, lambda found: conditions(found).get("Warning") is not None)
     api.patch("flc/main", namespace, {"spec": {"brokers": [{**pool, "replicas": 3}]}})
+    api.patch("flc/main", namespace, {"spec": {"formatVersion": 1}})
     grown = api.wait(
         "statefulset/main-a-b", namespace, lambda found: found and found["spec"]["replicas"] == 3
     )
-    told = api.wait("flc/main", namespace, lambda found: found and found["status"]["observedGeneration"] == 2)
+    told = api.wait("flc/main", namespace, lambda found: found and found["status"]["observedGeneration"] == 3)
 
     assert "InvalidSpec" not in conditions(told)
     assert grown["metadata"]["labels"]["fairlead.dev/pool"] == "a-b"

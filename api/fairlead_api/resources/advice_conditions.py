@@ -82,8 +82,10 @@ WARNING: Final = ConditionType(
         Reason(
             "FormatNotSupported",
             ("True",),
-            "spec.formatVersion is newer than the format that the brokers' release writes. It is ignored.",
-            "Upgrade the brokers first, then increase formatVersion.",
+            "spec.formatVersion is newer than the format in which the brokers store data, status.formatVersion. It has "
+            "no effect.",
+            "Set formatVersion to status.formatVersion, which is allowed because no data has the newer format. Set the "
+            "next format when the brokers run a release that knows it.",
             CLUSTER_ONLY,
         ),
         Reason(

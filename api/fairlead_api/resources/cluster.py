@@ -23,26 +23,19 @@ from fairlead_api.resources.cluster_status import ClusterStatus
 from fairlead_api.resources.resource import Part, Resource
 from fairlead_api.resources.schema_rules import Rule, RuleReason, kubernetes, rules
 from fairlead_api.resources.texts import ConfigMap, Image, Release
+from fairlead_api.versions import FEATURE_LEVEL
 
 CLUSTER_NAME_LENGTH_MAX: Final = 40
 STATEFUL_SET_NAME_LENGTH_MAX: Final = 52
 """Maximum length of a StatefulSet's name; Kubernetes appends a hash of 11 characters for a label of at most 63."""
+FORMAT_VERSION_READ_MAX: Final = 1_000
+"""Largest format version in a stored Cluster that the operator reads; the API server accepts only formats of this \
+release, but earlier definitions accepted more."""
 DeletionPolicy: TypeAlias = Literal["Delete", "Retain"]
 
 
 class ClusterSpec(Part):
     """Desired state of the cluster."""
-
-    model_config = ConfigDict(
-        json_schema_extra=rules(
-            Rule(
-                "!has(oldSelf.formatVersion) || has(self.formatVersion)",
-                "formatVersion cannot be removed once it is set, because stored data has that format",
-                ".formatVersion",
-                RuleReason.FORBIDDEN,
-            ),
-        )
-    )
 
     version: Release | None = None
     """Release of the brokers; by default the release of the operator. A change of the release restarts brokers one at \
@@ -50,21 +43,11 @@ a time."""
     image: Image | None = None
     """Image of the brokers; by default the image of the operator, with `version` as its tag."""
     format_version: (
-        Annotated[
-            int,
-            Field(ge=1, le=1_000),
-            kubernetes(
-                Rule(
-                    "self >= oldSelf",
-                    "formatVersion can only increase, because stored data has that format",
-                    reason=RuleReason.FORBIDDEN,
-                )
-            ),
-        ]
-        | None
+        Annotated[int, Field(ge=1, le=FORMAT_VERSION_READ_MAX), kubernetes(maximum=FEATURE_LEVEL)] | None
     ) = None
-    """Newest format in which brokers may store data. Increase formatVersion when all brokers run the new release; \
-until then a downgrade to the old release is possible."""
+    """Newest format in which brokers may store data; this release knows format 1 only. A later format is set, one \
+step at a time, when all brokers run a release that knows it; until then a downgrade to the old release is possible. \
+The format in which brokers store data (status.formatVersion) is a lower bound of formatVersion."""
     brokers: Annotated[
         tuple[BrokerPool, ...],
         kubernetes(
@@ -120,6 +103,15 @@ is always allowed."""
         return self
 
 
+_FORMAT_IS_KEPT: Final = (
+    "!has(oldSelf.status) || !has(oldSelf.status.formatVersion) || "
+    "(has(self.spec.formatVersion) == has(oldSelf.spec.formatVersion) && "
+    "(!has(self.spec.formatVersion) || self.spec.formatVersion == oldSelf.spec.formatVersion))"
+)
+"""Beginning of each rule about the format: brokers have not reported their format, or the spec keeps its format. The \
+rules thus never refuse a status."""
+
+
 class Cluster(Resource):
     """A Fairlead cluster: brokers in pools, and the etcd that coordinates them."""
 
@@ -145,6 +137,21 @@ class Cluster(Resource):
                 "a pool can be removed when it has no brokers: set its replicas to 0 and wait until status.pools "
                 "also reports 0",
                 ".spec.brokers",
+                RuleReason.FORBIDDEN,
+            ),
+            Rule(
+                f"{_FORMAT_IS_KEPT} || "
+                "(has(self.spec.formatVersion) && self.spec.formatVersion >= oldSelf.status.formatVersion)",
+                "formatVersion can neither be removed nor be lower than status.formatVersion, because stored data has "
+                "that format",
+                ".spec.formatVersion",
+                RuleReason.FORBIDDEN,
+            ),
+            Rule(
+                f"{_FORMAT_IS_KEPT} || "
+                "!has(self.spec.formatVersion) || self.spec.formatVersion <= oldSelf.status.formatVersion + 1",
+                "formatVersion is increased one step at a time: at most one above status.formatVersion",
+                ".spec.formatVersion",
                 RuleReason.FORBIDDEN,
             ),
         )

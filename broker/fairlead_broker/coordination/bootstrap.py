@@ -12,6 +12,7 @@ from typing import Final
 import structlog
 
 from fairlead_api.identifiers import BrokerId, Revision
+from fairlead_api.versions import FEATURE_LEVEL
 from fairlead_broker.clock import Clock
 from fairlead_broker.controller.term import ControllerTerm
 from fairlead_broker.coordination.membership import Membership
@@ -42,8 +43,6 @@ from fairlead_broker.registry.transactions import (
     unchanged_since,
 )
 
-FEATURE_LEVEL: Final = 1
-"""Feature level of this release."""
 WAIT_EXTRA_SECONDS: Final = 5.0
 
 _log = structlog.get_logger("fairlead.coordination")

@@ -385,7 +385,8 @@ def _warning(facts: Facts) -> Iterable[tuple[str, str]]:
         found.append(
             (
                 "FormatNotSupported",
-                f"spec.formatVersion is {asked}, but the brokers write {answer.feature_level}",
+                f"spec.formatVersion is {asked} and has no effect: the brokers store data in format "
+                f"{answer.feature_level}, to which it can be set back",
             )
         )
     if len(found) > 1:
