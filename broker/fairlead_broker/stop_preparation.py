@@ -20,6 +20,12 @@ ATTEMPT_SECONDS = 10.0
 """Timeout of one request in seconds; the election of a controller takes less time."""
 RETRY_SECONDS = 1.0
 """Number of seconds between two requests; a restart of a broker takes seconds."""
+UNANSWERED_SECONDS = 15.0
+"""Number of seconds without the coordination store, or without an answer of the broker, after which waiting is
+pointless: registrations have ended with their leases, so no broker can grant a permit. The time is above an election of
+etcd and a broker's session. All brokers of a deleted cluster stop after this time, because its etcd stops with them."""
+UNANSWERED_CODES = frozenset({"coordination_unavailable", "no_answer"})
+"""Problem codes of a request that no controller has decided on. `no_answer` is the hook's own code."""
 GONE_CODES = frozenset({"broker_not_found", "shutting_down"})
 """Problem codes after which waiting is pointless: the broker is unregistered, or already stopping."""
 
@@ -55,10 +61,10 @@ class StopPreparation:
         self._report = report
 
     def run(self, seconds_max: float) -> Preparation:
-        """Request the permit until it is granted or no longer needed, or until the time limit is reached."""
+        """Request the permit until it is granted or no longer needed, or until a time limit is reached."""
         begun = self._clock.monotonic()
         end = begun + seconds_max
-        reported = ""
+        reported, decided = "", begun
         while True:
             left = end - self._clock.monotonic()
             try:
@@ -67,23 +73,25 @@ class StopPreparation:
                 self._report(f"broker {self._broker} does not serve at {self._where}: nothing to wait for")
                 return Preparation.NOTHING_TO_DO
             except (OSError, http.client.HTTPException) as error:
-                refusal = "", f"no answer from {self._where}: {str(error) or type(error).__name__}"
+                refusal = "no_answer", f"no answer from {self._where}: {str(error) or type(error).__name__}"
             if refusal is None:
                 waited = self._clock.monotonic() - begun
                 self._report(f"broker {self._broker} may stop: it has the permit, after {waited:.1f} s")
                 return Preparation.PERMITTED
             code, reason = refusal
+            now = self._clock.monotonic()
+            if code not in UNANSWERED_CODES:
+                decided = now
             if code in GONE_CODES:
                 self._report(f"broker {self._broker} does not need to wait: {reason}")
                 return Preparation.NOTHING_TO_DO
             if reason != reported:
                 self._report(f"broker {self._broker} waits for its permit: {reason}")
                 reported = reason
-            left = end - self._clock.monotonic()
+            left = min(end, decided + UNANSWERED_SECONDS) - now
             if left <= 0:
-                self._report(
-                    f"broker {self._broker} stops without the permit after {seconds_max:g} s: {reason}"
-                )
+                waited = now - begun
+                self._report(f"broker {self._broker} stops without the permit after {waited:.1f} s: {reason}")
                 return Preparation.TIME_IS_OVER
             self._wait(min(RETRY_SECONDS, left))
 

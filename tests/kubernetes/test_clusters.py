@@ -193,11 +193,11 @@ def test_stuck_pods_are_replaced_when_the_spec_is_repaired(
     pods = api.wait_list("pods", namespace, lambda found: len(found) == 3, selector=BROKERS)
     for pod in pods:
         make_stuck(api, namespace, pod)
-    told = api.wait("clusters.fairlead.dev/main", namespace, has("RollBlocked", "PodFailing"))
+    told = api.wait("clusters.fairlead.dev/main", namespace, has("Warning", "PodFailing"))
     api.patch("clusters.fairlead.dev/main", namespace, {"spec": {"brokers": a_cluster()["spec"]["brokers"]}})
     api.wait("clusters.fairlead.dev/main", namespace, is_done)
 
-    assert "ImagePullBackOff: no such image" in condition_of(told, "RollBlocked")["message"]
+    assert "ImagePullBackOff: no such image" in condition_of(told, "Warning")["message"]
     assert condition_of(told, "Ready")["status"] == "False"
     replaced = uids(api.list("pods", namespace, BROKERS))
     assert not set(replaced.values()) & set(uids(pods).values())

@@ -29,7 +29,7 @@ from fairlead_api.excerpts import excerpt, shown
 from fairlead_api.problems import ProblemError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 __all__ = [
     "CLUSTER_KEYS",
@@ -50,6 +50,7 @@ __all__ = [
     "merge_patch",
     "parse_value",
     "stored_value",
+    "unknown_key",
 ]
 
 ConfigValue = bool | int | str
@@ -139,6 +140,13 @@ def parse_value(name: str, value: ConfigInput, scope: ConfigScope = ConfigScope.
 def stored_value(name: str, value: ConfigInput, scope: ConfigScope = ConfigScope.TOPIC) -> str:
     """Return the canonical text of a value for storing, as in Kafka. Raises the problems of `parse_value`."""
     return _text(parse_value(name, value, scope))
+
+
+def unknown_key(name: str, allowed: Iterable[str]) -> str:
+    """Return the refusal of an unknown key, with the nearest allowed key if one is similar."""
+    nearest = get_close_matches(name[:_NAME_COMPARED], tuple(allowed), 1)
+    hint = f"; the nearest is {nearest[0]}" if nearest else ""
+    return f"configuration key {shown(name)} is unknown{hint}"
 
 
 def merge_patch(
@@ -253,9 +261,7 @@ def _known_key(name: str, scope: ConfigScope) -> ConfigKey:
         return key
     allowed = [key.name for key in KEYS.values() if key.supported and scope in key.scopes]
     if key is None:
-        nearest = get_close_matches(name[:_NAME_COMPARED], allowed, 1)
-        hint = f"; the nearest is {nearest[0]}" if nearest else ""
-        what = f"configuration key {shown(name)} is unknown{hint}"
+        what = unknown_key(name, allowed)
     else:
         what = f"configuration key {name} cannot be set on a {scope}, only on a {' or '.join(key.scopes)}"
     raise ProblemError(

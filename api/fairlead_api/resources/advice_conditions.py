@@ -73,6 +73,13 @@ WARNING: Final = ConditionType(
             CLUSTER_ONLY,
         ),
         Reason(
+            "PodFailing",
+            ("True",),
+            "Pods of brokers do not start, and no roll is in progress. During a roll, RollBlocked has this reason.",
+            "Check the pods that the message names, then correct the Cluster: a failing pod is replaced immediately.",
+            CLUSTER_ONLY,
+        ),
+        Reason(
             "SingleBroker",
             ("True",),
             "The cluster has one broker: every restart is an interruption, and its pod may be evicted at any time.",

@@ -13,6 +13,7 @@ from typing import Final
 
 from fairlead_api.configuration import ConfigEntry, ConfigInput, ConfigSource
 from fairlead_api.resources.cluster import Cluster
+from fairlead_api.resources.cluster_parts import Storage
 from fairlead_api.resources.cluster_status import EtcdStatus
 from fairlead_api.resources.condition_definitions import ConditionName
 from fairlead_api.resources.conditions import Condition, find_condition
@@ -34,6 +35,7 @@ from fairlead_operator.plan.scale import (
     ScaleInput,
     ScalePlan,
     StoragePlan,
+    WantedStorage,
     needs_metadata,
     plan_scale,
     plan_storage,
@@ -128,7 +130,9 @@ def plan_cluster(cluster: Cluster, observed: Observed, context: Context) -> Clus
     """Return the plan with the next step for each part of the Cluster."""
     split = split_config(cluster.spec.config)
     scale = plan_scale(_scale_input(cluster, observed))
-    storage = plan_storage(_storage_wanted(cluster), _all_sets(observed), observed.claims)
+    storage = plan_storage(
+        _storage_wanted(cluster, scale, context.etcd), _all_sets(observed), observed.claims
+    )
     advertised = {
         **_told_before(cluster, observed, scale.replicas),
         **advertised_addresses(cluster, scale.replicas, observed.services),
@@ -220,14 +224,19 @@ def _scale_input(cluster: Cluster, observed: Observed) -> ScaleInput:
     )
 
 
-def _storage_wanted(cluster: Cluster) -> dict[str, tuple[str, str | None]]:
+def _storage_wanted(cluster: Cluster, scale: ScalePlan, etcd: EtcdInputs | None) -> dict[str, WantedStorage]:
+    def storage(asked: Storage, first: int, replicas: int) -> WantedStorage:
+        return WantedStorage(asked.size, asked.storage_class_name, range(first, first + replicas))
+
     wanted = {
-        pool_set_name(cluster.name, pool.name): (pool.storage.size, pool.storage.storage_class_name)
+        pool_set_name(cluster.name, pool.name): storage(
+            pool.storage, pool.first_broker_id, scale.replicas.get(pool.name, pool.replicas)
+        )
         for pool in cluster.spec.brokers
     }
     managed = cluster.spec.etcd.managed
-    if managed is not None:
-        wanted[etcd_name(cluster.name)] = (managed.storage.size, managed.storage.storage_class_name)
+    if managed is not None and etcd is not None:
+        wanted[etcd_name(cluster.name)] = storage(managed.storage, 0, etcd.replicas)
     return wanted
 
 

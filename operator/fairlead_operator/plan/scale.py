@@ -8,8 +8,9 @@ again. No broker leaves if a topic would have more replicas than there are broke
 
 `plan_storage` decides which claims grow, and which StatefulSets are replaced because their claim templates are
 immutable. A claim requests the larger of its current size and the size in the spec, so a claim that a user enlarged
-stays enlarged. The module must not depend on how pods are restarted, or on whether a storage class allows claims to
-grow: Kubernetes refuses an expansion that is not possible.
+stays enlarged. Retained claims of removed pods keep their size until a pod uses them again. The module must not depend
+on how pods are restarted, or on whether a storage class allows claims to grow: Kubernetes refuses an expansion that is
+not possible.
 """
 
 from __future__ import annotations
@@ -358,6 +359,17 @@ def _names(names: list[str]) -> str:
     return f"{shown} and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else shown
 
 
+@dataclass(frozen=True, slots=True)
+class WantedStorage:
+    """Storage in the spec for the pods of one StatefulSet."""
+
+    size: str
+    storage_class: str | None
+    ordinals: range
+    """Ordinals of the pods that run. Other claims are retained claims of removed pods, which keep their size: nothing
+    uses their volumes, and a file system grows only in a pod."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoragePlan:
     """Result of `plan_storage`: resizes and replacements to order, and the sizes to render."""
@@ -373,27 +385,24 @@ class StoragePlan:
 
 
 def plan_storage(
-    wanted: Mapping[str, tuple[str, str | None]],
+    wanted: Mapping[str, WantedStorage],
     sets: Iterable[ObservedSet],
     claims: Iterable[ObservedClaim],
 ) -> StoragePlan:
-    """Return the storage plan.
-
-    `wanted` contains the size and storage class in the spec, keyed by the name of the StatefulSet.
-    """
+    """Return the storage plan; `wanted` is keyed by the name of the StatefulSet."""
     resizes, growing = list[ResizeClaim](), list[str]()
     replaced, refused, sizes = list[ReplaceSet](), list[str](), dict[str, str]()
     by_set = {each.name: each for each in sets}
     for claim in claims:
-        size = wanted.get(_set_of(claim), ("", None))[0]
-        if not size or claim.terminating:
+        asked = wanted.get(_set_of(claim))
+        if asked is None or claim.terminating or claim.broker not in asked.ordinals:
             continue
-        if _is_larger(size, claim.requested):
-            resizes.append(ResizeClaim(claim.name, size))
+        if _is_larger(asked.size, claim.requested):
+            resizes.append(ResizeClaim(claim.name, asked.size))
         elif claim.capacity and _is_larger(claim.requested, claim.capacity):
             growing.append(claim.name)
-    for name, (size, storage_class) in wanted.items():
-        live = by_set.get(name)
+    for name, asked in wanted.items():
+        live, size, storage_class = by_set.get(name), asked.size, asked.storage_class
         if live is None or live.terminating or not live.storage_size:
             continue
         if _is_larger(live.storage_size, size):

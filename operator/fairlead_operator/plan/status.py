@@ -29,6 +29,7 @@ from fairlead_operator.plan.actions import Outcomes
 from fairlead_operator.plan.observed import Observed, ObservedPod
 from fairlead_operator.plan.roll import Hindrance, RollPlan, Wanted
 from fairlead_operator.plan.scale import ScalePlan, StoragePlan
+from fairlead_operator.render import forbidden_text
 
 PATIENCE: Final = timedelta(seconds=10)
 """Time for which a restart permit must be refused before the roll counts as blocked: replicas need a few seconds to
@@ -265,9 +266,8 @@ def _sets_away(facts: Facts) -> tuple[str, ...]:
 
 def _roll_blocked(facts: Facts) -> Iterable[tuple[str, str]]:
     roll, hindrance = facts.roll, facts.roll.hindrance
-    if roll.stuck:
-        told = "; ".join(f"broker {broker}: {why}" for broker, why in roll.stuck.items())
-        return ((("PodFailing"), told),)
+    if roll.stuck and _roll(facts) is not None:
+        return (("PodFailing", _stuck(facts)),)
     if hindrance is not None and hindrance.reason in ("RestartsSuspended", "BrokersUnreachable"):
         return ((hindrance.reason, hindrance.message),)
     if hindrance is not None and _is_overdue(facts, hindrance):
@@ -285,6 +285,10 @@ def _roll_blocked(facts: Facts) -> Iterable[tuple[str, str]]:
             )
         return (("PermitHeld", refusal.message),)
     return ()
+
+
+def _stuck(facts: Facts) -> str:
+    return "; ".join(f"broker {broker}: {why}" for broker, why in facts.roll.stuck.items())
 
 
 def _behind(facts: Facts, brokers: frozenset[int]) -> str:
@@ -370,12 +374,14 @@ def _storage_blocked(facts: Facts) -> Iterable[tuple[str, str]]:
 def _warning(facts: Facts) -> Iterable[tuple[str, str]]:
     found = list[tuple[str, str]]()
     if facts.forbidden:
-        found.append(("ForbiddenConfig", "; ".join(facts.forbidden.values())))
+        found.append(("ForbiddenConfig", forbidden_text(facts.forbidden)))
     found.extend(("InvalidConfigValue", each) for each in facts.outcomes.refused_calls)
     found.extend(("ObjectsRefused", each) for each in _refused(facts))
     answer, ready = facts.observed.brokers, facts.scale.staying - facts.missing
     if answer is None and ready:
         found.append(("BrokersUnreachable", facts.observed.silence))
+    if facts.roll.stuck and _roll(facts) is None:
+        found.append(("PodFailing", _stuck(facts)))
     if len(facts.scale.staying) == 1:
         found.append(
             ("SingleBroker", "the cluster has one broker: no other broker takes over while it is away")

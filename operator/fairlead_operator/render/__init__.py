@@ -7,7 +7,7 @@ from fairlead_operator.render.addresses import (
     broker_ids,
 )
 from fairlead_operator.render.cluster import render_cluster
-from fairlead_operator.render.configuration import ConfigSplit, split_config
+from fairlead_operator.render.configuration import ConfigSplit, forbidden_text, split_config
 from fairlead_operator.render.fingerprints import pod_spec_hash, restart_config_hash
 from fairlead_operator.render.inputs import NOBODY_JOINS, EtcdInputs, Images, RenderInputs
 from fairlead_operator.render.pods import TemplateRefused
@@ -23,6 +23,7 @@ __all__ = [
     "bootstrap_address",
     "broker_addresses",
     "broker_ids",
+    "forbidden_text",
     "pod_spec_hash",
     "render_cluster",
     "restart_config_hash",

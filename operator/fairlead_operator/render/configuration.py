@@ -8,15 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
-from fairlead_api.configuration import KEYS, ConfigKey, ConfigScope, stored_value
+from fairlead_api.configuration import KEYS, ConfigKey, ConfigScope, stored_value, unknown_key
 from fairlead_api.problems import ProblemError
 from fairlead_api.resources.cluster import Cluster
 from fairlead_operator.naming import coordination_name
 from fairlead_operator.render.inputs import RenderInputs
+
+CONFIG_KEYS: Final = tuple(
+    key.name
+    for key in KEYS.values()
+    if key.supported and (ConfigScope.CLUSTER if key.dynamic else ConfigScope.BROKER) in key.scopes
+)
+"""Keys that a Cluster's `config` can have: dynamic keys of the cluster, and keys that brokers read at startup."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +48,10 @@ def split_config(config: Mapping[str, str]) -> ConfigSplit:
     forbidden: dict[str, str] = {}
     for name, value in sorted(config.items()):
         key = KEYS.get(name)
-        at_start = key is not None and not key.dynamic
+        if key is None:
+            forbidden[name] = unknown_key(name, CONFIG_KEYS)
+            continue
+        at_start = not key.dynamic
         try:
             stored = stored_value(name, value, ConfigScope.BROKER if at_start else ConfigScope.CLUSTER)
         except ProblemError as problem:
@@ -64,7 +74,15 @@ def broker_file(cluster: Cluster, inputs: RenderInputs) -> str:
     return yaml.safe_dump(settings, sort_keys=True, default_flow_style=False)
 
 
-def _why(key: ConfigKey | None, problem: ProblemError) -> str:
-    if key is not None and key.scopes == (ConfigScope.BROKER,) and key.dynamic:
+def forbidden_text(forbidden: Mapping[str, str]) -> str:
+    """Return the reasons for all refused keys, followed once by the allowed keys if a key is unknown."""
+    reasons = list(forbidden.values())
+    if forbidden.keys() - KEYS.keys():
+        reasons.append(f"allowed are {', '.join(CONFIG_KEYS)}")
+    return "; ".join(reasons)
+
+
+def _why(key: ConfigKey, problem: ProblemError) -> str:
+    if key.scopes == (ConfigScope.BROKER,) and key.dynamic:
         return f"configuration key {key.name} is set by the operator itself, on one broker at a time"
     return problem.detail

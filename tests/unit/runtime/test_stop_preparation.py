@@ -12,7 +12,7 @@ from threading import Thread
 import pytest
 
 from fairlead_broker.settings import Endpoint
-from fairlead_broker.stop_preparation import Preparation, StopPreparation
+from fairlead_broker.stop_preparation import UNANSWERED_SECONDS, Preparation, StopPreparation
 
 Answer = tuple[int, bytes]
 REFUSED = 409, json.dumps({"code": "restart_refused", "detail": "broker 2 has the permit"}).encode()
@@ -94,6 +94,19 @@ def test_the_wait_has_an_end() -> None:
 
     assert (outcome, waited) == (Preparation.TIME_IS_OVER, 2.5)
     assert told[-1] == "broker 1 stops without the permit after 2.5 s: broker 2 has the permit"
+
+
+def test_a_lost_store_is_not_waited_for_until_the_end() -> None:
+    """The hook stops waiting some seconds after the last answer of the controller when the store is lost."""
+    lost = 503, json.dumps({"code": "coordination_unavailable", "detail": "etcd does not answer"}).encode()
+    with listener(lost) as (listen, _):
+        outcome, told, waited = prepare(listen)
+    with listener(*[lost] * 10, REFUSED, *[lost] * 10, PERMITTED) as (listen, _):
+        election = prepare(listen)[0]
+
+    assert (outcome, waited) == (Preparation.TIME_IS_OVER, UNANSWERED_SECONDS)
+    assert told[-1] == "broker 1 stops without the permit after 15.0 s: etcd does not answer"
+    assert election is Preparation.PERMITTED
 
 
 @pytest.mark.parametrize("code", ["broker_not_found", "shutting_down"])

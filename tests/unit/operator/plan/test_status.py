@@ -329,11 +329,20 @@ def test_what_waiting_does_not_mend_is_told_at_once(reason: str) -> None:
 
 
 def test_a_pod_that_fails_with_the_newest_template_is_told() -> None:
-    """A stuck pod with the newest template is reported with and without a roll."""
-    status = after(facts(READY, roll=RollPlan(pending={}, stuck={1: "CrashLoopBackOff"})))
+    """A stuck pod with the newest template blocks a roll, also as its last broker; without a roll it is a warning."""
+    stuck = {1: "CrashLoopBackOff"}
+    idle = after(facts(READY, roll=RollPlan(pending={}, stuck=stuck)))
+    rolling = after(facts(READY, roll=RollPlan(pending={2: (RestartReason.ASKED,)}, stuck=stuck)))
+    begun = after(facts(READY, outcomes=Outcomes(restarted=[RESTART])))
+    away = (pod(0), pod(1, ready=False), pod(2))
+    last = after(facts(begun, pods=away, roll=RollPlan(pending={}, stuck={RESTART.broker: "OOMKilled"})))
 
-    assert told(status, ConditionName.ROLL_BLOCKED) == ("True", "PodFailing")
-    assert found(status, ConditionName.ROLL_BLOCKED).message == "broker 1: CrashLoopBackOff"
+    assert "RollBlocked" not in types(idle)
+    assert told(idle, ConditionName.WARNING) == ("True", "PodFailing")
+    assert found(idle, ConditionName.WARNING).message == "broker 1: CrashLoopBackOff"
+    for status in (rolling, last):
+        assert told(status, ConditionName.ROLL_BLOCKED) == ("True", "PodFailing")
+        assert "Warning" not in types(status)
 
 
 def test_brokers_that_leave_are_told_and_counted() -> None:

@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 import render_kit
+from fairlead_api.configuration import KEYS
 from fairlead_operator.naming import Manifest
 from fairlead_operator.render import (
     NOBODY_JOINS,
@@ -14,6 +15,7 @@ from fairlead_operator.render import (
     bootstrap_address,
     broker_addresses,
     broker_ids,
+    forbidden_text,
     split_config,
 )
 from fairlead_operator.render.etcd import quota_told
@@ -38,6 +40,20 @@ def test_config_goes_where_its_key_belongs() -> None:
     assert "by the operator itself" in split.forbidden["cordoned"]
     assert "unknown" in split.forbidden["no.such.key"]
     assert "much" in split.forbidden["segment.bytes"]
+
+
+def test_refused_keys_are_told_with_one_list_of_all_allowed_keys() -> None:
+    """Several unknown keys cause one list of allowed keys, which are exactly the keys that are not refused by name."""
+    told = forbidden_text(split_config({"no.such.key": "1", "num.io.thread": "8", "a.b": "1"}).forbidden)
+    listed = told.rpartition("allowed are ")[2].split(", ")
+    known = forbidden_text(split_config({"cordoned": "true"}).forbidden)
+
+    assert told.count("allowed are") == 1
+    assert "the nearest is num.io.threads" in told
+    assert listed == [
+        name for name, key in KEYS.items() if key.supported and name not in ("cordoned", "draining")
+    ]
+    assert "allowed are" not in known
 
 
 def test_the_file_holds_what_brokers_read_at_the_start() -> None:
