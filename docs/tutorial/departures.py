@@ -1,6 +1,6 @@
 """A member of a consumer group that counts flights and departure delays by carrier, each flight exactly once.
 
-Totals and offsets go into one transaction of an SQLite database, so it may be killed at any time: the next
+Totals and offsets go into one transaction of an SQLite database, so the member may be killed at any time: the next
 owner of its partitions continues at the offsets in the database. `make demo` runs four of these and kills one:
 
     python departures.py --group board --database board.db --bootstrap http://127.0.0.1:9520
@@ -39,14 +39,14 @@ PLACE = "SELECT next_offset FROM places WHERE topic = ? AND partition = ?"
 
 
 def parsed(values: pa.Array | pa.ChunkedArray) -> pa.Table:
-    """Carrier and departure delay of flights that are JSON objects."""
+    """Return the carrier and departure delay of flights that are JSON objects."""
     lines = b"\n".join(values.to_pylist())
     options = pa_json.ParseOptions(explicit_schema=pa.schema(NAMES), unexpected_field_behavior="ignore")
     return pa_json.read_json(pa.BufferReader(lines), parse_options=options)
 
 
 def totals(batch: ConsumerBatch) -> list[dict[str, object]]:
-    """Flights, flights with a known delay, and its minutes, by carrier; columns, no loop over records."""
+    """Return the flights, the flights with a known delay and the minutes of delay by carrier, without a loop."""
     grouped = parsed(batch.to_arrow().column("value")).group_by("carrier")
     sums = grouped.aggregate([([], "count_all"), ("dep_delay", "count"), ("dep_delay", "sum")])
     return [
@@ -61,7 +61,7 @@ def totals(batch: ConsumerBatch) -> list[dict[str, object]]:
 
 
 def store(database: sqlite3.Connection, batch: ConsumerBatch) -> None:
-    """The totals and their note in one transaction; refused where another member has been here already."""
+    """Store totals and offset in one transaction; fail if another member has already stored this batch."""
     place = {"topic": batch.topic, "partition": batch.partition}
     with database:
         moved = database.execute(MOVE, {**place, "first": batch.base_offset, "next": batch.next_offset})

@@ -1,4 +1,4 @@
-"""Two consumer groups that read the flights while they are loaded; one of the four members is killed on the way.
+"""Two consumer groups that read the flights while they are loaded; one of the four members is killed while it reads.
 
 The part of `make demo` about groups: `board` has three members, which split the six partitions, `archive` has one. Each
 member is a process that runs departures.py. Used by flights.py.
@@ -51,7 +51,7 @@ class Groups:
             member.wait()
 
     def wait_until_shared_out(self) -> None:
-        """Return once each partition of each group is some member's."""
+        """Wait until each partition of each group belongs to a member."""
         _wait(lambda: asyncio.run(self._is_shared_out()), "the partitions are not shared out")
 
     async def _is_shared_out(self) -> bool:
@@ -68,7 +68,7 @@ class Groups:
         return True
 
     def kill_one(self) -> int:
-        """Kill a member of `board` in the middle of its work; returns how many flights had been counted."""
+        """Kill a member of `board` in the middle of its work; return the number of flights counted so far."""
         _wait(lambda: self.flights("board") >= KILLED_AFTER_FLIGHTS, "the board does not count")
         counted = self.flights("board")
         self.members["board"][1].kill()
@@ -76,7 +76,7 @@ class Groups:
         return counted
 
     def wait_until_read(self) -> None:
-        """Return once no group has anything left to read."""
+        """Wait until no group has records left to read."""
         _wait(lambda: asyncio.run(self._lag()) == 0, "the groups do not come to the end")
 
     async def _lag(self) -> int:
@@ -84,7 +84,7 @@ class Groups:
             return sum([(await admin.group_lag(group)).total_records for group in MEMBERS])
 
     def flights(self, group: str) -> int:
-        """How many flights a group has counted so far."""
+        """Return the number of flights that a group has counted so far."""
         with closing(sqlite3.connect(self._database(group), timeout=30)) as database:
             tables = "SELECT count(*) FROM sqlite_master WHERE name = 'departures'"
             if database.execute(tables).fetchone() == (0,):
@@ -92,7 +92,7 @@ class Groups:
             return database.execute("SELECT coalesce(sum(flights), 0) FROM departures").fetchone()[0]
 
     def result(self, group: str) -> pa.Table:
-        """Flights and mean departure delay in minutes of each carrier, as a group counted them."""
+        """Return the flights and the mean departure delay in minutes of each carrier, as counted by a group."""
         query = "SELECT carrier, flights, 1.0 * minutes / delayed FROM departures ORDER BY carrier"
         with closing(sqlite3.connect(self._database(group), timeout=30)) as database:
             rows = database.execute(query).fetchall()

@@ -1,8 +1,8 @@
 """The flights of each carrier and hour on Spark: `fairlead job run flight_windows`, checked against the file.
 
 The last part of `make demo`. The pipeline counts the flights of the topic in windows of event time and writes each
-window into a topic when its watermark has passed it; here every window is compared with a count straight from the
-file. Used by flights.py.
+window into a topic when its watermark has passed it; here every window is compared with a count computed directly from
+the file. Used by flights.py.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ OUTPUT = {
 
 
 def run_pipeline(bootstrap: str) -> str:
-    """Run the pipeline over what is in the topic; answers the lines that it told about its batches."""
+    """Run the pipeline over the records in the topic; return the lines that it printed about its batches."""
     command = [str(Path(sys.executable).with_name("fairlead")), *COMMAND, "--bootstrap", bootstrap]
     done = subprocess.run([*command, "--output", "json"], capture_output=True, text=True, check=False)
     if done.returncode:
         sys.stderr.write(done.stderr)
         raise SystemExit(done.returncode)
-    # Spark has much to say about itself when it starts.
+    # Spark logs many messages when it starts.
     told = "\n".join(f"  {line}" for line in done.stderr.splitlines() if line.startswith("batch "))
     records = json.loads(done.stdout)["records"]
     return f"{told}\n  {records:,} records read"
 
 
 def windows_of_topic(bootstrap: str) -> pa.Table:
-    """Every window that the pipeline wrote."""
+    """Return every window that the pipeline wrote."""
     return asyncio.run(_read(bootstrap))
 
 
 def windows_of_file(flights: pa.Table) -> tuple[pa.Table, int]:
-    """The same windows straight from the flights of the file, and how many the watermark has not passed yet.
+    """Return the same windows computed from the file, and how many of them the watermark has not passed yet.
 
-    An hour is written when the latest flight is two hours later than its end.
+    The pipeline writes the window of an hour when the latest flight is two hours after the end of the hour.
     """
     grouped = flights.group_by(["carrier", "time_hour"]).aggregate(
         [([], "count_all"), ("dep_delay", "count"), ("dep_delay", "sum")]
@@ -69,7 +69,7 @@ def windows_of_file(flights: pa.Table) -> tuple[pa.Table, int]:
 
 
 def differences(ours: pa.Table, direct: pa.Table) -> int:
-    """How many rows are in one of them alone; each window must have been written once."""
+    """Return the number of rows that are in only one of the tables; each window must have been written once."""
     if ours.equals(direct):
         return 0
     of_topic, of_file = ([tuple(row.values()) for row in table.to_pylist()] for table in (ours, direct))

