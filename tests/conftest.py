@@ -45,7 +45,7 @@ def _given_seconds(item: pytest.Item) -> float:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Run the tests with the longest time limits first, so that no worker waits at the end, and deselect scenarios.
 
-    A scenario runs if its file is named, and in a run with `-m scenario`.
+    A scenario runs if its file is named, or in a run with `-m scenario`.
     """
     items.sort(key=_given_seconds, reverse=True)
     if "scenario" in config.option.markexpr:

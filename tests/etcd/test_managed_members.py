@@ -38,7 +38,7 @@ async def pods(tmp_path: Path) -> AsyncIterator[EtcdPods]:
 
 
 async def write(pods: EtcdPods, value: bytes) -> None:
-    """Store a value as brokers do."""
+    """Store a value as a broker does."""
     async with EtcdCoordination(EtcdOptions(tuple(map(pods.url, pods.pods)))) as client:
         await client.transact((), (Put("/kept", value),))
 

@@ -25,7 +25,7 @@ POOL = (0, 1, 2)
 
 @dataclass(slots=True)
 class Pod:
-    """A broker and the hook of its pod, with the same environment."""
+    """A broker and the stop hook of its pod, with the same environment."""
 
     number: int
     environment: dict[str, str]

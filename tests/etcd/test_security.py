@@ -248,7 +248,7 @@ async def test_tokens_are_renewed(guarded: EtcdCluster) -> None:
 
 
 async def test_a_change_of_the_users_is_survived(guarded: EtcdCluster) -> None:
-    """After a change of the users etcd refuses the old token, and the client gets a new one."""
+    """After a change of users, etcd refuses the old token and the client gets a new token."""
     client = guarded.client(user=BROKER)
     await write(client)
     await guarded.etcdctl("user", "add", "further:password", user=f"{ROOT.name}:{ROOT.password}")
