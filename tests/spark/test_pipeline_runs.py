@@ -248,7 +248,7 @@ def shuffled(flights: Sequence[bytes]) -> list[bytes]:
 
 
 def in_windows(flights: Sequence[Mapping[str, Any]]) -> dict[tuple[str, datetime], tuple[int, int, float]]:
-    """Count flights, known delays and their minutes by carrier and minute."""
+    """Count flights, known delays and minutes of delay by carrier and minute."""
     sums: dict[tuple[str, datetime], tuple[int, int, float]] = {}
     for each in flights:
         key = (each["carrier"], datetime.fromisoformat(each["time_hour"]).replace(second=0))
