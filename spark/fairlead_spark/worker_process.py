@@ -18,7 +18,7 @@ more modules."""
 
 
 def spare_collector() -> None:
-    """Exclude all loaded objects from garbage collection; at most once in a process.
+    """Exclude all loaded objects from garbage collection; at most once per process.
 
     Spark runs the garbage collector after each planning, commit and task, which takes 14 to 20 milliseconds if it scans
     all loaded objects.
@@ -29,7 +29,7 @@ def spare_collector() -> None:
 
 
 def prepare_worker() -> None:
-    """Exclude all loaded objects from garbage collection and keep freed memory for reuse, once in a process."""
+    """Exclude all loaded objects from garbage collection and keep freed memory for reuse, once per process."""
     if _is_first("memory"):
         keep_freed_memory()
     spare_collector()

@@ -135,7 +135,7 @@ def _fill(
 ) -> None:
     hidden = _RESERVED & data.keys()
     if hidden:
-        message = f"data of {definition.code} hides the members {sorted(hidden)}"
+        message = f"the data of {definition.code} must not contain the reserved members {sorted(hidden)}"
         raise ValueError(message)
     problem.args = (f"{definition.code}: {detail}",)
     problem.definition = definition

@@ -38,7 +38,7 @@ class SegmentFacts:
     """Base offset of the next segment; for the active segment, the offset of the next record."""
     size_bytes: int
     newest_time_us: TimestampUs | None
-    """Newest record time visible to readers (the append time with LogAppendTime), or None if no record is known."""
+    """Latest record time visible to readers (the append time with LogAppendTime), or None if no record is known."""
     active: bool = False
     """Whether the segment is the active segment, which is the last segment of the log."""
 

@@ -1,8 +1,8 @@
 """Producer state of a partition: a function of the batches in its log, equal on every replica.
 
-The log replays every batch into a `ProducerState`, and `PartitionProducers` bases its decisions on this state. An
-entry expires when it is 24 hours older than the newest append time of the partition. The clock of a broker is not
-used, since replicas with different clocks would forget different entries (T13).
+The log replays every batch into a `ProducerState`, and `PartitionProducers` bases its decisions on this state. An entry
+expires when it is 24 hours older than the latest append time of the partition. The clock of a broker is not used, since
+replicas with different clocks would forget different entries (T13).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ProducerState:
 
     @property
     def newest_time_us(self) -> TimestampUs:
-        """Newest append time of the partition, from which the ages of entries are counted."""
+        """Latest append time of the partition, from which the ages of entries are counted."""
         return self._newest_time_us
 
     @property

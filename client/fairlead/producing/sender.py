@@ -432,7 +432,7 @@ class Sender:
         sequences = batch.queue.sequences
         lost = batch.leads and not sequences.renews(batch.number) and sequences.refused(batch.number, outcome)
         if lost:
-            # All earlier batches were acknowledged but are missing, so the first batch after the missing batches
+            # Acknowledged batches before this batch are missing from the log. The first batch after them fails, and so
             # reports the loss.
             self._drop(batch, outcome)
         else:

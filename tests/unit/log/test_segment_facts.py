@@ -14,7 +14,7 @@ HOUR_US = 3_600_000_000
 
 
 def test_closed_segments_and_the_active_one(box: LogBox, make: BatchMaker) -> None:
-    """Segment facts have offsets, size and newest time, and a restart reads the same facts from the index ends."""
+    """Segment facts have offsets, size and latest time, and a restart reads the same facts from the index ends."""
     log = box.open(SMALL)
     make.fill(log, 60)
     log.sync()
@@ -41,7 +41,7 @@ def test_the_newest_record_counts_and_not_the_last(box: LogBox, make: BatchMaker
 
 
 def test_the_append_time_counts_where_it_replaces_the_producers(box: LogBox, make: BatchMaker) -> None:
-    """A segment's newest time is the append time with LogAppendTime, whatever timestamp the producer set."""
+    """A segment's latest time is the append time with LogAppendTime, whatever timestamp the producer set."""
     make.stamp_flags, make.append_time_us = 1, FIRST_TIME_US + HOUR_US
     log = box.open()
     log.append([make.at_times(0, [FIRST_TIME_US])])
@@ -50,7 +50,7 @@ def test_the_append_time_counts_where_it_replaces_the_producers(box: LogBox, mak
 
 
 def test_an_idle_log_after_its_roll(box: LogBox, make: BatchMaker) -> None:
-    """An active segment that is empty after a roll has no newest time, and the log end does not move."""
+    """An active segment that is empty after a roll has no latest time, and the log end does not move."""
     log = box.open(SMALL)
     make.fill(log, 1)
     log.roll_if_due(TimestampUs(FIRST_TIME_US + HOUR_US))
@@ -62,7 +62,7 @@ def test_an_idle_log_after_its_roll(box: LogBox, make: BatchMaker) -> None:
 
 
 def test_later_looks_ask_no_disk(box: LogBox, make: BatchMaker, faults: FaultyStorage) -> None:
-    """The newest time of a closed segment is read from the disk once, because it never changes."""
+    """The latest time of a closed segment is read from the disk once, because it never changes."""
     log = box.open(SMALL)
     make.fill(log, 60)
     box.stop()

@@ -21,7 +21,7 @@ def key_entry(time_us: int) -> KeyEntry:
 
 
 def test_an_entry_lives_a_day_behind_the_newest_append() -> None:
-    """An entry expires a day after the newest append time of the partition, whichever producer appended."""
+    """An entry expires a day after the latest append time of the partition, whichever producer appended."""
     known = ProducerState()
     known.replay(ProducerId(7), EPOCH, stored_batch(0, 0, 0, 1000))
     known.replay_key(b"once", key_entry(1000))

@@ -1,4 +1,4 @@
-"""The sparse index of a segment: positions of batches in the file by offset, and the newest times of records.
+"""The sparse index of a segment: positions of batches in the file by offset, and the latest times of records.
 
 An entry states that the batch with the entry's base offset begins at the entry's position, and that no record
 before that position has a newer time than the entry's time. Every entry is in both index files, so one walk over
@@ -35,7 +35,7 @@ class IndexPoint:
     offset: Offset
     position: int
     max_time_us: int
-    """Newest time of the segment's records before this position."""
+    """Latest time of the segment's records before this position."""
 
 
 class SegmentIndex:
@@ -49,7 +49,7 @@ class SegmentIndex:
 
     def __init__(self) -> None:
         self.max_time_us = NO_TIME
-        """Newest time of any record in the segment, with or without an index entry."""
+        """Latest time of any record in the segment, with or without an index entry."""
         self.offsets = array("q")
         self.positions = array("q")
         self.times = array("q")
@@ -126,7 +126,7 @@ class SegmentIndex:
         return bisect_left(self.times, timestamp_us)
 
     def cut(self, count: int, max_time_us: int) -> SegmentIndex:
-        """Return a copy with the first `count` entries, and the newest time up to the new end of the segment.
+        """Return a copy with the first `count` entries, and the latest time up to the new end of the segment.
 
         The original index stays unchanged because readers may use it.
         """
@@ -158,7 +158,7 @@ class SegmentIndex:
 
 
 def encode_final_time(max_time_us: int, next_offset: int) -> bytes:
-    """Return the final entry of a closed segment's time index, with the newest time of all records of the segment."""
+    """Return the final entry of a closed segment's time index, with the latest time of all records of the segment."""
     return TIME_INDEX.encode([(max_time_us, next_offset, 0)])
 
 
@@ -204,7 +204,7 @@ def _entry_count(layout: EntryLayout, data: bytes | None) -> int:
 
 
 def decode_final_time(time_file: bytes | None, next_offset: int) -> int | None:
-    """Return the newest time of a closed segment, or None if its time index lacks the final entry."""
+    """Return the latest time of a closed segment, or None if its time index lacks the final entry."""
     times = TIME_INDEX.decode(time_file)
     if times is None or not len(times) or int(times["f1"][-1]) != next_offset:
         return None

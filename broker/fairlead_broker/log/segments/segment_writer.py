@@ -44,7 +44,7 @@ class StampedBatch(msgspec.Struct, frozen=True, gc=False):
     base_offset: Offset
     last_offset: Offset
     max_time_us: int
-    """Newest record time that readers see."""
+    """Latest record time that readers see."""
     nbytes: int
     """Size of stamp and content together, in bytes."""
 

@@ -254,7 +254,7 @@ class Segment:
         return Offset(index.offsets[before]) if before >= 0 else self.base_offset
 
     def max_time_us(self) -> int:
-        """Return the newest record time. For a segment that is not in use, only the end of its time index is read."""
+        """Return the latest record time. For a segment that is not in use, only the end of its time index is read."""
         body = self.body
         if body is not None:
             return body.index.max_time_us

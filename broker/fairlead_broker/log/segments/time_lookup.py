@@ -1,6 +1,6 @@
 """Find the first record at or after a time: search the index, then batch headers, then the record times of a batch.
 
-`readable_log` calls this module. A search decodes only batches whose newest time is not older than the requested
+`readable_log` calls this module. A search decodes only batches whose latest time is not earlier than the requested
 time, and stops at the first readable record at or after the requested time.
 """
 

@@ -32,7 +32,7 @@ def files(index: SegmentIndex) -> tuple[bytes, bytes]:
 
 
 def test_entries_stand_every_interval_and_never_at_the_start() -> None:
-    """An index entry has a batch's offset and position and the newest time before the batch, once per interval."""
+    """An index entry has a batch's offset and position and the latest time before the batch, once per interval."""
     index = filled()
 
     assert list(index.offsets) == [20, 40, 60, 80]
