@@ -29,7 +29,7 @@ ARG PIP_NO_INDEX=
 ARG PIP_FIND_LINKS=
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore PYTHONDONTWRITEBYTECODE=1
 COPY constraints/image.txt /constraints/
-# Bytecode is trusted as it is: files of an image do not change, and times of files may.
+# Bytecode is not checked against its sources: files of an image do not change, but their times may.
 RUN set -eu; \
     python3 -m venv --without-pip /opt/fairlead; \
     python3 -m pip --python /opt/fairlead/bin/python install --no-compile --require-hashes --only-binary :all: \
