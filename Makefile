@@ -3,22 +3,22 @@
 .PHONY: help setup setup-demo setup-bench demo cluster kubernetes test sim chaos image test-fast check bench bench-latency bench-cluster bench-groups bench-spark bench-page prove manifests docs release constraints clean
 
 BIN := .venv/bin
-# More for pytest: `make test-fast PYTEST="-k recovery -x"`
+# Further arguments of pytest: `make test-fast PYTEST="-k recovery -x"`
 PYTEST ?=
-# More for the simulator: `make sim SIM="--help"`
+# Further options of the simulator: `make sim SIM="--help"`
 SIM ?=
-# More for the proofs: `make prove PROVE="--help"`
+# Further options of the proofs: `make prove PROVE="--help"`
 PROVE ?=
-# More for the faults: `make chaos CHAOS="--seconds 600 --faults kill-leader --seed 7"`
+# Further options of the faults: `make chaos CHAOS="--seconds 600 --faults kill-leader --seed 7"`
 CHAOS ?=
-# More for the cluster: `make cluster CLUSTER="--help"`
+# Further options of the cluster: `make cluster CLUSTER="--help"`
 CLUSTER ?=
-# What to do with it: `make kubernetes KUBERNETES="--help"`
+# Commands of the local Kubernetes: `make kubernetes KUBERNETES="--help"`
 KUBERNETES ?= up
-# More for the benchmarks: `make bench BENCH="--help"`
+# Further options of the benchmarks: `make bench BENCH="--help"`
 BENCH ?=
 
-# More for the images: `make image IMAGE="fairlead --image localhost/fairlead:try"`
+# Further arguments of the image build: `make image IMAGE="fairlead --image localhost/fairlead:try"`
 IMAGE ?=
 
 help: ## list the targets

@@ -23,11 +23,11 @@ class Watermarks:
         self._asked: dict[tuple[int, int], int] = {}
 
     def seen(self, key: str, end: int) -> None:
-        """Record an end that a process received."""
+        """Record a log end that a process received."""
         self._seen[key] = max(self._seen[key], end)
 
     def polled(self, event: Mapping[str, Any]) -> None:
-        """Record the end of a poll, as answered or by its last record."""
+        """Record the log end from the answer to a poll, and the log end that its last record implies."""
         told = event.get("high_watermark")
         if told is not None:
             self._compare(event, told)
@@ -39,7 +39,7 @@ class Watermarks:
             self._seen_by[place] = max(self._seen_by[place], last)
 
     def take(self, event: Mapping[str, Any], *, unclean: bool) -> None:
-        """Apply a request for the end, or its answer; unclean elections allow a smaller end."""
+        """Apply a request for the log end, or its answer; unclean elections allow a smaller log end."""
         asked = (event["process"], event["id"])
         if event["type"] == "invoke":
             self._asked[asked] = self._seen[event["key"]]
@@ -55,7 +55,7 @@ class Watermarks:
         self.seen(event["key"], told)
 
     def truncated(self, process: int, key: str) -> None:
-        """Record that a process learned of a truncation, after which the end may be smaller."""
+        """Record that a process learned of a truncation, after which the log end may be smaller."""
         self._seen_by.pop((process, key), None)
 
     def _compare(self, event: Mapping[str, Any], told: int) -> None:

@@ -32,7 +32,7 @@ class NotReady(Exception):
 
 
 def run(*command: object) -> None:
-    """Run a command to its end; raise `subprocess.CalledProcessError`, whose text has the output."""
+    """Run a command to its end; raise `NotReady` with the error output if the command fails."""
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
     if done.returncode:
         message = f"{' '.join(map(str, command))}: {done.stderr}"
@@ -40,7 +40,7 @@ def run(*command: object) -> None:
 
 
 class Daemon:
-    """One daemon by its name."""
+    """One daemon, identified by its name."""
 
     def __init__(self, name: str) -> None:
         """Name a daemon without starting it."""

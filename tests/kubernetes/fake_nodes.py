@@ -33,7 +33,7 @@ def start() -> None:
 
 
 def zone(number: int) -> str:
-    """Return the zone of a node by its number, counted from 1."""
+    """Return the zone of the node with this number, counted from 1."""
     return ZONES[(number - 1) % len(ZONES)]
 
 

@@ -34,7 +34,7 @@ REPORT_SECONDS = 15
 
 
 class ProgramsMissing(Exception):
-    """A program could not be built; the message has the reason."""
+    """A program could not be built; the message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ PAUSE_IMAGE = "localhost/pause:1"
 
 
 class ImagesMissing(Exception):
-    """The images of the project could not be built; the message has the reason."""
+    """The images of the project could not be built; the message gives the reason."""
 
 
 def make_product_images() -> None:

@@ -52,7 +52,7 @@ def start(authority: Authority, numbers: list[int], cgroup: str, pause_image: Pa
 
 
 class RealNode:
-    """One node by its number, counted from 1."""
+    """One node, identified by its number, which is counted from 1."""
 
     def __init__(self, number: int, cgroup: str) -> None:
         """Name a node without starting it."""

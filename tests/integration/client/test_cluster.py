@@ -214,7 +214,7 @@ async def test_a_reader_learns_of_records_lost_by_an_unclean_election(cluster: C
 
 
 async def test_records_wait_for_replicas_that_come_back(cluster: Cluster) -> None:
-    """Records with too few in-sync replicas are retried until the delivery timeout, whose error has the cause."""
+    """Records with too few in-sync replicas are retried until the delivery timeout, whose error names the cause."""
     topic_id = await cluster.topic("flights", min_insync_replicas=3)
     addresses = [url(cluster, broker) for broker in cluster.brokers]
     async with Producer(addresses) as producer, Producer(addresses, delivery_timeout="1s") as hasty:

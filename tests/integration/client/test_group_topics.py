@@ -46,7 +46,7 @@ async def test_missing_topics_are_named(
 async def test_a_missing_topic_is_named_once_and_read_once_it_exists(
     bootstrap: str, admin: Admin, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A missing topic is warned about once, also over further joins, and read after its creation."""
+    """A missing topic causes only one warning, even after further joins, and is read after its creation."""
     async with Consumer(
         bootstrap, group="z2", topics=["nope-x", "late"], processing_timeout="2s"
     ) as consumer:
@@ -69,7 +69,7 @@ async def test_a_missing_topic_is_named_once_and_read_once_it_exists(
 async def test_a_member_without_a_partition_warns_of_no_existing_topic(
     bootstrap: str, admin: Admin, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A member without a partition is not warned about an existing topic, only about a missing one."""
+    """A member without a partition logs a warning only about a missing topic, not about an existing one."""
     await admin.create_topic("flights", partitions=1)
     async with Consumer(bootstrap, group="z2", topics="flights") as first:
         await until(lambda: bool(first.assignment))

@@ -116,7 +116,7 @@ async def test_wrong_parameters(api, six, query: str, status: int, code: str) ->
 
 
 async def test_unsupported_forms(api, six) -> None:
-    """A tail in an unsupported form is not acceptable, and for an unknown topic is not found."""
+    """A tail request for an unsupported form is answered with 406, and for an unknown topic with 404."""
     unspoken = await api.get(TAIL, accept="application/json")
     unknown = await api.get("/v1/topics/nothing/records")
 

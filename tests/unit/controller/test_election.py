@@ -140,7 +140,7 @@ def test_a_draining_broker_still_leads(cluster: Cluster, kit: Any) -> None:
 
 
 def test_a_stopping_member_leaves_the_isr_for_the_elr(cluster: Cluster, kit: Any) -> None:
-    """A stopping member of a too small ISR becomes eligible, because it is complete until it stops."""
+    """A stopping member of an ISR that is too small becomes eligible, because it is complete until it stops."""
     cluster.add(1, 11)
     cluster.add(2, 12, state=BrokerState.STOPPING)
     elected = cluster.elect(kit.partition(kit.entries((1, 11), (2, 12)), min_isr=2))

@@ -36,7 +36,7 @@ def test_an_isr_that_is_large_enough_needs_no_eligible_replicas() -> None:
 
 
 def test_who_leaves_an_isr_that_becomes_too_small_is_eligible() -> None:
-    """A replica that leaves a too small ISR becomes eligible, because the high watermark stops there."""
+    """A replica that leaves an ISR that is too small becomes eligible, because the high watermark stops there."""
     changed = with_isr(record(entries(1, 2, 3)), isr=entries(1), min_isr=2)
 
     assert changed.elr == entries(2, 3)
@@ -129,7 +129,7 @@ class TestTakenOut:
         assert after.replicas[1] == Replica(broker=BrokerId(2), directory="new", generation=1)
 
     def test_the_others_of_an_isr_that_gets_too_small_stay(self) -> None:
-        """The other replicas of a too small ISR stay eligible."""
+        """The other replicas of an ISR that becomes too small stay eligible."""
         after = taken_out(record(entries(1, 2), entries(3), min_isr=3), BrokerId(2))
 
         assert after is not None

@@ -283,7 +283,7 @@ class TestShrink:
         assert leavers == {THIRD}
 
     def test_who_leaves_an_isr_that_gets_too_small_stays_eligible(self) -> None:
-        """A member that leaves a too small ISR becomes eligible, because the high watermark stands still."""
+        """A member that leaves an ISR that is too small becomes eligible, because the high watermark stands still."""
         leadership = Office(partition_record(min_isr=3), end=10)
         leadership.fetch(SECOND, 10)
         leadership.append(20)

@@ -405,7 +405,7 @@ async def test_an_id_that_is_refused_fails_the_records(broker: ScriptedBroker) -
 
 
 async def test_an_id_that_cannot_be_had_now_is_waited_for(broker: ScriptedBroker) -> None:
-    """An unavailable producer id is waited for until the delivery timeout, whose error has the cause."""
+    """A producer waits for an unavailable producer id until the delivery timeout, whose error names the cause."""
     broker.refuse(PRODUCERS, *["coordination_unavailable"] * 500)
     async with Producer(broker.url, retry_timeout="50ms", delivery_timeout="300ms") as producer:
         with pytest.raises(DeliveryTimeoutError, match="coordination_unavailable"):

@@ -132,7 +132,7 @@ storage.open(folder / "other", create=True)
 
 
 def test_cached_reads_return_what_is_in_memory(tmp_path: Path) -> None:
-    """A cached read returns just written bytes without waiting, and no bytes at the end of the file."""
+    """A cached read returns recently written bytes without waiting, and returns no bytes at the end of the file."""
     storage = PosixStorage()
     file = storage.open(tmp_path / "file", create=True)
     file.write([b"x" * 10_000], 0)

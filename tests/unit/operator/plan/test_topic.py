@@ -250,7 +250,7 @@ def test_a_minimum_above_the_replicas_waits_for_them() -> None:
 def test_a_minimum_that_cannot_be_reached_is_warned_of(
     replicas: int | None, minimum: str | None, there: LiveTopic | None, expected: list[str]
 ) -> None:
-    """A minimum that exceeds the replicas is warned of, wherever its value comes from."""
+    """A minimum that exceeds the number of replicas causes a warning, regardless of the source of the value."""
     config = {} if minimum is None else {"min.insync.replicas": minimum}
     planned = plan(wanted(replicas=replicas, config=config), *([] if there is None else [there]))
 
@@ -267,7 +267,7 @@ def test_a_minimum_that_others_manage_is_not_looked_at() -> None:
 
 
 def test_unmanaged_keys_that_do_not_exist_are_warned_of() -> None:
-    """Unmanaged keys that do not exist are warned of by name."""
+    """A warning names the unmanaged keys that do not exist."""
     planned = plan(wanted(unmanaged=frozenset({"retention.ms", "retention.msec"})), topic())
 
     assert [warning.reason for warning in planned.warnings] == ["UnmanagedKeys"]

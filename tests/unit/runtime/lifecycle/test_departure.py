@@ -190,7 +190,7 @@ async def test_what_nobody_can_take_over_is_not_waited_for(scene: Scene) -> None
 
 
 async def test_the_time_of_a_stop_is_bounded(scene: Scene) -> None:
-    """A stop has a time limit, and the log has the number of partitions that the broker still leads."""
+    """A stop has a time limit, and the log reports the number of partitions that the broker still leads."""
     other = await scene.other()
     successor = InSync(broker=OTHER, broker_epoch=other.broker_epoch)
     await scene.partition(scene.entry, scene.entry, successor)

@@ -60,7 +60,7 @@ class Served:
 
 
 async def test_unforeseen_failure_tells_a_number_only(serve, http2: Client) -> None:
-    """A failed endpoint answers 500 with a failure id, and the log has the cause with the same id."""
+    """A failed endpoint answers 500 with a failure id, and the log records the cause with the same id."""
 
     async def broken(call: Call) -> None:
         raise ValueError("secret of the broker")
