@@ -34,12 +34,12 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{ include "fairlead-jobs.name" . }}-driver
 {{- end }}
 
-{{/* The one pod of the StatefulSet. */}}
+{{/* The only pod of the StatefulSet. */}}
 {{- define "fairlead-jobs.driverPod" -}}
 {{ include "fairlead-jobs.name" . }}-0
 {{- end }}
 
-{{/* The claim of the checkpoint; empty where the checkpoint is elsewhere. */}}
+{{/* The claim of the checkpoint; empty if the checkpoint is on an object store. */}}
 {{- define "fairlead-jobs.claim" -}}
 {{- if .Values.checkpoint.existingClaim }}
 {{- .Values.checkpoint.existingClaim }}
@@ -74,7 +74,7 @@ capabilities:
     - ALL
 {{- end }}
 
-{{/* Where driver and executors write; the checkpoint is among it, because executors keep state there. */}}
+{{/* Volumes that driver and executors write to, including the checkpoint, in which executors keep state. */}}
 {{- define "fairlead-jobs.volumeMounts" -}}
 - name: tmp
   mountPath: /tmp
@@ -101,18 +101,18 @@ capabilities:
 {{- end }}
 {{- end }}
 
-{{/* Settings of Spark as its file has them; see values `conf` for those of the user. */}}
+{{/* Spark's settings, in the format of its configuration file; the value `conf` has the user's settings. */}}
 {{- define "fairlead-jobs.sparkDefaults" -}}
 spark.driver.memory {{ .Values.driver.memory }}
 spark.python.unix.domain.socket.enabled true
-# The user interface asks for no credentials, so it is read-only.
+# The user interface does not authenticate its users, so it is read-only.
 spark.ui.killEnabled false
-# Logs have lines.
+# A progress bar would clutter the log.
 spark.ui.showConsoleProgress false
 {{- if .Values.executors.count }}
 spark.driver.host {{ printf "%s.%s.%s.svc" (include "fairlead-jobs.driverPod" .) (include "fairlead-jobs.driverService" .) .Release.Namespace }}
 spark.driver.bindAddress 0.0.0.0
-# Else executors are given the address that is bound.
+# Otherwise executors would connect to the bound address.
 spark.kubernetes.executor.useDriverPodIP false
 spark.driver.port 7078
 spark.blockManager.port 7079
@@ -132,8 +132,8 @@ spark.kubernetes.executor.podTemplateContainerName executor
 {{- end }}
 {{- end }}
 
-{{/* What Prometheus needs, as docs/how-to/observability.md has it. The application's id, which is in the names of metrics
-     otherwise, is another at each start. */}}
+{{/* Settings for Prometheus, as in docs/how-to/observability.md. Without the namespace, the names of metrics
+     would contain the application's id, which changes at each start. */}}
 {{- define "fairlead-jobs.metrics" -}}
 spark.ui.enabled: "true"
 spark.ui.prometheus.enabled: "true"
@@ -143,8 +143,8 @@ spark.metrics.conf.*.sink.prometheusServlet.class: org.apache.spark.metrics.sink
 spark.metrics.conf.*.sink.prometheusServlet.path: /metrics/prometheus
 {{- end }}
 
-{{/* What stands before all other settings: those of a program on one machine among them, which has no user interface.
-     State is cut into so many parts for ever, by the first run of a checkpoint. */}}
+{{/* Settings that override all other settings, including those of a program on one machine, which has no user interface.
+     The first run on a checkpoint fixes the number of state partitions permanently. */}}
 {{- define "fairlead-jobs.conf" -}}
 {{- $cores := .Values.driver.cores }}
 {{- with .Values.executors.count }}

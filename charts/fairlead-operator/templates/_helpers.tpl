@@ -1,9 +1,9 @@
-{{/* What the names of objects begin with. */}}
+{{/* Prefix of the names of objects. */}}
 {{- define "fairlead-operator.name" -}}
 {{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
 {{- end }}
 
-{{/* Name of every namespaced object: the release alone where it already says what it is. */}}
+{{/* Name of every namespaced object; only the name of the release if that name already contains the chart's name. */}}
 {{- define "fairlead-operator.fullname" -}}
 {{- if .Values.fullnameOverride }}
 {{- .Values.fullnameOverride | trunc 52 | trimSuffix "-" }}
@@ -14,12 +14,12 @@
 {{- end }}
 {{- end }}
 
-{{/* Name of objects without a namespace: two releases of one name in two namespaces must not share them. */}}
+{{/* Name of cluster-scoped objects, which two releases with the same name in two namespaces must not share. */}}
 {{- define "fairlead-operator.clusterName" -}}
 {{- printf "%s-%s" .Release.Namespace (include "fairlead-operator.fullname" .) | trunc 110 | trimSuffix "-" }}
 {{- end }}
 
-{{/* The name is not nameOverride's: NetworkPolicies of brokers and etcd know the operator's pods by it. */}}
+{{/* The name label ignores nameOverride, because NetworkPolicies of brokers and etcd select the operator's pods by it. */}}
 {{- define "fairlead-operator.selectorLabels" -}}
 app.kubernetes.io/name: fairlead-operator
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
@@ -52,7 +52,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- printf "%s:%s" (default .Values.image.repository .Values.brokerImage.repository) (default .Values.image.tag .Values.brokerImage.tag) }}
 {{- end }}
 
-{{/* What the operator is told to watch: nothing is its own namespace, a star is all. */}}
+{{/* Namespaces for the operator to watch; empty for its own namespace, a star for all namespaces. */}}
 {{- define "fairlead-operator.namespaces" -}}
 {{- if eq .Values.watch.scope "all" -}}
 *
@@ -78,7 +78,7 @@ seccompProfile:
   type: RuntimeDefault
 {{- end }}
 
-{{/* Definitions outlive the release: without them the API server would delete every Cluster and Topic. */}}
+{{/* Definitions remain after the release is uninstalled, since deleting them would delete every Cluster and Topic. */}}
 {{- define "fairlead-operator.crdAnnotations" -}}
 helm.sh/resource-policy: keep
 {{- with .Values.crds.annotations }}

@@ -1,6 +1,6 @@
 {{/*
-Everything that the operator does to objects with a namespace. Secrets are not among it, and no pod is created, entered or
-evicted.
+Permissions of the operator on namespaced objects. They do not include access to Secrets, or creating pods, evicting pods or running
+commands in them.
 */}}
 {{- define "fairlead-operator.rules" -}}
 - apiGroups: [fairlead.dev]
@@ -9,7 +9,7 @@ evicted.
 - apiGroups: [fairlead.dev]
   resources: [clusters/status, topics/status]
   verbs: [patch]
-# Owner references that hold back the owner's deletion: some Kubernetes clusters refuse to write them without this rule.
+# Needed for owner references that block the owner's deletion: some Kubernetes clusters refuse them without this rule.
 - apiGroups: [fairlead.dev]
   resources: [clusters/finalizers]
   verbs: [update]
@@ -31,12 +31,12 @@ evicted.
 - apiGroups: [monitoring.coreos.com]
   resources: [podmonitors]
   verbs: [get, list, watch, create, patch, delete]
-# Whether the namespace of a Topic is going. A Role gives this for its own namespace alone.
+# Shows whether the namespace of a Topic is being deleted. A Role permits this only for its own namespace.
 - apiGroups: [""]
   resources: [namespaces]
   verbs: [get]
-# An Event that happens again after a restart of the operator is counted on. Events of StatefulSets say why pods are
-# refused.
+# After a restart, the operator continues the counts of existing Events. Events of StatefulSets contain the reasons why
+# pods are refused.
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [get, list, create, patch]
