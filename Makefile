@@ -1,4 +1,4 @@
-# The single door to everything that can be done with a checkout. CI calls the same names.
+# The single entry point to everything that can be done with a checkout. CI calls the same targets.
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-demo setup-bench demo cluster kubernetes test sim chaos image test-fast check bench bench-latency bench-cluster bench-groups bench-spark bench-page prove manifests docs release constraints clean
 

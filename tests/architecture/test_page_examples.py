@@ -44,7 +44,7 @@ RUN_BY: Final[dict[tuple[str, str], str]] = {
     ("tutorial/quick-start.md", "console"): f"{_CLI}/test_quick_start.py",
     ("tutorial/quick-start.md", "python"): f"{_CLI}/test_quick_start.py",
 }
-"""Test that runs the blocks of a page in a language."""
+"""Test that runs the code blocks of a page in one language, by page and language."""
 
 NOT_RUN: Final[dict[tuple[str, str], str]] = {
     ("benchmarks.md", "console"): "measures for minutes to hours",
@@ -61,7 +61,7 @@ NOT_RUN: Final[dict[tuple[str, str], str]] = {
     ("reference/command-line.md", "sh"): "made from the help of each command, which a test parses",
     ("reference/conditions.md", "bash"): "looks at objects; the how-tos have the same commands",
 }
-"""Reason why no test runs the blocks of a page in a language unchanged."""
+"""Reason why no test runs the code blocks of a page in one language unchanged, by page and language."""
 
 
 def examples() -> set[tuple[str, str]]:

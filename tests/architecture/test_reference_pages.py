@@ -25,7 +25,7 @@ def generate(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_committed_pages_are_those_of_the_catalogues() -> None:
-    """The committed pages equal the output of the generator for the present catalogues."""
+    """The committed pages equal the output of the generator for the current catalogues."""
     checked = generate("--check")
 
     assert checked.stderr == ""

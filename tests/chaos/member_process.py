@@ -84,7 +84,7 @@ class MemberProcess:
 
     @property
     def has_assigned(self) -> bool:
-        """Whether the present process has been assigned partitions."""
+        """Whether the current process has been assigned partitions."""
         return b'"op":"assign"' in self._files[-1].read_bytes() if self._files[-1].exists() else False
 
     def pause(self) -> None:

@@ -70,7 +70,7 @@ async def _take(consumer: Consumer, got: Counter[bytes], count: int) -> None:
 async def test_every_partition_has_one_owner_after_each_join(
     cluster: ChaosCluster, topic: str, assignor: str
 ) -> None:
-    """Every partition of two topics has one owner after each join, also with more members than partitions."""
+    """Every partition of two topics has one owner after each join, even with more members than partitions."""
     topics = (topic, await _create(cluster))
     places = places_of(topics[0], PARTITIONS) | places_of(topics[1], PARTITIONS)
     async with AsyncExitStack() as stack:

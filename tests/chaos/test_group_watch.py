@@ -31,7 +31,7 @@ def _group(*members: MemberDescription) -> GroupDescription:
 
 
 def test_a_partition_not_given_up_yet_is_owned() -> None:
-    """A partition with two owners is detected, also while one owner has not revoked it yet."""
+    """A partition with two owners is detected, even while one owner has not revoked it yet."""
     assert owned_twice(_group(_member("a", [0], [1]), _member("b", [1], []))) == [("t", 1)]
     assert owned_twice(_group(_member("a", [0], [2]), _member("b", [1], []))) == []
 

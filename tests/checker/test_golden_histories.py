@@ -49,7 +49,7 @@ def test_what_is_allowed_is_counted() -> None:
 
 
 def test_lag_is_reported() -> None:
-    """The lag of a reader is reported, also when no setting bounds it."""
+    """The lag of a reader is reported, even when no setting bounds it."""
     path = GOLDEN[0].parent / "A16-valid-before-the-heal.jsonl"
 
     assert check(read_events(path)).lag_seconds_max == 8.0

@@ -111,7 +111,7 @@ def _batch(
 
 
 def test_the_files_of_a_data_directory_are_unchanged() -> None:
-    """The files of a data directory after the same run are unchanged, byte for byte."""
+    """The run writes the same bytes to the files of a data directory as in earlier releases."""
     golden.assert_unchanged("log_files", log_files())
 
 

@@ -106,7 +106,7 @@ async def test_a_cut_link_is_not_an_unknown_outcome(alone: EtcdCluster, relay: T
 
 
 async def test_reads_are_asked_again(alone: EtcdCluster, relay: TcpRelay) -> None:
-    """Reads, also in read-only transactions, are sent again and have no unknown outcome."""
+    """Reads, even in read-only transactions, are sent again and have no unknown outcome."""
     client = alone.client(relay.url, alone.urls[0], patience=SHORT)
     await client.transact((), (Put("/k", b"1"),))
     relay.hold_answers()

@@ -80,17 +80,17 @@ class BrokerProcess:
 
     @property
     def pid(self) -> int:
-        """The process id of the present process."""
+        """The process id of the current process."""
         assert self._process is not None
         return self._process.pid
 
     @property
     def running(self) -> bool:
-        """Whether the present process runs."""
+        """Whether the current process runs."""
         return self._process is not None and self._process.poll() is None
 
     def kill(self) -> None:
-        """Kill the present process with SIGKILL, and wait until it is gone."""
+        """Kill the current process with SIGKILL, and wait until it is gone."""
         self._end(signal.SIGKILL)
 
     def stop(self, timeout_seconds: float = 20) -> int:

@@ -32,7 +32,7 @@ class FaultyBroker:
 
     @property
     def calls(self) -> Calls:
-        """Requests to the present broker."""
+        """Requests to the current broker."""
         assert self._calls is not None
         return self._calls
 

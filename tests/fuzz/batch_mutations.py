@@ -135,7 +135,7 @@ class Mutations:
         return bytes(whole), True
 
     def number(self, near: int) -> int:
-        """Return a number that code often gets wrong, or a neighbour of the present number."""
+        """Return a number that code often gets wrong, or a neighbour of the current number."""
         pick = self.random.random()
         if pick < 0.4:
             return self.random.choice(NUMBERS)

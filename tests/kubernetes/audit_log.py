@@ -56,7 +56,7 @@ class AuditLog:
         namespace: str | None = None,
         writes: bool = False,
     ) -> list[AuditEvent]:
-        """Return events after a mark, oldest first, optionally of one user or namespace, or writes alone.
+        """Return events after a mark, oldest first, optionally of one user or namespace, or only writes.
 
         The user of a service account is `system:serviceaccount:<namespace>:<name>`. Heartbeats of nodes and of the
         control plane are not logged.

@@ -59,7 +59,7 @@ class Box:
     def enter(self, *, network_only: bool = True) -> list[str]:
         """Return the words to put before a command to run it in the box.
 
-        With the network of the box alone, the command uses the files, users and processes of the machine and can be
+        With `network_only`, the command uses the files, users and processes of the machine and can be
         signalled as usual. Raise `BoxUnusable` when the box is not running.
         """
         pid = self.pid()
@@ -99,7 +99,7 @@ class Box:
         (self.state / "box.json").write_text(json.dumps(record))
 
     def destroy(self) -> None:
-        """End the box if it runs, and remove all its remains except logs, also when called twice."""
+        """End the box if it runs, and remove all its remains except logs; a second call is harmless."""
         pid = self.pid()
         if pid is not None:
             with suppress(ProcessLookupError):

@@ -54,7 +54,7 @@ class BrokerProcesses:
     killed: list[int] = field(default_factory=list)
     """Ids of brokers that did not stop in time."""
     most_away: int = 0
-    """Maximal number of brokers that were missing their pod at one time, among brokers that had a pod before."""
+    """Maximum number of brokers that were missing their pod at one time, among brokers that had a pod before."""
     core: int | None = None
     """Id from which brokers are not counted as missing, because they leave permanently."""
     over: threading.Event = field(default_factory=threading.Event)
@@ -76,7 +76,7 @@ class BrokerProcesses:
         return self.runner.run(asked())
 
     def wait_until(self, holds: Callable[[], bool], seconds: float = WAIT_SECONDS) -> None:
-        """Wait until brokers satisfy a condition that sends no notice; raise `AssertionError` otherwise."""
+        """Wait until brokers satisfy a condition, by polling; raise `AssertionError` after `seconds`."""
         deadline = time.monotonic() + seconds
         while not holds():
             assert time.monotonic() < deadline, f"waited {seconds} s in vain; pods so far: {self.started}"

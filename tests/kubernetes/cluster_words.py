@@ -26,7 +26,7 @@ def a_cluster(replicas: int = 3, *, size: str = "1Gi", pool: Manifest | None = N
 
 
 def condition_of(cluster: Manifest | None, type_: str) -> Manifest:
-    """Return a condition of a Cluster for its present spec, {} when missing."""
+    """Return a condition of a Cluster for its current spec, {} when missing."""
     if cluster is None:
         return {}
     status = cluster.get("status") or {}

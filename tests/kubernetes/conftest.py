@@ -7,13 +7,13 @@ valid inside and outside; programs that need the network of the box are started 
 command, or by `kubernetes.run`. Every test uses a separate namespace (the fixture `namespace`) and waits for no
 deletion.
 
-`door` is an address of the API server that one test can make slow, failing or closed, for one program alone.
+`door` is an address of the API server that one test can make slow, failing or closed, for one program only.
 
 `kubernetes_pods` has three real nodes in three zones instead (containerd, kubelet, services and DNS), with the images
 of `make image`. Programs that are started with `kubernetes_pods.enter` reach pods and services by name.
 
 `KUBERNETES_BOX=dev` in the environment uses the box that `make kubernetes` started, instead of starting a box;
-`KUBERNETES_PODS_BOX=pods` does so for real nodes, with their present images (`make kubernetes KUBERNETES="--name pods
+`KUBERNETES_PODS_BOX=pods` does so for real nodes, with their current images (`make kubernetes KUBERNETES="--name pods
 up --real-nodes 3"`, and `KUBERNETES="--name pods images"` after each change).
 """
 
@@ -121,7 +121,7 @@ def stage(kubernetes_pods: KubernetesPods, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def door(kubernetes: Kubernetes) -> Iterator[Door]:
-    """Yield a door to the API server that the test can make slow, failing or closed, for its own clients alone."""
+    """Yield a door to the API server that the test can make slow, failing or closed, only for its own clients."""
     with kubernetes.door() as opened:
         yield opened
 

@@ -1,4 +1,4 @@
-"""Doors to the API server that a test can make slow, failing or closed, for one program alone: see `Door`."""
+"""Doors to the API server that a test can make slow, failing or closed, for one program only: see `Door`."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Door:
         self._rule(methods, path, times, delay_seconds=seconds)
 
     def go_away(self) -> None:
-        """Break every present and new connection until `clear`, as if the API server were missing."""
+        """Break every current and new connection until `clear`, as if the API server were down."""
         self._tell({"order": "away"})
 
     def clear(self) -> int:

@@ -22,7 +22,7 @@ from operator_process import ACCOUNT, OperatorProcess, Operators
 
 CLUSTER = "clusters.fairlead.dev/main"
 CORE = 3
-"""Minimal number of brokers, which are counted when they are missing."""
+"""Number of brokers that are never removed: only their absences are counted."""
 RESYNC_SECONDS = 10
 OPERATORS_MAX = 2
 FAULTS = ("conflicts", "errors", "lost answers", "slow", "away", "flaky")
@@ -155,7 +155,7 @@ class EditStage:
         }
 
     def look_at_permits(self) -> None:
-        """Record the present permit to restart a broker, which stays until the next permit."""
+        """Record the current permit to restart a broker, which remains valid until the next permit."""
         order = {"key": base64.b64encode(PERMIT_KEY).decode()}
         answer = urllib3.request("POST", f"{self.brokers.etcd[0]}/v3/kv/range", json=order, timeout=10.0)
         self.permits.update(str(each["mod_revision"]) for each in answer.json().get("kvs", []))
@@ -164,16 +164,16 @@ class EditStage:
         """Return the writes of the operators since a mark, without their Lease."""
         return [f"{event.verb} {event.uri}: {event.body}" for event in self.operators.writes(self.user, mark)]
 
-    # ---- present state
+    # ---- current state
 
     def cluster(self) -> Manifest:
-        """Return the present Cluster."""
+        """Return the current Cluster."""
         found = self.api.get(CLUSTER, self.namespace)
         assert found is not None, "the Cluster was deleted"
         return found
 
     def condition(self, type_: str) -> Manifest:
-        """Return a condition of the Cluster for its present spec, {} when missing."""
+        """Return a condition of the Cluster for its current spec, {} when missing."""
         return condition_of(self.cluster(), type_)
 
 

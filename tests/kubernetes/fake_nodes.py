@@ -15,7 +15,7 @@ STAGES = Path(__file__).with_name("kwok_stages.yaml")
 
 
 def start() -> None:
-    """Start kwok, which manages every present and later node with the label type=fake."""
+    """Start kwok, which manages every current and future node with the label type=fake."""
     Daemon("kwok").start(
         [
             BIN / "kwok",

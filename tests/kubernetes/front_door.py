@@ -21,7 +21,7 @@ CHUNK = 65536
 
 
 async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Copy until the end of one direction, and forward the end, a reset as a reset."""
+    """Copy one direction until it ends, and forward its end; a reset is forwarded as a reset."""
     try:
         while chunk := await reader.read(CHUNK):
             writer.write(chunk)

@@ -95,7 +95,7 @@ class KubeClient:
         *,
         dry_run: bool = False,
     ) -> Manifests:
-        """Apply objects on the server, also from a YAML text, in order; return the stored objects.
+        """Apply manifests or a YAML text on the server, in order; return the stored objects.
 
         `namespace` is for objects without a namespace. Raise `Refused`.
         """

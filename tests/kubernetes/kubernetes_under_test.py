@@ -1,8 +1,6 @@
 """A test Kubernetes: its box, access to its parts, its start and its sharing.
 
-`start` starts a Kubernetes that stays, for `make kubernetes`. `shared` yields one that several processes of a test run
-use and that ends with the last of these processes, in whatever way: each process has a shared lock on a file of the
-box, and the front door ends the box when it gets the exclusive lock.
+`start` starts a Kubernetes that runs until it is stopped, for `make kubernetes`. `shared` yields one that several
 """
 
 from __future__ import annotations
@@ -128,7 +126,7 @@ class Kubernetes:
     # ---- the audit log
 
     def audit_mark(self) -> int:
-        """Return the present end of the audit log."""
+        """Return the current end of the audit log."""
         return self._audit.mark()
 
     def audit(
@@ -166,7 +164,7 @@ CONTROL_PLANE_ONLY = Size()
 
 
 def start(name: str, size: Size) -> Kubernetes:
-    """Start a Kubernetes that stays until its box is destroyed; raise `BoxUnusable` or `ProgramsMissing`."""
+    """Start a Kubernetes that runs until its box is destroyed; raise `BoxUnusable` or `ProgramsMissing`."""
     box = Box(name)
     check_machine(real_nodes=size.real_nodes > 0)
     box.create(size.programs)

@@ -72,7 +72,7 @@ class OperatorProcess:
     def wait_for(
         self, event: str, where: Callable[[dict[str, Any]], bool] = lambda _: True, *, seen: int = 0
     ) -> dict[str, Any]:
-        """Wait until the operator has logged an event beyond the `seen` ones of this kind. Raise `AssertionError`."""
+        """Wait until the operator has logged an event more often than `seen` times. Raise `AssertionError`."""
 
         def matching() -> list[dict[str, Any]]:
             return [line for line in self._lines if line.get("event") == event and where(line)]
@@ -106,7 +106,7 @@ class OperatorProcess:
         return code
 
     def memory_bytes(self) -> int:
-        """Return the present memory of the operator."""
+        """Return the current memory use of the operator."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(status.partition("VmRSS:")[2].split()[0]) * 1024
 

@@ -94,7 +94,7 @@ class Wish:
 
 
 class World:
-    """The stage with its requested state. Edits use only `chance` as random source."""
+    """The stage with its requested state. Edits use only `chance` as their source of randomness."""
 
     def __init__(self, stage: EditStage, chance: Random) -> None:
         """Apply a Cluster of three brokers and one Topic."""
@@ -262,7 +262,7 @@ def pod_monitor(world: World) -> None:
 
 
 def deletion_policy(world: World) -> None:
-    """Change whether objects stay without the Cluster."""
+    """Change whether objects are kept when the Cluster is deleted."""
     world.wish.deletion = "Retain" if world.wish.deletion == "Delete" else "Delete"
     world.apply()
 
@@ -410,7 +410,7 @@ ON_CLUSTER: Final = (
     restart_all,
 )
 HOLDING: Final = (too_few_brokers, refused_template, pause, no_restarts)
-"""Edits after which the Cluster is not changed for now, and which are therefore made alone."""
+"""Edits that keep the operator from changing the Cluster for now; each is the last edit of its round."""
 BEHIND: Final = (
     delete_a_child,
     delete_a_child,

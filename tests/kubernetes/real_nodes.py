@@ -193,7 +193,7 @@ disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.internal.v1.opt"]
     def _make_cgroup(self) -> None:
         """Create the kubelet's root cgroup in every hierarchy, because a new cpuset is empty and could run nothing.
 
-        All pods of a box together would have the weight of one process of a busy machine, so that the box gets a higher
+        All pods of a box together would have the weight of one process of a busy machine, so the box gets a higher
         weight.
         """
         for hierarchy in {path.parent.resolve() for path in Path("/sys/fs/cgroup").glob("*/cgroup.procs")}:

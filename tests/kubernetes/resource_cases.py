@@ -1,4 +1,4 @@
-"""The tables of good and bad custom resources, from the files in `resource_cases/`.
+"""The tables of valid and invalid custom resources, from the files in `resource_cases/`.
 
 The top of each file describes the format of a case. Lengths are written as `x*250`, because readers do not count
 characters.
@@ -20,7 +20,7 @@ SAMPLES: Final[dict[str, Manifest]] = {
     "Cluster": {"brokers": [{"name": "a", "replicas": 3, "storage": {"size": "10Gi"}}]},
     "Topic": {"clusterRef": {"name": "main"}, "partitions": 3},
 }
-"""Spec over which each case is laid."""
+"""Spec of each kind to which the merge patch of a case is applied."""
 
 NOT_CHECKED: Final = (
     ", <nil>: Invalid value: null: some validation rules were not checked because the object was invalid; "

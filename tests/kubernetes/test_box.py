@@ -1,4 +1,4 @@
-"""A box leaves nothing on the machine, whatever ended it."""
+"""A box leaves nothing on the machine, however it ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The charts alone: lint, their own suites, refused values, and generated files."""
+"""The charts without a cluster: lint, their own suites, refused values, and generated files."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_no_right_beyond_namespaces(scope: str) -> None:
 
 
 def test_no_right_that_is_never_used() -> None:
-    """An operator has only rights that it uses: it replaces nothing but its Lease and reads no status alone."""
+    """An operator has only rights that it uses: it updates only its Lease and finalizers, and only patches statuses."""
     objects = [one for one in yaml.safe_load_all(render(OPERATOR_CHART)) if one]
     granted = {
         (resource, verb)
@@ -126,7 +126,7 @@ def test_misspelt_values_are_refused(helm: str) -> None:
 
 
 def test_names_that_read_as_something_else_are_text() -> None:
-    """Names that YAML reads as numbers, booleans or null stay text: of releases, namespaces, topics and jobs."""
+    """Names of releases, namespaces, topics and jobs stay text if YAML reads them as numbers, booleans or null."""
     release = ("template", "42", OPERATOR_CHART, "--namespace", "7", "--kube-version", "1.36.0")
     named = ("--set-string", "fullnameOverride=1234", "--set-string", "priorityClassName=1")
     watched = ("--set", "watch.scope=list", "--set-json", 'watch.namespaces=["true", "1e3"]')

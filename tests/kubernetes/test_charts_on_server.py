@@ -40,7 +40,7 @@ def server(kubernetes_alone: Kubernetes) -> Kubernetes:
         api.apply(path.read_text(encoding="utf-8"))
     for name in DEFINITIONS:
         api.wait(f"customresourcedefinition/{name}", None, is_established)
-    # kubectl retries until the storage of both kinds is ready.
+    # kubectl retries until the API server serves both kinds.
     kubernetes_alone.kubectl("get", "flc,flt", "--all-namespaces")
     if api.get("namespace/fairlead") is None:
         api.apply((ROOT / "manifests/base/namespace.yaml").read_text(encoding="utf-8"))

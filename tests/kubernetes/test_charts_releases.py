@@ -25,7 +25,7 @@ spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
 
 
 def next_release(folder: Path) -> Path:
-    """Write a next release of the operator's chart, in which Topics have one more field."""
+    """Write the next release of the operator's chart, in which Topics have one more field."""
     chart = folder / "next"
     shutil.copytree(OPERATOR_CHART, chart)
     about = chart / "Chart.yaml"
@@ -98,7 +98,7 @@ def test_a_life(kubernetes_alone: Kubernetes, tmp_path: Path) -> None:
 
 @pytest.mark.scenario
 def test_from_helm_3_to_helm_4(kubernetes_alone: Kubernetes, tmp_path: Path) -> None:
-    """A release of Helm 3 is upgraded by Helm 4 with definitions and resources, also server-side."""
+    """A release of Helm 3 is upgraded by Helm 4 with definitions and resources, including server-side."""
     namespace, run = kubernetes_alone.namespace(), kubernetes_alone.run
     where = ("--namespace", namespace)
     run("helm3", "install", "operator", str(OPERATOR_CHART), *where, *READY)

@@ -131,7 +131,7 @@ def stage(kubernetes: Kubernetes, operators: Operators, namespace: str, tmp_path
 
 
 def test_a_changed_setting_restarts_each_broker_once(stage: Stage) -> None:
-    """Brokers restart once each for a changed setting, the controller last, also when the operator is killed."""
+    """Brokers restart once each for a changed setting, the controller last, even when the operator is killed."""
     operator = stage.start_operator()
     stage.apply()
     ready = stage.wait_done()
@@ -212,7 +212,7 @@ def test_restarts_are_asked_for_and_wait_for_replicas(stage: Stage) -> None:
 
 
 def test_brokers_come_and_leave_with_their_data(stage: Stage) -> None:
-    """Brokers join and leave with their data, also when cancelled half-way, and never below a topic's replicas."""
+    """Brokers join and leave with their data, even when cancelled half-way, and never below a topic's replicas."""
     stage.start_operator()
     stage.apply()
     stage.wait_done()

@@ -1,6 +1,6 @@
 """Clusters on a real API server, with its controllers and fake pods without brokers.
 
-Tests that need answers of brokers are in `test_cluster_brokers`.
+Tests that need answers from brokers are in `test_cluster_brokers`.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def test_disks_grow_without_a_restart(
 ) -> None:
     """Disks grow without a restart: claims are enlarged and the StatefulSet is created again around its pods.
 
-    A claim that was enlarged by hand is accepted. No claim is deleted with the old StatefulSet, also when claims are
+    A claim that was enlarged by hand is accepted. No claim is deleted with the old StatefulSet, even when claims are
     deleted with the Cluster.
     """
     api = kubernetes.api
@@ -286,7 +286,7 @@ def test_addresses_of_load_balancers_are_told(
 def test_a_deleted_cluster_leaves_its_disks(
     kubernetes: Kubernetes, operators: Operators, namespace: str
 ) -> None:
-    """A deleted Cluster is removed with its objects, also while paused, and claims stay or go by the policy."""
+    """A deleted Cluster is removed with its objects, even while paused; the policy keeps or deletes its claims."""
     api = kubernetes.api
     operators.start(namespace)
     api.apply(a_cluster(2), namespace)

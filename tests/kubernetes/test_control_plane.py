@@ -207,7 +207,7 @@ def test_eviction_against_a_budget(kubernetes: Kubernetes, namespace: str) -> No
 
 
 def test_who_wrote_what(kubernetes: Kubernetes, namespace: str) -> None:
-    """Requests of a service account are in the audit log under its name, with the refused one and without writes."""
+    """A refused request of a service account is in the audit log under its name, and is not listed as a write."""
     mark = kubernetes.audit_mark()
     client = KubeClient(kubernetes.account_kubeconfig("default", namespace))
     user = f"system:serviceaccount:{namespace}:default"

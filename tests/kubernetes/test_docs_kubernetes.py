@@ -39,7 +39,7 @@ def run_page(page: Path, kubernetes: Kubernetes, folder: Path) -> int:
 
 
 def make_room(kubernetes: Kubernetes) -> None:
-    """Install the definitions, and empty the namespace of the pages of Fairlead's objects."""
+    """Install the definitions, and remove Fairlead's objects from the namespace that the pages use."""
     for path in sorted((ROOT / "manifests/crds").glob("*.fairlead.dev.yaml")):
         kubernetes.kubectl("apply", "--server-side", "--force-conflicts", "--filename", str(path))
     for name in DEFINITIONS:

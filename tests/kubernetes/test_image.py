@@ -1,4 +1,4 @@
-"""The images of `make image`: their content, and their run as in a restricted pod.
+"""The images of `make image`: their content, and how they run in a restricted pod.
 
 Needs root, buildah and mmdebstrap, like the build itself.
 """
@@ -151,7 +151,7 @@ def test_the_image_says_what_it_is(fairlead_image: Image) -> None:
 
 
 def test_the_image_holds_what_runs_and_nothing_else(fairlead_image: Image) -> None:
-    """The image has no shell, package manager, pip, tests, setuid or world-writable files, and has all bytecode."""
+    """The image has no shell, package manager, pip, tests, setuid or world-writable files; every module is compiled."""
     found = files(fairlead_image)
     programs = {
         path.name for path in found if os.access(path, os.X_OK) and path.parent.name in ("bin", "sbin")

@@ -1,4 +1,4 @@
-"""A driver that submits to a real API server: its executors are as the chart says.
+"""A driver that submits to a real API server: its executors match the chart.
 
 The driver runs outside any pod with the chart's settings and rights; nodes are fake, so that executors are admitted,
 scheduled and removed, and run nothing.

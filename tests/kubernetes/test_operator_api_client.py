@@ -254,7 +254,7 @@ class JumpingClock(SystemClock):
 
 
 async def test_events_are_told_once_and_counted(laboratory: Laboratory) -> None:
-    """Events with the same text about the same object are one series, also from the next operator."""
+    """Events with the same text about the same object are one series, even from the next operator."""
     api, namespace = await laboratory.client(), laboratory.namespace
     (about,) = laboratory.kubernetes.api.apply(
         {

@@ -94,7 +94,7 @@ def owners(pod: Manifest) -> list[str]:
 def test_a_job_reads_a_cluster_and_writes_back(
     kubernetes_pods: KubernetesPods, room: str, tmp_path: Path
 ) -> None:
-    """A job of the page works as written and writes its windows, also after its driver's pod was deleted.
+    """A job of the page works as written and writes its windows, even after its driver's pod was deleted.
 
     The last driver exposes metrics of its query and of its executor.
     """

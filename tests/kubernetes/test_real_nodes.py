@@ -34,7 +34,7 @@ ASK = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1], timeout=5).
 
 
 def echo(replicas: int) -> list[Manifest]:
-    """Return a StatefulSet of small servers, one a zone, with a volume each, and its service."""
+    """Return a StatefulSet of small servers, one per zone, with a volume each, and its Service."""
     labels = {"app": "echo"}
     spread = {
         "maxSkew": 1,
@@ -110,7 +110,7 @@ def echoes(kubernetes_pods: KubernetesPods) -> str:
 
 
 def test_pods_are_reached_and_keep_their_data(kubernetes_pods: KubernetesPods, echoes: str) -> None:
-    """Pods run one a zone, answer by name inside and outside pods, and keep their data when deleted."""
+    """Pods run one per zone, answer by name inside and outside pods, and keep their data when deleted."""
     api = kubernetes_pods.api
     nodes = {pod["spec"]["nodeName"] for pod in api.list("pod", echoes)}
     by_name = kubernetes_pods.exec("echo-0", echoes, "python3", "-c", ASK, "http://echo-1.echo:8080").split()

@@ -81,13 +81,13 @@ def is_established(definition: Manifest | None) -> bool:
 
 
 def store(kubernetes: Kubernetes, namespace: str, manifest: Manifest) -> None:
-    """Create an object when the definitions that allow it are effective, some moments after they are stored."""
+    """Create an object once the definitions that allow it take effect, shortly after they are stored."""
     wait_until(lambda: not refused(kubernetes, namespace, manifest), "the definitions never came to hold")
     kubernetes.api.create(manifest, namespace)
 
 
 def wait_until_refused(kubernetes: Kubernetes, namespace: str, manifest: Manifest) -> None:
-    """Wait until the present definitions are effective, which refuse such an object."""
+    """Wait until the current definitions, which refuse such an object, take effect."""
     another = manifest | {"metadata": {"name": "another"}}
     wait_until(lambda: refused(kubernetes, namespace, another), "today's definitions never came to hold")
 
@@ -159,7 +159,7 @@ def test_objects_of_a_newer_release_are_left_alone_and_said_to_be_unreadable(
 def test_objects_of_an_older_release_are_served_although_todays_rules_refuse_them(
     kubernetes_alone: Kubernetes, operators: Operators
 ) -> None:
-    """Objects of an older release that the present rules refuse are read, get their status, and can be edited."""
+    """Objects of an older release that the current rules refuse are read, get their status, and can be edited."""
     namespace, api = kubernetes_alone.namespace(), kubernetes_alone.api
     define(kubernetes_alone, older_definitions())
     pool = {"name": "a-b", "firstBrokerId": 0, "replicas": 2, "storage": {"size": "1Gi"}}

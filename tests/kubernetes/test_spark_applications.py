@@ -129,7 +129,7 @@ def served(kubernetes: Kubernetes, definition: Manifest) -> None:
     name = definition["metadata"]["name"]
     kubernetes.api.apply(definition)
     kubernetes.api.wait(f"customresourcedefinition/{name}", None, is_established)
-    # The command succeeds when the storage is ready too.
+    # An established definition may not be served yet; the command succeeds only once it is.
     kubernetes.kubectl("get", name, "--all-namespaces")
 
 

@@ -45,7 +45,7 @@ def test_a_topic_is_created_and_altered(stage: Stage) -> None:
 
 
 def test_what_others_change_is_put_back_but_for_unmanaged_keys(stage: Stage) -> None:
-    """A topic's changed key is restored, an unset key is reset, and an unmanaged key stays."""
+    """A topic's changed key is restored, an unset key is reset, and an unmanaged key is kept."""
     namespace = stage.namespace()
     stage.cluster(namespace)
     stage.topic(namespace, "drift", config={"retention.ms": "60000"}, unmanagedConfig=["segment.ms"])
@@ -125,7 +125,7 @@ def test_the_replication_factor_goes_up_and_down(stage: Stage) -> None:
 
 
 def test_two_resources_for_one_topic(stage: Stage) -> None:
-    """A topic with two resources belongs to the first, over a restart, and afterwards to the second with its data."""
+    """A topic with two resources belongs to the first, even after a restart, and later to the second with its data."""
     home, guest = stage.namespace(), stage.namespace()
     cluster = stage.cluster(home, topicNamespaces=[guest])
     stage.topic(home, "shared", partitions=2)

@@ -39,7 +39,7 @@ def differences(world: World) -> str:
 
 
 def held(cluster: Manifest, type_: str, reason: str) -> bool:
-    """Return whether a Cluster reports the reason for which it is not changed."""
+    """Return whether a Cluster reports the reason why it is not changed."""
     conditions = (cluster.get("status") or {}).get("conditions") or []
     return any((each["type"], each["reason"]) == (type_, reason) for each in conditions)
 

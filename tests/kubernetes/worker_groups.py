@@ -1,7 +1,7 @@
 """Plugin for parallel runs: tests that must stay with one worker, and tests that begin first.
 
-Two workers with tests that alternate on a resource would wait for each other, and each would create the fixtures that a
-file shares. Therefore one worker runs all tests of such a file, and other tests are distributed one by one. The xdist
+Two workers that use one resource in turn would wait for each other, and each would create the fixtures that a file
+shares. Therefore one worker runs all tests of such a file, and other tests are distributed one by one. The xdist
 marks for groups have no effect with this pytest.
 """
 
@@ -32,7 +32,7 @@ GROUPS: Final = {
     "test_image.py": "image",
     "test_topics.py": "topics",
 }
-"""Groups by file, longest first. The marks of xdist would suffice if they were not lost on the way."""
+"""Groups by file, longest first. The marks of xdist would suffice if they had an effect."""
 
 
 def group_of(test: str) -> str:

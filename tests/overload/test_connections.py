@@ -259,7 +259,7 @@ async def test_slow_bodies(start, full) -> None:
 
 
 async def test_giant_headers(start, full) -> None:
-    """A request with a head beyond the limit is refused in both protocols, also with endless CONTINUATION frames."""
+    """A request with a head beyond the limit is refused in both protocols, even with endless CONTINUATION frames."""
     count = 200 if full else 20
     broker = await start()
     async with calm_client(broker) as calm:

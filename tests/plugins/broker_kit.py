@@ -126,7 +126,7 @@ class BrokerProgram:
         )
 
     def kill(self) -> None:
-        """Kill the process, without a flush and without answers."""
+        """Kill the process, which neither flushes files nor answers requests."""
         process, self._process = self._process, None
         if process is not None:
             assert process.stdout is not None

@@ -33,7 +33,7 @@ async def until(met: Callable[[], bool], what: str) -> None:
     """Wait until a condition holds, by polling, because no event announces it."""
     try:
         async with asyncio.timeout(SECONDS_MAX):
-            while not met():  # noqa: ASYNC110 - nothing tells of it
+            while not met():  # noqa: ASYNC110 - no event announces it
                 await asyncio.sleep(PAUSE_SECONDS)  # noqa: TID251 - the same
     except TimeoutError:
         raise AssertionError(what) from None

@@ -49,7 +49,7 @@ class CommandLine:
 
 @contextmanager
 def _environment(wanted: dict[str, str]) -> Iterator[None]:
-    """Set the variables of this process that differ from the wanted ones, and restore them."""
+    """Give this process exactly the wanted variables, and restore its own variables afterwards."""
     with pytest.MonkeyPatch.context() as variables:
         for name in os.environ.keys() - wanted.keys():
             variables.delenv(name)

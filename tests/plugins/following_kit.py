@@ -39,7 +39,7 @@ from log_kit import CLUSTER, TOPIC
 
 
 class Link:
-    """Carries the requests of one follower to the leader; each fault affects one fetch."""
+    """Sends the requests of one follower to the leader; each fault affects one fetch."""
 
     def __init__(self, leading: Leading, life: PeerIncarnation) -> None:
         self._leading = leading

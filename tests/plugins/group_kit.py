@@ -46,7 +46,7 @@ class GroupClient:
                     if problem.code not in AGAIN:
                         raise
                     self.refusals.append(problem)
-                await asyncio.sleep(PAUSE_SECONDS)  # noqa: TID251 - nothing tells of another coordinator
+                await asyncio.sleep(PAUSE_SECONDS)  # noqa: TID251 - no event announces another coordinator
 
     async def describe(self) -> GroupDescription:
         """Return the coordinator's description of the group."""

@@ -23,7 +23,7 @@ BACKENDS = checkout.ROOT / "constraints/setup.txt"
 FREE = "127.0.0.1:0"
 LISTENERS = ("--listen", FREE, "--peer-listen", FREE, "--ops-listen", FREE)
 STOP_SECONDS = 20.0
-# Variables with which a program would find more than the installed packages, or another broker.
+# Variables that would lead a program to packages that are not installed, or to another broker.
 FOREIGN = ("PYTHON", "VIRTUAL_ENV", "FAIRLEAD_", "COVERAGE_")
 
 

@@ -40,7 +40,7 @@ class Block:
 
 
 def blocks(text: str, *languages: str) -> list[Block]:
-    """Return the fenced blocks of a page or of a part of a page: all, or those in some languages."""
+    """Return the fenced blocks of a page or of a part of a page: all blocks, or only the blocks in some languages."""
     found = [
         Block(each["language"], dedent(each["text"]), each["remark"] or "") for each in FENCE.finditer(text)
     ]

@@ -1,4 +1,4 @@
-"""Values for tests of the operator's plans: pods, sets, claims and answers of brokers, with defaults."""
+"""Values for tests of the operator's plans: pods, sets, claims and answers from brokers, with defaults."""
 
 from __future__ import annotations
 

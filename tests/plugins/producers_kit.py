@@ -1,4 +1,4 @@
-"""A partition around the producers' state machine that appends or fails on request."""
+"""A partition that runs the producers' state machine, and whose appends fail on request."""
 
 from __future__ import annotations
 

@@ -188,5 +188,5 @@ def only_write(effects: Iterable[LeaderEffect]) -> WriteRecord:
 
 
 def proposes(effects: Iterable[LeaderEffect]) -> bool:
-    """Return whether a write is among effects."""
+    """Return whether the effects include a write."""
     return len(writes(effects)) == 1

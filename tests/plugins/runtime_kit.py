@@ -31,7 +31,7 @@ _numbers = itertools.count(1)
 
 
 def new_id() -> str:
-    """Return a version 4 UUID that is distinct, not random."""
+    """Return a version 4 UUID that is unique but not random."""
     return str(UUID(int=next(_numbers), version=4))
 
 

@@ -1,8 +1,8 @@
-"""Reports the time of each group of tests next to its budget of minutes, so that a growing suite is noticed.
+"""Reports the time of each group of tests and its budget in minutes, so that the growth of the suite is noticed.
 
 A group is a folder below `tests/`, and its budget is in pyproject.toml (`time_budgets`); the longest matching name
 decides. A budget counts the time of the group's tests, summed over the workers of a parallel run. A group over its
-budget is reported and fails nothing, because the same test takes three times as long on a busy machine. The plugin is
+budget is reported and does not fail the run, because a test takes three times as long on a busy machine. The plugin is
 loaded by tests/conftest.py and independent of the tests' subjects.
 """
 
@@ -54,7 +54,7 @@ class TimeBudget:
         self._spent_seconds: defaultdict[str, float] = defaultdict(float)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Add set-up, call and tear-down of a test, also when another worker ran it."""
+        """Add set-up, call and tear-down of a test, even when another worker ran it."""
         group = group_of(report.nodeid, self._budgets)
         if group is not None:
             self._spent_seconds[group] += report.duration

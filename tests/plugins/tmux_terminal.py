@@ -1,4 +1,4 @@
-"""A terminal of a user: a shell in tmux, whose screen is read after each command."""
+"""A user's terminal: a shell in tmux, whose screen is read after each command."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class TmuxTerminal:
 def tmux_terminals(
     folder: Path, environment: Mapping[str, str], *windows: str
 ) -> Iterator[list[TmuxTerminal]]:
-    """Open a terminal for each name, with a bare shell; all programs in the terminals end with the block."""
+    """Open a terminal for each name, with a bare shell; the end of the block ends all programs in them."""
     socket = folder / "tmux"
     shell = ["env", "-i", *(f"{name}={text}" for name, text in environment.items()), "PS1=$ ", "TERM=screen"]
     size = ["-x", str(COLUMNS), "-y", str(LINES)]

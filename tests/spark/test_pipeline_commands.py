@@ -151,7 +151,7 @@ def test_every_pipeline_says_what_it_reads() -> None:
 
 @pytest.mark.timeout(2 * SECONDS_MAX)
 def test_a_mirror_knows_its_own_cluster_by_any_address(clusters: tuple[str, str], tmp_path: Path) -> None:
-    """A mirror of a cluster onto itself is refused, also with two spellings of the address, unless it has a prefix."""
+    """A mirror of a cluster onto itself is refused, even with two spellings of the address, unless it has a prefix."""
     here, there = clusters
     assert shell("echo once | fairlead produce narcissus", here, tmp_path).returncode == 0
     spelt = here.replace("127.0.0.1", "localhost")

@@ -134,7 +134,7 @@ def test_mirror(
     tmp_path: Path,
     request: pytest.FixtureRequest,
 ) -> None:
-    """Copies have the key, value, headers, timestamp, partition and order of the records, also over a restart."""
+    """Copies have the key, value, headers, timestamp, partition and order of the records, even after a restart."""
     address, other, more = request.getfixturevalue(source), request.getfixturevalue(target), f"{topic}-more"
     with Admin(address) as admin:
         admin.create_topic(topic, partitions=4)

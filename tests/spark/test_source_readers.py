@@ -89,7 +89,7 @@ def milliseconds(seconds: int) -> str:
 def test_a_range_is_read_exactly(
     bootstrap: str, hundred: str, options: dict[str, str], first: int, last: int, tasks: int
 ) -> None:
-    """Offsets and times bound a read exactly, also inside stored batches, however the read is split into tasks."""
+    """Offsets and times bound a read exactly, even inside stored batches, however the read is split into tasks."""
     reader = batch(bootstrap, assign=f'{{"{hundred}": [0]}}', columns="offset,value", **options)
 
     planned = reader.partitions()

@@ -111,7 +111,7 @@ def _after_leader(key: PartitionKey, record: PartitionRecord, view: ClusterView)
 def _leader_moved(key: PartitionKey, record: PartitionRecord, view: ClusterView) -> PartitionRecord | None:
     """Return the record with the leadership moved off a stopping or draining broker, while that broker still serves.
 
-    A stopping broker will end in any case, so even an eligible leader replica outside the isr may take over. A
+    A stopping broker stops serving in any case, so even an eligible leader replica outside the isr may take over. A
     draining broker leads until an in-sync replica can take over.
     """
     assert record.leader is not None, "the partition has a leader"

@@ -131,8 +131,8 @@ class ReadableLog:
                 continue
             if found is not None and found.data:
                 return found
-            # No batch was found at an offset where a batch is expected: a batch reaches the limit, or has an
-            # incorrect last offset.
+            # No batch was found at an offset where a batch is expected: a batch extends to the limit or beyond it, or
+            # has an incorrect last offset.
             damage = segment.first_damage(start)
             if damage is None or not self.note_damage([damage]):
                 if limit >= min(offset_limit, self._end) and skip_accepted(self.damaged, limit) == limit:

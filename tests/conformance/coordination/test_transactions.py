@@ -33,7 +33,7 @@ EQUAL, NOT_EQUAL, GREATER, LESS = Relation.EQUAL, Relation.NOT_EQUAL, Relation.G
 
 
 async def read(client: Coordination, key: str) -> KeyValue | None:
-    """Read the present value of one key."""
+    """Read the current value of one key."""
     return (await client.transact((), (Get(key),))).reads[0]
 
 

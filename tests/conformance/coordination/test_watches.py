@@ -191,7 +191,7 @@ async def test_compaction_keeps_a_watch_that_is_not_behind(client: Coordination,
 async def test_progress_tells_how_far_a_quiet_watch_has_come(
     client: Coordination, other: Coordination
 ) -> None:
-    """Progress of a watch follows every event up to its revision, also when other keys changed."""
+    """Progress of a watch follows every event up to its revision, even when other keys changed."""
     watch = client.watch("/k/", Revision(1))
     event = await other.transact((), (Put("/k/a", b""),))
     elsewhere = await other.transact((), (Put("/else", b""),))

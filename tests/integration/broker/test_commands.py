@@ -89,7 +89,7 @@ def test_broker_starts_serves_and_stops_by_signal(
 
 @pytest.mark.slow
 def test_every_line_of_the_log_is_an_event(start: Start) -> None:
-    """Every log record of a broker and of its libraries is one JSON event, also after bytes that are not HTTP."""
+    """Every log record of a broker and of its libraries is one JSON event, even after bytes that are not HTTP."""
     process = start("broker-start", "--output", "json", *LISTEN, FAIRLEAD_LOG_FORMAT="json")
     address = ready(process)["brokers"][0]["ops"].removeprefix("http://")
     host, _, port = address.rpartition(":")

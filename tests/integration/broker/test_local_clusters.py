@@ -41,7 +41,7 @@ def dev_up(folder: Path, brokers: int, listen: str = FREE) -> subprocess.Popen[s
 
 
 def free_port(*distances: int) -> int:
-    """Return a free port whose neighbours at the same distances as those of the cluster are free too."""
+    """Return a port such that the ports at the given distances above it are free."""
     for port in range(21_000 + os.getpid() % 5_000, 32_000):
         with ExitStack() as probes:
             try:

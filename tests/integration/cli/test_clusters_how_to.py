@@ -56,7 +56,7 @@ async def end(process: Process, number: signal.Signals = signal.SIGTERM) -> None
 
 
 def free_port(*distances: int) -> int:
-    """Return a free port whose neighbours at the same distances as those of the cluster are free too."""
+    """Return a free port such that the ports at the given distances above it are free as well."""
     found = set[int]()
     for port in free_ports():
         found.add(port)

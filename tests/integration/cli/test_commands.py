@@ -118,7 +118,7 @@ def test_offsets_outside_the_log_are_named(fairlead: CommandLine, topic: str) ->
 
 
 def test_a_pipe_gets_the_whole_id_of_the_longest_name(fairlead: CommandLine) -> None:
-    """Ids are printed in full in a pipe, also for the longest topic name, so that programs can use them."""
+    """Ids are printed in full in a pipe, even for the longest topic name, so that programs can use them."""
     name = "n" * 249
     created = json.loads(fairlead("topic", "create", name, "--output", "json"))
 
@@ -174,7 +174,7 @@ def test_the_cluster_is_configured(fairlead: CommandLine) -> None:
     ],
 )
 def test_the_help_shows_an_example(fairlead: CommandLine, command: tuple[str, ...]) -> None:
-    """The help of a command shows an example, also for commands of optional packages."""
+    """The help of a command shows an example, even for commands of optional packages."""
     text = fairlead(*command, "--help")
 
     assert f"Usage: fairlead {' '.join(command)} [OPTIONS]" in text
@@ -231,7 +231,7 @@ def test_the_cluster_shows_its_one_broker(fairlead: CommandLine, dev_broker: str
 
 
 def test_json_documents_are_printed_as_they_are(fairlead: CommandLine, topic: str) -> None:
-    """Records with JSON values are printed one a line for any parser: numbers keep their digits, bytes are base64."""
+    """Records with JSON values are printed one per line for any parser: numbers keep their digits, bytes are base64."""
     deep = "[" * 10**5 + "]" * 10**5
     stored = ['{"a": 1.10, "b": 12345678901234567890.5}', "NaN", "1e999", '"\\ud800"', deep, "null", '"é"']
     fairlead("produce", topic, "--partition", "0", typed="".join(f"{text}\n" for text in stored).encode())

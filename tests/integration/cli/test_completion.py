@@ -36,7 +36,7 @@ def test_the_script_of_each_shell_and_of_no_other(fairlead: CommandLine) -> None
 @pytest.mark.slow
 @pytest.mark.parametrize("shell", SHELLS)
 def test_tab_completes(fairlead: CommandLine, home: dict[str, str], tmp_path: Path, shell: str) -> None:
-    """Tab completes commands, options and values, also those of optional packages."""
+    """Tab completes commands, options and values, including those of optional packages."""
     (tmp_path / f".{shell}rc").write_text(SHELLS[shell], encoding="utf-8")
     with tmux_terminals(tmp_path, home, "user") as [user]:
         installed = user.run(way_to_install(fairlead, shell))

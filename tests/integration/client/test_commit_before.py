@@ -17,7 +17,7 @@ PLACE, OTHER = TopicPartition("flights", 0), TopicPartition("flights", 1)
 
 
 async def fill(bootstrap: str, place: TopicPartition, count: int) -> None:
-    """Store `count` numbers, ten a batch."""
+    """Store `count` numbers, ten per batch."""
     async with Producer(bootstrap) as producer:
         for base in range(0, count, 10):
             values = [b"%d" % number for number in range(base, base + 10)]
@@ -158,7 +158,7 @@ async def test_the_rest_of_an_interrupted_batch_is_not_skipped(
     assert await committed(admin) == 14
     async with member() as consumer:
         assert (await take(consumer)).base_offset == 14
-        # Only undelivered records are reverted: a later commit of the program stays.
+        # Only undelivered records are reverted: a later commit by the program is kept.
         await consumer.seek(PLACE, 3)
     assert await committed(admin) == 20
 

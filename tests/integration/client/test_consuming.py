@@ -26,7 +26,7 @@ def at(partition: int, topic: str = "flights") -> TopicPartition:
 
 
 async def fill(bootstrap: str, count: int, partition: int = 0, first: int = 0) -> None:
-    """Store records `first` to `first + count`, ten a batch, one a second from START on."""
+    """Store records `first` to `first + count`, ten per batch, one per second from START on."""
     async with Producer(bootstrap) as producer:
         for base in range(first, first + count, 10):
             rows = range(base, min(base + 10, first + count))
@@ -97,7 +97,7 @@ async def test_arrow_batches_have_their_offsets(bootstrap: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("offset", [0, 3, 10, 19, 20, 24, 25])
 async def test_reading_begins_exactly_at_the_offset(bootstrap: str, offset: int) -> None:
-    """Records below the offset at which reading begins are not delivered, also inside a batch."""
+    """Records below the offset at which reading begins are not delivered, even inside a batch."""
     await fill(bootstrap, 25)
     async with Consumer(bootstrap) as consumer:
         await consumer.assign([at(0)])
@@ -186,7 +186,7 @@ async def test_a_quiet_partition_does_not_delay_a_busy_one(bootstrap: str) -> No
 
 
 async def test_a_small_prefetch_still_reads_everything(bootstrap: str) -> None:
-    """A small prefetch limit bounds memory and not the records that are read."""
+    """A small prefetch limit reduces the use of memory, and all records are still read."""
     await fill(bootstrap, 500, partition=0)
     await fill(bootstrap, 500, partition=1, first=500)
     async with Consumer(

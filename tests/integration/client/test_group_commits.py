@@ -28,7 +28,7 @@ class CrashError(Exception):
 
 
 async def fill(bootstrap: str, count: int, first: int = 0) -> None:
-    """Store `count` numbers from `first` on, ten a batch, with timestamps a second apart from an hour ago on."""
+    """Store `count` numbers from `first` on, ten per batch, with timestamps a second apart from an hour ago on."""
     hour_ago = now_us() - 3600 * SECOND
     async with Producer(bootstrap) as producer:
         for base in range(first, first + count, 10):
@@ -183,7 +183,7 @@ async def test_processed_batches_are_committed_from_time_to_time(bootstrap: str,
 
 
 async def test_a_commit_of_the_program_is_not_taken_back(bootstrap: str, admin: Admin) -> None:
-    """A commit of the program stays after periodic commits and the last commit."""
+    """A periodic commit and the last commit do not overwrite a commit by the program."""
     with suppress(CrashError):
         async with consumer_of(bootstrap) as consumer:
             await take(consumer)
@@ -312,7 +312,7 @@ async def test_the_first_read_begins_at_start(bootstrap: str, admin: Admin) -> N
 
 
 async def test_a_duration_begins_at_the_first_younger_record(bootstrap: str) -> None:
-    """A start by duration begins at the first younger record, for zero at the end, for a very long one at the start."""
+    """A start by duration begins at the first younger record; zero means the end, a very long duration the start."""
     begins = []
     starts: list[tuple[str, timedelta | str]]
     starts = [("a", timedelta(minutes=59, seconds=50)), ("b", "0s"), ("c", "20000000h")]

@@ -25,10 +25,10 @@ CHUNK_BYTES: Final = 64 * 1024
 
 
 class UnreliableNetwork:
-    """A relay to a broker that loses or delays one in ten of the parts of answers.
+    """Relays connections to a broker, and loses or delays one in ten chunks of the answers.
 
-    The loss of a part of a TCP stream is the loss of the connection: every answer in flight on the connection is lost,
-    although the requests were carried out.
+    A lost chunk breaks the TCP connection: every answer in flight on the connection is lost, although the requests were
+    carried out.
     """
 
     def __init__(self, seed: int) -> None:

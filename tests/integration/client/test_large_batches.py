@@ -115,7 +115,7 @@ async def test_a_record_that_is_too_large_by_itself_fails_alone(
 
 
 async def test_a_table_with_a_large_row_reports_its_other_rows(bootstrap: str, admin: Admin) -> None:
-    """A table with a large row fails with an error that reports its other rows as stored, against a second send."""
+    """A table with a large row fails with an error that reports its other rows as stored."""
     await admin.create_topic("flights", config={"max.message.bytes": LIMIT})
     async with Producer(bootstrap) as producer:
         [delivery] = await producer.send_batch(
@@ -166,7 +166,7 @@ async def test_a_topic_that_takes_nothing_refuses_a_batch_as_a_whole(bootstrap: 
 
 
 async def test_requests_are_split_too(tmp_path: Path) -> None:
-    """Requests beyond the broker's limit of memory are split, also when a single batch is too large."""
+    """Requests beyond the broker's limit of memory are split, even when a single batch is too large."""
     anywhere = Endpoint("127.0.0.1", 0)
     settings = BrokerSettings(
         data=tmp_path, listen=anywhere, peer_listen=anywhere, ops_listen=anywhere,

@@ -42,7 +42,7 @@ async def read_all(bootstrap: str, topic: str) -> list[Record]:
 async def test_records_come_back_as_they_were_sent(
     bootstrap: str, admin: Admin, compression: str, acks: str | int
 ) -> None:
-    """Records are read back byte for byte and in order, also with null or empty keys, values and headers."""
+    """Records are read back byte for byte and in order, even with null or empty keys, values and headers."""
     await admin.create_topic("flights")
     moment = datetime(2013, 1, 1, 5, 15, 0, 250_001, tzinfo=UTC)
     sent: list[tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]] = [

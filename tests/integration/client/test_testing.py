@@ -47,7 +47,7 @@ async def test_a_kept_directory_and_configuration(tmp_path: Path) -> None:
 
 
 def test_without_an_event_loop() -> None:
-    """Brokers run in a thread that stops with the block, also when the test inside fails."""
+    """Brokers run in a thread that stops with the block, even when the test inside fails."""
 
     def fail_with_a_broker() -> None:
         with testing.running_cluster() as bootstrap, blocking.Producer(bootstrap) as producer:
@@ -61,7 +61,7 @@ def test_without_an_event_loop() -> None:
 
 
 def test_without_the_broker_the_package_is_named() -> None:
-    """A process with the SDK alone gets the name of the missing package."""
+    """Without the broker installed, the error names the missing package."""
     program = (
         "import importlib.metadata as m; m.entry_points = lambda **_: ()\n"
         "from fairlead import testing\n"

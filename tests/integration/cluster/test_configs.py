@@ -62,7 +62,7 @@ async def test_the_clusters_change_at_one_broker_holds_at_the_others(cluster: Cl
 
 
 async def test_a_brokers_change_at_another_broker_is_known_to_all(cluster: Cluster) -> None:
-    """A broker's change through another broker is shown by every broker and applies to that broker alone."""
+    """A broker's change through another broker is shown by every broker and applies to that broker only."""
     await cluster.broker(1).alter_broker_config(BrokerId(2), {"replica.lag.time.max.ms": 7000})
 
     def told(runtime: Broker) -> list[str | None]:

@@ -133,7 +133,7 @@ async def test_a_missing_part_and_a_missing_answer_differ(cluster: Cluster) -> N
 
 
 async def test_the_command_ends_with_1_where_copies_differ(cluster: Cluster) -> None:
-    """Equal replicas end the command with 0, and a table names a replica that differs and ends with 1."""
+    """The command ends with 0 if all replicas are equal, and otherwise with 1 and a table that names the replica."""
     topic_id, brokers = await filled(cluster)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     command = CommandLine({**os.environ, "PATH": path, "FAIRLEAD_BOOTSTRAP": url(cluster, brokers[1])})

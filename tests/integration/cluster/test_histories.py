@@ -40,7 +40,7 @@ async def test_diverged_logs_become_one(cluster: Cluster) -> None:
 
 
 async def test_followers_begin_where_the_leader_begins(cluster: Cluster) -> None:
-    """Deleted records are answered when every replica begins at the offset, as does a replica that was offline."""
+    """A deletion is answered once every replica begins at the offset, and a replica that was offline does so later."""
     topic_id = await cluster.topic("flights", segment_bytes=1 << 20)
     flights = await cluster.led("flights", topic_id)
     follower = next(each for each in cluster.brokers if each != cluster.leader(topic_id))
@@ -89,7 +89,7 @@ async def test_a_new_leader_knows_the_producers(cluster: Cluster) -> None:
 
 
 async def test_many_partitions_travel_in_one_session(cluster: Cluster) -> None:
-    """Partitions of one topic are all copied by one session, also without writes and when added later."""
+    """Partitions of one topic are all copied by one session, even without writes and when added later."""
     topic_id = await cluster.topic("flights", partitions=30)
     for partition in range(0, 30, 3):
         client = await cluster.led("flights", topic_id, partition)

@@ -144,7 +144,7 @@ async def test_a_failed_directory_is_not_registered_again(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 async def test_a_drained_broker_says_so_in_its_registration(cluster: Cluster) -> None:
-    """A drained broker shows the drain in its registration, also over a restart, until it is undrained."""
+    """A drained broker shows the drain in its registration, even after a restart, until it is undrained."""
 
     def state(broker: int) -> BrokerState | None:
         registered = cluster.controller.metadata.brokers.get(BrokerId(broker))

@@ -53,7 +53,7 @@ def sample(cluster: Cluster, broker: int, metric: str) -> float | None:
 
 @pytest.mark.slow
 async def test_an_old_copy_without_other_replicas_serves_nothing(cluster: Cluster, tmp_path: Path) -> None:
-    """A partition whose only replica is an older copy serves no requests, also over restarts."""
+    """A partition whose only replica is an older copy serves no requests, even after restarts."""
     topic_id = await cluster.topic("flights", replication_factor=1)
     await (await cluster.led("flights", topic_id)).produce(b"first")
     holder = cluster.leader(topic_id)

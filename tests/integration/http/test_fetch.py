@@ -18,7 +18,7 @@ FRAMES = "application/vnd.fairlead.frames;v=1"
 
 @pytest.fixture
 async def ten(api, batch_of) -> str:
-    """Return a topic with ten records in partition 0, b"0" to b"9", two a batch, with timestamps a second apart."""
+    """Return a topic with ten records in partition 0, b"0" to b"9", two per batch, with timestamps a second apart."""
     topic_id = await api.create("flights", 2)
     for first in range(0, 10, 2):
         batch = batch_of(
@@ -48,7 +48,7 @@ def offsets(answer) -> list[int]:
     ],
 )
 async def test_where_a_fetch_starts(api, ten, query: str, expected) -> None:
-    """A fetch as JSON begins exactly at the requested offset or time, also inside a batch."""
+    """A fetch as JSON begins exactly at the requested offset or time, even inside a batch."""
     answer = await api.get(f"{RECORDS}?{query}")
 
     assert offsets(answer) == list(expected)

@@ -289,7 +289,7 @@ async def test_auto_created_topic(cluster, batch_of) -> None:
 
 
 async def test_http1_is_equivalent(cluster, broker, batch_of) -> None:
-    """Produce requests over HTTP/1.1 have the same results, also with large bodies."""
+    """Produce requests over HTTP/1.1 have the same results, even with large bodies."""
     api = await cluster.client(broker.addresses.data, http1=True)
     await api.create("flights")
     batch = batch_of(*[bytes(1_000)] * 3_000)

@@ -26,7 +26,7 @@ def one(sequence: int, **who: int) -> bytes:
 
 
 async def test_ids_are_new_and_names_keep_theirs(start: StartBroker, connect: Connect) -> None:
-    """A producer id is never issued twice, also after a restart, and a named producer keeps its id in a new epoch."""
+    """A producer id is never issued twice, even after a restart, and a named producer keeps its id in a new epoch."""
     api = await connect(str((await start()).addresses.data))
     ids = [(await api.post("/v1/producers", {})).json["producer_id"] for _ in range(3)]
     named = (await api.post("/v1/producers", {"name": "spark-1"})).json
@@ -49,7 +49,7 @@ async def test_ids_are_new_and_names_keep_theirs(start: StartBroker, connect: Co
     ],
 )
 async def test_a_wrong_request_for_an_id_is_refused(api: Calls, body: bytes, code: str) -> None:
-    """A wrong request for a producer id is refused with the mistake."""
+    """An invalid request for a producer id is refused, and the refusal names the mistake."""
     answer = await api.call("POST", "/v1/producers", body, {"content-type": "application/json"})
 
     assert answer.code == code

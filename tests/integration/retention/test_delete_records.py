@@ -25,7 +25,7 @@ async def api(api):
 
 
 async def test_up_to_an_offset_inside_a_batch(api, lives) -> None:
-    """Records before offset 550, inside a batch, are deleted, also after a restart."""
+    """Records before offset 550, inside a batch, are deleted, even after a restart."""
     answer = await api.call("POST", PATH, {"offset": 550})
     expired = await api.fetch("flights", 549)
     first = (await api.fetch("flights", "earliest")).json["records"][0]

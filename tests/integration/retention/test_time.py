@@ -28,7 +28,7 @@ async def test_old_records_are_deleted_whether_read_or_not(api, clock) -> None:
 
 
 async def test_an_idle_topic_keeps_its_active_segment_until_it_is_rolled(api, clock, lives) -> None:
-    """Records of an idle topic expire only after segment.ms rolls the active segment, and the end offset stays."""
+    """Records of an idle topic expire once segment.ms rolls the active segment, and the end offset stays the same."""
     topic = await api.admin.create_topic("flights", config={"retention.ms": 1000})
     await api.produce("flights", *"abc")
     clock.move(6 * DAY_SECONDS)
@@ -116,7 +116,7 @@ async def test_a_consumer_behind_the_start_gets_an_error_and_continues(api, cloc
 
 @pytest.mark.parametrize("retention_ms", [-1, 7 * DAY_SECONDS * SECOND_MS])
 async def test_nothing_expires_early(api, clock, retention_ms: int) -> None:
-    """No segment expires early: after two days all records are stored with retention of a week or for ever."""
+    """No segment expires early: with a week's retention or no limit, all records are still stored after two days."""
     await api.admin.create_topic("flights", config={"retention.ms": retention_ms, "segment.ms": 1000})
     for _ in range(3):
         await api.produce("flights", "a")

@@ -69,7 +69,7 @@ CALLS = {
 
 # Calls whose parameters are all in the path.
 WITHOUT_BODY = {"cordon_broker", "uncordon_broker", "drain_broker", "undrain_broker", "request_restart"}
-# Calls that read by another method than GET; a group member's calls count as reading, as in Kafka's access rules.
+# Calls that read with a method other than GET; a group member's calls count as reading, as in Kafka's access rules.
 READING = {"fetch", "lookup_offsets", "heartbeat", "leave_group", "commit_offsets", "reset_offsets"}
 
 
@@ -148,7 +148,7 @@ def test_the_defaults_of_produce_and_fetch_are_those_of_the_contract() -> None:
 @pytest.mark.parametrize("name", ["produce_topic", "produce_partition", "produce"])
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
 def test_every_produce_call_takes_acks_and_a_timeout(name: str, acks: str) -> None:
-    """Every produce call has acks and a timeout as query parameters, also for frames."""
+    """Every produce call has acks and a timeout as query parameters, even for frames."""
     values = parse_query(route(name), f"acks={acks}&timeout_ms=0")
 
     assert (values.text("acks"), values.integer("timeout_ms")) == (acks, 0)

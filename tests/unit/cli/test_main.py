@@ -60,7 +60,7 @@ def test_arrow_does_not_load_pandas_into_brokers_and_commands(command: str, load
 def test_version_and_help_are_found_where_others_have_them(
     arguments: list[str], begin: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Version and help are options of each command, also as one letter."""
+    """Version and help are options of each command, with a one-letter form."""
     assert run_command(arguments) == 0
     assert capsys.readouterr().out.startswith(begin)
 

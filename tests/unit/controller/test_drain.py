@@ -37,7 +37,7 @@ def asked(found: PartitionRecord, view: ClusterView, load: Mapping[BrokerId, int
 
 
 def test_the_draining_broker_is_replaced_in_its_place() -> None:
-    """The target replaces the draining broker in its position, so that the preferred leaders stay."""
+    """The target takes the position of the draining broker, so that the preferred leader stays the same."""
     begun = drained(KEY, record(1, "123"), Revision(90), view_of(2), NO_LOAD)
 
     assert begun is not None

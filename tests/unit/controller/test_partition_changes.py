@@ -199,7 +199,7 @@ def test_unclean_of_a_restored_record_all_are_heard_first() -> None:
 
 
 def test_unclean_the_new_leader_is_written_with_the_directory_that_it_has() -> None:
-    """The leader of an unclean election is written with its present directory."""
+    """An unclean election records the current directory of the new leader."""
     there = {BrokerId(2): registered(2, 12, directories=("new",))}
     after = elect_unclean(KEY, record(None, "1", min_isr=1), ClusterView(there), {BrokerId(2): end(-1, 0)})
 

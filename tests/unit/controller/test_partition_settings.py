@@ -34,7 +34,7 @@ def test_min_isr_follows_the_configuration_up_to_the_replicas(
 
 
 def test_durability_and_unclean_election_follow_the_configuration(kit: Any) -> None:
-    """Durability is synced and elections are clean by default, also without a configuration of the cluster."""
+    """Durability is synced and elections are clean by default, even without a configuration of the cluster."""
     default = partition_settings(kit.new_topic(), None)
     replicated = partition_settings(kit.new_topic(durability="replicated"), None)
 

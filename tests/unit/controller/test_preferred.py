@@ -16,7 +16,7 @@ FIRST = BrokerId(1)
 
 
 def test_the_first_replica_takes_the_lead_and_nobody_leaves_the_isr() -> None:
-    """The preferred leader takes over in a higher epoch, and the ISR stays."""
+    """The preferred leader takes over in a higher epoch, and the ISR does not change."""
     found = record(2, "123")
 
     assert preferred_leader(found) == 1

@@ -29,10 +29,10 @@ def moving(leader: int | None, isr: str, **about: int) -> PartitionRecord:
 
 
 class TestStart:
-    """The start of a move adds the wanted replicas to the present ones."""
+    """The start of a move adds the requested replicas to the current replicas."""
 
     def test_the_wanted_ones_come_first_in_their_order_and_the_leaving_ones_last(self) -> None:
-        """Wanted replicas come first in their order and leaving ones last; none leaves before another one joined."""
+        """The requested replicas come first, in their order; a replica leaves only after its successor has joined."""
         begun = start(record(1, "123"), places("423"), Revision(90))
 
         assert kept_by(begun) == "4231"

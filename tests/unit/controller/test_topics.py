@@ -122,7 +122,7 @@ def test_growth_keeps_what_is_there(world: Any, kit: Any) -> None:
 
 
 def test_growing_to_the_same_count_is_nothing_to_do(world: Any, kit: Any) -> None:
-    """Growth to the present count has an empty plan."""
+    """Growth to the current number of partitions has an empty plan."""
     create(world, kit, 2)
 
     assert plan_growth(world.planning(), NAME, world.topic(NAME), world.partitions(), 2) == ()

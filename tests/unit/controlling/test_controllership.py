@@ -87,7 +87,7 @@ def raising(error: Exception, *, applied: bool) -> Callable[[Any], Any]:
 
 
 async def test_one_of_many_is_the_controller(cluster: Any) -> None:
-    """One of many brokers is the controller; after its end another broker is the controller with a higher epoch."""
+    """One of many brokers is the controller; when it ends, another broker takes over with a higher epoch."""
     await asyncio.gather(*(cluster.add(broker) for broker in (1, 2, 3)))
     await cluster.until(lambda metadata: metadata.controller)
     first = cluster.controller
@@ -138,7 +138,7 @@ async def test_a_lost_broker_leads_nothing_and_is_waited_for_no_more(cluster: An
 
 
 async def test_whoever_waits_for_a_leader_does_not_wait_for_anything_else(cluster: Any) -> None:
-    """Elections after the loss of a broker are written before changes of the ISR alone."""
+    """After the loss of a broker, elections are written before changes that affect only the ISR."""
     await three(cluster, partitions=300)
     controller = cluster.controller
     victim = next(broker for broker in (1, 2, 3) if cluster.lives[broker] is not controller)
@@ -269,7 +269,7 @@ async def test_a_store_that_misbehaves_only_delays(cluster: Any, faults: list[An
 async def test_the_longest_log_leads_where_losing_records_is_allowed(cluster: Any, kit: Any) -> None:
     """The longest log leads in an unclean election after the lost leader's own lease has ended.
 
-    The ISR is the new leader alone, and the leader epoch is above every reported one.
+    The ISR has only the new leader, and the leader epoch is above every reported one.
     """
     for broker in (1, 2, 3):
         await cluster.add(broker, lease_seconds=2 * kit.ttl_seconds)

@@ -196,7 +196,7 @@ async def test_a_drained_broker_leads_nothing_and_then_keeps_nothing(cluster: An
 
 
 async def test_a_broker_that_is_gone_can_be_drained(cluster: Any) -> None:
-    """A lost broker can be drained, which copies its replicas, and cannot be unregistered before."""
+    """A lost broker can be drained, which copies its replicas, and cannot be unregistered before that."""
     await begin(cluster, brokers=4, replication_factor=3)
     [record] = partitions_of(cluster.metadata)
     controller = cluster.controller
@@ -234,7 +234,7 @@ async def test_a_drained_broker_that_is_gone_is_waited_for_in_no_move(cluster: A
 
 
 async def test_a_move_that_a_drain_would_begin_again_is_not_cancelled(cluster: Any) -> None:
-    """A move that a drain would begin again is not cancelled before the drain ends."""
+    """A move that a drain would start again is not cancelled before the drain ends."""
     await begin(cluster, brokers=4, replication_factor=3)
     operations, before = cluster.controller.operations, replicas(partitions_of(cluster.metadata)[0])
     await operations.drain(drained := BrokerId(before[-1]))

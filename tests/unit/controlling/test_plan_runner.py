@@ -68,7 +68,7 @@ def raising(error: Exception, *, applied: bool = False) -> Callable[[Any], Any]:
 
 
 async def through(call: Any) -> Any:
-    """Make the call."""
+    """Call the store without a fault."""
     return await call()
 
 
@@ -156,7 +156,7 @@ async def test_a_transaction_that_is_too_large_is_halved(life: Any, runner: Plan
 
 
 async def test_a_plan_that_never_holds_is_given_up(life: Any, runner: PlanRunner, kit: Any) -> None:
-    """A plan whose compares never hold fails after a number of attempts."""
+    """A plan whose compares never succeed fails after a number of attempts."""
     wrong = Transaction((has_value(kit.keys.cluster_config, b"never"),), ())
     with pytest.raises(ProblemError) as refused:
         await runner.complete(lambda _: [wrong])

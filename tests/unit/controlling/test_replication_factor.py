@@ -15,7 +15,7 @@ from fairlead_broker.registry.transactions import Put, unchanged_since
 
 
 async def test_another_replication_factor_is_for_new_partitions(cluster: Any) -> None:
-    """A changed replication factor applies to new partitions; existing replicas stay."""
+    """A changed replication factor applies to new partitions; existing partitions keep their replicas."""
     life = await cluster.add(1)
     await cluster.add(2)
     await cluster.until(lambda metadata: len(metadata.brokers) == 2)

@@ -68,7 +68,7 @@ async def test_the_same_specification_again_is_not_created_but_returned(life: An
 async def test_another_specification_is_refused_with_the_difference(
     life: Any, other: dict[str, Any], difference: str
 ) -> None:
-    """A topic with another specification is refused with the difference, and stays unchanged, also in a dry run."""
+    """A topic with another specification is refused with the difference, and stays unchanged, even in a dry run."""
     first, _ = await life.admin.create(request(config={"segment.bytes": 1048576}))
     asked = request(**{"config": {"segment.bytes": 1048576}, **other})
     problem = await refusal(life.admin.create(asked))

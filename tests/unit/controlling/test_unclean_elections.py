@@ -92,7 +92,7 @@ def replicas() -> Replicas:
 
 @pytest.fixture
 async def controller(clock: Any, replicas: Replicas) -> AsyncIterator[Controller]:
-    """Yield a controller whose tasks end with the test."""
+    """Yield a controller whose tasks are stopped after the test."""
     made = Controller(clock, replicas)
     async with made.group:
         yield made

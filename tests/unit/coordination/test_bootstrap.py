@@ -72,7 +72,7 @@ async def test_the_broker_epoch_is_the_create_revision(
 async def test_an_id_in_use_is_waited_for_and_then_refused(
     store: EmbeddedCoordination, bootstrap: ClusterBootstrap, kit: Any
 ) -> None:
-    """A broker id in use is waited for and then refused with its holder, which is not affected."""
+    """A broker id in use is waited for and then refused; the refusal names its holder, which is not affected."""
     holder = await bootstrap.register(ONE, kit.registration(), kit.ttl_seconds)
     with (
         capture_logs() as said,
@@ -170,7 +170,7 @@ async def test_an_unknown_outcome_leaves_no_registration(
 async def test_a_lease_that_ran_out_on_the_way_is_taken_anew(
     store: EmbeddedCoordination, kit: Any, clock: Any
 ) -> None:
-    """A registration whose lease expired on the way is repeated with another lease."""
+    """A registration whose lease expires before its write arrives is repeated with another lease."""
     unreliable = kit.unreliable(store)
 
     async def slowly(call: Any) -> Any:

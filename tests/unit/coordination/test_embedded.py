@@ -274,7 +274,7 @@ async def test_a_failed_commit_is_an_unknown_outcome(store: EmbeddedCoordination
 async def test_a_full_disk_is_a_definite_failure_and_passes(
     store: EmbeddedCoordination, statement: str
 ) -> None:
-    """A full disk fails the transaction definitely; reads continue, and writes succeed when there is room."""
+    """A full disk fails the transaction definitely; reads continue, and writes succeed once there is space."""
     before = await store.transact((), (Put("/a", b"1"),))
     await fail(store, statement, sqlite3.SQLITE_FULL)
     with pytest.raises(CoordinationUnavailable, match="the disk"):
@@ -328,7 +328,7 @@ async def test_leases_of_a_failed_store_do_not_end(path: Path) -> None:
 
 @pytest.mark.slow
 async def test_leases_that_a_full_disk_kept_end_when_there_is_room(path: Path) -> None:
-    """Leases that a full disk kept end when there is room, because the timer tries again."""
+    """Leases that could not end on a full disk end once there is space, because the timer tries again."""
     async with await EmbeddedCoordination.open(path, SystemClock()) as store:
         lease = await store.grant_lease(1)
         put = await store.transact((), (Put("/a", b"", lease.lease_id),))
@@ -387,7 +387,7 @@ async def test_a_keeper_held_up_with_the_timer_of_its_lease_keeps_it(path: Path,
         keeper = asyncio.create_task(keep())
         # The delay is too short to count as a suspended process.
         clock.seconds += 1.2
-        time.sleep(1.2)  # noqa: ASYNC251, TID251 - what is tested is a loop that is held up
+        time.sleep(1.2)  # noqa: ASYNC251, TID251 - the test needs a blocked loop
         await keeper
         page = await store.list("/")
 

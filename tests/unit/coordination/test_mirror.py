@@ -210,7 +210,7 @@ async def test_a_watch_that_ends_is_replaced_without_a_gap(
 
 
 async def test_what_was_changed_back_meanwhile_is_told_too(store: EmbeddedCoordination, kit: Any) -> None:
-    """A key that was changed back is reported, because its mod revision is another one."""
+    """A key that was changed back is reported, because its mod revision has changed."""
     await store.transact((), (topic(1), topic(2)))
     mirror = Mirror(store, kit.keys)
     await mirror.load()

@@ -1,4 +1,4 @@
-"""Deadlines of sessions: each heartbeat moves a deadline, and the earliest one is found."""
+"""Deadlines of sessions: each heartbeat moves a deadline, and the earliest deadline can be looked up."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MEMBERS = ("m1", "m2", "m3", "m4")
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_first_end_is_that_of_a_plain_table(seed: int) -> None:
-    """The earliest end equals that of a plain table after any ends were set, moved, brought forward and dropped."""
+    """The earliest deadline equals that of a plain table after any sequence of sets, moves and drops."""
     chance, deadlines, table = Random(seed), Deadlines(), dict[str, float]()
     for step in range(300):
         member = chance.choice(MEMBERS)

@@ -229,7 +229,7 @@ def test_a_heartbeat_in_the_queue_saves_a_session(driven: Driven) -> None:
 
 
 def test_a_member_that_does_not_give_up_in_time_is_put_out(driven: Driven) -> None:
-    """A member that does not release its partitions in the rebalance timeout is removed, whatever it sends."""
+    """A member that does not release its partitions within the rebalance timeout is removed, whatever it sends."""
     driven.join("a", wanting("flights", rebalance_timeout_ms=10_000))
     driven.join("b")
     driven.now += 1
@@ -398,7 +398,7 @@ def test_a_static_member_that_crashed_is_followed_before_its_session_ends(driven
 
 
 def test_members_of_a_crowded_broker_come_less_often_and_are_missed_later(driven: Driven) -> None:
-    """Members of a crowded broker send fewer heartbeats, but three in a session, and soon when they block another."""
+    """Members of a crowded broker send fewer heartbeats, but three in a session, and soon if they block another."""
     driven.join("a", static())
     driven.settle("a")
     intervals = []
@@ -415,7 +415,7 @@ def test_members_of_a_crowded_broker_come_less_often_and_are_missed_later(driven
 
 
 def test_a_static_member_that_leaves_for_good_leaves_no_place(driven: Driven) -> None:
-    """A static member that leaves permanently keeps no partitions, and a member without an instance id never does."""
+    """A static member that leaves permanently keeps no partitions, and neither does a member without an instance id."""
     driven.join("a", static())
     driven.join("b")
     driven.leave("a")
@@ -449,7 +449,7 @@ def test_a_join_takes_nothing_over_from_a_life_before(driven: Driven) -> None:
 
 
 def test_who_asks_for_other_topics_gets_none_of_the_target_before(driven: Driven) -> None:
-    """A member with another subscription is granted no partition outside of it, while the new assignment is due."""
+    """A member with another subscription is granted no partition outside of it, while the new assignment is pending."""
     driven.topics = BOTH
     driven.join("a", static())
     driven.leave("a", static=True)

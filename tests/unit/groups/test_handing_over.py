@@ -114,7 +114,7 @@ def test_heartbeats_of_members_at_rest_write_nothing(driven: Driven) -> None:
 
 
 def test_a_member_that_owns_something_else_is_told_what_it_has(driven: Driven) -> None:
-    """A member that reports other partitions than its own, or sends its whole state, gets its assignment again."""
+    """A member that reports partitions other than its own, or sends its whole state, gets its assignment again."""
     driven.join("a")
     lost = driven.heard(Heartbeat("a", 1, owned={}))
     full = driven.heard(Heartbeat("a", 1, wanting("flights"), lost.assignment))
@@ -145,7 +145,7 @@ def test_an_assignment_is_told_until_the_member_says_that_it_has_it(driven: Driv
 
 
 def test_a_hundred_joins_in_one_turn_make_one_target(driven: Driven) -> None:
-    """A hundred joins in one turn make one assignment and one group epoch."""
+    """A hundred joins in one turn lead to one assignment and one group epoch."""
     replies = driven.turn(*(Heartbeat(f"m{n}", 0, wanting("flights")) for n in range(100)))
 
     assert {reply.member_epoch for reply in replies if isinstance(reply, HeartbeatReply)} == {1}
@@ -172,7 +172,7 @@ def test_a_second_passes_between_two_targets(driven: Driven) -> None:
 
 
 def test_topics_that_come_grow_and_go_make_a_new_target(driven: Driven) -> None:
-    """A created, grown or deleted topic makes a new assignment; partitions of a deleted topic are removed."""
+    """A created, grown or deleted topic causes a new assignment; partitions of a deleted topic are removed."""
     driven.join("a", Subscription(pattern="flights|wea.*"))
     driven.topics = BOTH
     driven.settle("a")

@@ -91,7 +91,7 @@ def test_patterns_of_names_are_taken_up_to_their_length(pattern: str) -> None:
 
 
 def test_a_pattern_of_another_time_goes_on() -> None:
-    """A stored pattern beyond the present limits keeps working."""
+    """A stored pattern that exceeds the current limits keeps working."""
     pattern = "(?:a?){900}"
     driven = Driven(topics=shape("aaa") | shape("b"))
     driven.join("a", wanting("b"))
@@ -165,7 +165,7 @@ def test_a_group_consumes_at_most_ten_thousand_partitions() -> None:
 
 
 def test_what_nobody_consumes_any_more_does_not_count() -> None:
-    """Topics of replaced subscriptions and removed members are not counted, also for static members."""
+    """Topics of replaced subscriptions and removed members are not counted, even for static members."""
     driven = Driven(topics=shape("a", 6_000) | shape("b", 6_000) | shape("c", 6_000))
     driven.join("x", wanting("a", instance_id="i"))
     taken = driven.heard(Heartbeat("x", 1, wanting("b")))

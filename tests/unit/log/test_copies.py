@@ -39,7 +39,7 @@ class TestAppend:
         assert read_all(log) == stored(*batches)
 
     def test_epochs_begin_where_the_batches_say(self, box: LogBox) -> None:
-        """A log lists each epoch of a call's batches from the epoch's first batch on, also after a restart."""
+        """A log lists each epoch of a call's batches from the epoch's first batch on, even after a restart."""
         log = box.open()
         log.append_copies(copies(made_by(1, 0), made_by(1, 2), made_by(4, 4), made_by(5, 6)))
         log.append_copies(copies(made_by(5, 8), made_by(9, 10)))
@@ -136,7 +136,7 @@ class TestRestart:
 
     @pytest.mark.parametrize("offset", [0, 7, 500, 100_000])
     def test_nothing_of_before_is_left(self, box: LogBox, offset: int) -> None:
-        """A restarted log has no old records, epochs or producers and continues at the new offset, also if reopened."""
+        """A restarted log has no old records, epochs or producers and continues at the new offset, even if reopened."""
         log = box.open(SMALL)
         log.append_copies(copies(*(made_by(3, at) for at in range(0, 200, 2))))
         log.sync()

@@ -54,7 +54,7 @@ def test_epochs_survive(tmp_path: Path) -> None:
 
 
 def test_a_cut_is_durable(tmp_path: Path) -> None:
-    """Leader epochs that start after the cut offset are dropped, also for the next opening of the file."""
+    """Leader epochs that start after the cut offset are dropped, and stay dropped when the file is opened again."""
     epochs = epochs_of(tmp_path, (1, 0), (2, 5), (3, 9))
     epochs.cut(5)
 
@@ -120,7 +120,7 @@ def test_a_list_that_lost_whole_entries_is_made_again(box: LogBox, make: BatchMa
 
 
 def test_a_log_that_begins_anew_keeps_the_epoch_before(box: LogBox, make: BatchMaker) -> None:
-    """A restarted log keeps the epoch of the record before its new offset, also after a stop and a start."""
+    """A restarted log keeps the epoch of the record before its new offset, even after a stop and a start."""
     log = box.open()
     begin(log, 1)
     make.fill(log, 3)

@@ -85,7 +85,7 @@ def test_bytes_max_holds_back_later_batches(box: LogBox, make: BatchMaker) -> No
 
 
 def test_a_batch_larger_than_asked_for_is_read_whole(box: LogBox, make: BatchMaker) -> None:
-    """A batch of 3 MB is returned whole to a reader that requests one byte, also after small batches."""
+    """A batch of 3 MB is returned whole to a reader that requests one byte, even after small batches."""
     log = box.open()
     batches = [*make.fill(log, 3), *make.fill(log, 1, 1, 3_000_000), *make.fill(log, 3)]
 
@@ -369,7 +369,7 @@ def test_a_sync_that_a_truncation_overtook_claims_nothing(box: LogBox, make: Bat
 
 
 def test_the_log_start_moves_before_segments_go(box: LogBox, make: BatchMaker) -> None:
-    """A new log start removes the segments below it, and reads below it are refused, also after a restart."""
+    """A new log start removes the segments below it, and reads below it are refused, even after a restart."""
     log = box.open(SMALL)
     batches = make.fill(log, 60)
     log.sync()

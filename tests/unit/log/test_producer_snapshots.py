@@ -90,7 +90,7 @@ def again(box: LogBox) -> PartitionLog:
 
 
 def test_each_roll_leaves_the_state_at_its_offset(box: LogBox, log: PartitionLog) -> None:
-    """Each roll saves a snapshot of the producer state at the new segment's base offset, also within one append."""
+    """Each roll saves a snapshot of the producer state at the new segment's base offset, even within one append."""
     fill(log, 60, group=20)
     found = {int(path.stem): decode_snapshot(path.read_bytes()) for path in snapshots(box)}
     bases = [int(path.stem) for path in box.log_files()]
@@ -160,7 +160,7 @@ def test_a_snapshot_is_worth_some_batches(box: LogBox, log: PartitionLog) -> Non
 
 @pytest.mark.parametrize("offset", [0, 1, 17, 30, 59])
 def test_truncation_forgets_what_was_later(box: LogBox, log: PartitionLog, offset: int) -> None:
-    """A truncated log has the producer state of a log that never went beyond the cut, also after a kill."""
+    """A truncated log has the producer state of a log that never went beyond the cut, even after a kill."""
     fill(log, 60, group=7)
     log.truncate_to(Offset(offset))
     now = said(log)

@@ -43,7 +43,7 @@ def test_who_leaves_an_isr_that_becomes_too_small_is_eligible() -> None:
 
 
 def test_eligible_replicas_stay_until_they_are_in_sync_again() -> None:
-    """A replica that joins the ISR leaves the ELR, also in a new incarnation."""
+    """A replica that joins the ISR leaves the ELR, even in a new incarnation."""
     kept = with_isr(
         record(entries(1), entries(2, 3), min_isr=3), isr=(*entries(1), *entries(2, epoch=9)), min_isr=3
     )

@@ -130,7 +130,7 @@ def test_what_is_not_there_is_nothing(metadata: ClusterMetadata) -> None:
 
 
 def test_changes_say_what_was_and_what_is(metadata: ClusterMetadata) -> None:
-    """Each kind of key has its own kind of change, with the previous and the present record."""
+    """Each kind of key has its own kind of change, with the previous and the current record."""
     partition = KEYS.partition(ID, PartitionIndex(0))
     put = apply(
         metadata,

@@ -65,7 +65,7 @@ def test_end_of_an_epoch(asked: int, found: tuple[int, int] | None) -> None:
 def test_what_a_leader_answers(
     last: LeaderEpoch | None, fetch_offset: Offset, found: tuple[int, int] | None
 ) -> None:
-    """A leader answers nothing to a follower whose last record it has, else the end of the common epoch."""
+    """A leader does not object to a follower whose last record it has, else it answers the end of the common epoch."""
     end = divergence(LIST, Offset(30), last, fetch_offset)
 
     assert (end and (end.epoch, end.end_offset)) == found
@@ -98,7 +98,7 @@ def test_a_follower_cuts_at_the_least_of_three() -> None:
 def test_where_a_leader_ends_for_an_emptied_follower(
     deleted: LeaderEpoch | None, begins_at: Offset, found: int | None
 ) -> None:
-    """A leader ends before an emptied follower's log if it lacks the last deleted epoch, or has less of it."""
+    """A leader's log ends before an emptied follower's if it lacks the last deleted epoch, or has less of it."""
     assert end_before(LIST, Offset(30), deleted, begins_at) == found
 
 

@@ -72,7 +72,7 @@ def test_appends_in_quick_succession_share_an_entry() -> None:
     st.integers(0, 100),
 )
 def test_never_tells_a_later_time_than_the_true_one(history: list[tuple[int, float]], counted: int) -> None:
-    """The returned time is never later than the true one."""
+    """The returned time is never later than the actual time."""
     ring = EndOffsets(Offset(0), 0.0, LAG_SECONDS)
     now, end, complete_until = 0.0, 0, 0.0
     for grown, seconds in history:

@@ -153,14 +153,14 @@ class TestFetching:
             follower.step(CopiesAppended(Offset(9), EPOCH))
 
     def test_a_log_without_records_parts_from_nothing(self) -> None:
-        """A log whose records are all deleted names no last epoch, so that the leader does not ask for a cut."""
+        """A fetch for a log without remaining records has no last epoch, so that the leader does not ask for a cut."""
         report = following(end=10, log_start=10, last_epoch=4).next_fetch()
 
         assert report is not None
         assert report.last_epoch is None
 
     def test_a_log_without_records_says_what_it_deleted(self) -> None:
-        """A log names the epoch of its last deleted record only if all its records are deleted."""
+        """A fetch has the epoch of the last deleted record only if all records of the log are deleted."""
         emptied = following(end=10, log_start=10, last_epoch=4).next_fetch()
         whole = following(end=10, log_start=9, last_epoch=4).next_fetch()
 
@@ -190,7 +190,7 @@ class TestFollowing:
         assert follower.high_watermark == 8
 
     def test_log_start_follows(self) -> None:
-        """The log start offset follows the leader's, also where the leader does not know its high watermark."""
+        """The log start offset follows the leader's, even if the leader does not know its high watermark."""
         follower = following(log_start=2)
 
         assert fetched(follower, log_start=7, high_watermark=None) == [
@@ -314,7 +314,7 @@ class TestRestarting:
 
     @pytest.mark.parametrize("last_epoch", [None, 4])
     def test_an_empty_log_beyond_the_leader_begins_anew(self, last_epoch: int | None) -> None:
-        """An empty log beyond the leader's end restarts, because the leader has no epoch to object by."""
+        """An empty log beyond the leader's end restarts, because the leader has no epoch that it could compare."""
         follower = following(end=90, synced=90, log_start=90, last_epoch=last_epoch)
 
         assert follower.step(FetchOutOfRange(Offset(50), Offset(80))) == [RestartAt(Offset(50))]

@@ -56,7 +56,7 @@ class TestCounting:
         assert advanced(leadership.sync(10)) == [10]
 
     def test_followers_count_by_what_they_have_synced(self) -> None:
-        """A follower counts up to its synced offset, because appended bytes may be lost with the power."""
+        """A follower counts up to its synced offset, because a power failure may lose bytes that were only appended."""
         leadership = Office(partition_record(durability=DurabilityState.SYNCED))
         leadership.append(10)
         leadership.sync(10)

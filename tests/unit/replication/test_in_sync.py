@@ -109,7 +109,7 @@ class TestJoin:
         assert proposes(leadership.fetch(THIRD, 10, generation=1))
 
     def test_a_new_generation_forgets_what_was_reported(self) -> None:
-        """A higher generation forgets the reported offsets."""
+        """The leader forgets the offsets that a replica reported in an earlier generation."""
         leadership = Office(end=10)
         leadership.fetch(SECOND, 10)
         replicas = tuple(
@@ -161,7 +161,7 @@ class TestJoin:
         assert {entry.broker_epoch for entry in write.record.isr} == {life(LEADER), life(THIRD), 90}
 
     def test_who_is_no_replica_cannot_join(self) -> None:
-        """A broker that is no replica cannot join, although it may fetch for a while."""
+        """A broker that is not a replica cannot join, although it may fetch for a while."""
         leadership = without_third()
         leadership.change(51, replicas=leadership.machine.record.replicas[:2])
 
@@ -197,14 +197,14 @@ class TestShrink:
     """A member behind for longer than the lag time leaves the ISR."""
 
     def test_members_have_the_lag_time_from_the_start_of_the_epoch(self) -> None:
-        """A new leader gives every member the lag time to fetch."""
+        """A new leader allows every member the lag time to send its first fetch."""
         leadership = Office(end=10)
 
         assert leadership.pass_time(LAG_SECONDS) == []
         assert isr_of(only_write(leadership.pass_time(1)).record) == {LEADER}
 
     def test_an_idle_partition_loses_nobody(self) -> None:
-        """A complete member of an idle partition stays, however old its last fetch is."""
+        """A complete member of an idle partition stays in the ISR, however old its last fetch is."""
         leadership = Office(end=10)
         leadership.fetch(SECOND, 10)
         leadership.fetch(THIRD, 10)
@@ -217,7 +217,7 @@ class TestShrink:
         assert isr_of(only_write(leadership.pass_time(2)).record) == {LEADER}
 
     def test_a_member_a_little_behind_all_the_time_stays(self) -> None:
-        """A member that is always a little behind stays."""
+        """A member that is always a little behind stays in the ISR."""
         leadership = Office()
         orders = []
         for second in range(1, 60):
@@ -229,7 +229,7 @@ class TestShrink:
         assert orders == []
 
     def test_a_member_that_falls_further_behind_leaves(self) -> None:
-        """A member that falls further behind leaves although it fetches all the time."""
+        """A member that falls further behind leaves the ISR although it keeps fetching."""
         leadership = Office()
         leavers: set[int] = set()
         for second in range(1, 60):
@@ -478,7 +478,7 @@ class TestRefusals:
         ],
     )
     def test_say_why(self, fields: dict[str, object], refusal: str | None) -> None:
-        """A fetch is refused for another leader epoch or generation, by no replica, or of an ended incarnation."""
+        """A fetch with another leader epoch or generation, without a replica, or of an ended incarnation is refused."""
         leadership = Office(end=10)
         report = leadership.report(SECOND, 10, **fields)
         found = leadership.machine.refusal_of(report)

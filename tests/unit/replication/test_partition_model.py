@@ -1,7 +1,7 @@
 """A leader and its followers over logs in memory: in any order of events no acknowledged record is missing.
 
-Records are unique numbers with the epoch of their leader. A write on the record may be stored late, and its
-answer be lost; a broker may lose unsynced records; any member of the ISR may be elected next.
+Records are unique numbers with the epoch of their leader. A write of the record may be stored late, and its answer
+may be lost; a broker may lose unsynced records; any member of the ISR may be elected next.
 """
 
 from __future__ import annotations
@@ -269,7 +269,7 @@ class PartitionModel(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def elect(self, data: st.DataObject) -> None:
-        """Replace a lost leader by any in-sync replica, else by an eligible one, in its present incarnation."""
+        """Replace a lost leader by any in-sync replica, else by an eligible one, in its current incarnation."""
         eligible = [entry.broker for entry in self.record.isr or self.record.elr]
         broker = data.draw(st.sampled_from(eligible))
         self.leader.follower = None

@@ -52,7 +52,7 @@ YAML = "id: 3\nlimits: {disk_threads: 2}\n"
 
 @pytest.mark.parametrize(("name", "text"), [("broker.toml", TOML), ("broker.yaml", YAML)])
 def test_nearest_place_wins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, text: str) -> None:
-    """Flags override the environment, which overrides the file, which overrides defaults, also within groups."""
+    """Flags override the environment, which overrides the file, which overrides defaults, even within groups."""
     (tmp_path / name).write_text(text)
     monkeypatch.setenv("FAIRLEAD_RACK", "of-environment")
     monkeypatch.setenv("FAIRLEAD_LIMITS__SYNC_THREADS", "5")

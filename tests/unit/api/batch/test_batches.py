@@ -96,7 +96,7 @@ def test_records_survive_the_round_trip(records: list[Record], codec: Codec, bas
 
 @given(RECORDS, st.sampled_from(Codec))
 def test_a_batch_is_aligned_and_its_header_true(records: list[Record], codec: Codec) -> None:
-    """A batch has an aligned size, its body reaches to the padding, and its header has the counts and times."""
+    """A batch has an aligned size, its body extends to the padding, and its header has the counts and times."""
     encoded = encode(columns_of(records), codec, ProducerStamp(9, 4, 70))
     batch = encoded.to_bytes()
     header = read_header(batch)

@@ -140,7 +140,7 @@ def test_a_column_of_nulls_without_a_type_is_taken() -> None:
 
 
 def test_times_of_an_array_stand_as_they_are() -> None:
-    """Timestamps in an array of 64-bit numbers are taken as microseconds, also when the array is not contiguous."""
+    """Timestamps in an array of 64-bit numbers are taken as microseconds, even if the array is not contiguous."""
     times = np.array([1, -2, NOW_US, 2**62], np.int64)
     rows = [(b"a", None, 1, None), (b"b", None, NOW_US, None)]
 
@@ -262,7 +262,7 @@ def test_a_column_beyond_two_gigabytes_is_refused() -> None:
 
 @pytest.mark.parametrize("chunks", [[], [[b"a"]], [[b"a"], [b"b", None]]])
 def test_tables_become_one_piece(chunks: list[list[bytes | None]]) -> None:
-    """A table with any number of chunks becomes one batch, also without rows."""
+    """A table with any number of chunks becomes one batch, even without rows."""
     values = [value for chunk in chunks for value in chunk]
     batch = canonical(pa.table({"value": pa.chunked_array(chunks, pa.binary())}), NOW_US)
 

@@ -29,7 +29,7 @@ def batch(extension: bytes) -> tuple[bytes, BatchHeader]:
 
 @given(ENTRIES)
 def test_entries_come_back_in_order(entries: list[ExtensionEntry]) -> None:
-    """Entries of an extension, also of unknown types, are read back in order, and fill a multiple of 8 bytes."""
+    """Entries of an extension, even of unknown types, are read back in order, and fill a multiple of 8 bytes."""
     packed = pack_extension(tuple(entries))
 
     assert len(packed) % 8 == 0
@@ -64,7 +64,7 @@ def test_any_length_is_padded(rest: int) -> None:
 
 
 def test_an_idempotency_key_stands_beside_its_digest() -> None:
-    """The extension of an idempotency key has two entries, the key and its digest, each up to its largest size."""
+    """The extension of an idempotency key has two entries, the key and its digest, each up to its maximum size."""
     packed = pack_extension(idempotency_extension(b"k" * 64, b"d" * 16))
 
     assert unpack_extension(packed) == (ExtensionEntry(2, b"k" * 64), ExtensionEntry(4, b"d" * 16))

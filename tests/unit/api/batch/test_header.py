@@ -132,13 +132,13 @@ def test_a_producer_is_there_unless_its_id_says_none() -> None:
     ],
 )
 def test_a_header_that_contradicts_itself_is_refused(raw: bytes, code: str) -> None:
-    """A header that is too short, of another format or with an impossible length is refused with its problem."""
+    """A header that is too short, has another format or an impossible length is refused, each with its own problem."""
     with refused(code):
         read_header(raw)
 
 
 def test_a_walk_visits_each_batch_once() -> None:
-    """A walk yields each batch of a buffer once, from any batch on."""
+    """A walk yields each batch of a buffer once, starting with any batch."""
     stored = batch(bytes(8)) + batch(bytes(24)) + batch()
 
     assert [at for at, _ in iterate_headers(stored)] == [0, 96, 208]
@@ -234,7 +234,7 @@ def test_the_checksum_is_crc32c(kind: type) -> None:
 
 
 def test_sizes_are_checked_before_anything_is_believed() -> None:
-    """Exactly one batch within the size limit, of a multiple of 8 bytes, passes."""
+    """The check accepts exactly one batch, no larger than the limit, whose size is a multiple of 8 bytes."""
     whole = batch()
     check_sizes(whole, len(whole))
 

@@ -1,4 +1,4 @@
-"""The vectors of the record batch hold for the code, and for a reader written from the page alone."""
+"""The code agrees with the vectors of the record batch, and so does a reader written from the page alone."""
 
 from __future__ import annotations
 

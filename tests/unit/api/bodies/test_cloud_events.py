@@ -60,7 +60,7 @@ def test_data(members: dict[str, object], expected: bytes | None) -> None:
 
 
 def test_extensions_in_their_canonical_text() -> None:
-    """Extension attributes become their canonical text, also booleans and integers; null is an absent attribute."""
+    """Extension attributes of any type, such as booleans, become their canonical text; null is an absent attribute."""
     [headers] = parse_event(event(sampled=True, dropped=False, level=3, nothing=None)).headers
 
     assert headers is not None

@@ -33,7 +33,7 @@ def test_an_assignment_that_did_not_change_is_null() -> None:
 
 
 def test_a_stored_offset_has_no_problem() -> None:
-    """A committed offset has no problem in the answer, and a refused one has its problem only."""
+    """A committed offset has no problem in the answer, and a refused offset has only its problem."""
     answer = CommitAnswer(
         offsets=[
             CommitResult(topic="a", topic_id=TOPIC_ID, partition=0),
@@ -48,7 +48,7 @@ def test_a_stored_offset_has_no_problem() -> None:
 
 
 def test_a_listing_is_a_page() -> None:
-    """The list of groups is a page, as every list of the contract."""
+    """The list of groups is a page, like every list of the contract."""
     page = msgspec.json.decode(
         b'{"items": [{"group": "g", "coordinator": null}], "next": "c"}', type=GroupListing
     )
@@ -57,7 +57,7 @@ def test_a_listing_is_a_page() -> None:
 
 
 def test_a_description_survives_the_wire() -> None:
-    """The description of a group is read back from JSON, also with members of a later release."""
+    """The description of a group is read back from JSON, even with members that a later release has added."""
     assignment = [AssignedPartitions(topic="a", topic_id=TOPIC_ID, partitions=[0, 2])]
     group = GroupDescription(
         group="g",

@@ -1,4 +1,4 @@
-"""JSON bodies become typed requests, or are refused with the path of the fault."""
+"""JSON bodies become typed requests, or are refused with the path of the error."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ def test_what_is_kept_as_it_came_is_utf_8() -> None:
 @pytest.mark.parametrize("number", ["1e999", "-1E+309", "NaN", "Infinity", "-Infinity"])
 @pytest.mark.parametrize("body", ['{"a": [0.5, %s]}', '{"a": "1e999", "b": %s}', '{"a": %s, "b": '])
 def test_a_number_that_json_cannot_have_is_named(number: str, body: str) -> None:
-    """A number that JSON does not allow is named in the refusal, also in raw JSON."""
+    """A number that JSON does not allow is named in the refusal, even in raw JSON."""
     decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
     text = (body % number).encode()
 

@@ -26,7 +26,7 @@ def ready(status: str, reason: str, now: datetime, message: str = "") -> Conditi
 
 
 def test_the_time_stays_while_the_status_does() -> None:
-    """The transition time of a condition stays while its status does, also with a new reason or message."""
+    """The transition time of a condition stays the same while its status does, even with a new reason or message."""
     first = set_condition((), ready("False", "Starting", NOON))
     second = set_condition(first, ready("False", "BrokersNotReady", LATER, "main-a-0"))
 
@@ -44,7 +44,7 @@ def test_the_time_moves_when_the_status_flips() -> None:
 
 
 def test_the_first_judgement_is_dated_by_its_own_time() -> None:
-    """The first condition that the operator sets is dated by its own time, even if the status stays Unknown."""
+    """The first condition that the operator sets gets the current time, even if the status stays Unknown."""
     born = Condition(
         type="Ready", status="Unknown", reason="NotReconciled", last_transition_time="1970-01-01T00:00:00Z"
     )

@@ -147,7 +147,7 @@ async def test_an_encoding_that_is_wrong_is_shown_as_text(
 
 
 def test_a_key_is_the_bytes_that_were_typed() -> None:
-    """A key on the command line is taken as bytes, also when it is not valid text."""
+    """A key on the command line is taken as bytes, even when it is not valid text."""
     assert line_parser("schlüssel", None, None)(b"v") == ("schlüssel".encode(), b"v")
     assert line_parser("\udcff", None, None)(b"v") == (b"\xff", b"v")
 

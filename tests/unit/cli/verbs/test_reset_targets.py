@@ -36,7 +36,7 @@ def test_anything_else_is_refused_with_what_is_allowed(text: str) -> None:
 
 
 def test_topics_and_partitions_are_named_once() -> None:
-    """Topics and partitions are selected once, also when repeated; no selection means all of them."""
+    """Topics and partitions are selected once, even when repeated; no selection means all of them."""
     chosen = reset_topics(["orders", "readings:2,0", "readings:0", "orders"])
 
     assert chosen == [

@@ -41,7 +41,7 @@ def test_sequences_count_records(sequences: PartitionSequences) -> None:
 
 
 def test_sequences_wrap(sequences: PartitionSequences) -> None:
-    """Sequence 2^31 - 1 is followed by 0, also within a batch."""
+    """Sequence 2^31 - 1 is followed by 0, even within a batch."""
     sequences.stamp(SEQUENCE_MAX - 1)
 
     assert [sequences.stamp(3).base_sequence, sequences.stamp(1).base_sequence] == [SEQUENCE_MAX - 1, 1]

@@ -61,7 +61,7 @@ def test_files_go_when_they_are_due_and_not_before(box: LogBox, log: PartitionLo
 def test_a_full_disk_waits_for_no_removal(
     box: LogBox, log: PartitionLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a full disk, a deletion removes the files of all dropped segments, also of segments that were not yet due."""
+    """On a full disk, a deletion removes the files of all dropped segments, even of segments that were not yet due."""
     log.advance_log_start(Offset(61), remove_us=LATER_US)
     kept = first_file(box)
     monkeypatch.setattr(PosixStorage, "free_bytes", lambda *_: 0)
@@ -132,7 +132,7 @@ def _on_a_tight_disk(box: LogBox, make: BatchMaker) -> tuple[TightStorage, Parti
 
 
 def test_a_full_disk_gets_room_from_the_indexes_of_what_goes(box: LogBox, make: BatchMaker) -> None:
-    """A full disk gains space for the checkpoint from index files below the log start, and later records stay."""
+    """A full disk gains space for the checkpoint from index files below the log start; later records are kept."""
     disk, log, batches = _on_a_tight_disk(box, make)
     disk.fill()
     log.move_log_start(Offset(60))

@@ -64,7 +64,7 @@ def as_stored(wanted: Manifest) -> Manifest:
 
 
 def test_a_server_s_own_additions_are_no_difference() -> None:
-    """Defaults, canonical quantities, omitted empty values and fields of other managers are no difference."""
+    """Defaults, canonical quantities, omitted empty values and fields of other managers do not count as differences."""
     live = as_stored(marked(WANTED))
     pod = live["spec"]["template"]["spec"]
     pod["containers"].insert(0, {"name": "sidecar", "image": "foreign"})

@@ -1,4 +1,4 @@
-"""The clients of clusters: one per set of addresses, and one error for failures that a retry may solve."""
+"""The clients of clusters: one per set of addresses, and one error for failures that a retry may fix."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ async def test_a_call_that_hangs_ends_at_its_deadline() -> None:
 
 
 def test_what_another_attempt_may_mend_is_one_error() -> None:
-    """Errors that a retry may solve become `BrokersUnavailable`; permanent refusals are passed on unchanged."""
+    """Errors that a retry may fix become `BrokersUnavailable`; permanent refusals are passed on unchanged."""
     with pytest.raises(BrokersUnavailable, match="too many"), broker_errors():
         raise OverloadedError(ProblemError("overloaded", "too many"), subject="ask")
     with pytest.raises(NotPossibleNowError), broker_errors():

@@ -131,7 +131,7 @@ async def test_one_listing_serves_all_for_a_moment(calls: TopicCalls, admin: Adm
 
 
 async def test_only_the_very_topic_is_changed_or_deleted(calls: TopicCalls, admin: Admin) -> None:
-    """A topic with the same name and another id is neither changed nor deleted, and an absent topic is no error."""
+    """A topic with the same name and another id is neither changed nor deleted, and an absent topic is not an error."""
     first = await admin.create_topic("a")
     await admin.delete_topic("a")
     second = await admin.create_topic("a")

@@ -328,7 +328,7 @@ def test_a_statefulset_that_was_scaled_by_hand_is_put_right() -> None:
 
 
 def test_a_lost_majority_is_left_alone_and_told() -> None:
-    """An etcd without a majority gets no action and keeps its pods, and the condition tells how to recover it."""
+    """An etcd without a majority gets no action and keeps its pods, and the condition explains how to recover it."""
     seen = replace(
         without_answer(healthy(), 1, 2), members=None, answers={0: replace(answer_of(0), leader_id=0)}
     )
@@ -350,7 +350,7 @@ def test_a_lost_majority_is_left_alone_and_told() -> None:
 
 
 def test_ready_pods_that_the_operator_cannot_reach_are_no_lost_majority() -> None:
-    """Ready pods that the operator cannot reach are reported as `Unreachable`, with a hint at network policies."""
+    """Ready pods that the operator cannot reach are reported as `Unreachable`, with a hint about network policies."""
     plan = plan_etcd(wish_of(), replace(healthy(), members=None, answers={}))
 
     assert (plan.verdict.status, plan.verdict.reason) == ("Unknown", "Unreachable")
@@ -437,7 +437,7 @@ def test_an_alarm_and_a_member_without_a_leader_are_told() -> None:
 
 
 def test_members_of_others_are_left_alone() -> None:
-    """Members that the operator did not add stay, count for the majority, and are named in the condition."""
+    """Members that the operator did not add are kept, count towards the majority, and are named in the condition."""
     stranger, nameless = (
         EtcdMember(99, "guest", ("http://guest:2380",)),
         EtcdMember(98, "", ("http://x:2380",)),

@@ -136,7 +136,7 @@ def test_a_volume_that_has_not_grown_yet_is_waited_for() -> None:
 
 
 def test_a_file_system_grows_when_its_pod_starts() -> None:
-    """A pod is restarted once for a file system that grows at a pod's start."""
+    """A pod is restarted once for a file system that grows only when its pod starts."""
     seen = an_etcd(quotas=(LARGE, LARGE, LARGE))
     waits = replace(seen.claims[1], waits_for_restart_since="2026-01-01T11:00:00Z")
     waiting = replace(seen, claims={**seen.claims, 1: waits})
@@ -164,7 +164,7 @@ def test_the_store_is_as_large_as_the_smallest_volume_allows() -> None:
 
 
 def test_larger_volumes_are_a_change_until_the_last_member_is_back() -> None:
-    """A growing volume is reported as a change from the wish until the last member is ready again."""
+    """A growing volume is reported as a change from its request until the last member is ready again."""
     wish = replace(WISH, volume_bytes=8000)
     grown = an_etcd(quotas=(1000, 1000, 1000), told=1000)
     done = an_etcd(quotas=(3200, 3200, 3200), told=3200)
@@ -187,7 +187,7 @@ def test_larger_volumes_are_a_change_until_the_last_member_is_back() -> None:
 
 
 def test_a_planned_restart_of_one_of_three_is_healthy() -> None:
-    """One member of three in a planned restart is healthy for a while, if no other member is unhealthy."""
+    """An etcd of three counts as healthy during a planned restart in time, if no other member is unhealthy."""
     seen, second = an_etcd(), an_etcd()
     second = replace(second, answers={0: second.answers[0]})
     planned = plan_etcd(WISH, without(seen, 2, at(2))).verdict

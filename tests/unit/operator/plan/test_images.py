@@ -29,7 +29,7 @@ def test_a_new_cluster_runs_the_operators_own_images() -> None:
 
 
 def test_what_runs_goes_on_until_somebody_asks() -> None:
-    """Running images stay until the spec names another; a newer operator restarts no broker."""
+    """Running images are kept until the spec names another; a newer operator restarts no broker."""
     running = Observed(
         now=NOW,
         sets=(stateful_set(1, image="fairlead:1"),),
@@ -57,7 +57,7 @@ def test_pods_tell_what_runs_while_their_set_is_made_anew() -> None:
 
 
 def test_an_image_that_starts_nowhere_is_given_up_with_its_name() -> None:
-    """An image that starts in no pod is replaced by the running image, or by the operator's own in a new Cluster."""
+    """An image with which no pod starts is replaced by the running image, or by the operator's own in a new Cluster."""
     sets = (stateful_set(3, image="fairlead:bad"),)
     bad = pod(
         0, image="fairlead:bad", stuck="ImagePullBackOff: no such image", created="2026-05-04T12:00:00Z"

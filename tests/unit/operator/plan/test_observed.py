@@ -79,7 +79,7 @@ def test_the_newest_pod_tells_what_runs() -> None:
 
 
 def test_a_pod_without_an_index_is_numbered_by_its_name() -> None:
-    """A pod without the index label gets its broker id from its name; a pod with another name is no broker."""
+    """A pod without the index label gets its broker id from its name; a pod with another name is not a broker."""
     named = observe_pod(pod_object(labels={"fairlead.dev/pool": "a"}))
 
     assert named is not None
@@ -304,7 +304,7 @@ def test_the_refusal_of_a_missing_pod_is_read_out_of_events(what: str, *, combin
 
 
 def test_a_refusal_is_over_when_a_later_attempt_succeeded() -> None:
-    """A refusal ends when a later attempt created the pod, and not when it created only the claim."""
+    """A refusal ends once a later attempt has created the pod, but not if that attempt created only the claim."""
     failed, made = attempt(3, "Pod main-a-1"), attempt(9, "Pod main-a-1", succeeds=True)
     series = {**attempt(1, "Pod main-a-1"), "series": {"lastObservedTime": "2026-01-01T00:00:10.000001Z"}}
     missing = {1: "main-a-1"}

@@ -241,7 +241,7 @@ def test_a_claim_that_somebody_deleted_keeps_the_last_copy_while_its_pod_runs() 
 
 
 def test_a_pod_without_a_claim_goes_alone() -> None:
-    """A pod whose claim is already deleted is restarted alone."""
+    """The restart of a pod whose claim is already deleted deletes no claim."""
     says = answer([0, 1, 2], topics={})
     planned = plan([pod(0), pod(1, new_disk_asked=True), pod(2)], says, claims={})
 

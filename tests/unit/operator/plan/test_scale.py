@@ -188,7 +188,7 @@ def test_a_raised_spec_takes_everybody_back() -> None:
 
 
 def test_a_broker_that_somebody_else_cordoned_stays_cordoned() -> None:
-    """A cordon that the operator did not set stays."""
+    """The operator keeps a cordon that it did not set."""
     says = answer([0, 1, described_broker(2, cordoned=True)], topics={})
 
     assert scaled(3, 3, says).actions == ()

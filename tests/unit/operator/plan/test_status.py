@@ -320,7 +320,7 @@ def test_a_broker_that_is_waited_for_is_told_with_what_it_is_behind_in() -> None
 
 @pytest.mark.parametrize("reason", ["RestartsSuspended", "BrokersUnreachable"])
 def test_what_waiting_does_not_mend_is_told_at_once(reason: str) -> None:
-    """A hindrance that waiting cannot remove is reported at once."""
+    """An obstacle that waiting cannot remove is reported at once."""
     roll = RollPlan(pending={2: (RestartReason.ASKED,)}, stuck={}, hindrance=Hindrance(reason, "because"))
     status = after(facts(READY, roll=roll))
 
@@ -329,7 +329,7 @@ def test_what_waiting_does_not_mend_is_told_at_once(reason: str) -> None:
 
 
 def test_a_pod_that_fails_with_the_newest_template_is_told() -> None:
-    """A stuck pod with the newest template blocks a roll, also as its last broker; without a roll it is a warning."""
+    """A stuck pod with the newest template blocks a roll, even on its last broker; without a roll it is a warning."""
     stuck = {1: "CrashLoopBackOff"}
     idle = after(facts(READY, roll=RollPlan(pending={}, stuck=stuck)))
     rolling = after(facts(READY, roll=RollPlan(pending={2: (RestartReason.ASKED,)}, stuck=stuck)))
@@ -385,7 +385,7 @@ def test_storage_is_told() -> None:
 
 
 def test_warnings_are_told_one_by_one_or_together() -> None:
-    """Warnings have their own reason alone, and one common reason together."""
+    """A single warning has its own reason, and several warnings have a common one."""
     forbidden = after(facts(READY, forbidden={"a.b": "a.b is unknown"}))
     silent = after(facts(READY, brokers=None, silence="nobody answers"))
     several = after(

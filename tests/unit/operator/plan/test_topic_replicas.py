@@ -66,7 +66,7 @@ def test_brokers_that_take_none_are_passed_by() -> None:
 
 
 def test_the_preferred_leader_stays_first() -> None:
-    """The preferred leader stays; a replica in a shared rack is removed first, then that on the most loaded broker."""
+    """The preferred leader is kept; a replica in a shared rack is removed first, then the most loaded broker's."""
     chooser = ReplicaChooser(brokers("a", "b", "b", "c"), {4: 9})
 
     assert chooser.choose(partition(1, 2, 3, 4), 3) == (1, 2, 4)

@@ -65,7 +65,7 @@ def test_the_same_again_changes_nothing() -> None:
 
 
 def test_the_gravest_finding_is_the_reason_and_all_are_told() -> None:
-    """The most severe finding is the reason of Ready, all findings are in its message, and known values stay."""
+    """The most severe finding is the reason of Ready, all findings are in its message, and known values are kept."""
     first = topic_status(topic(), Outcome(live=LIVE), BEFORE)
     findings = (Finding("InvalidConfig", "one"), Finding("PartitionsNotReducible", "two"))
     failed = topic_status(topic(first), Outcome(findings=findings), NOW)
@@ -154,7 +154,7 @@ def test_a_pause_leaves_the_rest_as_it_was() -> None:
 
 
 def test_a_spec_that_cannot_be_read_is_named() -> None:
-    """An unreadable spec is reported as `InvalidSpec`, and the topic id stays."""
+    """An unreadable spec is reported as `InvalidSpec`, and the topic id is kept."""
     first = topic_status(topic(), Outcome(live=LIVE), BEFORE)
     status = unreadable_status(first, 8, "spec.partitions: no number", NOW)
 

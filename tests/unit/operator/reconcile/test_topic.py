@@ -199,7 +199,7 @@ async def test_an_ending_namespace_goes_before_brokers_that_are_silent(
 async def test_no_finalizer_comes_back_into_an_ending_namespace(
     api: MemoryApi, reconciler: TopicReconciler
 ) -> None:
-    """A Topic in an ending namespace gets no finalizer again, and nothing else is written."""
+    """A Topic in an ending namespace does not get its finalizer back, and nothing else is written."""
     put_cluster(api)
     ref = put_topic(api, status={"topicName": "flights", "topicId": "t"})
     api.objects[ref]["metadata"]["finalizers"] = []

@@ -87,7 +87,7 @@ def test_pods_come_after_what_they_need() -> None:
 
 
 def test_drawing_changes_neither_the_cluster_nor_an_earlier_drawing() -> None:
-    """The rendered objects are copies, and a change of them does not affect the Cluster."""
+    """The rendered objects are copies: changing them does not affect the Cluster."""
     template = {"spec": {"containers": [{"name": "sidecar", "image": "x"}], "nodeSelector": {"disk": "ssd"}}}
     cluster = render_kit.cluster_of(brokers=[{**render_kit.POOL, "template": template}])
     before = copy.deepcopy(cluster)

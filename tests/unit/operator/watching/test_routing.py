@@ -51,7 +51,7 @@ def test_a_cluster_concerns_itself_and_its_topics() -> None:
 
 
 def test_own_statuses_wake_nobody() -> None:
-    """A change of status alone reconciles Topics if readiness changed, and nothing otherwise."""
+    """A change of a Cluster's status reconciles its Topics if readiness changed, and nothing otherwise."""
     told = changed(MAIN, status={**MAIN["status"], "version": "1"})
     unready = changed(MAIN, status={"conditions": [{"type": "Ready", "status": "False"}]})
 

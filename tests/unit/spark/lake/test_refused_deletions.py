@@ -141,7 +141,7 @@ def test_a_repeated_batch_and_a_refused_frame_tell_what_they_are(tmp_path: Path,
 def test_a_batch_that_failed_is_given_up_without_an_error_of_its_own(
     tmp_path: Path, guarded: Guarded, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A refusing store or an unreadable table does not hide the reason for which a batch failed."""
+    """A store that refuses deletions, or an unreadable table, does not hide the error that made a batch fail."""
     written = write(tmp_path, 0, "done")
     guarded.may_delete = False
     with caplog.at_level(logging.WARNING):
