@@ -1,8 +1,8 @@
 """A small synchronous client of the API server for tests, with waits that do not sleep.
 
 Objects are dictionaries, as in the API. A reference is written as for kubectl, `statefulset/main-a`: kind, plural or
-short name, in any case, with the group when it is ambiguous (`clusters.fairlead.dev/main`). The client works inside and
-outside the box and is thread-safe.
+short name, in any letter case, with the group when it is ambiguous (`clusters.fairlead.dev/main`). The client works
+inside and outside the box and is thread-safe.
 """
 
 from __future__ import annotations

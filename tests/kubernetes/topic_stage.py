@@ -32,7 +32,7 @@ RACKS = ("zone-a", "zone-b", "zone-c")
 FORBIDDEN = 403
 STOP_SECONDS = 30.0
 RESYNC_SECONDS = 5.0
-"""Minimal interval of the operator, which repairs drift at a resync."""
+"""Minimum interval between resyncs of the operator, which repair drift."""
 
 
 @dataclass(slots=True)

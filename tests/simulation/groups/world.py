@@ -110,7 +110,7 @@ class World(Frame):
         return member
 
     def unrest(self) -> str | None:
-        """Return a process that is no member or a wanted partition without one interested owner; None at rest."""
+        """Return a description of the first obstacle to a settled group; None if the group is settled."""
         alive = [member for member in self.members.values() if member.alive]
         if not alive:
             return None  # without calls no broker takes over the group

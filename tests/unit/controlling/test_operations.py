@@ -18,7 +18,7 @@ P0 = PartitionIndex(0)
 
 
 async def test_a_partition_grows_catches_up_and_shrinks(cluster: Any) -> None:
-    """A moved partition gets a replica with a new generation, and drops the leaving ones in one write."""
+    """A moved partition gets a replica with a new generation, and drops the removed replicas in one write."""
     await begin(cluster, brokers=4, replication_factor=3)
     [before] = partitions_of(cluster.metadata)
     [extra] = {1, 2, 3, 4}.difference(replicas(before))

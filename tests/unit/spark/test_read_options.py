@@ -10,7 +10,7 @@ BASE = {"subscribe": "flights"}
 
 
 def test_options_have_kafkas_names_in_any_case() -> None:
-    """Options have Kafka's names in any case, and options that Spark adds are ignored."""
+    """Options have Kafka's names in any letter case, and options that Spark adds are ignored."""
     options = ReadOptions.parse(
         {
             "bootstrap": "http://a:1/, http://b:2",
