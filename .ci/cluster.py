@@ -26,7 +26,7 @@ from etcd_build import EtcdNotBuilt, etcd_binaries, member_command
 
 FAIRLEAD = Path(sys.executable).with_name("fairlead")
 STOP_SECONDS = 20.0
-HELP = "Kill a broker by its process id; its number and Enter start it again. Ctrl-C stops all."
+HELP = "Kill a broker by its process id, and type its number and Enter to restart it. Ctrl-C stops all processes."
 
 starting: set[asyncio.Task[None]] = set()
 """Tasks that restart brokers."""
@@ -128,7 +128,7 @@ class Broker:
         self._started.set()
 
     async def tell(self) -> bool:
-        """Print the addresses of the broker once it serves; return False if its process ends before."""
+        """Print the addresses of the broker once it serves; return False if its process ends first."""
         assert self.process is not None, "it was started"
         assert self.process.stdout is not None, "its standard output is a pipe"
         line = await self.process.stdout.readline()

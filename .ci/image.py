@@ -236,12 +236,12 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--image", default="localhost/fairlead:dev", help="name of the image (%(default)s)")
     parser.add_argument(
-        "--etcd-image", default="localhost/fairlead-etcd:dev", help="name of the image of etcd (%(default)s)"
+        "--etcd-image", default="localhost/fairlead-etcd:dev", help="name of the etcd image (%(default)s)"
     )
     parser.add_argument(
         "--spark-image",
         default="localhost/fairlead-spark:dev",
-        help="name of the image of Spark (%(default)s)",
+        help="name of the Spark image (%(default)s)",
     )
     parser.add_argument(
         "--folder", type=Path, default=ROOT / "build", help="folder for the archives (%(default)s)"

@@ -1,12 +1,12 @@
 """`make kubernetes`: runs a Kubernetes for experiments on this machine, with kubectl and Helm, until `down` stops it.
 
-    make kubernetes KUBERNETES="up"             start one and say how it is used
-    make kubernetes KUBERNETES="status"         its processes, memory and nodes
-    make kubernetes KUBERNETES="shell"          a shell in its network, with KUBECONFIG and kubectl, helm4, helm3
+    make kubernetes KUBERNETES="up"             start a Kubernetes and print how to use it
+    make kubernetes KUBERNETES="status"         show processes, memory and nodes
+    make kubernetes KUBERNETES="shell"          run a shell in its network, with KUBECONFIG and kubectl, helm4, helm3
     make kubernetes KUBERNETES="shell kubectl get pods -A"
-    make kubernetes KUBERNETES="up --real-nodes 3"   one whose pods run, with Fairlead's images
-    make kubernetes KUBERNETES="images"         make Fairlead's images again and load them into its nodes
-    make kubernetes KUBERNETES="down"           end it; its logs stay
+    make kubernetes KUBERNETES="up --real-nodes 3"   start a Kubernetes that runs pods, with Fairlead's images
+    make kubernetes KUBERNETES="images"         build Fairlead's images again and load them into its nodes
+    make kubernetes KUBERNETES="down"           stop the Kubernetes and keep its logs
 
 The command needs root. The first start builds the programs of Kubernetes from Go modules, which takes a quarter of an
 hour.
@@ -38,15 +38,17 @@ def main(words: list[str]) -> int:
         "--name", default="dev", help="name of the Kubernetes; several can run at the same time"
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    starting = commands.add_parser("up", help="start one and say how it is used")
-    starting.add_argument("--fake-nodes", type=int, help="number of fake nodes; 3 without real ones")
+    starting = commands.add_parser("up", help="start a Kubernetes and print how to use it")
     starting.add_argument(
-        "--real-nodes", type=int, default=0, help="how many nodes with containerd and kubelet"
+        "--fake-nodes", type=int, help="number of fake nodes; default: 3 without real nodes"
     )
-    commands.add_parser("status", help="its processes, memory and nodes")
-    commands.add_parser("images", help="make Fairlead's images and load them into all nodes")
-    commands.add_parser("down", help="end it; its logs stay")
-    shell_parser = commands.add_parser("shell", help="a shell in its network, or a command")
+    starting.add_argument(
+        "--real-nodes", type=int, default=0, help="number of nodes with containerd and kubelet"
+    )
+    commands.add_parser("status", help="show processes, memory and nodes")
+    commands.add_parser("images", help="build Fairlead's images and load them into all nodes")
+    commands.add_parser("down", help="stop the Kubernetes and keep its logs")
+    shell_parser = commands.add_parser("shell", help="run a shell or a command in its network")
     shell_parser.add_argument("words", nargs=argparse.REMAINDER)
     arguments = parser.parse_args(words)
     box = Box(arguments.name)

@@ -247,7 +247,9 @@ def _progress(text: str) -> None:
 def main(arguments: list[str]) -> int:
     """Run the named parts, or all parts; return 0 if every part passed."""
     parser = argparse.ArgumentParser(prog="make prove", description=__doc__)
-    parser.add_argument("parts", nargs="*", metavar="part", help=f"of {', '.join(PARTS)}")
+    parser.add_argument(
+        "parts", nargs="*", metavar="part", help=f"parts to run ({', '.join(PARTS)}); default: all"
+    )
     parser.add_argument("--share", type=float, default=1.0, help="fraction of every count")
     wanted = parser.parse_args(arguments)
     unknown = [name for name in wanted.parts if name not in PARTS]

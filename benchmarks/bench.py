@@ -36,7 +36,7 @@ PARTS: dict[str, Part] = {
 def main() -> None:
     """Parse the command line, measure the parts, print the tables and write the results file."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="*", help=f"parts to measure, of {', '.join(PARTS)}; default: all")
+    parser.add_argument("parts", nargs="*", help=f"parts to measure ({', '.join(PARTS)}); default: all")
     parser.add_argument(
         "--records",
         type=int,

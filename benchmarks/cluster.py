@@ -150,7 +150,7 @@ PARTS: dict[str, Callable[[argparse.Namespace, Path], dict[str, object]]] = {
 def main() -> None:
     """Parse the command line, measure the parts, print the tables and write the results file."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="*", help=f"parts to measure, of {', '.join(PARTS)}; default: all")
+    parser.add_argument("parts", nargs="*", help=f"parts to measure ({', '.join(PARTS)}); default: all")
     parser.add_argument("--records", type=int, default=2_000_000, help="records of each run")
     parser.add_argument("--pairs", type=int, default=3, help="alternating pairs of each case")
     parser.add_argument("--runs", type=int, default=50, help="number of kills and of moves")

@@ -29,7 +29,7 @@ PARTS: dict[str, Part] = {
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="*", help=f"parts to measure, of {', '.join(PARTS)}; default: all")
+    parser.add_argument("parts", nargs="*", help=f"parts to measure ({', '.join(PARTS)}); default: all")
     parser.add_argument(
         "--records", type=int, default=5_000_000, help="consume: number of records in the topic"
     )

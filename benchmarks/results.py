@@ -65,5 +65,5 @@ def shortcoming(measured: dict[str, Any]) -> str:
         return "the results do not say what was asked for"
     for name, least in ASKED_MIN.items():
         if (given := measured["asked"].get(name, least)) < least:
-            return f"{given:,} {name} were asked for, {least:,} are needed"
+            return f"{given:,} {name} were requested, at least {least:,} are needed"
     return ""

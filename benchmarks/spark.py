@@ -285,7 +285,7 @@ def main() -> None:
     parser.add_argument(
         "parts",
         nargs="*",
-        help="parts to measure, of read, windows, write, write-files, triggers; default: all",
+        help="parts to measure (read, windows, write, write-files, triggers); default: all",
     )
     parser.add_argument("--records", type=int, default=4_000_000, help="number of records in each topic")
     parser.add_argument(

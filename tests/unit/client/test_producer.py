@@ -245,7 +245,7 @@ async def test_the_delivery_timeout_tells_the_last_refusal(broker: ScriptedBroke
 
 
 async def test_without_retries_the_first_refusal_is_final(broker: ScriptedBroker) -> None:
-    """With `retries_max=0` a batch is never sent twice, for at most once delivery."""
+    """With `retries_max=0` a batch is never sent twice, for at-most-once delivery."""
     broker.refuse(PRODUCE, "ack_timeout")
     async with Producer(broker.url, retries_max=0, acks=1) as producer:
         with pytest.raises(Exception, match="ack_timeout"):
@@ -376,7 +376,7 @@ async def test_tables_and_records_keep_their_order(broker: ScriptedBroker, produ
 
 
 async def test_wrong_records_are_refused_before_they_can_spoil_a_batch(producer: Producer) -> None:
-    """A wrong record is refused before it is added to a batch, and the error has the next step."""
+    """An invalid record is refused before it is added to a batch, and the error has the next step."""
     with pytest.raises(RecordError, match=r"value is str 'text'; give bytes, .*encode"):
         await producer.send("flights", "text")  # type: ignore[arg-type]
     with pytest.raises(RecordError, match="key"):

@@ -52,7 +52,7 @@ def served(log: PartitionLog, offset: int) -> set[int]:
 
 
 def judge(log: PartitionLog, number: int) -> None:
-    """Check that reads and scrubs report the harmed batch alone, and that reads serve all other batches."""
+    """Check that reads and scrubs report the damaged batch alone, and that reads serve all other batches."""
     harmed = set(range(RECORDS * number, RECORDS * (number + 1)))
     assert log.end_offset == RECORDS * BATCHES
     for _ in range(2):

@@ -195,7 +195,7 @@ class TestTopics:
     """Topic administration, and its effect on partitions."""
 
     async def test_created_topic_takes_records_at_once(self, runtime: Broker) -> None:
-        """A created topic is led here when the call returns, and the same request again changes nothing."""
+        """A created topic is led by this broker when the call returns, and a repeated request changes nothing."""
         request = CreateTopicRequest(name="flights", partitions=3)
         view, created = await runtime.create_topic(request)
         again, created_again = await runtime.create_topic(request)
@@ -250,7 +250,7 @@ class TestTopics:
     async def test_deleted_topic_is_gone_with_its_files(
         self, make_topic: MakeTopic, runtime: Broker, tmp_path: Path
     ) -> None:
-        """A deleted topic loses its name, partitions and folders, and a new topic of the same name is another one."""
+        """A deleted topic loses its name, partitions and folders, and a new topic of that name is a different topic."""
         flights = await make_topic(partitions=2)
         await flights.produce(b"a")
         await runtime.delete_topic("flights")

@@ -81,7 +81,7 @@ def test_bad_files_are_refused(tmp_path: Path, name: str, text: str) -> None:
 
 
 def test_empty_yaml_is_no_settings(tmp_path: Path) -> None:
-    """A YAML file with comments only changes no setting."""
+    """A YAML file that contains only comments changes no setting."""
     (tmp_path / "a.yaml").write_text("# nothing\n")
 
     assert BrokerSettings.load(config_file=tmp_path / "a.yaml") == BrokerSettings.load()

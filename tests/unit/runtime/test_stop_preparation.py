@@ -122,7 +122,7 @@ def test_who_is_unregistered_or_stops_already_waits_for_nothing(code: str) -> No
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"code": 3}', b"\xff"])
 def test_an_answer_that_is_no_problem_is_asked_again(body: bytes) -> None:
-    """An answer that is no problem document is logged with its status and retried."""
+    """If an answer is not a problem document, its status is logged and the request is repeated."""
     with listener((503, body), PERMITTED) as (listen, _):
         outcome, told, _ = prepare(listen)
 

@@ -48,7 +48,7 @@ def test_partitions_that_are_still_being_made_are_shown() -> None:
 
 @pytest.mark.parametrize(("address", "url"), [("b:9520", "http://b:9520"), (None, None)])
 def test_brokers_are_told_with_urls(address: str | None, url: str | None) -> None:
-    """Brokers are listed with URLs, and a gone broker has none."""
+    """Brokers are listed with URLs, and a broker that is gone has no URL."""
     broker = BrokerDescription(id=1, address=address)
 
     assert with_urls([broker]) == [msgspec.structs.replace(broker, address=url)]

@@ -150,7 +150,7 @@ async def test_more_names_than_a_url_holds(broker: ScriptedBroker, metadata: Met
 
 @pytest.fixture
 async def asked_first(broker: ScriptedBroker) -> AsyncIterator[ScriptedBroker]:
-    """Yield another broker, which clients ask first, and whose metadata names broker 2 as the leader of everything."""
+    """Yield a broker that clients ask first, and whose metadata names broker 2 as the leader of every partition."""
     async with type(broker)() as other:
         other.addresses = broker.addresses = {1: broker.url, 2: other.url}
         other.leaders = [2, 2]

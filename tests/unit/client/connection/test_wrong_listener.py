@@ -1,4 +1,4 @@
-"""Addresses that are not a broker's data listener: the error names the server found there and the one wanted."""
+"""Addresses that are not a broker's data listener: the error names the server found and the server needed."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def never_answer(reader: asyncio.StreamReader, _: asyncio.StreamWriter) ->
 
 
 async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Send first, as servers of some protocols do."""
+    """Send a greeting first, as servers of some protocols do."""
     writer.write(b"220 mail.example ESMTP\r\n")
     await reader.read()
 
@@ -98,7 +98,7 @@ async def refusal(address: str) -> FairleadError:
 )
 @pytest.mark.parametrize("scheme", ["http", "https"])
 async def test_another_server_is_told(serve: Serve, told: str, scheme: str) -> None:
-    """The error of another server's address names the server by its answer to HTTP/2 without TLS."""
+    """The error for the address of another server identifies the server by its answer to HTTP/2 without TLS."""
     async with listening(serve) as place:
         error = await refusal(f"{scheme}://{place}")
 
@@ -108,7 +108,7 @@ async def test_another_server_is_told(serve: Serve, told: str, scheme: str) -> N
 
 
 async def test_silence_is_told(broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error of a silent address has the wait; an address without a listener, or of a broker, is not probed."""
+    """The error for a silent address has the time waited; a broker's or a closed address is not probed."""
     monkeypatch.setattr("fairlead.connection.transport.ANSWER_MARGIN_SECONDS", -0.8)
     async with listening(never_answer) as place:
         error = await refusal(f"http://{place}")

@@ -299,7 +299,7 @@ def test_a_coordinator_that_moves_or_is_away_takes_nothing_from_the_member(membe
 
 
 def test_heartbeats_that_fail_are_told_and_told_again(member: Driven) -> None:
-    """Failing heartbeats are reported at the first, on another error, every 30 seconds, and when they succeed again."""
+    """Failed heartbeats are reported at the first failure, at a different error, every 30 seconds, and at recovery."""
     told = []
     member.beat()
     started = member.now

@@ -157,7 +157,7 @@ async def consumer(
 async def test_heartbeats_that_do_not_succeed_are_told(
     consumer: Consumer, coordinator: Coordinator, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Failing heartbeats are in the log and in a property while the member reads on, until they succeed again."""
+    """Failed heartbeats are shown in the log and in a property until they succeed again, while the member reads on."""
     await until(lambda: consumer.assignment == {PLACE})
     caplog.set_level(logging.INFO, logger="fairlead")
     coordinator.refusals += ["coordination_unavailable"] * 3
@@ -345,7 +345,7 @@ async def test_the_commit_of_a_batch_that_was_handed_out_stays(
 async def test_a_commit_is_not_taken_back_when_the_partition_was_away(
     opened: Callable[..., Awaitable[Consumer]], coordinator: Coordinator
 ) -> None:
-    """A commit is not undone after the partition was lost and regained, because another member may have read on."""
+    """A commit is not undone after the partition was lost and regained, as another member may have read further."""
     consumer = await with_unseen_batch(opened, coordinator)
     coordinator.commits_open.set()
     await until(lambda: "commit 2" in coordinator.calls)
@@ -470,7 +470,7 @@ async def test_a_callback_whose_work_is_cancelled_ends_nothing_else(
 async def test_a_partition_that_is_gone_before_it_was_found_never_came(
     broker: ScriptedBroker, opened: Callable[..., Awaitable[Consumer]], coordinator: Coordinator
 ) -> None:
-    """A partition that is lost before it was found, as of a deleted topic, is not passed to callbacks."""
+    """A partition that is revoked before the metadata has it, as for a deleted topic, is not passed to callbacks."""
     broker.topics, told = [], []
     consumer = await opened(on_assigned=told.append, on_revoked=told.append)
     await until(lambda: len(broker.received("/v1/metadata")) > 1)

@@ -107,7 +107,7 @@ def test_flushing_closes_everything_without_linger(accumulator: Accumulator, app
 
 
 def test_a_busy_partition_does_not_starve_the_others(accumulator: Accumulator, append: Append) -> None:
-    """A partition that has just been served is queued after the waiting ones."""
+    """A partition that has just been served is queued after the waiting partitions."""
     busy, quiet = PartitionQueue("flights", 0), PartitionQueue("flights", 1)
     first = append(busy)
     busy.close_open()
@@ -131,7 +131,7 @@ def test_columns_come_after_the_records_sent_before_them(accumulator: Accumulato
 
 
 def test_room_comes_back_with_the_outcome(accumulator: Accumulator, append: Append) -> None:
-    """Payload of a batch counts against the buffer until the batch is acknowledged or failed."""
+    """The payload of a batch counts against the buffer until the batch is acknowledged or failed."""
     queue = PartitionQueue("flights", 0)
     before = accumulator.room
     batch = append(queue, b"x" * 60)
@@ -145,7 +145,7 @@ def test_room_comes_back_with_the_outcome(accumulator: Accumulator, append: Appe
 
 
 def test_batches_expire_in_the_queue_but_not_in_flight(accumulator: Accumulator, append: Append) -> None:
-    """A batch in the queue expires by the delivery timeout; a batch in flight ends by its answer."""
+    """A batch in the queue expires at its delivery timeout; a batch in flight ends with its answer."""
     queue = PartitionQueue("flights", 0)
     flying = append(queue, now=0.0)
     queue.close_open()
@@ -268,7 +268,7 @@ def _six_records(accumulator: Accumulator, append: Append, queue: PartitionQueue
 
 
 def test_a_batch_that_is_too_large_is_sent_again_in_pieces(accumulator: Accumulator, append: Append) -> None:
-    """A batch that is too large is sent again in pieces, in order, and its room is freed with them."""
+    """A batch that is too large is sent again in pieces, in order, and its buffer space is freed with the pieces."""
     queue, room = PartitionQueue("flights", 0), accumulator.room
     batch = _six_records(accumulator, append, queue)
     behind = append(queue)
@@ -293,7 +293,7 @@ def test_a_batch_that_is_too_large_is_sent_again_in_pieces(accumulator: Accumula
 
 
 def test_one_record_and_what_nothing_fits_are_not_cut(accumulator: Accumulator, append: Append) -> None:
-    """A batch of one record, or one over a limit that no batch can meet, is not cut."""
+    """A batch of one record, or a batch over a limit that no batch can meet, is not cut."""
     one, six = PartitionQueue("flights", 0), PartitionQueue("flights", 1)
     single = append(one, b"x" * 50)
     one.close_open()

@@ -103,7 +103,7 @@ def test_a_batch_that_may_still_come_ends_the_epoch_of_those_before_it(
 
 
 def test_batches_behind_one_that_is_cut_have_new_numbers(sequences: PartitionSequences) -> None:
-    """Batches after a cut one get new numbers, and keep their state."""
+    """Batches after a batch that was cut get new numbers, and keep their state."""
     stamps = [sequences.stamp(1) for _ in range(5)]
     for number in (2, 4):
         sequences.given_up(number, stamps[number - 1], 1, CAUSE, doubtful=True)

@@ -250,7 +250,7 @@ def test_only_what_is_read_to_an_end_is_fetched(prefetch: Prefetch) -> None:
 
 
 def test_a_damaged_length_is_left_to_the_reader(prefetch: Prefetch) -> None:
-    """A damaged batch length is left to the reader, and fails no other partition of the answer."""
+    """A damaged batch length is left for the reader to report, and affects no other partition of the answer."""
     first, _ = _cursors(prefetch)
     damaged = bytearray(176)
     damaged[8], damaged[12] = 88 - 12, 7

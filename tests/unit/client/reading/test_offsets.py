@@ -30,7 +30,7 @@ def answer(offset: int | None, code: str | None = None) -> Reply:
 
 
 async def test_an_end_that_is_not_known_yet_is_waited_for(broker: ScriptedBroker) -> None:
-    """An end that a new leader does not know yet is waited for."""
+    """A lookup waits for a log end that a new leader does not know yet."""
 
     async def unknown(_: Received) -> Reply:
         """Answer as a new leader."""

@@ -32,7 +32,7 @@ def test_a_short_write_goes_on_where_it_ended(written: int) -> None:
 
 
 def holders(path: Path) -> int:
-    """Count the descriptors of this process that are open on a file, although other descriptors may open and close."""
+    """Count the descriptors of this process that are open on a file, while other descriptors may open and close."""
     count = 0
     for descriptor in Path("/proc/self/fd").iterdir():
         with suppress(FileNotFoundError):

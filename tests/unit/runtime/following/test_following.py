@@ -149,7 +149,7 @@ async def test_a_full_disk_is_freed_where_the_leader_has_let_records_go(tmp_path
 
 
 async def test_records_behind_an_accepted_loss_are_copied(tmp_path: Path, tasks: Tasks) -> None:
-    """A follower copies the records after an accepted loss at once."""
+    """A follower immediately copies the records after an accepted loss."""
     leading = await start_leading(tmp_path, tasks, isr=(LEADER,), min_isr=1)
     log = leading.partition.log
     await leading.produce(b"whole", acks=Acks.LEADER)
@@ -185,7 +185,7 @@ async def test_an_accepted_loss_at_the_end_keeps_nobody_out_of_the_isr(
 
 
 async def test_a_follower_hears_of_every_epoch_that_is_lost(tmp_path: Path, tasks: Tasks) -> None:
-    """A follower learns the epochs of lost records, because as a leader it would cut replicas of an unknown epoch."""
+    """A follower learns the epochs of lost records, since a leader truncates replicas with epochs unknown to it."""
     leading = await start_leading(tmp_path, tasks, isr=(LEADER,), min_isr=1)
     log = leading.partition.log
     await leading.produce(b"of an older epoch", acks=Acks.ALL)
@@ -216,7 +216,7 @@ async def test_what_nobody_else_has_is_cut(tmp_path: Path, tasks: Tasks) -> None
 async def test_an_emptied_log_that_begins_beyond_an_uncleanly_elected_leader_begins_anew(
     tmp_path: Path, tasks: Tasks
 ) -> None:
-    """An emptied log with deleted records of an epoch unknown to an uncleanly elected leader restarts."""
+    """An emptied log restarts if an uncleanly elected leader does not know the epoch of its deleted records."""
     leading, follower, log = await _parted(tmp_path, tasks)
     log.checkpoint_high_watermark = Offset(1)
     log.advance_log_start(Offset(1))
@@ -269,7 +269,7 @@ async def test_closing_waits_for_the_disk(tmp_path: Path, tasks: Tasks) -> None:
 
 
 async def _parted(tmp_path: Path, tasks: Tasks) -> tuple[Leading, RealFollower, PartitionLog]:
-    """Return a leader with one record, and a follower whose log has that record in an epoch never led here."""
+    """Return a leader with one record, and a follower with that record in an epoch that the leader never had."""
     leading = await start_leading(tmp_path, tasks, isr=(LEADER,), min_isr=1)
     follower = await start_following(tmp_path, leading, SECOND, tasks)
     await leading.produce(b"common", acks=Acks.LEADER)

@@ -15,7 +15,7 @@ def entry(partition: int, offset: int) -> OffsetEntry:
 
 
 def test_a_change_makes_whole_records_and_is_taken_over_when_it_stands() -> None:
-    """A change rewrites the whole records of its partitions, and is visible only after it was written."""
+    """A change rewrites the whole records of its partitions, and is visible only after it is written."""
     offsets = CommittedOffsets({(A, 0): OffsetsRecord(entries=(entry(1, 5), entry(63, 6)))})
     changed = offsets.changed({(A, 2): entry(2, 7), (A, 64): entry(64, 8), (B, 0): entry(0, 9)})
 
@@ -51,7 +51,7 @@ def test_offsets_that_go_take_their_record_with_the_last_one() -> None:
 
 
 def test_fields_of_a_later_release_stay_in_their_record() -> None:
-    """A commit keeps the fields of a later release in its record."""
+    """A commit preserves fields that a later release has added to the record."""
     offsets = CommittedOffsets({(A, 0): OffsetsRecord(entries=(entry(1, 5),), unknown={"later": 1})})
     changed = offsets.changed({(A, 1): entry(1, 6)})[A, 0]
 

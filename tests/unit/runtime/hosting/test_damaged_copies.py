@@ -1,4 +1,4 @@
-"""A damaged copy is cut without a concurrent append, and an old record gives it no role."""
+"""A damaged copy is never cut during an append, and an outdated record gives the copy no role."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ async def give_to_another(flights: TopicClient) -> PartitionRecord:
 
 
 async def turns(count: int) -> None:
-    """Run other tasks for a number of loop turns."""
+    """Run other tasks for a number of event loop iterations."""
     for _ in range(count):
         await asyncio.get_running_loop().run_in_executor(None, lambda: None)
 
 
 async def test_an_append_under_way_ends_before_the_cut(make_topic: MakeTopic) -> None:
-    """An append that has begun is written before the damaged end is cut, and never after it."""
+    """An append that has begun is written before the damaged end is cut, never after the cut."""
     flights = await make_topic()
     for value in (b"a", b"b", b"c"):
         await flights.produce(value * 100)

@@ -1,4 +1,4 @@
-"""Partitions follow their records, and disks fail in parts."""
+"""Partitions that follow their records, and partial failures of disks."""
 
 from __future__ import annotations
 

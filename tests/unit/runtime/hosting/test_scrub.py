@@ -86,7 +86,7 @@ async def test_a_pass_reads_every_byte_of_every_segment(flights: TopicClient) ->
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
 async def test_a_pass_begins_where_an_undisturbed_one_would_be(flights: TopicClient, share: float) -> None:
-    """A pass begins where the clock places an uninterrupted one, so that restarts do not repeat its beginning."""
+    """A pass begins where an uninterrupted pass would be at that time, so that restarts do not repeat its beginning."""
     sizes, counted = await fill(flights, [100, 2000, 30_000]), Counted()
     clock = SteppingClock(round((7 + share) * PASS_SECONDS * 1e6))
     await scrub_of(flights, counted, clock=clock).run_pass()

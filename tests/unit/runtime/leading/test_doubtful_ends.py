@@ -78,7 +78,7 @@ async def test_a_reader_that_knows_more_is_told_to_ask_again(
 async def test_a_reader_that_knows_more_is_told_nothing_by_a_leader_in_doubt(
     tmp_path: Path, tasks: Tasks
 ) -> None:
-    """With an expired lease a reader beyond the log end gets `offset_not_available`, and one within it is served."""
+    """With an expired lease a reader beyond the log end gets `offset_not_available`, and other readers are served."""
     leading = await start_leading(tmp_path, tasks)
     for follower in (leading.follower(SECOND), leading.follower(THIRD)):
         await follower.fetch()

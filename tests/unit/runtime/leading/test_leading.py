@@ -193,7 +193,7 @@ class TestInSync:
     async def test_unknown_outcome_keeps_waiting_for_whom_it_may_have_left_in(
         self, start: StartLeading
     ) -> None:
-        """A removal with an unknown outcome does not end the wait for its follower, and a later stored one does."""
+        """A removal with an unknown outcome does not end the wait for its follower, but a later stored removal does."""
         leading = await start()
         second = leading.follower(SECOND)
         await both(second, leading.follower(THIRD))
@@ -231,15 +231,14 @@ class TestInSync:
         assert (await waiting).base_offset == 0
 
     async def test_decision_that_waited_too_long_gives_way_to_the_next_one(self, start: StartLeading) -> None:
-        """A removal that the controller's change of the ISR outdated is decided again before it is written."""
+        """A removal that the controller's change of the ISR has made obsolete is decided again before it is written."""
         leading = await start()
         leadership, before = leading.partition.leadership, await leading.stored()
         controllers = replaced(before, isr=before.isr[:2])
         revision = await leading.put(controllers)
-        leading.pass_time(LAG_SECONDS + 1)  # All followers lag: decided by the previous record.
-        leadership.record_changed(
-            controllers, revision
-        )  # And decided again before the first decision was written.
+        leading.pass_time(LAG_SECONDS + 1)  # All followers lag: the previous record decides.
+        # The new record decides before the first decision is written.
+        leadership.record_changed(controllers, revision)
 
         await until_isr(leading, {LEADER})
         assert await leading.isr() == {LEADER}

@@ -112,7 +112,7 @@ async def test_a_gap_that_stays_is_refused_after_a_second(make_topic: MakeTopic)
 
 
 async def test_an_unknown_producer_begins_at_zero(make_topic: MakeTopic) -> None:
-    """An unknown producer must begin at sequence 0, because other records of it may be lost."""
+    """An unknown producer must begin at sequence 0, because its earlier records may have been lost."""
     flights = await make_topic()
 
     [answer] = await send(flights, sequenced(5))

@@ -43,7 +43,7 @@ def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_store_that_is_away_is_tried_until_it_is_there() -> None:
-    """An unavailable store is tried until it answers, and each attempt is logged with its error."""
+    """A call to an unavailable store is retried until the store answers, and each attempt is logged with its error."""
     log = CapturingLogger()
     away = [CoordinationUnavailable("away"), UnknownOutcome("lost"), CoordinationUnavailable("no leader")]
 

@@ -97,7 +97,7 @@ class TestSessions:
         assert second.session == NEW_SESSION
 
     async def test_forgotten_partition_is_told_of_no_more(self, start: StartLeading) -> None:
-        """A partition that the follower removed from its session is not answered."""
+        """A partition that the follower removed from its session is left out of the answers."""
         leading = await start(partitions=2)
         second = leading.follower()
         await second.fetch()
@@ -282,7 +282,7 @@ class TestRefusals:
         assert told.problem == "no_leader"
 
     async def test_read_that_ends_after_the_leadership_is_not_answered(self, start: StartLeading) -> None:
-        """A read that ends after the leadership is not answered, because the log may have other bytes."""
+        """A read that completes after the leadership is not answered, because the log may have other bytes."""
         storage = PosixStorage()
         storage.reads_cached = False  # Every read uses the pool, as on tmpfs.
         leading = await start(storage=storage)

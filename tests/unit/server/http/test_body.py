@@ -126,7 +126,7 @@ async def test_trickling_body_ends(limits: BodyLimits) -> None:
 
 
 async def test_new_bodies_leave_room_for_those_that_have_begun() -> None:
-    """From three quarters of the budget on a new body is refused unread, and a running one continues."""
+    """Above three quarters of the budget a new body is refused unread, and a body that is being read continues."""
     budget = BodyBudget(BodyLimits(100))
     begun = BodyReader(Chunks([bytes(70)]), budget)
     await begun.read(70, 100)
@@ -156,7 +156,7 @@ def test_produce_calls_are_counted_until_they_are_released() -> None:
 
 
 async def test_drain_reads_a_little() -> None:
-    """Before a refusal a short rest of the body is read, a long one in part, and a stalled one for a limited time."""
+    """Before a refusal a short rest of a body is read, a long rest in part, and a stalled rest for a limited time."""
     short = BodyReader(Chunks([bytes(100)] * 3), BodyBudget(BodyLimits(1)))
     long_chunks = Chunks([bytes(1 << 16)] * 100)
     long = BodyReader(long_chunks, BodyBudget(BodyLimits(1)))

@@ -39,7 +39,7 @@ def test_address_is_free_after_close() -> None:
 
 
 def test_text_of_an_address() -> None:
-    """The text of an address is the one in a URL: with brackets for IPv6, and with the real port."""
+    """The text of an address has the form used in a URL: with brackets for IPv6, and with the real port."""
     four, six = BoundSocket("data", "127.0.0.1", 0), BoundSocket("data", "::1", 0)
     four.close()
     six.close()

@@ -56,7 +56,7 @@ def call_of(sent: Sent, method: str = "GET", **headers: str) -> Call:
     ids=str,
 )
 def test_pieces_are_full_and_complete(sizes: list[int]) -> None:
-    """Pieces have their maximum size except for small last ones, and together they are the parts."""
+    """Every piece except small last ones has the maximum size, and together they have the bytes of the parts."""
     parts = [memoryview(bytes([number % 251]) * size) for number, size in enumerate(sizes)]
     pieces = list(pieces_of(parts))
 

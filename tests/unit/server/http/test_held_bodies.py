@@ -19,7 +19,7 @@ class Body:
     held_since: float
 
     def end_early(self) -> None:
-        """Be ended; no test ends a body through this method."""
+        """Fail, because no test ends a body through this method."""
         raise AssertionError
 
 

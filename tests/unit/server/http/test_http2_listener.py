@@ -81,7 +81,7 @@ def test_bound_port_is_reserved_before_listening() -> None:
 
 
 def test_unknown_host_is_refused_by_name() -> None:
-    """An address that is not one of the machine is refused with its name."""
+    """An address that does not belong to the machine is named in the refusal."""
     with pytest.raises(ListenError, match=r"the peer listener cannot use 203.0.113.1:0"):
         BoundSocket("peer", "203.0.113.1", 0)
 

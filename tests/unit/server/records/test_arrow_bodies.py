@@ -55,7 +55,7 @@ def test_answer_can_be_produced_again() -> None:
     "body", [b"", b"nonsense", b"\0" * 64, b"\xff\xff\xff\xff\x00\x00\x00\x00", b"ARROW1\0\0"]
 )
 def test_other_bytes(body: bytes) -> None:
-    """A body that is empty or no Arrow stream is refused as malformed."""
+    """A body that is empty or not an Arrow stream is refused as malformed."""
     assert refused(body).code == "malformed_request"
 
 

@@ -81,7 +81,7 @@ def headed(base_offset: int, *counts: int) -> bytes:
 
 
 def test_json_ends_early_inside_a_batch() -> None:
-    """An answer ends at its limit of text, and answers from its next offset on are the rest."""
+    """An answer ends at the size limit of its text, and further answers from its next offset contain the rest."""
     batch = encode(record_batch([b"x" * 1_000] * 40_000, default_timestamp_us=0), Codec.ZSTD).to_bytes()
     part = make_stamp(read_header(batch), 0, 3, 2_000_000) + batch[STAMP_BYTES:]
     first = b"".join(records(0, part).to_json(Encoding.UTF8))
@@ -105,7 +105,7 @@ def test_slices_hold_few_objects() -> None:
 
 
 def test_a_record_with_too_many_headers_is_refused_in_json() -> None:
-    """A record with too many headers ends a JSON answer, is refused as its first record, and is in an Arrow answer."""
+    """A record with too many headers ends a JSON answer, or is refused if it is the first; Arrow answers include it."""
     part = headed(0, 1, RECORD_HEADERS_MAX + 1, 2)
     before = msgspec.json.decode(b"".join(records(0, part).to_json(Encoding.UTF8)))
     with pytest.raises(ProblemError) as refused:
