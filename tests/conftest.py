@@ -1,5 +1,6 @@
 """Settings for all tests: time limits by folder, testing of plugins, Hypothesis profiles and bytecode."""
 
+import gc
 import os
 import signal
 import sys
@@ -33,6 +34,15 @@ settings.register_profile(
 )
 settings.register_profile("prove", settings.get_profile("fairlead"), max_examples=5_000, derandomize=False)
 settings.load_profile("fairlead")
+
+# The collector runs seldom, because a full pass over the thousands of collected tests costs a tenth of a run.
+gc.set_threshold(50_000, 20, 100)
+
+
+def pytest_collection_finish() -> None:
+    """Exempt the collected tests from garbage collection, since they live until the end of the run."""
+    gc.collect()
+    gc.freeze()
 
 
 def _given_seconds(item: pytest.Item) -> float:

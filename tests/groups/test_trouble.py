@@ -19,6 +19,7 @@ from fairlead_broker.registry.transactions import Compare, Operation, Put, Trans
 from fairlead_broker.runtime.groups.coordinated_group import CoordinatedGroup
 from fairlead_broker.runtime.groups.upkeep import GroupUpkeep
 from group_kit import GroupClient, filled_topic, settle
+from waiting import LOOK_SECONDS, pause
 
 Trouble = Literal["away", "lost before", "lost after"] | asyncio.Event
 """Fault of a transaction, or an event that delays the transaction."""
@@ -217,4 +218,4 @@ async def test_nothing_is_left_of_a_join_that_was_refused(troubled: tuple[Cluste
 
     async with asyncio.timeout(30):
         while await left():
-            await asyncio.get_running_loop().run_in_executor(None, lambda: None)
+            await pause(LOOK_SECONDS)

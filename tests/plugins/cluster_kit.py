@@ -9,6 +9,7 @@ from pathlib import Path
 
 import structlog
 
+import waiting
 from fairlead_api.bodies.requests import CreateTopicRequest
 from fairlead_api.configuration import ConfigInput
 from fairlead_api.identifiers import BrokerId, Offset, PartitionIndex, TopicId
@@ -22,8 +23,6 @@ from fairlead_broker.wiring.start import RunningBroker, acquaint, start_broker
 from runtime_kit import TopicClient
 
 FREE = "127.0.0.1:0"
-PAUSE_SECONDS = 0.002
-"""Seconds between two checks, because a test that waits without a pause would take a core from the brokers."""
 SECONDS_MAX = 30.0
 """Seconds that any wait may take, since a loaded machine is slow."""
 QUIET = structlog.wrap_logger(structlog.ReturnLogger(), processors=[])
@@ -32,9 +31,7 @@ QUIET = structlog.wrap_logger(structlog.ReturnLogger(), processors=[])
 async def until(met: Callable[[], bool], what: str) -> None:
     """Wait until a condition holds, by polling, because no event announces it."""
     try:
-        async with asyncio.timeout(SECONDS_MAX):
-            while not met():  # noqa: ASYNC110 - no event announces it
-                await asyncio.sleep(PAUSE_SECONDS)  # noqa: TID251 - the same
+        await waiting.until(met, SECONDS_MAX)
     except TimeoutError:
         raise AssertionError(what) from None
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +34,7 @@ from fairlead_broker.runtime.roles import Following
 from fairlead_broker.telemetry import Telemetry
 from leading_kit import LEADER, LEADER_EPOCH, Leading, Tasks
 from log_kit import CLUSTER, TOPIC
+from waiting import until
 
 
 class Link:
@@ -179,10 +178,3 @@ def everything(log: PartitionLog) -> bytes:
         data += read.data
         at = Offset(read.next_offset)
     return bytes(data)
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Run other tasks until a condition holds."""
-    async with asyncio.timeout(20):
-        while not holds():
-            await asyncio.get_running_loop().run_in_executor(None, lambda: None)

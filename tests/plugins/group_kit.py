@@ -7,12 +7,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from cluster_kit import PAUSE_SECONDS, SECONDS_MAX, Cluster
+from cluster_kit import SECONDS_MAX, Cluster
 from fairlead_api.bodies.group_answers import GroupDescription, HeartbeatAnswer
 from fairlead_api.bodies.group_requests import CommitRequest, HeartbeatRequest, OffsetCommit, OwnedPartitions
 from fairlead_api.identifiers import TopicId
 from fairlead_api.problems import ProblemError
 from fairlead_broker.runtime.groups.groups import Groups
+from waiting import LOOK_SECONDS, pause
 
 T = TypeVar("T")
 AGAIN = frozenset({"not_coordinator", "coordination_unavailable", "shutting_down"})
@@ -46,7 +47,7 @@ class GroupClient:
                     if problem.code not in AGAIN:
                         raise
                     self.refusals.append(problem)
-                await asyncio.sleep(PAUSE_SECONDS)  # noqa: TID251 - no event announces another coordinator
+                await pause(LOOK_SECONDS)
 
     async def describe(self) -> GroupDescription:
         """Return the coordinator's description of the group."""

@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from waiting import LOOK_SECONDS, pause
+
 JSON = {"content-type": "application/json"}
 SECONDS_MAX = 30
 NUMBERS = itertools.count(1)
@@ -89,6 +91,7 @@ async def until(members: list[Member], met: Callable[[], bool]) -> None:
         while not met():
             for member in members:
                 await member.settle()
+            await pause(LOOK_SECONDS)
 
 
 @dataclass

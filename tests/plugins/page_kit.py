@@ -21,6 +21,7 @@ from textwrap import dedent
 from typing import IO, Final
 
 import checkout
+from waiting import COMMAND_SECONDS, pause
 
 FENCE: Final = re.compile(
     r"^(?P<indent> *)```(?P<language>\w*)(?: (?P<remark>[^\n]*))?\n(?P<text>.*?)^(?P=indent)```$",
@@ -87,8 +88,8 @@ class PageShell:
         answer: tuple[int, str, str] | None = None
         try:
             async with asyncio.timeout(COMMAND_SECONDS_MAX):
-                while answer is None or shown not in answer[1]:
-                    answer = await self.answer(command)
+                while shown not in (answer := await self.answer(command))[1]:
+                    await pause(COMMAND_SECONDS)
         except TimeoutError:
             message = f"{command} does not show {shown!r}: {answer}"
             raise AssertionError(message) from None

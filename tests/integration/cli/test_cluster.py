@@ -15,6 +15,7 @@ import pytest
 
 from cluster_kit import Cluster
 from command_line_kit import CommandLine
+from waiting import COMMAND_SECONDS, pause_blocking
 
 pytestmark = pytest.mark.slow
 JSON = ("--output", "json")
@@ -61,6 +62,7 @@ def until(found: Callable[[], Any], holds: Callable[[Any], bool]) -> Any:
     deadline = time.monotonic() + 30
     while not holds(answer := found()):
         assert time.monotonic() < deadline, answer
+        pause_blocking(COMMAND_SECONDS)
     return answer
 
 

@@ -16,6 +16,7 @@ import etcd_build
 from broker_process import BrokerProcess
 from etcd_cluster import EtcdCluster, etcd_cluster, free_ports
 from page_kit import PageShell, blocks, sections, words
+from waiting import COMMAND_SECONDS, LOOK_SECONDS, pause
 
 pytestmark = [pytest.mark.etcd, pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -79,7 +80,7 @@ class Site:
         """Wait until exactly these brokers have a replica of the partition, in any order, and all are in sync."""
         async with asyncio.timeout(READY_SECONDS_MAX):
             while [sorted(each) for each in (await self.replicas())[1:]] != [replicas, replicas]:
-                continue
+                await pause(COMMAND_SECONDS)
 
     async def ready(self, number: int) -> None:
         """Wait until `/readyz` of a broker answers 200."""
@@ -93,7 +94,7 @@ class Site:
 
         async with asyncio.timeout(READY_SECONDS_MAX):
             while not await asyncio.to_thread(answers):
-                continue
+                await pause(LOOK_SECONDS)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 
@@ -18,6 +17,7 @@ from fairlead.errors import (
     ProcessingTimeoutError,
     SettingError,
 )
+from waiting import until
 
 PLACE = TopicPartition("flights", 0)
 SECOND = 1_000_000
@@ -36,13 +36,6 @@ async def fill(bootstrap: str, count: int, first: int = 0) -> None:
             times = pa.array([hour_ago + number * SECOND for number in numbers], pa.timestamp("us", "UTC"))
             table = pa.table({"value": [b"%d" % number for number in numbers], "timestamp": times})
             await producer.send_batch("flights", table, partition=0)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait until other tasks fulfil a condition."""
-    async with asyncio.timeout(30):
-        while not condition():
-            await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=0.01)
 
 
 def consumer_of(bootstrap: str, **settings: object) -> Consumer:

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 
 import pytest
 
 from fairlead import Admin, Consumer, Producer
 from fairlead.errors import ProcessingTimeoutError
+from waiting import until
 
 MISSING = "do not exist"
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait until other tasks fulfil a condition."""
-    async with asyncio.timeout(30):
-        while not condition():
-            await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=0.01)
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:

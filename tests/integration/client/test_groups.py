@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import pytest
 import fairlead
 from fairlead import Admin, Consumer, Producer, TopicPartition
 from fairlead.errors import ClosedError, InstanceFencedError, InvalidPatternError
+from waiting import until
 
 PARTITIONS = 6
 SESSION = "6s"
@@ -27,13 +28,6 @@ async def fill(bootstrap: str, numbers: Iterable[int], topic: str = "flights") -
     async with Producer(bootstrap) as producer:
         for number in numbers:
             await producer.send(topic, b"%d" % number, partition=number % PARTITIONS)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait until other tasks fulfil a condition."""
-    async with asyncio.timeout(30):
-        while not condition():
-            await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=0.01)
 
 
 def tasks_of_the_sdk() -> list[str]:

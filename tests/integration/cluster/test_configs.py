@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 from cluster_kit import Cluster
@@ -10,15 +9,14 @@ from fairlead_api.bodies.requests import AlterTopicRequest
 from fairlead_api.configuration import ConfigEntry, ConfigSource
 from fairlead_api.identifiers import BrokerId
 from fairlead_broker.runtime import Broker
+from waiting import until
 
 HOLDS_WITHIN_SECONDS = 5.0
 
 
 async def holds_everywhere(cluster: Cluster, holds: Callable[[Broker], bool]) -> None:
     """Wait until a change applies at every broker, within the time allowed for it."""
-    async with asyncio.timeout(HOLDS_WITHIN_SECONDS):
-        while not all(holds(each.broker) for each in cluster.brokers.values()):
-            await asyncio.get_running_loop().run_in_executor(None, lambda: None)
+    await until(lambda: all(holds(each.broker) for each in cluster.brokers.values()), HOLDS_WITHIN_SECONDS)
 
 
 async def test_a_topics_change_at_one_broker_holds_at_the_others(cluster: Cluster) -> None:
@@ -78,8 +76,6 @@ async def test_minimum_in_sync_replicas_of_the_cluster_reach_the_partitions(clus
     other = next(each for each in cluster.brokers if each != cluster.any.peer_side.controller)
     before = cluster.record(topic_id).min_isr
     await cluster.broker(other).alter_cluster_config({"min.insync.replicas": 3})
-    async with asyncio.timeout(HOLDS_WITHIN_SECONDS):
-        while cluster.record(topic_id).min_isr != 3:
-            await asyncio.get_running_loop().run_in_executor(None, lambda: None)
+    await until(lambda: cluster.record(topic_id).min_isr == 3, HOLDS_WITHIN_SECONDS)
 
     assert before == 2

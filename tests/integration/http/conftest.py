@@ -15,6 +15,7 @@ from fairlead_api.batch.header import Codec
 from fairlead_broker.settings import BrokerSettings
 from fairlead_broker.wiring.start import LocalCluster, RunningBroker, start_broker, start_local_cluster
 from http_group_kit import NUMBERS, Balancer, Scene
+from waiting import until
 
 BATCHES = "application/vnd.fairlead.batches"
 JSON = {"content-type": "application/json"}
@@ -286,9 +287,7 @@ async def scene(calls: Balancer, batch_of: Callable[..., bytes]) -> Scene:
 
 async def until_polls(broker: RunningBroker, count: int) -> None:
     """Wait until `count` long polls wait at a broker of this process."""
-    async with asyncio.timeout(10):
-        while broker.broker.fetching.waiting != count:  # noqa: ASYNC110 - no event tells
-            await asyncio.sleep(0)  # noqa: TID251 - a turn of the loop that the broker shares, not a time
+    await until(lambda: broker.broker.fetching.waiting == count)
 
 
 @pytest.fixture

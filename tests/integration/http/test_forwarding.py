@@ -7,6 +7,7 @@ import pytest
 
 from fairlead_api.batch.batches import decode_records
 from fairlead_api.bodies.frames import encode_frame, iterate_frames
+from waiting import until
 
 FRAMES = {"content-type": "application/vnd.fairlead.frames;v=1"}
 JSON = {"content-type": "application/json"}
@@ -141,8 +142,7 @@ async def test_long_polls_wake_across_brokers(three, batch_of) -> None:
         three.at(other).post("/v1/fetch", {"max_wait_ms": 30_000, "partitions": wanted})
     )
     async with asyncio.timeout(10):
-        while three.brokers[leader - 1].broker.fetching.waiting != 2:  # noqa: ASYNC110 - no event tells
-            await asyncio.sleep(0)  # noqa: TID251 - a turn of the loop that the brokers share, not a time
+        await until(lambda: three.brokers[leader - 1].broker.fetching.waiting == 2)
         began = loop.time()
         await three.at(leader).post_batch(path, batch_of(b"now"))
         answers = await asyncio.gather(one, many)

@@ -26,7 +26,7 @@ from fairlead.errors import (
 )
 from fairlead_api.partitioning import partition_for_key
 from fairlead_api.problems import SideEffect
-from following_kit import until
+from waiting import until
 
 if TYPE_CHECKING:
     from conftest import Received, Reply, ScriptedBroker

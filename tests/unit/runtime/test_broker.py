@@ -17,16 +17,10 @@ from fairlead_broker.registry.records import DurabilityState, TopicState
 from fairlead_broker.runtime import Broker, Phase
 from fairlead_broker.runtime.peer_serving.positions import look_up
 from runtime_kit import TopicClient, WatchedStorage, new_id, topic
+from waiting import until
 
 MakeTopic = Callable[..., Awaitable[TopicClient]]
 StartRuntime = Callable[..., Awaitable[Broker]]
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Run other tasks until a condition holds."""
-    async with asyncio.timeout(10):
-        while not holds():
-            await asyncio.get_running_loop().run_in_executor(None, lambda: None)
 
 
 class TestLife:

@@ -18,6 +18,7 @@ from fairlead_broker.registry.records import encode
 from fairlead_broker.registry.transactions import Put
 from fairlead_broker.runtime import Broker
 from runtime_kit import TopicClient, topic
+from waiting import until
 
 StartRuntime = Callable[..., Awaitable[Broker]]
 
@@ -62,13 +63,6 @@ def disk() -> Iterator[SlowStorage]:
     storage = SlowStorage()
     yield storage
     storage.go_on()
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Run other tasks until a condition holds."""
-    async with asyncio.timeout(10):
-        while not holds():
-            await asyncio.get_running_loop().run_in_executor(None, lambda: None)
 
 
 async def led_in_the_next_epoch(flights: TopicClient) -> None:

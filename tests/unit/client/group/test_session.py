@@ -14,6 +14,7 @@ import pytest
 from fairlead import Consumer, TopicPartition
 from fairlead.clock import monotonic
 from fairlead.errors import ClosedError, CoordinationUnavailableError, MemberFencedError
+from waiting import until
 
 if TYPE_CHECKING:
     from conftest import Received, Replies, Reply, ScriptedBroker
@@ -88,13 +89,6 @@ class Coordinator:
         self.calls.append(f"commit {entry['offset']}")
         stored = {"topic": "flights", "topic_id": None, "partition": entry["partition"]}
         return self._replies.json({"offsets": [stored]})
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition that another task fulfils."""
-    async with asyncio.timeout(30):
-        while not condition():
-            await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=0.005)
 
 
 @pytest.fixture

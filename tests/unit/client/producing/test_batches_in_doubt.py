@@ -31,7 +31,7 @@ from fairlead.producing.pending_batch import (
 from fairlead.settings import ProducerSettings
 from fairlead.topic_partition import TopicPartition
 from fairlead_api.problems import SideEffect
-from following_kit import until
+from waiting import until
 
 if TYPE_CHECKING:
     from conftest import Received, Replies, Reply, ScriptedBroker

@@ -10,7 +10,7 @@ import pytest
 
 from fairlead import Producer, blocking
 from fairlead.errors import ClosedError
-from following_kit import until
+from waiting import until
 
 if TYPE_CHECKING:
     from conftest import Received, ScriptedBroker

@@ -8,7 +8,7 @@ import pytest
 
 from fairlead import Producer, clock
 from fairlead.errors import DeliveryTimeoutError
-from following_kit import until
+from waiting import until
 
 if TYPE_CHECKING:
     from conftest import Received, Replies, Reply, ScriptedBroker

@@ -11,15 +11,9 @@ from fairlead_api.bodies.requests import CreateTopicRequest
 from fairlead_api.identifiers import Acks
 from fairlead_broker.runtime import Broker, ProduceItem
 from runtime_kit import TopicClient, WatchedStorage, batch, topic
+from waiting import until
 
 StartRuntime = Callable[..., Awaitable[Broker]]
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Run other tasks until a condition holds."""
-    async with asyncio.timeout(10):
-        while not holds():
-            await asyncio.get_running_loop().run_in_executor(None, lambda: None)
 
 
 def synced(flights: TopicClient, partition: int = 0) -> int:

@@ -13,9 +13,10 @@ from fairlead_api.identifiers import Acks, LeaderEpoch, Offset, TimestampUs
 from fairlead_broker.log import DamagedRange, PartitionLog
 from fairlead_broker.registry.records import DurabilityState
 from fairlead_broker.replication import EpochStart
-from following_kit import RealFollower, everything, start_following, until
+from following_kit import RealFollower, everything, start_following
 from leading_kit import LEADER, SECOND, Leading, Tasks, start_leading
 from log_kit import FaultyStorage, TightStorage
+from waiting import until
 
 BOTH = pytest.mark.parametrize("durability", [DurabilityState.REPLICATED, DurabilityState.SYNCED])
 PAIR = (LEADER, SECOND)

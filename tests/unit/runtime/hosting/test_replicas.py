@@ -18,8 +18,8 @@ from fairlead_broker.log.segments.storage import Buffer, PosixFile, PosixStorage
 from fairlead_broker.registry.records import ConfigRecord, InSync, PartitionRecord, Replica, encode
 from fairlead_broker.registry.transactions import Put
 from fairlead_broker.runtime import Broker
-from following_kit import until
 from runtime_kit import TopicClient, WatchedFile, WatchedStorage, topic
+from waiting import until
 
 MakeTopic = Callable[..., Awaitable[TopicClient]]
 StartRuntime = Callable[..., Awaitable[Broker]]
@@ -341,9 +341,7 @@ class TestDisk:
         runtime = await start_runtime(limits={"checkpoint_interval_seconds": 0.05})
         flights = await topic(runtime, segment_ms=1)
         await flights.produce(b"a")
-        async with asyncio.timeout(10):
-            while flights.handle().log.segment_count < 2:
-                await asyncio.get_running_loop().run_in_executor(None, lambda: None)
+        await until(lambda: flights.handle().log.segment_count >= 2)
 
         assert (await flights.produce(b"b")).base_offset == 1
         assert (await flights.fetch()).next_offset >= 1

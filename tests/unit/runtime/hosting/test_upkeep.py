@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ from fairlead_broker.log import LogDirectory
 from fairlead_broker.runtime.engine.disk_pool import DiskPool
 from fairlead_broker.runtime.hosting.upkeep import Upkeep
 from runtime_kit import new_id
+from waiting import until
 
 BYTES_MAX = 1000
 NEVER_SECONDS = 3600.0
@@ -74,13 +75,6 @@ async def upkeep_of(
         with suppress(asyncio.CancelledError):
             await running
         pool.close()
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Run other tasks until a condition holds."""
-    async with asyncio.timeout(20):
-        while not holds():
-            await asyncio.get_running_loop().run_in_executor(None, lambda: None)
 
 
 @pytest.mark.slow

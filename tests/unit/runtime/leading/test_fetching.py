@@ -15,6 +15,7 @@ from fairlead_broker.log import DamagedRange
 from fairlead_broker.runtime import Broker, FetchResult, FetchSpec, PartitionFetch
 from fairlead_broker.runtime.leading.fetching import EPOCH_WAIT_SECONDS_MAX
 from runtime_kit import TopicClient, WatchedStorage, batch, topic
+from waiting import until
 
 MakeTopic = Callable[..., Awaitable[TopicClient]]
 StartRuntime = Callable[..., Awaitable[Broker]]
@@ -30,16 +31,7 @@ def waiting(runtime: Broker) -> int:
 
 async def until_waiting(runtime: Broker, polls: int = 1) -> None:
     """Run other tasks until a number of long polls wait."""
-    async with asyncio.timeout(10):
-        while waiting(runtime) != polls:
-            await asyncio.get_running_loop().run_in_executor(None, lambda: None)
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Run other tasks until a condition holds."""
-    async with asyncio.timeout(10):
-        while not holds():
-            await asyncio.get_running_loop().run_in_executor(None, lambda: None)
+    await until(lambda: waiting(runtime) == polls)
 
 
 def many(flights: TopicClient, *partitions: int, **call: Any) -> FetchSpec:

@@ -26,6 +26,7 @@ from leading_kit import (
     start_leading,
 )
 from log_kit import FaultyStorage
+from waiting import until
 
 StartLeading = Callable[..., Awaitable[Leading]]
 BOTH = pytest.mark.parametrize("durability", [DurabilityState.REPLICATED, DurabilityState.SYNCED])
@@ -41,13 +42,6 @@ async def start(tmp_path: Path) -> AsyncIterator[StartLeading]:
 
     yield start_one
     await tasks.end()
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Run other tasks until a condition holds."""
-    async with asyncio.timeout(10):
-        while not holds():
-            await asyncio.get_running_loop().run_in_executor(None, lambda: None)
 
 
 async def until_isr(leading: Leading, isr: set[int]) -> None:

@@ -19,17 +19,11 @@ from fairlead_broker.clock import SystemClock
 from fairlead_broker.log.segments.storage import Buffer, PosixFile, PosixStorage
 from fairlead_broker.runtime import AppendResult, Broker, KeyedRequest, ProduceItem
 from runtime_kit import TopicClient, WatchedStorage, topic
+from waiting import until
 
 MakeTopic = Callable[..., Awaitable[TopicClient]]
 StartRuntime = Callable[..., Awaitable[Broker]]
 Answer = AppendResult | ProblemError
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Run other tasks until a condition holds."""
-    async with asyncio.timeout(10):
-        while not holds():
-            await asyncio.get_running_loop().run_in_executor(None, lambda: None)
 
 
 def sequenced(sequence: int, count: int = 1, *, producer_id: int = 7, epoch: int = 0) -> bytes:

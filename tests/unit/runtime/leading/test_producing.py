@@ -16,16 +16,10 @@ from fairlead_api.problems import ProblemError, SideEffect
 from fairlead_broker.clock import SystemClock
 from fairlead_broker.runtime import Broker, ProduceItem
 from runtime_kit import TopicClient, WatchedStorage, batch, topic
+from waiting import until
 
 MakeTopic = Callable[..., Awaitable[TopicClient]]
 StartRuntime = Callable[..., Awaitable[Broker]]
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Run other tasks until a condition holds."""
-    async with asyncio.timeout(10):
-        while not holds():
-            await asyncio.get_running_loop().run_in_executor(None, lambda: None)
 
 
 async def test_concurrent_batches_get_dense_offsets_in_the_order_of_the_calls(make_topic: MakeTopic) -> None:

@@ -35,6 +35,7 @@ from fairlead_broker.registry.transactions import Put
 from fairlead_broker.runtime.lifecycle.departure import Departure
 from fairlead_broker.runtime.lifecycle.incarnation import Incarnation
 from fairlead_broker.runtime.lifecycle.own_registration import OwnRegistration
+from waiting import until
 
 KEYS = Keys("test")
 TOPIC = TopicId("1b4e28ba-2fa1-4d3b-a3f5-ef19b5a7633b")
@@ -108,9 +109,9 @@ class Scene:
 
     async def announced(self) -> None:
         """Wait until the stop is visible to other brokers."""
-        async with asyncio.timeout(SECONDS_MAX):
-            while self.mirror.metadata.brokers[OWN].value.state is not BrokerState.STOPPING:
-                await asyncio.get_running_loop().run_in_executor(None, lambda: None)
+        await until(
+            lambda: self.mirror.metadata.brokers[OWN].value.state is BrokerState.STOPPING, SECONDS_MAX
+        )
 
 
 @pytest.fixture

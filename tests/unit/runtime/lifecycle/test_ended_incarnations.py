@@ -16,15 +16,9 @@ from fairlead_broker.registry.transactions import Put
 from fairlead_broker.runtime import Broker
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 from runtime_kit import TopicClient, WatchedStorage, topic
+from waiting import until
 
 StartRuntime = Callable[..., Awaitable[Broker]]
-
-
-async def until(met: Callable[[], bool]) -> None:
-    """Run other tasks until a condition holds."""
-    async with asyncio.timeout(20):
-        while not met():
-            await asyncio.get_running_loop().run_in_executor(None, lambda: None)
 
 
 async def without_leader(flights: TopicClient, partition: int) -> None:
