@@ -17,39 +17,25 @@ from fairlead import Admin, Consumer, Producer
 GENERATOR = checkout.ROOT / "docs/generate/pages.py"
 
 
-def generate(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the generator like `make docs`."""
-    return subprocess.run(
-        [sys.executable, str(GENERATOR), *arguments], capture_output=True, text=True, check=False
-    )
-
-
-def test_the_committed_pages_are_those_of_the_catalogues() -> None:
-    """The committed pages equal the output of the generator for the current catalogues."""
-    checked = generate("--check")
-
-    assert checked.stderr == ""
-    assert checked.returncode == 0
-
-
 @pytest.mark.slow
 def test_a_page_that_differs_lacks_or_should_not_exist_is_named(tmp_path: Path) -> None:
-    """A page that differs, is missing or should not exist fails the check, and writing repairs it."""
+    """A page that differs, is missing or should not exist fails the check, which `make check` runs for all pages."""
     pages = checkout.ROOT / "docs/reference"
     shutil.copytree(pages, tmp_path, dirs_exist_ok=True)
     (tmp_path / "metrics.md").write_text("edited by hand")
     (tmp_path / "problems/disk_full.md").unlink()
     (tmp_path / "problems/no_such_problem.md").write_text("left over")
-    checked = generate("--check", "--into", str(tmp_path))
-    mended = generate("--into", str(tmp_path))
+    checked = subprocess.run(
+        [sys.executable, str(GENERATOR), "--check", "--into", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
     assert checked.returncode == 1
+    assert checked.stderr.count("is not current") == 3
     for name in ("metrics.md", "problems/disk_full.md", "problems/no_such_problem.md"):
         assert f"{name} is not current" in checked.stderr
-    assert mended.returncode == 0
-    for name in ("metrics.md", "problems/disk_full.md"):
-        assert (tmp_path / name).read_bytes() == (pages / name).read_bytes()
-    assert not (tmp_path / "problems/no_such_problem.md").exists()
 
 
 def test_only_bytes_are_counted_in_units_of_1024() -> None:

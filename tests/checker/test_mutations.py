@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from history_checker import check, read_events
@@ -28,6 +28,7 @@ def test_a_log_that_is_right_makes_valid_histories(seed: int, steps: int) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__)
+@settings(max_examples=30)
 @given(seed=SEEDS, steps=st.integers(10, 80))
 def test_one_mutation_is_found(mutation: Mutation, seed: int, steps: int) -> None:
     """A history with one mutation is invalid, and the mutation's anomaly is reported."""
@@ -42,11 +43,10 @@ def test_one_mutation_is_found(mutation: Mutation, seed: int, steps: int) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__)
-def test_one_mutation_among_thousands_is_found(mutation: Mutation, seed: int) -> None:
+def test_one_mutation_among_thousands_is_found(mutation: Mutation) -> None:
     """A history of thousands of events with one mutation is invalid."""
-    harmed = mutation(valid_history(seed, 3000), random.Random(seed))
+    harmed = mutation(valid_history(1, 3000), random.Random(1))
 
     assert harmed is not None, "a long history has something of everything"
     assert MUTATIONS[mutation] & set(check(harmed).anomalies)

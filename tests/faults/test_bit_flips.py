@@ -9,7 +9,7 @@ import pytest
 from bit_flips import run
 from fairlead_broker.log import SegmentScrub
 
-TRIALS = 100
+TRIALS = 60
 
 
 @pytest.mark.slow

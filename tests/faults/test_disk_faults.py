@@ -162,7 +162,7 @@ async def test_a_full_disk_refuses_writes_serves_reads_and_recovers_by_itself(
         broker.kill()
 
 
-@pytest.mark.parametrize("end", ["killed", "stopped"])
+@pytest.mark.parametrize("end", ["killed", pytest.param("stopped", marks=pytest.mark.scenario)])
 async def test_a_broker_starts_on_a_full_disk(small_volume: Path, tmp_path: Path, end: str) -> None:
     """A broker that ended without a free page starts, serves reads, and takes writes after records are deleted."""
     elsewhere = {"PYTHONPYCACHEPREFIX": str(tmp_path / "bytecode")}

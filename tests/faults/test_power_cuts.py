@@ -10,7 +10,7 @@ import pytest
 from lying_disk import LyingDisk, Promises
 from power_cuts import run
 
-CYCLES = 600
+CYCLES = 300
 SEEDS = (1, 2, 3)
 """Seeds that must each find a loss within the same number of cycles, over a disk that breaks a promise."""
 
