@@ -34,8 +34,7 @@ from fairlead_api.routes.query_parameters import QueryValues
 from fairlead_broker.peers.messages import PeerIncarnation
 from fairlead_broker.runtime.engine.budget import HeldAnswer
 from fairlead_broker.server.http.asgi import HeaderList, Receive, Scope, Send
-from fairlead_broker.server.http.body import BodyBudget, BodyReader
-from fairlead_broker.server.http.held_bodies import UNKNOWN
+from fairlead_broker.server.http.body import UNKNOWN, BodyBudget, BodyReader
 from fairlead_broker.server.http.route_table import ParsedQueries
 
 # If a client reads nothing, granian queues four sends and keeps a fifth in full, regardless of their size. Measured:

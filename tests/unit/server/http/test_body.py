@@ -8,8 +8,7 @@ import pytest
 from fairlead_api.problems import ProblemError
 from fairlead_broker.server.http import body as body_module
 from fairlead_broker.server.http.asgi import Message
-from fairlead_broker.server.http.body import BodyBudget, BodyLimits, BodyReader, ClientGone
-from fairlead_broker.server.http.held_bodies import UNKNOWN
+from fairlead_broker.server.http.body import UNKNOWN, BodyBudget, BodyLimits, BodyReader, ClientGone
 
 
 class Chunks:

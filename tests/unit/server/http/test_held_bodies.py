@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead_broker.server.http.held_bodies import Client, HeldBodies
+from fairlead_broker.server.http.body import Client, HeldBodies
 
 CLIENTS = st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(1, 3))
 
