@@ -31,6 +31,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "faults"))
 
 from broker_process import BrokerProcess
 from fairlead.blocking import Admin, Producer
+from fairlead_spark.jobs.session import WORKER_START
 from process_tree import java_machine, python_workers
 from query_judge import Verdict, judge_copy, judge_files, judge_lake, read_topic
 from quick_java import quick_java
@@ -110,7 +111,7 @@ class Driver:
         # Without bytecode every worker would compile its imports, which takes longer than the rest of its run.
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         environment["PYTHONPYCACHEPREFIX"] = str(BYTECODE)
-        environment["PYTHONPATH"] = str(PROGRAM.with_name("quick_start"))
+        environment["PYTHONPATH"] = WORKER_START
         environment |= quick_java()
         self.events: Counter[str] = Counter()
         self.said: list[dict[str, Any]] = []

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from fairlead_spark.jobs.session import WORKER_START
 from quick_java import quick_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 QUICK_WORKERS: Final = {
-    "PYTHONPATH": str(Path(__file__).with_name("quick_start")),
+    "PYTHONPATH": WORKER_START,
     "PYTHONPYCACHEPREFIX": str(Path(__file__).parents[2] / "build" / "bytecode"),
 }
 """Settings that let Spark's many Python processes find bytecode, because on a loaded machine they would otherwise start
