@@ -95,6 +95,15 @@ def test_no_right_that_is_never_used() -> None:
         for verb in rule["verbs"]
     }
 
+    assert {resource for resource, verb in granted if verb == "delete"} == {
+        "networkpolicies",
+        "persistentvolumeclaims",
+        "poddisruptionbudgets",
+        "podmonitors",
+        "pods",
+        "services",
+        "statefulsets",
+    }
     assert {each for each in granted if each[1] == "update"} == {
         ("clusters/finalizers", "update"),
         ("leases", "update"),

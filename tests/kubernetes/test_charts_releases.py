@@ -164,10 +164,10 @@ def test_two_operators(kubernetes_alone: Kubernetes) -> None:
 
 @pytest.mark.scenario
 def test_from_kubectl_to_helm(kubernetes_alone: Kubernetes) -> None:
-    """Objects of `install.yaml` are adopted by a release when requested, with the existing Clusters."""
+    """A release takes over the objects of `install.yaml` with the Clusters, and later upgrades meet no conflict."""
     run, api = kubernetes_alone.run, kubernetes_alone.api
     kubernetes_alone.kubectl(
-        "apply", "--server-side", "--force-conflicts", "--filename", str(ROOT / "manifests/install.yaml")
+        "apply", "--server-side", "--field-manager=helm", "--filename", str(ROOT / "manifests/install.yaml")
     )
     api.wait(
         "deployment/fairlead-operator",
@@ -177,16 +177,9 @@ def test_from_kubectl_to_helm(kubernetes_alone: Kubernetes) -> None:
     kubernetes_alone.kubectl("apply", "-n", "fairlead", "-f", str(ROOT / "manifests/samples/cluster.yaml"))
     before = uids(kubernetes_alone, "fairlead")
 
-    words = (
-        "--namespace",
-        "fairlead",
-        "--take-ownership",
-        "--force-conflicts",
-        "--set",
-        "replicas=2",
-        *READY,
-    )
-    run("helm4", "upgrade", "--install", "fairlead-operator", str(OPERATOR_CHART), *words)
+    upgrade = ("upgrade", "fairlead-operator", str(OPERATOR_CHART), "--namespace", "fairlead", *READY)
+    run("helm4", *upgrade, "--install", "--take-ownership")
+    run("helm4", *upgrade, "--set", "replicas=2")
     deployment: Any = api.get("deployment/fairlead-operator", "fairlead")
     run("helm4", "uninstall", "fairlead-operator", "--namespace", "fairlead")
 

@@ -28,6 +28,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 
 {{- define "fairlead-jobs.image" -}}
 {{- printf "%s:%s" .Values.image.repository .Values.image.tag }}
+{{- with .Values.image.digest }}@{{ . }}{{ end }}
 {{- end }}
 
 {{- define "fairlead-jobs.driverService" -}}

@@ -44,12 +44,21 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- end }}
 
-{{- define "fairlead-operator.image" -}}
-{{- printf "%s:%s" .Values.image.repository .Values.image.tag }}
+{{/* Name of an image of repository, tag and digest. Nodes pull the digest, and the tag is for people. */}}
+{{- define "fairlead-operator.imageName" -}}
+{{- printf "%s:%s" .repository .tag }}
+{{- with .digest }}@{{ . }}{{ end }}
 {{- end }}
 
+{{- define "fairlead-operator.image" -}}
+{{- include "fairlead-operator.imageName" .Values.image }}
+{{- end }}
+
+{{/* The operator's digest is no digest of another repository or tag. */}}
 {{- define "fairlead-operator.brokerImage" -}}
-{{- printf "%s:%s" (default .Values.image.repository .Values.brokerImage.repository) (default .Values.image.tag .Values.brokerImage.tag) }}
+{{- $own := .Values.brokerImage }}
+{{- $digest := ternary $own.digest .Values.image.digest (or $own.repository $own.tag $own.digest | empty | not) }}
+{{- include "fairlead-operator.imageName" (dict "repository" (default .Values.image.repository $own.repository) "tag" (default .Values.image.tag $own.tag) "digest" $digest) }}
 {{- end }}
 
 {{/* Namespaces for the operator to watch; empty for its own namespace, a star for all namespaces. */}}

@@ -16,8 +16,12 @@ commands in them.
 - apiGroups: [apps]
   resources: [statefulsets]
   verbs: [get, list, watch, create, patch, delete]
+# Each Cluster has one ConfigMap and one ServiceAccount for its whole life, which Kubernetes deletes with their owner.
 - apiGroups: [""]
-  resources: [configmaps, serviceaccounts, services]
+  resources: [configmaps, serviceaccounts]
+  verbs: [get, list, watch, create, patch]
+- apiGroups: [""]
+  resources: [services]
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [""]
   resources: [persistentvolumeclaims, pods]

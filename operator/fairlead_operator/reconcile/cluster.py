@@ -27,12 +27,14 @@ from fairlead_operator.naming import (
     CLUSTER,
     CLUSTER_LABEL,
     COMPONENT_LABEL,
+    CONFIG_MAP,
     ETCD_COMPONENT,
     EVENT,
     OWNED_KINDS,
     POD,
     POD_MONITOR,
     SERVICE,
+    SERVICE_ACCOUNT,
     STATEFUL_SET,
     Manifest,
     ObjectRef,
@@ -66,6 +68,11 @@ from fairlead_operator.telemetry import Log
 
 REFUSED_SECONDS: Final = 30.0
 """Pause before a refused object is applied again: the operator receives no event when a quota is raised."""
+PRUNED_KINDS: Final = tuple(
+    kind for kind in OWNED_KINDS if kind not in (SERVICE_ACCOUNT, CONFIG_MAP, STATEFUL_SET)
+)
+"""Kinds of which a pass deletes the objects that are no longer rendered. The plan deletes StatefulSets, and the only
+ServiceAccount and ConfigMap of a Cluster are always rendered."""
 BLOCKED: Final = frozenset(
     {ConditionName.ROLL_BLOCKED, ConditionName.SCALE_DOWN_BLOCKED, ConditionName.STORAGE_BLOCKED}
 )
@@ -280,9 +287,7 @@ class ClusterReconciler:
                 outcomes.refused_objects.append(f"{ref}: {error.message}")
             except Conflict as error:
                 self._log.info("object changed at the same time", object=str(ref), why=error.message)
-        for kind in OWNED_KINDS:
-            if kind == STATEFUL_SET:
-                continue
+        for kind in PRUNED_KINDS:
             for live in self._cache.owned_by(cluster.namespace, cluster.name, kind):
                 unwanted = _ref(live) not in rendered and _is_ours(live, cluster)
                 if unwanted and "deletionTimestamp" not in live["metadata"]:

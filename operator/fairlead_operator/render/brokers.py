@@ -56,6 +56,9 @@ GRACE_SECONDS: Final = 120
 """Termination grace period, within which the broker hands over its leaderships and answers open calls."""
 HANDOVER_SECONDS: Final = 60
 """Part of the grace period, in seconds, for the restart permit and the handover of leaderships."""
+REQUESTS: Final = {"cpu": "250m", "memory": "512Mi"}
+"""Requests of a broker whose pool sets no resources. A node that runs out of memory evicts pods without requests
+first. The requests are above the needs of an idle broker, and a trial cluster fits on one node."""
 EVERY_ADDRESS: Final = "[::]"
 """Listen address of brokers for both IPv4 and IPv6. The address `0.0.0.0` would not work in IPv6 clusters."""
 ETCD_SECRET_FOLDER: Final = f"{CONFIG_FOLDER}-etcd"
@@ -172,7 +175,7 @@ def _container(
                 (OPS_PORT_NAME, OPS_PORT),
             )
         ],
-        **container_resources(pool.resources),
+        **container_resources(BROKER_CONTAINER, pool.resources, pool.template, REQUESTS),
         # A broker is ready when it has caught up with the leaders. A broker is alive while its process answers, even
         # during a long recovery.
         "readinessProbe": http_probe("/readyz", OPS_PORT_NAME, period_seconds=5, failures=2),

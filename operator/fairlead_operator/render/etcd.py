@@ -56,6 +56,8 @@ INITIAL_STATE: Final = "ETCD_INITIAL_CLUSTER_STATE"
 fingerprint, since their values change with the members and have no effect on a running pod."""
 GRACE_SECONDS: Final = 30
 """Termination grace period, within which a member transfers its leadership and closes its store."""
+REQUESTS: Final = {"cpu": "100m", "memory": "128Mi"}
+"""Requests of a member if the spec sets no resources; see the requests of brokers."""
 COMPACTION: Final = ("--auto-compaction-mode=periodic", "--auto-compaction-retention=10m")
 """Retention of old revisions. Brokers follow changes within seconds; a broker that was down for longer than the
 retention lists all keys again."""
@@ -183,7 +185,7 @@ def _container(
                 (ETCD_METRICS_PORT_NAME, ETCD_METRICS_PORT),
             )
         ],
-        **container_resources(managed.resources),
+        **container_resources(ETCD_CONTAINER, managed.resources, managed.template, REQUESTS),
         "readinessProbe": http_probe("/readyz", ETCD_METRICS_PORT_NAME, period_seconds=5, failures=3),
         "livenessProbe": http_probe("/livez", ETCD_METRICS_PORT_NAME, period_seconds=10, failures=8),
         "securityContext": container_security(),

@@ -117,10 +117,26 @@ def http_probe(path: str, port: str, *, period_seconds: int, failures: int) -> M
     }
 
 
-def container_resources(resources: Resources | None) -> Manifest:
-    """Return the `resources` field of a container; empty if the user sets no resources."""
+def container_resources(
+    container: str, resources: Resources | None, template: PodTemplate | None, default: Mapping[str, str]
+) -> Manifest:
+    """Return the `resources` field of a container, or no field.
+
+    Without resources in the spec the container requests `default`. Resources of the template replace the default, since
+    its limits could be below the requests.
+    """
+    if resources is None:
+        return {} if _sets_resources(container, template) else {"resources": {"requests": dict(default)}}
     amounts = said(resources)
     return {"resources": dict(amounts)} if amounts else {}
+
+
+def _sets_resources(container: str, template: PodTemplate | None) -> bool:
+    listed = template.spec.get("containers") if template is not None else None
+    named = listed if isinstance(listed, list) else []
+    return any(
+        isinstance(each, Mapping) and each.get("name") == container and "resources" in each for each in named
+    )
 
 
 def _under(theirs: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str]:

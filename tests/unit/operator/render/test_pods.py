@@ -187,6 +187,35 @@ def test_lists_are_merged_by_what_names_their_entries() -> None:
     assert strategic_merge({"ports": "none"}, over)["ports"] == over["ports"]
 
 
+def test_containers_request_something_unless_the_user_says_otherwise() -> None:
+    """Default requests of brokers and etcd give way to resources of the spec, also empty ones, and of the template."""
+
+    def requested(spec: dict[str, Any], template: list[dict[str, Any]] | None = None) -> list[object]:
+        given = {**spec, "template": {"spec": {"containers": template}}} if template else spec
+        objects = render_kit.drawn(
+            render_kit.cluster_of(
+                brokers=[{**render_kit.POOL, **given}], etcd={"managed": {"replicas": 3, **given}}
+            )
+        )
+        return [
+            render_kit.container_of(objects[f"StatefulSet/main-{name}"], container).get("resources")
+            for name, container in (("a", "broker"), ("etcd", "etcd"))
+        ]
+
+    limits = {"limits": {"memory": "100Mi"}}
+    own = [{"name": name, "resources": limits} for name in ("broker", "etcd")]
+    defaults = [
+        {"requests": {"cpu": "250m", "memory": "512Mi"}},
+        {"requests": {"cpu": "100m", "memory": "128Mi"}},
+    ]
+
+    assert requested({}) == defaults
+    assert requested({}, [{"name": "sidecar", "image": "x", "resources": limits}]) == defaults
+    assert requested({"resources": limits}) == [limits, limits]
+    assert requested({"resources": {}}) == [None, None]
+    assert requested({}, own) == [limits, limits]
+
+
 def hashes(inputs: RenderInputs | None = None, **spec: object) -> tuple[str, str]:
     """Return the pod hash and the restart hash of pool `a`."""
     annotations = template_of(render_kit.drawn(render_kit.cluster_of(**spec), inputs))["metadata"][
