@@ -75,6 +75,9 @@ class OperatorSettings(BaseSettings):
     """Listener of /metrics, /healthz and /readyz. `[::]` means all IPv6 and IPv4 addresses."""
     lease_name: str = FIELD_MANAGER
     """Lease by which replicas of the operator elect their leader; independent operators need different names."""
+    role_binding: str = ""
+    """RoleBinding of the operator in each listed namespace, kept in a namespace in deletion until its Topics are \
+released; empty for none."""
     pod_name: str = ""
     """Name of the operator's pod, written into the Lease and Events."""
     pod_namespace: str = ""

@@ -30,6 +30,7 @@ from fairlead_operator.plan.observed import is_paused
 from fairlead_operator.ports import Key, KubernetesApi, Reconciler
 from fairlead_operator.reconcile.cluster import ClusterReconciler
 from fairlead_operator.reconcile.etcd import EtcdStep
+from fairlead_operator.reconcile.lasting_rights import LastingRights
 from fairlead_operator.reconcile.loop import WorkLoop
 from fairlead_operator.reconcile.namespace_end import NamespaceEnd, let_go_at_the_end
 from fairlead_operator.reconcile.topic import TopicReconciler
@@ -101,10 +102,12 @@ async def run_operator(settings: OperatorSettings, telemetry: Telemetry, stop: a
         clock=clock,
         telemetry=telemetry,
     )
+    rights = LastingRights(api, cache, settings.role_binding, log)
     work = WorkLoop(
-        make_reconcilers(parts),
+        make_reconcilers(parts, rights),
         term=leadership,
         existing=lambda: _existing(cache),
+        prepare=partial(rights.begin, settings.scope(namespace).namespaces),
         exists=lambda key: cache.get(_ref_of(key)) is not None,
         resync_seconds=settings.resync_seconds,
         clock=clock,
@@ -114,7 +117,11 @@ async def run_operator(settings: OperatorSettings, telemetry: Telemetry, stop: a
     watching.tell(work)
     _show(telemetry, cache, leadership, watching)
     log.info("operator starts", namespace=namespace, watches=settings.scope(namespace).namespaces or "*")
-    last = partial(let_go_at_the_end, NamespaceEnd(api, cache), namespace, log)
+
+    async def last() -> None:
+        await let_go_at_the_end(NamespaceEnd(api, cache), namespace, log)
+        await rights.end()
+
     await _run(settings.metrics_listen, telemetry, watching, leadership, work, stop, last)
     for open_calls in (brokers, etcd, requests, lease_requests):
         await open_calls.close()
@@ -170,7 +177,7 @@ async def _elect(watching: Watching, leadership: Leadership) -> None:
     await leadership.run()
 
 
-def make_reconcilers(parts: Parts) -> Mapping[str, Reconciler]:
+def make_reconcilers(parts: Parts, rights: LastingRights) -> Mapping[str, Reconciler]:
     """Return the reconciler of each kind of resource."""
     settings, clock, log = parts.settings, parts.clock, parts.telemetry.log
     clusters = ClusterReconciler(
@@ -183,7 +190,7 @@ def make_reconcilers(parts: Parts) -> Mapping[str, Reconciler]:
         clock=clock,
         log=log,
     )
-    topics = TopicReconciler(parts.api, parts.cache, TopicCalls(parts.brokers, clock), clock)
+    topics = TopicReconciler(parts.api, parts.cache, TopicCalls(parts.brokers, clock), clock, rights)
     return {CLUSTER.kind: clusters, TOPIC.kind: topics}
 
 

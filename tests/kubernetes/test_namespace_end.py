@@ -74,6 +74,22 @@ def test_a_namespace_goes_with_the_roles_in_it(
     assert freed == [200, 200], "each is let go once"
 
 
+def test_a_listed_namespace_goes_with_topics_of_a_cluster_elsewhere(
+    kubernetes: Kubernetes, operators: Operators, namespace: str
+) -> None:
+    """A namespace without pods is removed with its Topics, which the operator releases before it loses its rights."""
+    api, home = kubernetes.api, kubernetes.namespace()
+    operator = operators.start(home, scope="list", watch=[home, namespace])
+    api.apply(a_cluster(1, topicNamespaces=[namespace]), home)
+    api.apply(a_topic("orders", namespace=home), namespace)
+    api.wait("topics.fairlead.dev/orders", namespace, held)
+    api.delete(f"namespace/{namespace}")
+    api.wait(f"namespace/{namespace}", None, lambda each: each is None, GONE_SECONDS)
+
+    assert operator.stop() == 0
+    assert not api.get(f"rolebinding/{home}-fairlead-operator-listed", home)["metadata"].get("finalizers")
+
+
 def test_a_namespace_goes_with_the_operator_in_it(
     kubernetes: Kubernetes, operators: Operators, namespace: str
 ) -> None:

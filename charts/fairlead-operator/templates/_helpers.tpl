@@ -19,6 +19,12 @@
 {{- printf "%s-%s" .Release.Namespace (include "fairlead-operator.fullname" .) | trunc 110 | trimSuffix "-" }}
 {{- end }}
 
+{{/* Name of the RoleBindings of listed namespaces, and of their ClusterRole. It differs from the name of the Role, because a
+binding cannot change its role. */}}
+{{- define "fairlead-operator.bindingName" -}}
+{{- printf "%s-listed" (include "fairlead-operator.clusterName" .) }}
+{{- end }}
+
 {{/* The name label ignores nameOverride, because NetworkPolicies of brokers and etcd select the operator's pods by it. */}}
 {{- define "fairlead-operator.selectorLabels" -}}
 app.kubernetes.io/name: fairlead-operator

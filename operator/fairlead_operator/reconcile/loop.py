@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
@@ -166,16 +166,19 @@ class WorkLoop:
         term: Term,
         existing: Callable[[], Iterable[Key]],
         exists: Callable[[Key], bool],
+        prepare: Callable[[], Awaitable[None]],
         resync_seconds: float,
         clock: Clock,
         chance: Chance,
         telemetry: Telemetry,
     ) -> None:
+        """`prepare`: what is done at the beginning of each term, before the first pass."""
         self._queue = WorkQueue()
         self._reconcilers = reconcilers
         self._term = term
         self._existing = existing
         self._exists = exists
+        self._prepare = prepare
         self._resync_seconds = resync_seconds
         self._clock = clock
         self._chance = chance
@@ -197,6 +200,7 @@ class WorkLoop:
         """Reconcile during every term of leadership until cancelled."""
         while True:
             await self._term.wait_until_leading()
+            await self._prepare()
             for key in self._existing():
                 self.add(key)
             self._working = True

@@ -1,6 +1,7 @@
 """Deletion of a namespace: releases Topics while the operator still has permissions in the namespace.
 
-The deletion of a namespace also deletes the operator's roles in the namespace, and perhaps the operator itself.
+The deletion of a namespace also deletes the operator's roles in the namespace, and perhaps the operator itself; only in
+listed namespaces do the rights last (`lasting_rights`).
 Kubernetes deletes the pods of a namespace before its other objects. Terminating pods are therefore the signal to check
 the namespace, and the operator must remove its finalizers before the pods are gone: later, a finalizer of the operator
 would block the deletion permanently. Called by `cluster` when pods terminate, by `topic` before it adds a finalizer and

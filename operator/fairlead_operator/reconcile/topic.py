@@ -44,6 +44,7 @@ from fairlead_operator.plan.topic_claims import winner
 from fairlead_operator.plan.topic_observed import LiveTopic, LiveTopics, WantedTopic
 from fairlead_operator.plan.topic_status import Outcome, interrupted_status, topic_status, unreadable_status
 from fairlead_operator.ports import Conflict, Key, KubernetesApi, NotFound, ObjectCache
+from fairlead_operator.reconcile.lasting_rights import LastingRights
 from fairlead_operator.reconcile.namespace_end import NamespaceEnd
 from fairlead_operator.reconcile.topic_deletion import News, TopicDeletion, status_manifest
 from fairlead_operator.reconcile.topic_finalizer import take_off
@@ -81,16 +82,32 @@ class _Pass:
 class TopicReconciler:
     """Implements `ports.Reconciler` for Topics."""
 
-    def __init__(self, api: KubernetesApi, cache: ObjectCache, topics: TopicCalls, clock: Clock) -> None:
+    def __init__(
+        self,
+        api: KubernetesApi,
+        cache: ObjectCache,
+        topics: TopicCalls,
+        clock: Clock,
+        rights: LastingRights,
+    ) -> None:
         self._api = api
         self._cache = cache
         self._topics = topics
         self._clock = clock
+        self._rights = rights
         self._end = NamespaceEnd(api, cache)
         self._deletion = TopicDeletion(api, cache, topics, clock)
 
     async def reconcile(self, key: Key) -> float | None:
         """See `ports.Reconciler`."""
+        try:
+            pause = await self._pass(key)
+            await self._rights.settle(key.namespace)
+        except Conflict:
+            return CONFLICT_SECONDS
+        return pause
+
+    async def _pass(self, key: Key) -> float | None:
         manifest = self._cache.get(ObjectRef(TOPIC, key.namespace, key.name))
         if manifest is None:
             return None
@@ -99,12 +116,9 @@ class TopicReconciler:
         except InvalidResource as error:
             await self._tell_unreadable(manifest, error)
             return None
-        try:
-            if topic.metadata.deletion_timestamp is not None:
-                return await self._deletion.reconcile(topic, manifest)
-            return await self._reconcile(topic, manifest)
-        except Conflict:
-            return CONFLICT_SECONDS
+        if topic.metadata.deletion_timestamp is not None:
+            return await self._deletion.reconcile(topic, manifest)
+        return await self._reconcile(topic, manifest)
 
     async def _reconcile(self, topic: Topic, manifest: Manifest) -> float | None:
         if is_paused(manifest):
@@ -201,6 +215,7 @@ class TopicReconciler:
         if seen_before and await self._end.has_begun(topic.namespace):
             # The Topic was released just now, and the operator will soon lose its permissions in the namespace.
             return False
+        await self._rights.hold(topic.namespace)
         patch: Manifest = {"metadata": {"finalizers": [*topic.metadata.finalizers, TOPIC_FINALIZER]}}
         version = manifest["metadata"]["resourceVersion"]
         try:

@@ -62,11 +62,15 @@ class World:
             term=self.term,
             existing=lambda: self.keys,
             exists=self.keys.__contains__,
+            prepare=self.prepare,
             resync_seconds=RESYNC_SECONDS,
             clock=LoopClock(),
             chance=lambda: 0.5,
             telemetry=self.telemetry,
         )
+
+    async def prepare(self) -> None:
+        """Prepare nothing."""
 
     async def reconcile(self, key: Key) -> float | None:
         """Record the pass, and run the work of the test."""

@@ -6,16 +6,23 @@ import copy
 from typing import Any
 
 import pytest
+import structlog
 
 from fairlead_operator.brokers.calls import BrokerCalls
 from fairlead_operator.brokers.topics import TopicCalls
 from fairlead_operator.naming import CLUSTER, NAMESPACE, TOPIC, TOPIC_FINALIZER, Manifest, ObjectRef
 from fairlead_operator.ports import Forbidden, Key
+from fairlead_operator.reconcile.lasting_rights import LastingRights
 from fairlead_operator.reconcile.topic import TopicReconciler
 from memory_api import MemoryApi, MemoryCache, StandingClock
 
 KEY = Key("Topic", "shop", "flights")
 NOBODY = "http://127.0.0.1:1"
+
+
+def no_rights(api: MemoryApi) -> LastingRights:
+    """Return the rights of an operator that protects none."""
+    return LastingRights(api, MemoryCache(api), "", structlog.get_logger())
 
 
 @pytest.fixture
@@ -30,7 +37,9 @@ def api() -> MemoryApi:
 def reconciler(api: MemoryApi) -> TopicReconciler:
     """Return a reconciler whose brokers never answer."""
     clock = StandingClock()
-    return TopicReconciler(api, MemoryCache(api), TopicCalls(BrokerCalls(NOBODY), clock), clock)
+    return TopicReconciler(
+        api, MemoryCache(api), TopicCalls(BrokerCalls(NOBODY), clock), clock, no_rights(api)
+    )
 
 
 def put_cluster(api: MemoryApi, namespace: str = "shop", **spec: Any) -> ObjectRef:
@@ -219,7 +228,7 @@ async def test_a_topic_that_was_saved_just_now_stays(api: MemoryApi) -> None:
     seen.get = lambda ref: stale if ref.kind == TOPIC else api.objects.get(ref)  # type: ignore[method-assign]
     api.objects[ref]["spec"]["deletionPolicy"] = "Retain"
     clock = StandingClock()
-    behind = TopicReconciler(api, seen, TopicCalls(BrokerCalls(NOBODY), clock), clock)
+    behind = TopicReconciler(api, seen, TopicCalls(BrokerCalls(NOBODY), clock), clock, no_rights(api))
 
     assert await behind.reconcile(KEY) is None
     assert api.objects[ref]["metadata"]["finalizers"] == ["others.dev/one"]
@@ -238,7 +247,7 @@ async def test_a_change_at_the_same_time_is_looked_at_again(
     api.objects[ObjectRef(TOPIC, "shop", "flights")]["metadata"]["resourceVersion"] = "9"
     seen.get = lambda ref: stale if ref.kind == TOPIC else api.objects.get(ref)  # type: ignore[method-assign]
     clock = StandingClock()
-    behind = TopicReconciler(api, seen, TopicCalls(BrokerCalls(NOBODY), clock), clock)
+    behind = TopicReconciler(api, seen, TopicCalls(BrokerCalls(NOBODY), clock), clock, no_rights(api))
 
     assert await behind.reconcile(KEY) == 0.5
     assert api.writes == []
