@@ -16,6 +16,7 @@ import os
 import re
 import sys
 import tempfile
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -37,6 +38,7 @@ from monitored_cluster import (  # noqa: E402
     filled_in,
     load_on,
     running_brokers,
+    running_etcd,
     running_prometheus,
 )
 from monitored_job import job_targets, running_job  # noqa: E402
@@ -58,6 +60,9 @@ RULES = sorted((CHART / "rules").glob("*.yaml"))
 STEP_SECONDS = 3
 COLUMNS = 3
 LEGENDS_MAX = 6
+LEGEND_CHARACTERS = 48
+TITLE_CHARACTERS = 42
+HEIGHT_INCHES = 2.3
 UNITS = {
     "bytes": "bytes",
     "Bps": "bytes/s",
@@ -77,8 +82,9 @@ def brokers_under_load(folder: Path) -> Iterator[Prometheus]:
     """Run three brokers with a producer and two consumer groups."""
     with (
         running_brokers(folder) as brokers,
+        running_etcd(folder) as etcd,
         load_on(brokers.bootstrap),
-        running_prometheus(folder, brokers.targets, RULES) as prometheus,
+        running_prometheus(folder, [*brokers.targets, *etcd], RULES) as prometheus,
     ):
         yield prometheus
 
@@ -171,12 +177,14 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def draw(board: dict[str, Any], title: str, prometheus: Prometheus, span: tuple[float, float]) -> Figure:
+def draw(board: dict[str, Any], about: str, prometheus: Prometheus, span: tuple[float, float]) -> Figure:
     """Draw the panels of a board as a grid of small graphs."""
     begin, end = span
     panels = [panel for panel in board["panels"] if panel["type"] != "row"]
     rows = math.ceil(len(panels) / COLUMNS)
-    figure, axes = plt.subplots(rows, COLUMNS, figsize=(11, 1.9 * rows), squeeze=False)
+    # This layout makes room for titles of several lines and for legends below the graphs.
+    size = (11, HEIGHT_INCHES * rows)
+    figure, axes = plt.subplots(rows, COLUMNS, figsize=size, squeeze=False, layout="constrained")
     for axis in axes.flat:
         axis.set_visible(False)
     for axis, panel in zip(axes.flat, panels, strict=False):
@@ -199,23 +207,23 @@ def draw(board: dict[str, Any], title: str, prometheus: Prometheus, span: tuple[
                 lines += 1
                 label = legend(target["legendFormat"], series["metric"]) if lines <= LEGENDS_MAX else None
                 axis.plot(times, values, linewidth=0.9, label=label)
-        axis.set_title(
-            f"{panel['title']}{f' [{UNITS[unit]}]' if unit in UNITS else ''}", fontsize=8, loc="left"
-        )
+        title = f"{panel['title']}{f' [{UNITS[unit]}]' if unit in UNITS else ''}"
+        axis.set_title(textwrap.fill(title, TITLE_CHARACTERS), fontsize=8, loc="left")
         if unit != "dateTimeAsIso":
             axis.set_ylim(bottom=0)
         axis.set_xlim(0, end - begin)
         axis.grid(visible=True, linewidth=0.3)
         if panel["type"] != "stat":
-            axis.legend(fontsize=5, loc="upper left", frameon=False, ncols=2)
-    figure.suptitle(f"{board['title']}: {title}, {end - begin:.0f} seconds", fontsize=10)
-    figure.tight_layout()
+            place = {"loc": "upper left", "bbox_to_anchor": (0, -0.12), "borderaxespad": 0}
+            axis.legend(fontsize=5, frameon=False, ncols=2, **place)
+    figure.suptitle(f"{board['title']}: {about}, {end - begin:.0f} seconds", fontsize=10)
     return figure
 
 
 def legend(pattern: str, labels: dict[str, str]) -> str:
     """Replace the labels in a legend by their values, as Grafana does."""
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: labels.get(found[1], ""), pattern)
+    text = re.sub(r"\{\{(\w+)\}\}", lambda found: labels.get(found[1], ""), pattern)
+    return textwrap.shorten(text, LEGEND_CHARACTERS, placeholder="...")
 
 
 if __name__ == "__main__":

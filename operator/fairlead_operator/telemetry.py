@@ -2,16 +2,16 @@
 
 `wiring` builds one `Telemetry` and passes it to every room that logs or counts. This module defines all metrics of the
 operator. The names of metrics follow the rules for the metrics of brokers (`fairlead_api.metrics`): prefix, base unit,
-`_total`. No label contains the name of a resource. Logs are written to stderr; in a pod, each log line is one JSON
-object.
+`_total`. Only the series of conditions have the name of a resource. Logs are written to stderr; in a pod, each log line
+is one JSON object.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable
-from typing import Any, Protocol, cast
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple, Protocol, cast
 
 import structlog
 from prometheus_client import (
@@ -22,6 +22,8 @@ from prometheus_client import (
     ProcessCollector,
     disable_created_metrics,
 )
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 _RECONCILE_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
@@ -89,6 +91,12 @@ class Telemetry:
         self.watch_age_seconds = self._gauge(
             "watch_age_seconds", "Time since the last heartbeat of the watch thread."
         )
+        self._conditions = _Conditions()
+        self.registry.register(self._conditions)
+
+    def show_conditions(self, read: Callable[[], Iterable[ConditionRow]]) -> None:
+        """Show the conditions that `read` returns at each scrape."""
+        self._conditions.read = read
 
     def on_scrape(self, gauge: Gauge, value: Callable[[], float], *labels: str) -> None:
         """Bind a gauge to a function that returns the value of the gauge at each scrape."""
@@ -99,6 +107,35 @@ class Telemetry:
 
     def _gauge(self, name: str, help_: str, *labels: str) -> Gauge:
         return Gauge(f"fairlead_operator_{name}", help_, labels, registry=self.registry)
+
+
+class ConditionRow(NamedTuple):
+    """Condition of a resource, with the labels of its series in their order."""
+
+    kind: str
+    resource_namespace: str
+    resource: str
+    condition: str
+    status: str
+    reason: str
+
+
+class _Conditions(Collector):
+    """Series of conditions, which are computed at each scrape, since resources and reasons come and go."""
+
+    def __init__(self) -> None:
+        self.read: Callable[[], Iterable[ConditionRow]] = tuple
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield the only metric."""
+        family = GaugeMetricFamily(
+            "fairlead_operator_condition",
+            "1 for each condition of a Cluster, and for each condition of a Topic that needs attention.",
+            labels=ConditionRow._fields,
+        )
+        for row in self.read():
+            family.add_metric(row, 1.0)
+        yield family
 
 
 def set_up_logging(log_format: str, level: str) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from fairlead_api.resources.conditions import needs_attention
 from fairlead_operator.api_server.cache import WatchedObjects
 from fairlead_operator.api_server.client import ApiClient, Requests
 from fairlead_operator.api_server.connection import Connection, own_namespace
@@ -27,7 +28,7 @@ from fairlead_operator.clock import Clock, SystemClock, system_chance
 from fairlead_operator.etcd_members import EtcdMembersClient
 from fairlead_operator.naming import CLUSTER, LEASE, TOPIC, Kind, Manifest, ObjectRef
 from fairlead_operator.plan.observed import is_paused
-from fairlead_operator.ports import Key, KubernetesApi, Reconciler
+from fairlead_operator.ports import Key, KubernetesApi, ObjectCache, Reconciler
 from fairlead_operator.reconcile.cluster import ClusterReconciler
 from fairlead_operator.reconcile.etcd import EtcdStep
 from fairlead_operator.reconcile.lasting_rights import LastingRights
@@ -36,7 +37,7 @@ from fairlead_operator.reconcile.namespace_end import NamespaceEnd, let_go_at_th
 from fairlead_operator.reconcile.topic import TopicReconciler
 from fairlead_operator.render import Images
 from fairlead_operator.settings import Listen, OperatorSettings
-from fairlead_operator.telemetry import Telemetry
+from fairlead_operator.telemetry import ConditionRow, Log, Telemetry
 from fairlead_operator.watching.events import quieten
 from fairlead_operator.watching.listener import serve
 from fairlead_operator.watching.routing import RESOURCES
@@ -79,12 +80,8 @@ async def run_operator(settings: OperatorSettings, telemetry: Telemetry, stop: a
     )
     lease = ObjectRef(LEASE, namespace, settings.lease_name)
     leadership = Leadership(lease_calls, lease, identity, clock, log)
-    events = Events(
-        ApiClient(requests, log, may_write=_always, seen=_ignore),
-        clock,
-        log,
-        instance=settings.pod_name or identity,
-    )
+    event_calls = ApiClient(requests, log, may_write=_always, seen=_ignore)
+    events = Events(event_calls, clock, log, instance=settings.pod_name or identity)
     api = ApiClient(
         requests, log, may_write=leadership.seconds_left, seen=_into(lambda: watching), announce=events.tell
     )
@@ -117,15 +114,17 @@ async def run_operator(settings: OperatorSettings, telemetry: Telemetry, stop: a
     watching.tell(work)
     _show(telemetry, cache, leadership, watching)
     log.info("operator starts", namespace=namespace, watches=settings.scope(namespace).namespaces or "*")
-
-    async def last() -> None:
-        await let_go_at_the_end(NamespaceEnd(api, cache), namespace, log)
-        await rights.end()
-
+    last = partial(_leave, NamespaceEnd(api, cache), rights, namespace, log)
     await _run(settings.metrics_listen, telemetry, watching, leadership, work, stop, last)
     for open_calls in (brokers, etcd, requests, lease_requests):
         await open_calls.close()
     log.info("operator has stopped")
+
+
+async def _leave(end: NamespaceEnd, rights: LastingRights, namespace: str, log: Log) -> None:
+    """Release what would wait for this operator. Never raises."""
+    await let_go_at_the_end(end, namespace, log)
+    await rights.end()
 
 
 async def _run(
@@ -214,10 +213,25 @@ def _show(telemetry: Telemetry, cache: WatchedObjects, leadership: Leadership, w
     """Bind the gauges to the state that they report."""
     telemetry.on_scrape(telemetry.leader, lambda: float(leadership.leads))
     telemetry.on_scrape(telemetry.watch_age_seconds, watching.silent_seconds)
+    telemetry.show_conditions(partial(condition_rows, cache))
     for kind in RESOURCES:
         telemetry.on_scrape(telemetry.resources, partial(cache.count, kind), kind.kind)
         telemetry.on_scrape(telemetry.resources_paused, partial(_paused, cache, kind), kind.kind)
         telemetry.on_scrape(telemetry.resources_not_ready, partial(_not_ready, cache, kind), kind.kind)
+
+
+def condition_rows(cache: ObjectCache) -> Iterator[ConditionRow]:
+    """Yield the rows of all resources, from conditions that may have been written by another release."""
+    for kind in RESOURCES:
+        for manifest in cache.all(kind):
+            metadata = manifest["metadata"]
+            for each in (manifest.get("status") or {}).get("conditions") or []:
+                type_, status = str(each.get("type", "")), str(each.get("status", ""))
+                if kind == CLUSTER or needs_attention(type_, status):
+                    reason = str(each.get("reason", ""))
+                    yield ConditionRow(
+                        kind.kind, metadata["namespace"], metadata["name"], type_, status, reason
+                    )
 
 
 def _paused(cache: WatchedObjects, kind: Kind) -> float:

@@ -19,7 +19,14 @@ def metrics() -> Any:
     """Describe every metric that the two programs register, and those of the process."""
     return {
         "broker": _registered(fairlead_broker.telemetry.Telemetry().registry),
-        "operator": _registered(fairlead_operator.telemetry.Telemetry().registry),
+        "operator": {
+            **_registered(fairlead_operator.telemetry.Telemetry().registry),
+            "fairlead_operator_condition": {
+                "type": "gauge",
+                "labels": list(fairlead_operator.telemetry.ConditionRow._fields),
+                "buckets": [],
+            },
+        },
         "process": {each.name: each.kind.value for each in PROCESS_METRICS},
     }
 

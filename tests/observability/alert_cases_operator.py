@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from alert_series import Case, Firing, of_operator, pair
+from alert_series import WHERE, Case, Firing, labelled, of_operator, pair
+
+
+def condition(type_: str, status: str, reason: str, **labels: str) -> str:
+    """Return the series of a condition of the Cluster main in shop, from an operator in ops."""
+    where = {"namespace": "ops", "kind": "Cluster", "resource_namespace": "shop", "resource": "main"}
+    return of_operator(
+        "fairlead_operator_condition",
+        **{**where, "condition": type_, "status": status, "reason": reason, **labels},
+    )
+
 
 OPERATOR: Final = (
     *pair(
@@ -61,6 +71,62 @@ OPERATOR: Final = (
         "1 resources of kind Cluster have not been ready for 15 minutes, says the operator in shop.",
         {"namespace": "shop", "kind": "Cluster"},
         {of_operator("fairlead_operator_resources_not_ready", kind="Cluster", pod="a"): "1+0x10 0+0x6"},
+    ),
+    *pair(
+        "FairleadEtcdQuorumLost",
+        3,
+        {
+            labelled("etcd_server_has_leader", fairlead_component="etcd", pod=f"main-etcd-{each}"): "1 0 0 0"
+            for each in (0, 1)
+        },
+        "Too few members of the etcd of cluster main in shop are left for a quorum.",
+        WHERE,
+        {
+            labelled("etcd_server_has_leader", fairlead_component="etcd", pod="main-etcd-0"): "1+0x3",
+            labelled("etcd_server_has_leader", fairlead_component="etcd", pod="main-etcd-1"): "1 0 0 0",
+            'etcd_server_has_leader{job="kube-etcd"}': "0+0x3",
+        },
+    ),
+    # All members are gone, and only the operator says so.
+    Case(
+        alert="FairleadEtcdQuorumLost",
+        series={condition("EtcdHealthy", "False", "QuorumLost"): "_ 1 1 1"},
+        minute=3,
+        fires=Firing(
+            labels=WHERE,
+            description="Too few members of the etcd of cluster main in shop are left for a quorum.",
+        ),
+    ),
+    *pair(
+        "FairleadEtcdUnhealthy",
+        16,
+        {condition("EtcdHealthy", "False", "MembersUnhealthy", pod=pod): "1+0x16" for pod in ("a", "b")},
+        "The etcd of Cluster main in shop has not been healthy for 15 minutes, says the operator in ops. "
+        "The reason is MembersUnhealthy.",
+        {"namespace": "ops", "resource_namespace": "shop", "resource": "main", "reason": "MembersUnhealthy"},
+        {
+            condition("EtcdHealthy", "True", "ChangingMembers"): "1+0x16",
+            condition("EtcdHealthy", "Unknown", "External", resource="other"): "1+0x16",
+            condition("EtcdHealthy", "False", "QuorumLost", resource="third"): "1+0x16",
+        },
+    ),
+    *pair(
+        "FairleadChangeBlocked",
+        16,
+        {condition("RollBlocked", "True", "PartitionsAtRisk"): "1+0x16"},
+        "Cluster main in shop has been RollBlocked for 15 minutes, says the operator in ops. "
+        "The reason is PartitionsAtRisk.",
+        {
+            "namespace": "ops",
+            "resource_namespace": "shop",
+            "resource": "main",
+            "condition": "RollBlocked",
+            "reason": "PartitionsAtRisk",
+        },
+        {
+            condition("RollBlocked", "True", "PartitionsAtRisk"): "1+0x8 stale",
+            condition("Warning", "True", "SingleBroker"): "1+0x16",
+        },
     ),
     *pair(
         "FairleadOperatorWatchSilent",

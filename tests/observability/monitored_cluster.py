@@ -6,6 +6,7 @@ the labels that the operator's PodMonitor sets. `docs/generate/board_pictures.py
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import re
@@ -24,6 +25,7 @@ from typing import Any, Final, TypeVar
 
 import yaml
 
+from etcd_cluster import etcd_cluster
 from fairlead import TopicPartition
 from fairlead.blocking import Admin, Consumer, Producer
 from fairlead.errors import FairleadError
@@ -111,6 +113,22 @@ class Brokers:
     def exposed(self) -> set[str]:
         """Return the name of every series that the brokers may expose."""
         return set().union(*(names_in(get(f"{url}/metrics")) for url in self.ops))
+
+
+@contextmanager
+def running_etcd(folder: Path) -> Iterator[list[Target]]:
+    """Run a member of etcd, and yield its target with the labels that the operator's PodMonitor sets."""
+    with asyncio.Runner() as runner:
+        context = etcd_cluster(folder / "etcd")
+        etcd = runner.run(context.__aenter__())
+        labels = {"namespace": NAMESPACE, "fairlead_cluster": CLUSTER, "fairlead_component": "etcd"}
+        try:
+            yield [
+                Target("etcd", url.removeprefix("http://"), {**labels, "pod": f"{CLUSTER}-etcd-{number}"})
+                for number, url in enumerate(etcd.urls)
+            ]
+        finally:
+            runner.run(context.__aexit__(None, None, None))
 
 
 def names_in(exposition: str) -> set[str]:

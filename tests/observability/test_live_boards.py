@@ -11,18 +11,27 @@ from typing import TYPE_CHECKING
 import pytest
 
 from expressions import metrics_of, patterns_of
-from monitored_cluster import Brokers, Prometheus, load_on, running_brokers, running_prometheus, wait_for
+from monitored_cluster import (
+    Brokers,
+    Prometheus,
+    Target,
+    get,
+    load_on,
+    names_in,
+    running_brokers,
+    running_etcd,
+    running_prometheus,
+    wait_for,
+)
 from rule_files import RULE_FILES, alerts, boards, panels, rules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.etcd, pytest.mark.timeout(240)]
 BOARDS = ("fairlead-cluster", "fairlead-brokers", "fairlead-topics", "fairlead-groups")
-OF_OTHERS = ("fairlead_operator_", "metrics_executor_", "etcd_")
-"""Metrics of the operator, Spark and etcd; `test_spark_board.py` checks those of Spark, and the test of a full store
-checks those of etcd.
-"""
+OF_OTHERS = ("fairlead_operator_", "metrics_executor_")
+"""Metrics of the operator and of Spark, which other tests check."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +39,7 @@ class Watched:
     """The running system."""
 
     brokers: Brokers
+    etcd: list[Target]
     prometheus: Prometheus
 
 
@@ -39,15 +49,16 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     folder = tmp_path_factory.mktemp("watched")
     with (
         running_brokers(folder) as brokers,
+        running_etcd(folder) as etcd,
         load_on(brokers.bootstrap),
-        running_prometheus(folder, brokers.targets, RULE_FILES) as prometheus,
+        running_prometheus(folder, [*brokers.targets, *etcd], RULE_FILES) as prometheus,
     ):
         # The coordinators publish the lag of groups at intervals.
         wait_for(
             "no lag of both groups is shown",
             lambda: len(prometheus.query("count by (group) (fairlead_group_lag_records)")) == 2 or None,
         )
-        yield Watched(brokers, prometheus)
+        yield Watched(brokers, etcd, prometheus)
 
 
 @pytest.mark.parametrize("name", BOARDS)
@@ -83,7 +94,10 @@ def test_every_variable_has_values(name: str, watched: Watched) -> None:
 
 def test_every_metric_of_boards_and_rules_is_exposed(watched: Watched) -> None:
     """Every metric in a query is exposed by the brokers, and every recorded metric is computed from exposed metrics."""
-    exposed = watched.brokers.exposed() | {"up"} | {rule["record"] for rule in rules() if "record" in rule}
+    exposed = watched.brokers.exposed() | set().union(
+        *(names_in(get(f"http://{each.address}/metrics")) for each in watched.etcd)
+    )
+    exposed |= {"up"} | {rule["record"] for rule in rules() if "record" in rule}
     named = {
         name: metrics_of(target["expr"])
         for board in BOARDS

@@ -16,7 +16,7 @@ from fairlead_api.resources.blocked_conditions import (
     SCALE_DOWN_BLOCKED,
     STORAGE_BLOCKED,
 )
-from fairlead_api.resources.condition_definitions import ConditionName, ConditionType, Reason
+from fairlead_api.resources.condition_definitions import ConditionName, ConditionType, Polarity, Reason
 from fairlead_api.resources.ready_conditions import NOT_RECONCILED, PROGRESSING, READY
 from fairlead_api.resources.resource import Part
 from fairlead_api.resources.schema_rules import kubernetes
@@ -114,6 +114,19 @@ CONDITIONS: Final[Mapping[ConditionName, ConditionType]] = {
     )
 }
 """All condition types by name, in the order of the conditions in a status."""
+
+
+def needs_attention(type_: str, status: str) -> bool:
+    """Return whether a condition needs attention with the status; False for a type that this release does not know."""
+    if type_ not in CONDITIONS:
+        return False
+    match CONDITIONS[ConditionName(type_)].polarity:
+        case Polarity.GOOD_WHEN_TRUE:
+            return status != "True"
+        case Polarity.BAD_WHEN_TRUE:
+            return status == "True"
+        case Polarity.NEUTRAL:
+            return False
 
 
 def reason_of(type_: ConditionName, reason: str) -> Reason | None:

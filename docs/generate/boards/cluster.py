@@ -17,6 +17,7 @@ from boards.vocabulary import (
     quantiles,
 )
 
+ETCD: Final = f'{CLUSTER}, fairlead_component="etcd"'
 PRODUCE: Final = f'{CLUSTER}, route=~"produce.*"'
 
 BOARD: Final = Board(
@@ -61,6 +62,55 @@ BOARD: Final = Board(
                     "Damaged ranges",
                     "Ranges of offsets that cannot be read and whose loss has not been accepted.",
                     f"sum(fairlead_partition_damaged_ranges{{{CLUSTER}}})",
+                ),
+            ),
+        ),
+        Row(
+            "etcd",
+            (
+                number(
+                    "Members",
+                    "Members of the managed etcd that answer Prometheus.",
+                    f"count(etcd_server_has_leader{{{ETCD}}})",
+                    bad_from=None,
+                    bad_below=1,
+                ),
+                number(
+                    "Members without leader",
+                    "Members of etcd that know no leader; without a quorum, these are all members.",
+                    f"sum(1 - etcd_server_has_leader{{{ETCD}}})",
+                ),
+                number(
+                    "Fullest store",
+                    "Part of its quota that the store of a member fills; a full store takes no writes.",
+                    f"max(etcd_mvcc_db_total_size_in_bytes{{{ETCD}}} / etcd_server_quota_backend_bytes{{{ETCD}}})",
+                    unit="percentunit",
+                    bad_from=0.8,
+                ),
+                graph(
+                    "Sync latency of etcd, 99 %",
+                    "Duration of syncs of the members' logs; above 10 ms, the disk is slow for etcd.",
+                    "s",
+                    quantile(0.99, "etcd_disk_wal_fsync_duration_seconds", ETCD, "pod"),
+                ),
+                graph(
+                    "Changes of etcd's leader",
+                    "Leaders that each member has seen come.",
+                    "cps",
+                    per_second("etcd_server_leader_changes_seen_total", ETCD, "pod", "{{pod}}"),
+                ),
+                graph(
+                    "Proposals of etcd",
+                    "Writes that wait in etcd, and writes that failed each second.",
+                    "short",
+                    (f"sum by (pod) (etcd_server_proposals_pending{{{ETCD}}})", "{{pod}} waiting"),
+                    per_second("etcd_server_proposals_failed_total", ETCD, "pod", "{{pod}} failed"),
+                ),
+                graph(
+                    "Store of etcd",
+                    "Bytes in the store of each member.",
+                    "bytes",
+                    (f"sum by (pod) (etcd_mvcc_db_total_size_in_bytes{{{ETCD}}})", "{{pod}}"),
                 ),
             ),
         ),

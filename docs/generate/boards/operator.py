@@ -11,6 +11,18 @@ NAMESPACE: Final = Variable(
     name="namespace", label="Namespace", query="label_values(fairlead_operator_leader, namespace)"
 )
 
+CONDITION: Final = "fairlead_operator_condition"
+RESOURCE: Final = "{{resource_namespace}}/{{resource}}"
+OF_RESOURCE: Final = "max by (resource_namespace, resource)"
+CLUSTERS: Final = f'{OF_RESOURCE} ({CONDITION}{{{OPERATOR}, kind="Cluster", condition="Ready"}})'
+"""Each Cluster, with the value 1."""
+
+
+def clusters_with(selector: str) -> str:
+    """Return the number of Clusters with a condition, 0 without any."""
+    return f"count({OF_RESOURCE} ({CONDITION}{{{OPERATOR}, {selector}}})) or 0 * count({CLUSTERS})"
+
+
 BOARD: Final = Board(
     name="operator",
     title="Fairlead / Operator",
@@ -55,6 +67,84 @@ BOARD: Final = Board(
                     f"max(fairlead_operator_watch_age_seconds{{{OPERATOR}}})",
                     unit="s",
                     bad_from=120,
+                ),
+            ),
+        ),
+        Row(
+            "Resources",
+            (
+                number(
+                    "Clusters not ready",
+                    "Clusters whose condition Ready is not True.",
+                    clusters_with('kind="Cluster", condition="Ready", status!="True"'),
+                ),
+                number(
+                    "Rolls blocked",
+                    "Clusters whose brokers wait for a restart that is not allowed.",
+                    clusters_with('condition="RollBlocked", status="True"'),
+                ),
+                number(
+                    "Other changes blocked",
+                    "Clusters that can neither remove brokers nor enlarge volumes as asked.",
+                    clusters_with('condition=~"ScaleDownBlocked|StorageBlocked", status="True"'),
+                ),
+                number(
+                    "Etcd not healthy",
+                    "Clusters whose managed etcd is not healthy.",
+                    clusters_with('condition="EtcdHealthy", status!="True", reason!="External"'),
+                ),
+                number(
+                    "Etcd without quorum",
+                    "Clusters whose managed etcd has too few members left.",
+                    clusters_with('condition="EtcdHealthy", reason="QuorumLost"'),
+                ),
+                number(
+                    "Warnings",
+                    "Clusters with the condition Warning: a part of the spec is ignored or not recommended.",
+                    clusters_with('kind="Cluster", condition="Warning", status="True"'),
+                ),
+                graph(
+                    "Which resource is not ready",
+                    "Clusters and Topics whose condition Ready is not True, with the reason; at most 20.",
+                    "short",
+                    (
+                        f"topk(20, max by (kind, resource_namespace, resource, reason)"
+                        f' ({CONDITION}{{{OPERATOR}, condition="Ready", status!="True"}}))'
+                        f" or 0 * {CLUSTERS}",
+                        f"{{{{kind}}}} {RESOURCE} {{{{reason}}}}",
+                    ),
+                ),
+                graph(
+                    "Which change is blocked",
+                    "Blocked rolls, removals of brokers and enlargements of volumes, with the reason.",
+                    "short",
+                    (
+                        f"max by (resource_namespace, resource, condition, reason)"
+                        f' ({CONDITION}{{{OPERATOR}, condition=~"(Roll|ScaleDown|Storage)Blocked", status="True"}})'
+                        f" or 0 * {CLUSTERS}",
+                        f"{RESOURCE} {{{{condition}}}} {{{{reason}}}}",
+                    ),
+                ),
+                graph(
+                    "State of etcd",
+                    "Reason of the condition EtcdHealthy of each Cluster.",
+                    "short",
+                    (
+                        f"max by (resource_namespace, resource, reason)"
+                        f' ({CONDITION}{{{OPERATOR}, condition="EtcdHealthy"}})',
+                        f"{RESOURCE} {{{{reason}}}}",
+                    ),
+                ),
+                graph(
+                    "What is in progress",
+                    "Changes of Clusters and Topics that the operator carries out.",
+                    "short",
+                    (
+                        f"max by (kind, resource_namespace, resource, reason)"
+                        f' ({CONDITION}{{{OPERATOR}, condition="Progressing", status="True"}})'
+                        f" or 0 * {CLUSTERS}",
+                        f"{{{{kind}}}} {RESOURCE} {{{{reason}}}}",
+                    ),
                 ),
             ),
         ),
