@@ -86,8 +86,12 @@ def test_a_listed_namespace_goes_with_topics_of_a_cluster_elsewhere(
     api.delete(f"namespace/{namespace}")
     api.wait(f"namespace/{namespace}", None, lambda each: each is None, GONE_SECONDS)
 
-    assert operator.stop() == 0
-    assert not api.get(f"rolebinding/{home}-fairlead-operator-listed", home)["metadata"].get("finalizers")
+    code = operator.stop()
+    binding = api.get(f"rolebinding/{home}-fairlead-operator-listed", home)
+
+    assert code == 0
+    assert binding is not None
+    assert not binding["metadata"].get("finalizers")
 
 
 def test_a_namespace_goes_with_the_operator_in_it(
