@@ -28,6 +28,8 @@ class AuditEvent:
     name: str
     code: int
     """Status of the answer; 403 is Forbidden."""
+    has_right: bool
+    """Whether the user has the right to the request, which an admission rule may refuse nevertheless."""
     body: dict[str, Any] | None
     """Body of a write request."""
 
@@ -63,8 +65,8 @@ class AuditLog:
         """
         with self._path.open("rb") as file:
             file.seek(since)
-            # The last line may be incomplete.
-            lines = [line for line in file.readlines() if line.endswith(b"\n")]
+            # The last line may be incomplete. Most lines are about other users, and parsing them takes long.
+            lines = [line for line in file if line.endswith(b"\n") and (user or "").encode() in line]
         found = [_event(json.loads(line)) for line in lines]
         return [
             event
@@ -88,5 +90,6 @@ def _event(line: dict[str, Any]) -> AuditEvent:
         namespace=reference.get("namespace", ""),
         name=reference.get("name", ""),
         code=line.get("responseStatus", {}).get("code", 0),
+        has_right=line.get("annotations", {}).get("authorization.k8s.io/decision") != "forbid",
         body=line.get("requestObject"),
     )

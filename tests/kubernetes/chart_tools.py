@@ -7,11 +7,13 @@ second control plane, one test at a time.
 from __future__ import annotations
 
 import fcntl
+import os
 import subprocess
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from daemons import GARBAGE
 from go_programs import program
 from made_files import make_chart_files, make_manifests
 
@@ -51,7 +53,8 @@ def tool(name: str, *arguments: str | Path, check: bool = True) -> subprocess.Co
     """Run a program that needs no cluster; raise `AssertionError` with its output if it fails and `check` is true."""
     make_chart_files()
     command = [str(program(name)), *map(str, arguments)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    environment = {**os.environ, **GARBAGE}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert not check or done.returncode == 0, (
         f"{command} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
     )

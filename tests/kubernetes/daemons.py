@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 STATE = Path("/run/box")
 BIN = STATE / "bin"
 PATH = f"{BIN}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# A Go program of a test is small, so that by default it collects its garbage often.
+GARBAGE = {"GOGC": "400"}
 POLL_SECONDS = 0.05
 STOP_SECONDS = 60.0
 
@@ -53,7 +55,7 @@ class Daemon:
         with (STATE / "log" / f"{self.name}.log").open("ab") as log:
             started = subprocess.Popen(
                 words,
-                env={"PATH": PATH, "HOME": "/root"},
+                env={"PATH": PATH, "HOME": "/root", **GARBAGE},
                 start_new_session=True,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from audit_log import AuditEvent, AuditLog
 from authority import kubeconfig
 from box import Box, boxes, check_machine
+from daemons import GARBAGE
 from doors import Door, open_door
 from go_programs import CONTROL_PLANE, NODES, PROGRAMS, cache_folder, program
 from images import PAUSE_IMAGE, write_image
@@ -62,7 +63,7 @@ class Kubernetes:
         inherited = {name: text for name, text in os.environ.items() if not name.lower().endswith("_proxy")}
         config = str(kubeconfig_path or self.kubeconfig)
         cache = str(self.box.state / "kubectl-cache")
-        return {**inherited, "PATH": path, "KUBECONFIG": config, "KUBECACHEDIR": cache}
+        return {**inherited, **GARBAGE, "PATH": path, "KUBECONFIG": config, "KUBECACHEDIR": cache}
 
     def run(
         self, *command: str, stdin: str | None = None, check: bool = True, kubeconfig_path: Path | None = None

@@ -13,7 +13,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -201,18 +202,20 @@ class Operators:
         return self.kubernetes.run(sys.executable, "-c", ASK, url).stdout
 
     def forbidden(self, user: str, since: int) -> list[AuditEvent]:
-        """Return the requests of the account that the API server forbade since a mark in the audit log."""
-        return [event for event in self.kubernetes.audit(since=since, user=user) if event.code == 403]
+        """Return the requests since a mark in the audit log to which the account had no right."""
+        return [event for event in self.kubernetes.audit(since=since, user=user) if not event.has_right]
 
-    def writes(self, user: str, since: int, at_least: int = 0, turns: int = 0) -> list[AuditEvent]:
-        """Return the writes of the account since a mark, without renewals of its Lease.
+    def writes(
+        self, user: str, since: int, at_least: int = 0, turns: int = 0, *, namespace: str | None = None
+    ) -> list[AuditEvent]:
+        """Return the writes of the account since a mark, in all namespaces or one, without renewals of its Lease.
 
         Waits for `at_least` writes and `turns` of its processes, whose effects the caller has seen, because watchers
         may learn of a write before the audit log. Raise `AssertionError` when they are not logged.
         """
         deadline = time.monotonic() + WAIT_SECONDS
         while True:
-            events = self.kubernetes.audit(since=since, user=user, writes=True)
+            events = self.kubernetes.audit(since=since, user=user, namespace=namespace, writes=True)
             found = [event for event in events if event.resource != "leases"]
             if len(found) >= at_least and len(list(groupby(each.user_agent for each in found))) >= turns:
                 return found
@@ -226,6 +229,39 @@ class Operators:
         for operator in self.started:
             if operator.process.poll() is None:
                 operator.stop(signal.SIGKILL)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedOperator:
+    """One operator for the tests of a file, with a namespace for each test."""
+
+    operators: Operators
+    user: str
+    namespaces: Iterator[str]
+
+    def namespace(self) -> str:
+        """Return a namespace that the operator watches, for one test alone."""
+        return next(self.namespaces)
+
+    def writes(self, namespace: str, since: int, at_least: int = 0) -> list[AuditEvent]:
+        """Return the writes of the operator in a namespace since a mark; see `Operators.writes`."""
+        return self.operators.writes(self.user, since, at_least, namespace=namespace)
+
+
+@contextmanager
+def shared_operator(kubernetes: Kubernetes, folder: Path, namespaces: int) -> Iterator[SharedOperator]:
+    """Start an operator that watches `namespaces` new namespaces; at the end, no request of it was forbidden."""
+    install_definitions(kubernetes)
+    names = [kubernetes.namespace() for _ in range(namespaces)]
+    mark = kubernetes.audit_mark()
+    operators = Operators(kubernetes, folder)
+    try:
+        operator = operators.start(names[0], scope="list", watch=names)
+        yield SharedOperator(operators, operator.user, iter(names))
+        forbidden = [f"{each.verb} {each.uri}" for each in operators.forbidden(operator.user, mark)]
+        assert forbidden == [], "the chart's rights do not suffice"
+    finally:
+        operators.stop_all()
 
 
 def _is_established(definition: dict[str, Any] | None) -> bool:

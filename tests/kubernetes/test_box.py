@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from box import Box, identity, wait_for_end
 from furnishing import KUBELET_SETTINGS
 from kubernetes_under_test import remove_forgotten
@@ -25,6 +27,7 @@ def settings() -> list[str]:
     return [Path("/proc/sys", name).read_text() for name in KUBELET_SETTINGS]
 
 
+@pytest.mark.scenario
 def test_nothing_outlives_the_last_user() -> None:
     """A box whose only user is killed ends with its processes, cgroups, mounts, bridges and folder."""
     box = Box(f"crash-{os.getpid()}")

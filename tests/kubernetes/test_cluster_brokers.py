@@ -131,7 +131,10 @@ def stage(kubernetes: Kubernetes, operators: Operators, namespace: str, tmp_path
 
 
 def test_a_changed_setting_restarts_each_broker_once(stage: Stage) -> None:
-    """Brokers restart once each for a changed setting, the controller last, even when the operator is killed."""
+    """Brokers restart once each for a changed setting, the controller last, even when the operator is killed.
+
+    Afterwards a broker joins, and leaves with its data.
+    """
     operator = stage.start_operator()
     stage.apply()
     ready = stage.wait_done()
@@ -158,6 +161,24 @@ def test_a_changed_setting_restarts_each_broker_once(stage: Stage) -> None:
     )
     # The killed operator may not have reported a restart.
     assert 2 <= len(set(stage.events("BrokerRestarted"))) <= 3
+    one_comes_and_leaves(stage)
+
+
+def one_comes_and_leaves(stage: Stage) -> None:
+    """Check that a fourth broker joins, and leaves only after its replicas have moved to the others."""
+    config = {"num.io.threads": "6", "retention.ms": "70000"}
+    stage.apply(4, config=config)
+    stage.wait(
+        lambda each: is_done(each) and each["status"]["brokers"]["ready"] == 4 and stage.brokers.serves(4)
+    )
+    stage.brokers.ask(lambda admin: admin.reassign("orders", 0, [0, 1, 3]), 4)
+    stage.brokers.wait_until(lambda: set(stage.partitions("orders", 4)[0].isr) == {0, 1, 3})
+    stage.apply(3, config=config)
+    stage.wait(lambda each: is_done(each) and each["status"]["brokers"]["ready"] == 3)
+
+    assert [each.id for each in stage.brokers.ask(lambda admin: admin.brokers())] == [0, 1, 2]
+    assert sorted(stage.partitions("orders")[0].replicas) == [0, 1, 2]
+    assert len(stage.api.list("persistentvolumeclaims", stage.namespace, BROKERS)) == 4
 
 
 @pytest.mark.scenario
@@ -211,6 +232,7 @@ def test_restarts_are_asked_for_and_wait_for_replicas(stage: Stage) -> None:
     assert "fairlead.dev/restart" not in done["metadata"].get("annotations", {})
 
 
+@pytest.mark.scenario
 def test_brokers_come_and_leave_with_their_data(stage: Stage) -> None:
     """Brokers join and leave with their data, even when cancelled half-way, and never below a topic's replicas."""
     stage.start_operator()

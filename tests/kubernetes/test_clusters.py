@@ -10,14 +10,39 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cluster_words import BROKERS, a_cluster, condition_of, has, is_done, uids
+from operator_process import SharedOperator, shared_operator
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from kube_client import KubeClient, Manifest
     from kubernetes_under_test import Kubernetes
-    from operator_process import Operators
 
 HOLD = {"metadata": {"annotations": {"fairlead.test/hold": "true"}}}
 """Part of a pool whose pods stay Pending."""
+CLUSTER = "clusters.fairlead.dev/main"
+
+
+@pytest.fixture(scope="module")
+def operator(kubernetes: Kubernetes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedOperator]:
+    """Yield an operator that watches several namespaces, one for each test and one for a shared Cluster."""
+    with shared_operator(kubernetes, tmp_path_factory.mktemp("operator"), namespaces=9) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def ready(kubernetes: Kubernetes, operator: SharedOperator) -> str:
+    """Return the namespace of a ready Cluster of three brokers, which every test leaves ready."""
+    namespace = operator.namespace()
+    kubernetes.api.apply(a_cluster(), namespace)
+    kubernetes.api.wait(CLUSTER, namespace, is_done)
+    return namespace
+
+
+@pytest.fixture
+def namespace(operator: SharedOperator) -> str:
+    """Return a namespace of the operator for one test."""
+    return operator.namespace()
 
 
 def make_stuck(api: KubeClient, namespace: str, pod: Manifest) -> None:
@@ -40,102 +65,126 @@ def make_stuck(api: KubeClient, namespace: str, pod: Manifest) -> None:
 
 
 def test_a_cluster_becomes_ready_and_then_nothing_is_written(
-    kubernetes: Kubernetes, operators: Operators, namespace: str
+    kubernetes: Kubernetes, operator: SharedOperator, ready: str
 ) -> None:
     """A Cluster gets its objects and a status with all brokers, and further passes write nothing."""
-    api, operator = kubernetes.api, operators.start(namespace)
-    api.apply(a_cluster(), namespace)
-    cluster = api.wait("clusters.fairlead.dev/main", namespace, is_done)
+    api = kubernetes.api
+    cluster = api.wait(CLUSTER, ready, is_done)
     api.wait(
         "persistentvolumeclaim/data-main-a-2",
-        namespace,
+        ready,
         lambda each: each and each["status"]["phase"] == "Bound",
     )
     mark = kubernetes.audit_mark()
     # A foreign annotation wakes the operator; the Service that it creates again afterwards shows that the pass has run.
-    api.annotate("clusters.fairlead.dev/main", namespace, {"example.com/note": "look"})
-    api.annotate("service/main-bootstrap", namespace, {"example.com/note": "stays"})
-    service = api.get("service/main-bootstrap", namespace)
-    api.delete("service/main-bootstrap", namespace)
+    api.annotate(CLUSTER, ready, {"example.com/note": "look"})
+    api.annotate("service/main-bootstrap", ready, {"example.com/note": "stays"})
+    service = api.get("service/main-bootstrap", ready)
+    api.delete("service/main-bootstrap", ready)
     api.wait(
         "service/main-bootstrap",
-        namespace,
+        ready,
         lambda each: each and service and each["metadata"]["uid"] != service["metadata"]["uid"],
     )
 
     status = cluster["status"]
     assert status["brokers"] == {"desired": 3, "ready": 3, "summary": "3/3"}
     assert status["pools"] == [{"name": "a", "replicas": 3, "ready": 3, "updated": 3, "brokerIds": [0, 1, 2]}]
-    assert status["listeners"][0]["bootstrap"] == f"http://main-bootstrap.{namespace}.svc:9520"
+    assert status["listeners"][0]["bootstrap"] == f"http://main-bootstrap.{ready}.svc:9520"
     assert condition_of(cluster, "Warning")["reason"] == "BrokersUnreachable"
-    written = [event.resource for event in operators.writes(operator.user, mark, at_least=1)]
-    assert written == ["services"]
+    assert [event.resource for event in operator.writes(ready, mark, at_least=1)] == ["services"]
 
 
-def test_children_are_kept_as_drawn(kubernetes: Kubernetes, operators: Operators, namespace: str) -> None:
+def test_children_are_kept_as_drawn(kubernetes: Kubernetes, ready: str) -> None:
     """Changed fields of the operator's objects are restored, added fields stay, and unwanted objects are deleted."""
     api = kubernetes.api
-    operators.start(namespace)
-    api.apply(a_cluster(), namespace)
-    api.wait("clusters.fairlead.dev/main", namespace, is_done)
     api.patch(
         "poddisruptionbudget/main-brokers",
-        namespace,
+        ready,
         {"metadata": {"labels": {"example.com/team": "blue"}}, "spec": {"maxUnavailable": 2}},
     )
     repaired = api.wait(
         "poddisruptionbudget/main-brokers",
-        namespace,
+        ready,
         lambda each: each and each["spec"]["maxUnavailable"] == 1,
     )
-    api.patch("clusters.fairlead.dev/main", namespace, {"spec": {"networkPolicy": {"enabled": False}}})
-    api.wait("networkpolicy/main-brokers", namespace, lambda each: each is None)
+    api.patch(CLUSTER, ready, {"spec": {"networkPolicy": {"enabled": False}}})
+    api.wait("networkpolicy/main-brokers", ready, lambda each: each is None)
+    api.wait(CLUSTER, ready, is_done)
 
     assert repaired["metadata"]["labels"]["example.com/team"] == "blue"
 
 
-def test_a_paused_cluster_is_left_alone(kubernetes: Kubernetes, operators: Operators, namespace: str) -> None:
-    """A paused Cluster is not changed for spec or drift, which its status shows, and both are applied afterwards."""
-    api, operator = kubernetes.api, operators.start(namespace)
-    api.apply(a_cluster(1), namespace)
-    api.wait("clusters.fairlead.dev/main", namespace, is_done)
-    api.annotate("clusters.fairlead.dev/main", namespace, {"fairlead.dev/paused": "true"})
-    paused = api.wait("clusters.fairlead.dev/main", namespace, has("ReconciliationPaused", "Annotation"))
-    mark = kubernetes.audit_mark()
-    api.delete("service/main-bootstrap", namespace)
-    api.patch("clusters.fairlead.dev/main", namespace, {"spec": {"config": {"retention.ms": "60000"}}})
-    # Another Cluster that becomes ready in between shows that the operator had time to act.
-    other = a_cluster(1)
-    other["metadata"]["name"] = "other"
-    api.apply(other, namespace)
-    api.wait("clusters.fairlead.dev/other", namespace, is_done)
-    writes = operators.writes(operator.user, mark)
-    written = {event.name for event in writes if event.resource != "clusters/status"}
-    still = api.get("clusters.fairlead.dev/main", namespace)
-    api.annotate("clusters.fairlead.dev/main", namespace, {"fairlead.dev/paused": None})
-    api.wait("service/main-bootstrap", namespace, lambda each: each)
-    resumed = api.wait("clusters.fairlead.dev/main", namespace, is_done)
+def test_a_paused_cluster_is_left_alone(
+    kubernetes: Kubernetes, operator: SharedOperator, ready: str, namespace: str
+) -> None:
+    """A paused Cluster is not changed for spec or drift, and both are applied afterwards.
 
+    During the pause, the addresses of load balancers of another Cluster are in its status and in the file that its
+    brokers read, which also shows that the operator had time to act.
+    """
+    api = kubernetes.api
+    api.annotate(CLUSTER, ready, {"fairlead.dev/paused": "true"})
+    paused = api.wait(CLUSTER, ready, has("ReconciliationPaused", "Annotation"))
+    mark = kubernetes.audit_mark()
+    api.delete("service/main-bootstrap", ready)
+    api.patch(CLUSTER, ready, {"spec": {"config": {"retention.ms": "60000"}}})
+    told, file = balanced(api, namespace)
+    written = {event.name for event in operator.writes(ready, mark) if event.resource != "clusters/status"}
+    still = api.get(CLUSTER, ready)
+    api.annotate(CLUSTER, ready, {"fairlead.dev/paused": None})
+    api.wait("service/main-bootstrap", ready, lambda each: each)
+    resumed = api.wait(CLUSTER, ready, is_done)
+
+    assert told["status"]["listeners"] == [
+        {
+            "name": "data",
+            "type": "loadbalancer",
+            "bootstrap": "http://198.51.100.1:9520",
+            "brokers": [{"id": 0, "address": "198.51.100.2:9520"}],
+        }
+    ]
+    assert "advertise_each" in file["data"]["broker.yaml"]
     assert still is not None
     assert still["status"]["observedGeneration"] == paused["metadata"]["generation"]
     assert [name for name in written if name.startswith("main")] == []
     assert condition_of(resumed, "ReconciliationPaused") == {}
 
 
+def balanced(api: KubeClient, namespace: str) -> tuple[Manifest, Manifest]:
+    """Create a Cluster with load balancers and give them addresses.
+
+    Return the Cluster, and the configuration of its brokers, once they contain the addresses.
+    """
+    api.apply(a_cluster(1, listeners={"data": {"type": "loadbalancer", "perBroker": True}}), namespace)
+    for name, host in (("main-bootstrap", "198.51.100.1"), ("main-broker-0", "198.51.100.2")):
+        api.wait(f"service/{name}", namespace, lambda each: each)
+        given = {"status": {"loadBalancer": {"ingress": [{"ip": host}]}}}
+        api.patch(f"service/{name}", namespace, given, subresource="status")
+    told = api.wait(
+        CLUSTER,
+        namespace,
+        lambda each: "198.51.100.2" in str((each or {}).get("status", {}).get("listeners")),
+    )
+    file = api.wait(
+        "configmap/main-config",
+        namespace,
+        lambda each: each and "198.51.100.2:9520" in each["data"]["broker.yaml"],
+    )
+    return told, file
+
+
 @pytest.mark.parametrize("policy", [pytest.param("Retain", marks=pytest.mark.scenario), "Delete"])
-def test_disks_grow_without_a_restart(
-    kubernetes: Kubernetes, operators: Operators, namespace: str, policy: str
-) -> None:
+def test_disks_grow_without_a_restart(kubernetes: Kubernetes, namespace: str, policy: str) -> None:
     """Disks grow without a restart: claims are enlarged and the StatefulSet is created again around its pods.
 
     A claim that was enlarged by hand is accepted. No claim is deleted with the old StatefulSet, even when claims are
     deleted with the Cluster.
     """
     api = kubernetes.api
-    operators.start(namespace)
     fate = {"whenDeleted": policy, "whenScaled": policy}
     api.apply(a_cluster(2, claimPolicy=fate), namespace)
-    api.wait("clusters.fairlead.dev/main", namespace, is_done)
+    api.wait(CLUSTER, namespace, is_done)
     disks = uids(api.list("persistentvolumeclaims", namespace, BROKERS))
     pods, old = uids(api.list("pods", namespace, BROKERS)), api.get("statefulset/main-a", namespace)
     api.wait(
@@ -157,7 +206,7 @@ def test_disks_grow_without_a_restart(
         namespace,
         lambda each: each and old and each["metadata"]["uid"] != old["metadata"]["uid"],
     )
-    api.wait("clusters.fairlead.dev/main", namespace, is_done)
+    api.wait(CLUSTER, namespace, is_done)
 
     assert new["spec"]["volumeClaimTemplates"][0]["spec"]["resources"]["requests"]["storage"] == "2Gi"
     assert uids(api.list("pods", namespace, BROKERS)) == pods
@@ -166,36 +215,30 @@ def test_disks_grow_without_a_restart(
     assert not [each for each in left if "deletionTimestamp" in each["metadata"]]
 
 
-def test_disks_that_cannot_grow_stop_nothing_else(
-    kubernetes: Kubernetes, operators: Operators, namespace: str
-) -> None:
+def test_disks_that_cannot_grow_stop_nothing_else(kubernetes: Kubernetes, namespace: str) -> None:
     """A disk that cannot grow is reported, the Cluster stays ready, and a new broker gets the larger disk."""
     api = kubernetes.api
-    operators.start(namespace)
     fixed = {"storage": {"size": "1Gi", "storageClassName": "fixed"}}
     api.apply(a_cluster(1, pool=fixed), namespace)
-    api.wait("clusters.fairlead.dev/main", namespace, is_done)
+    api.wait(CLUSTER, namespace, is_done)
     api.apply(a_cluster(2, pool={"storage": {"size": "2Gi", "storageClassName": "fixed"}}), namespace)
-    told = api.wait("clusters.fairlead.dev/main", namespace, has("StorageBlocked", "ExpansionNotAllowed"))
+    told = api.wait(CLUSTER, namespace, has("StorageBlocked", "ExpansionNotAllowed"))
     claim = api.wait("persistentvolumeclaim/data-main-a-1", namespace, lambda each: each)
 
     assert condition_of(told, "Ready")["status"] == "True"
     assert claim["spec"]["resources"]["requests"]["storage"] == "2Gi"
 
 
-def test_stuck_pods_are_replaced_when_the_spec_is_repaired(
-    kubernetes: Kubernetes, operators: Operators, namespace: str
-) -> None:
+def test_stuck_pods_are_replaced_when_the_spec_is_repaired(kubernetes: Kubernetes, namespace: str) -> None:
     """Pods that cannot start are reported, and a new template replaces them at once, without asking the brokers."""
     api = kubernetes.api
-    operators.start(namespace)
     api.apply(a_cluster(pool={"template": HOLD}, image="example.com/wrong:1"), namespace)
     pods = api.wait_list("pods", namespace, lambda found: len(found) == 3, selector=BROKERS)
     for pod in pods:
         make_stuck(api, namespace, pod)
-    told = api.wait("clusters.fairlead.dev/main", namespace, has("Warning", "PodFailing"))
-    api.patch("clusters.fairlead.dev/main", namespace, {"spec": {"brokers": a_cluster()["spec"]["brokers"]}})
-    api.wait("clusters.fairlead.dev/main", namespace, is_done)
+    told = api.wait(CLUSTER, namespace, has("Warning", "PodFailing"))
+    api.patch(CLUSTER, namespace, {"spec": {"brokers": a_cluster()["spec"]["brokers"]}})
+    api.wait(CLUSTER, namespace, is_done)
 
     assert "ImagePullBackOff: no such image" in condition_of(told, "Warning")["message"]
     assert condition_of(told, "Ready")["status"] == "False"
@@ -203,12 +246,9 @@ def test_stuck_pods_are_replaced_when_the_spec_is_repaired(
     assert not set(replaced.values()) & set(uids(pods).values())
 
 
-def test_refused_pods_are_told_in_the_words_of_the_api_server(
-    kubernetes: Kubernetes, operators: Operators, namespace: str
-) -> None:
+def test_refused_pods_are_told_in_the_words_of_the_api_server(kubernetes: Kubernetes, namespace: str) -> None:
     """Pods that a quota refuses are reported with the API server's message until the quota has room."""
     api = kubernetes.api
-    operators.start(namespace)
     quota = {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
@@ -218,30 +258,27 @@ def test_refused_pods_are_told_in_the_words_of_the_api_server(
     api.apply(quota, namespace)
     api.wait("resourcequota/small", namespace, lambda each: each and each.get("status", {}).get("hard"))
     api.apply(a_cluster(), namespace)
-    told = api.wait("clusters.fairlead.dev/main", namespace, has("Ready", "PodsRefused", "False"))
+    told = api.wait(CLUSTER, namespace, has("Ready", "PodsRefused", "False"))
     api.apply({**quota, "spec": {"hard": {"pods": "20"}}}, namespace)
-    done = api.wait("clusters.fairlead.dev/main", namespace, is_done)
+    done = api.wait(CLUSTER, namespace, is_done)
 
     assert "exceeded quota: small" in condition_of(told, "Ready")["message"]
     assert condition_of(done, "Warning")["reason"] == "BrokersUnreachable"
 
 
-def test_ready_brokers_that_do_not_answer_are_not_restarted(
-    kubernetes: Kubernetes, operators: Operators, namespace: str
-) -> None:
+def test_ready_brokers_that_do_not_answer_are_not_restarted(kubernetes: Kubernetes, namespace: str) -> None:
     """Brokers that are ready and do not answer are not restarted, and new brokers are created anyway."""
     api = kubernetes.api
-    operators.start(namespace)
     api.apply(a_cluster(2), namespace)
-    api.wait("clusters.fairlead.dev/main", namespace, is_done)
+    api.wait(CLUSTER, namespace, is_done)
     pods = uids(api.list("pods", namespace, BROKERS))
     api.apply(a_cluster(3, image="example.com/fairlead:2"), namespace)
-    told = api.wait("clusters.fairlead.dev/main", namespace, has("RollBlocked", "BrokersUnreachable"))
+    told = api.wait(CLUSTER, namespace, has("RollBlocked", "BrokersUnreachable"))
     api.wait("pod/main-a-2", namespace, lambda each: each)
     broken = {"template": {"spec": {"containers": [{"name": "broker", "imagePullPolicy": "Perhaps"}]}}}
     api.apply(a_cluster(3, pool=broken), namespace)
     api.wait(
-        "clusters.fairlead.dev/main",
+        CLUSTER,
         namespace,
         lambda each: "imagePullPolicy" in condition_of(each, "Warning").get("message", ""),
     )
@@ -250,66 +287,16 @@ def test_ready_brokers_that_do_not_answer_are_not_restarted(
     assert pods.items() <= uids(api.list("pods", namespace, BROKERS)).items()
 
 
-def test_addresses_of_load_balancers_are_told(
-    kubernetes: Kubernetes, operators: Operators, namespace: str
-) -> None:
-    """Addresses of load balancers are in the status and in the file that brokers read."""
-    api = kubernetes.api
-    operators.start(namespace)
-    api.apply(a_cluster(1, listeners={"data": {"type": "loadbalancer", "perBroker": True}}), namespace)
-    for name, host in (("main-bootstrap", "198.51.100.1"), ("main-broker-0", "198.51.100.2")):
-        api.wait(f"service/{name}", namespace, lambda each: each)
-        given = {"status": {"loadBalancer": {"ingress": [{"ip": host}]}}}
-        api.patch(f"service/{name}", namespace, given, subresource="status")
-    told = api.wait(
-        "clusters.fairlead.dev/main",
-        namespace,
-        lambda each: "198.51.100.2" in str((each or {}).get("status", {}).get("listeners")),
-    )
-    file = api.wait(
-        "configmap/main-config",
-        namespace,
-        lambda each: each and "198.51.100.2:9520" in each["data"]["broker.yaml"],
-    )
+def test_a_deleted_cluster_leaves_its_disks(kubernetes: Kubernetes, namespace: str) -> None:
+    """A Cluster can release its objects, which the next Cluster adopts, and otherwise they are removed with it.
 
-    assert told["status"]["listeners"] == [
-        {
-            "name": "data",
-            "type": "loadbalancer",
-            "bootstrap": "http://198.51.100.1:9520",
-            "brokers": [{"id": 0, "address": "198.51.100.2:9520"}],
-        }
-    ]
-    assert "advertise_each" in file["data"]["broker.yaml"]
-
-
-def test_a_deleted_cluster_leaves_its_disks(
-    kubernetes: Kubernetes, operators: Operators, namespace: str
-) -> None:
-    """A deleted Cluster is removed with its objects, even while paused; the policy keeps or deletes its claims."""
-    api = kubernetes.api
-    operators.start(namespace)
-    api.apply(a_cluster(2), namespace)
-    api.wait("clusters.fairlead.dev/main", namespace, is_done)
-    api.annotate("clusters.fairlead.dev/main", namespace, {"fairlead.dev/paused": "true"})
-    api.delete("clusters.fairlead.dev/main", namespace, propagation="Foreground")
-    api.wait("clusters.fairlead.dev/main", namespace, lambda each: each is None)
-    api.wait_list("pods", namespace, lambda found: not found, selector="fairlead.dev/cluster=main")
-
-    assert api.list("statefulsets", namespace) == []
-    assert len(api.list("persistentvolumeclaims", namespace, BROKERS)) == 2
-
-
-def test_a_running_cluster_can_be_told_to_leave_everything(
-    kubernetes: Kubernetes, operators: Operators, namespace: str
-) -> None:
-    """A running Cluster can release its objects, which stay without it and are adopted by the next Cluster."""
+    A Cluster is removed even while paused; the policy keeps or deletes its claims.
+    """
     api, kinds = kubernetes.api, ("statefulsets", "services", "configmaps", "poddisruptionbudgets")
-    operators.start(namespace)
     api.apply(a_cluster(2), namespace)
-    api.wait("clusters.fairlead.dev/main", namespace, is_done)
+    api.wait(CLUSTER, namespace, is_done)
     pods = {each["metadata"]["uid"] for each in api.list("pods", namespace, BROKERS)}
-    api.patch("clusters.fairlead.dev/main", namespace, {"spec": {"deletionPolicy": "Retain"}})
+    api.patch(CLUSTER, namespace, {"spec": {"deletionPolicy": "Retain"}})
     for kind in kinds:
         api.wait_list(
             kind,
@@ -317,13 +304,20 @@ def test_a_running_cluster_can_be_told_to_leave_everything(
             lambda found: found and not any("ownerReferences" in each["metadata"] for each in found),
             selector="fairlead.dev/cluster=main",
         )
-    api.delete("clusters.fairlead.dev/main", namespace, propagation="Foreground")
-    api.wait("clusters.fairlead.dev/main", namespace, lambda each: each is None)
+    api.delete(CLUSTER, namespace, propagation="Foreground")
+    api.wait(CLUSTER, namespace, lambda each: each is None)
     api.apply(a_cluster(2), namespace)
-    cluster = api.wait("clusters.fairlead.dev/main", namespace, is_done)
+    cluster = api.wait(CLUSTER, namespace, is_done)
     adopted = api.wait(
         "statefulset/main-a", namespace, lambda each: each and "ownerReferences" in each["metadata"]
     )
+    still = {each["metadata"]["uid"] for each in api.list("pods", namespace, BROKERS)}
+    api.annotate(CLUSTER, namespace, {"fairlead.dev/paused": "true"})
+    api.delete(CLUSTER, namespace, propagation="Foreground")
+    api.wait(CLUSTER, namespace, lambda each: each is None)
+    api.wait_list("pods", namespace, lambda found: not found, selector="fairlead.dev/cluster=main")
 
     assert adopted["metadata"]["ownerReferences"][0]["uid"] == cluster["metadata"]["uid"]
-    assert {each["metadata"]["uid"] for each in api.list("pods", namespace, BROKERS)} == pods
+    assert still == pods
+    assert api.list("statefulsets", namespace) == []
+    assert len(api.list("persistentvolumeclaims", namespace, BROKERS)) == 2

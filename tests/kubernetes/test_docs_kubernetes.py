@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from chart_tools import DEFINITIONS, POD_MONITORS, ROOT
+from operator_process import install_definitions
 from shell_pages import Shell, blocks
 
 if TYPE_CHECKING:
@@ -39,12 +40,11 @@ def run_page(page: Path, kubernetes: Kubernetes, folder: Path) -> int:
 
 
 def make_room(kubernetes: Kubernetes) -> None:
-    """Install the definitions, and remove Fairlead's objects from the namespace that the pages use."""
-    for path in sorted((ROOT / "manifests/crds").glob("*.fairlead.dev.yaml")):
-        kubernetes.kubectl("apply", "--server-side", "--force-conflicts", "--filename", str(path))
+    """Install the definitions, and empty the namespace of the pages of Fairlead's objects."""
+    install_definitions(kubernetes)
     for name in DEFINITIONS:
-        kubernetes.kubectl("wait", f"crd/{name}", "--for=condition=Established", "--timeout=30s")
-    kubernetes.kubectl("get", "flc,flt", "--all-namespaces")
+        # The storage of a kind is ready some moments after its definition.
+        kubernetes.api.wait_list(name, None, lambda _: True)
     if kubernetes.api.get("namespace/fairlead") is None:
         kubernetes.api.apply((ROOT / "manifests/base/namespace.yaml").read_text(encoding="utf-8"))
 
@@ -70,34 +70,26 @@ def test_installing(kubernetes_alone: Kubernetes, tmp_path: Path) -> None:
     assert kubernetes_alone.api.get("deployment/fairlead-operator", "fairlead-second")
 
 
-def test_clusters(kubernetes_alone: Kubernetes, tmp_path: Path) -> None:
-    """Every change of a Cluster on the page is accepted by the API server, and the Cluster is deleted at the end."""
+def test_changes(kubernetes_alone: Kubernetes, tmp_path: Path) -> None:
+    """Every change of a Cluster, a Topic and a job on the pages is accepted by the API server.
+
+    The Cluster and the Topic are deleted at the end of their pages, and the job has a driver.
+    """
+    api = kubernetes_alone.api
     make_room(kubernetes_alone)
-    done = run_page(CLUSTERS, kubernetes_alone, tmp_path)
-
-    assert done == 18
-    kubernetes_alone.api.wait("flc/main", "fairlead", lambda found: found is None)
-
-
-def test_topics(kubernetes_alone: Kubernetes, tmp_path: Path) -> None:
-    """Every change of a Topic on the page is accepted by the API server, and the Topic is deleted at the end."""
-    make_room(kubernetes_alone)
-    cluster = yaml.safe_load((ROOT / "manifests/samples/cluster.yaml").read_text(encoding="utf-8"))
-    kubernetes_alone.api.apply(cluster, "fairlead")
+    of_clusters = run_page(CLUSTERS, kubernetes_alone, tmp_path / "clusters")
+    api.wait("flc/main", "fairlead", lambda found: found is None)
+    api.apply(
+        yaml.safe_load((ROOT / "manifests/samples/cluster.yaml").read_text(encoding="utf-8")), "fairlead"
+    )
     looked = run_page(TROUBLE, kubernetes_alone, tmp_path / "trouble")
-    done = run_page(TOPICS, kubernetes_alone, tmp_path / "topics")
-
-    assert (looked, done) == (1, 8)
-    assert kubernetes_alone.api.get("flt/orders", "fairlead") is None
-
-
-def test_spark_jobs(kubernetes_alone: Kubernetes, tmp_path: Path) -> None:
-    """The job of the page is accepted by the API server with its changes, and a driver is created."""
-    make_room(kubernetes_alone)
-    done = run_page(SPARK, kubernetes_alone, tmp_path)
-    driver: Any = kubernetes_alone.api.get("statefulset/flights", "fairlead")
+    of_topics = run_page(TOPICS, kubernetes_alone, tmp_path / "topics")
+    topic = api.get("flt/orders", "fairlead")
+    of_jobs = run_page(SPARK, kubernetes_alone, tmp_path / "spark")
+    driver: Any = api.get("statefulset/flights", "fairlead")
     (container,) = driver["spec"]["template"]["spec"]["containers"]
 
-    assert done == 3
+    assert (of_clusters, looked, of_topics, of_jobs) == (18, 1, 8, 3)
+    assert topic is None
     assert "spark.sql.streaming.noDataMicroBatches.enabled=true" in container["args"]
     kubernetes_alone.kubectl("delete", "--filename", str(ROOT / "manifests/spark/job.yaml"), "--wait=false")

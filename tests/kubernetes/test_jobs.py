@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from chart_tools import JOBS_CHART, tool
+from quick_java import quick_java
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,7 +60,7 @@ def driver(
         log.open("w") as errors,
         subprocess.Popen(
             [*kubernetes.enter, *words],
-            env={**environment, "SPARK_CONF_DIR": str(folder)},
+            env={**environment, **quick_java(), "SPARK_CONF_DIR": str(folder)},
             cwd=folder,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -64,6 +64,7 @@ def resize(kubernetes: KubernetesPods, namespace: str, replicas: int) -> None:
     kubernetes.api.patch(CLUSTER, namespace, {"spec": {"etcd": {"managed": {"replicas": replicas}}}})
 
 
+@pytest.mark.scenario
 def test_members_join_are_replaced_and_leave(kubernetes_pods: KubernetesPods, operator_of: Operators) -> None:
     """Members join from 1 to 3, are replaced after the loss of a claim, and leave again, and the data is kept."""
     kubernetes, namespace = kubernetes_pods, kubernetes_pods.namespace()

@@ -26,6 +26,7 @@ def test_every_query_of_the_board_gives_series(
     kubernetes: Kubernetes, operators: Operators, namespace: str, tmp_path: Path
 ) -> None:
     """Every query of the operator's board returns series for a Cluster and a Topic whose brokers do not answer."""
+    mark = kubernetes.audit_mark()
     for resource in (CLUSTER, topic("orders")):
         kubernetes.api.apply(resource, namespace)
     expressions = [
@@ -36,8 +37,10 @@ def test_every_query_of_the_board_gives_series(
             wait_for(f"no series of {expression}", partial(series_of, prometheus, expression))
         not_ready = prometheus.query("sum(fairlead_operator_resources_not_ready)")
         exposed = names_in(operators.ask(operator, "/metrics")) | {"up"}
+        forbidden = operators.forbidden(operator.user, mark)
     asked = expressions + [rule["expr"] for rule in rules() if "fairlead_operator_" in rule["expr"]]
 
     # No broker answers, so that the Topic is not ready; the Cluster may be ready for a while.
     assert float(not_ready[0]["value"][1]) >= 1
     assert set().union(*map(metrics_of, asked)) - exposed == set()
+    assert forbidden == []

@@ -156,6 +156,7 @@ def test_one_leads_and_another_takes_over(
     assert (at(back) - killed_at).total_seconds() < TAKEOVER_SECONDS
 
 
+@pytest.mark.scenario
 def test_a_leader_that_stops_hands_over(kubernetes: Kubernetes, operators: Operators, namespace: str) -> None:
     """A leader that stops releases its Lease, and another operator leads without waiting for the Lease's end."""
     kubernetes.api.apply(a_cluster(), namespace)

@@ -73,14 +73,8 @@ def a_topic(name: str, **spec: object) -> Manifest:
     }
 
 
-@pytest.mark.parametrize(
-    "scope",
-    [
-        "own",
-        pytest.param("list", marks=pytest.mark.scenario),
-        pytest.param("all", marks=pytest.mark.scenario),
-    ],
-)
+@pytest.mark.scenario
+@pytest.mark.parametrize("scope", ["own", "list", "all"])
 def test_nothing_that_the_operator_asks_is_forbidden(
     kubernetes_alone: Kubernetes, brokers: Brokers, tmp_path: Path, scope: str
 ) -> None:

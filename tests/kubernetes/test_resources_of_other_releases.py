@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from kube_client import KubeClient
     from kubernetes_under_test import Kubernetes
 
 CHECKS = frozenset(
@@ -33,19 +34,17 @@ def operators(kubernetes_alone: Kubernetes, tmp_path: Path) -> Iterator[Operator
         starter.stop_all()
 
 
-def newer_definitions() -> list[Manifest]:
-    """Return definitions of a future release: one more type of listener, one more policy and one more field."""
+def other_definitions() -> list[Manifest]:
+    """Return definitions that allow what a future and an earlier release allow.
+
+    They have one more type of listener, one more policy and one more field, and check only types.
+    """
     clusters, topics = (copy.deepcopy(specified(each.manifest())) for each in DEFINITIONS)
     spec = schema(clusters)["spec"]["properties"]
     spec["listeners"]["properties"]["data"]["properties"]["type"]["enum"].append("gateway")
     spec["quotas"] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     schema(topics)["spec"]["properties"]["deletionPolicy"]["enum"].append("Archive")
-    return [clusters, topics]
-
-
-def older_definitions() -> list[Manifest]:
-    """Return definitions of an earlier release that checked only types."""
-    return [without(specified(each.manifest()), CHECKS) for each in DEFINITIONS]
+    return [without(each, CHECKS) for each in (clusters, topics)]
 
 
 def specified(manifest: Any) -> Manifest:
@@ -126,21 +125,35 @@ def is_read_again(manifest: Manifest | None) -> bool:
     return "InvalidSpec" not in told and told["Ready"][1] not in {"InvalidSpec", "NotReconciled"}
 
 
-def test_objects_of_a_newer_release_are_left_alone_and_said_to_be_unreadable(
-    kubernetes_alone: Kubernetes, operators: Operators
-) -> None:
-    """Objects of a newer release with unknown fields are reported with the field and not changed."""
-    namespace, api = kubernetes_alone.namespace(), kubernetes_alone.api
-    define(kubernetes_alone, newer_definitions())
-    newer = {"listeners": {"data": {"type": "gateway"}}, "quotas": {"bytes": 5}}
-    cluster = object_of("Cluster", "main", {**SAMPLES["Cluster"], **newer})
-    topic = object_of("Topic", "orders", {**SAMPLES["Topic"], "deletionPolicy": "Archive"})
-    store(kubernetes_alone, namespace, cluster)
-    store(kubernetes_alone, namespace, topic)
+def test_objects_of_other_releases(kubernetes_alone: Kubernetes, operators: Operators) -> None:
+    """Objects of a newer release with unknown fields are reported with the field and not changed.
+
+    Objects of an older release that the current rules refuse are read, get their status, and can be edited.
+    """
+    newer, older, api = kubernetes_alone.namespace(), kubernetes_alone.namespace(), kubernetes_alone.api
+    define(kubernetes_alone, other_definitions())
+    unknown = {"listeners": {"data": {"type": "gateway"}}, "quotas": {"bytes": 5}}
+    pool = {"name": "a-b", "firstBrokerId": 0, "replicas": 2, "storage": {"size": "1Gi"}}
+    refused_today = {"brokers": [pool], "config": {"A KEY": "1"}, "formatVersion": 99}
+    objects = [
+        (newer, object_of("Cluster", "main", {**SAMPLES["Cluster"], **unknown})),
+        (newer, object_of("Topic", "orders", {**SAMPLES["Topic"], "deletionPolicy": "Archive"})),
+        (older, object_of("Cluster", "main", refused_today)),
+    ]
+    for namespace, each in objects:
+        store(kubernetes_alone, namespace, each)
     install_definitions(kubernetes_alone)
-    wait_until_refused(kubernetes_alone, namespace, cluster)
-    wait_until_refused(kubernetes_alone, namespace, topic)
-    operator = operators.start(namespace)
+    for namespace, each in objects:
+        wait_until_refused(kubernetes_alone, namespace, each)
+    operator = operators.start(newer, scope="list", watch=[newer, older])
+    is_left_alone(api, newer)
+    is_served(api, older, pool)
+
+    assert operator.process.poll() is None
+
+
+def is_left_alone(api: KubeClient, namespace: str) -> None:
+    """Check that objects of a newer release are reported and not changed until they can be read."""
     told = api.wait("flc/main", namespace, is_unreadable)
     api.wait("flt/orders", namespace, is_unreadable)
     made = api.list("statefulset", namespace)
@@ -153,21 +166,10 @@ def test_objects_of_a_newer_release_are_left_alone_and_said_to_be_unreadable(
 
     assert message == "spec.listeners.data.type: Input should be 'internal', 'nodeport' or 'loadbalancer'"
     assert made == []
-    assert operator.process.poll() is None
 
 
-def test_objects_of_an_older_release_are_served_although_todays_rules_refuse_them(
-    kubernetes_alone: Kubernetes, operators: Operators
-) -> None:
-    """Objects of an older release that the current rules refuse are read, get their status, and can be edited."""
-    namespace, api = kubernetes_alone.namespace(), kubernetes_alone.api
-    define(kubernetes_alone, older_definitions())
-    pool = {"name": "a-b", "firstBrokerId": 0, "replicas": 2, "storage": {"size": "1Gi"}}
-    cluster = object_of("Cluster", "main", {"brokers": [pool], "config": {"A KEY": "1"}, "formatVersion": 99})
-    store(kubernetes_alone, namespace, cluster)
-    install_definitions(kubernetes_alone)
-    wait_until_refused(kubernetes_alone, namespace, cluster)
-    operators.start(namespace)
+def is_served(api: KubeClient, namespace: str, pool: Manifest) -> None:
+    """Check that a Cluster of an older release is read, and that its size and its format can be changed."""
     api.wait("flc/main", namespace, lambda found: conditions(found).get("Warning") is not None)
     api.patch("flc/main", namespace, {"spec": {"brokers": [{**pool, "replicas": 3}]}})
     api.patch("flc/main", namespace, {"spec": {"formatVersion": 1}})

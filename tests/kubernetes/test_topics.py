@@ -17,15 +17,14 @@ from topic_stage import Stage, condition_of, ready_reason, running_stage, status
 
 @pytest.fixture(scope="module")
 def stage(kubernetes: Kubernetes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """Yield brokers and an operator for all tests of this file, each in separate namespaces."""
-    with running_stage(kubernetes, tmp_path_factory.mktemp("stage"), namespaces=20) as running:
+    """Yield brokers, an operator and one Cluster for all tests of this file; some have namespaces of their own."""
+    with running_stage(kubernetes, tmp_path_factory.mktemp("stage"), namespaces=11) as running:
         yield running
 
 
 def test_a_topic_is_created_and_altered(stage: Stage) -> None:
     """A topic is created and altered by its resource, with partitions, replicas and configuration."""
-    namespace = stage.namespace()
-    stage.cluster(namespace)
+    namespace = stage.common
     stage.topic(namespace, "flights", partitions=3, replicas=2, config={"retention.ms": "60000"})
     created = stage.wait(namespace, "flights")
     topic = stage.brokers.topic("flights")
@@ -46,8 +45,7 @@ def test_a_topic_is_created_and_altered(stage: Stage) -> None:
 
 def test_what_others_change_is_put_back_but_for_unmanaged_keys(stage: Stage) -> None:
     """A topic's changed key is restored, an unset key is reset, and an unmanaged key is kept."""
-    namespace = stage.namespace()
-    stage.cluster(namespace)
+    namespace = stage.common
     stage.topic(namespace, "drift", config={"retention.ms": "60000"}, unmanagedConfig=["segment.ms"])
     stage.wait(namespace, "drift")
     changed = {"retention.ms": 1000, "max.message.bytes": 5000, "segment.ms": 777_777}
@@ -59,8 +57,7 @@ def test_what_others_change_is_put_back_but_for_unmanaged_keys(stage: Stage) -> 
 
 def test_a_topic_that_is_there_is_adopted_with_its_data(stage: Stage) -> None:
     """A topic that exists is adopted with its id, data and additional partitions, and its other values are changed."""
-    namespace = stage.namespace()
-    stage.cluster(namespace)
+    namespace = stage.common
     before = stage.brokers.ask(
         lambda admin: admin.create_topic("adopted", partitions=4, config={"segment.ms": 777_777})
     )
@@ -79,8 +76,7 @@ def test_a_topic_that_is_there_is_adopted_with_its_data(stage: Stage) -> None:
 
 def test_a_deleted_topic_is_made_again_with_a_warning(stage: Stage) -> None:
     """A topic that was deleted is created again with a warning, and the status has the new id."""
-    namespace = stage.namespace()
-    stage.cluster(namespace)
+    namespace = stage.common
     stage.topic(namespace, "phoenix")
     first = stage.wait(namespace, "phoenix")["status"]["topicId"]
     stage.brokers.ask(lambda admin: admin.delete_topic("phoenix"))
@@ -98,8 +94,7 @@ def test_a_deleted_topic_is_made_again_with_a_warning(stage: Stage) -> None:
 
 def test_the_replication_factor_goes_up_and_down(stage: Stage) -> None:
     """A topic's replication factor changes by reassignments with progress in the status, evenly over racks."""
-    namespace = stage.namespace()
-    stage.cluster(namespace)
+    namespace = stage.common
     stage.topic(namespace, "copies", partitions=6, replicas=2)
     stage.wait(namespace, "copies")
     two = stage.brokers.replicas("copies")
@@ -124,14 +119,23 @@ def test_the_replication_factor_goes_up_and_down(stage: Stage) -> None:
     assert stage.events(namespace, "copies") >= {"ReassignmentStarted", "ReassignmentFinished"}
 
 
-def test_two_resources_for_one_topic(stage: Stage) -> None:
-    """A topic with two resources belongs to the first, even after a restart, and later to the second with its data."""
+def test_a_restarted_operator_knows_whose_topics_are(stage: Stage) -> None:
+    """A topic with two resources belongs to the first, over a restart, and afterwards to the second with its data.
+
+    A topic that was created again by others, before the operator noticed, is not deleted with its resource.
+    """
     home, guest = stage.namespace(), stage.namespace()
     cluster = stage.cluster(home, topicNamespaces=[guest])
+    stage.topic(home, "renewed")
     stage.topic(home, "shared", partitions=2)
     held = stage.wait(home, "shared")["status"]["topicId"]
+    stage.wait(home, "renewed")
     stage.topic(guest, "mine", cluster=cluster, name="shared", partitions=3)
     loser = stage.wait(guest, "mine", "ResourceConflict")
+    stage.stop_operator()
+    stage.brokers.ask(lambda admin: admin.delete_topic("renewed"))
+    renewed = stage.brokers.ask(lambda admin: admin.create_topic("renewed"))
+    stage.kubernetes.api.delete("topics.fairlead.dev/renewed", home)
     stage.restart_operator()
     stage.topic(guest, "mine", cluster=cluster, name="shared", partitions=4)
     still = stage.wait(guest, "mine", "ResourceConflict")
@@ -142,7 +146,11 @@ def test_two_resources_for_one_topic(stage: Stage) -> None:
     assert "topicId" not in still["status"]
     assert "finalizers" not in still["metadata"]
     assert (heir["status"]["topicId"], heir["status"]["partitions"]) == (held, 4)
-    stage.wait_gone(home, "shared")
+    for name in ("shared", "renewed"):
+        stage.wait_gone(home, name)
+    topic = stage.brokers.topic("renewed")
+    assert topic is not None
+    assert topic.topic_id == renewed.topic_id
 
 
 def test_what_the_cluster_does_not_allow_is_said(stage: Stage) -> None:
@@ -173,8 +181,7 @@ def test_what_the_cluster_does_not_allow_is_said(stage: Stage) -> None:
 
 def test_deletion_follows_the_policy(stage: Stage) -> None:
     """A topic is deleted with its resource by Delete and kept by Retain, which sets or removes the finalizer."""
-    namespace = stage.namespace()
-    stage.cluster(namespace)
+    namespace = stage.common
     for name, policy in (("going", "Delete"), ("staying", "Retain"), ("switched", "Delete")):
         stage.topic(namespace, name, deletionPolicy=policy)
         stage.wait(namespace, name)
@@ -191,24 +198,6 @@ def test_deletion_follows_the_policy(stage: Stage) -> None:
     left = {name: stage.brokers.topic(name) is not None for name in ("going", "staying", "switched")}
 
     assert left == {"going": False, "staying": True, "switched": True}
-
-
-def test_only_the_topic_that_it_had_goes_with_a_resource(stage: Stage) -> None:
-    """A topic that was created again by others, before the operator noticed, is not deleted with the resource."""
-    namespace = stage.namespace()
-    stage.cluster(namespace)
-    stage.topic(namespace, "renewed")
-    stage.wait(namespace, "renewed")
-    stage.stop_operator()
-    stage.brokers.ask(lambda admin: admin.delete_topic("renewed"))
-    renewed = stage.brokers.ask(lambda admin: admin.create_topic("renewed"))
-    stage.kubernetes.api.delete("topics.fairlead.dev/renewed", namespace)
-    stage.restart_operator()
-    stage.wait_gone(namespace, "renewed")
-    topic = stage.brokers.topic("renewed")
-
-    assert topic is not None
-    assert topic.topic_id == renewed.topic_id
 
 
 @pytest.mark.scenario
@@ -238,9 +227,9 @@ def test_nobody_is_held_back_by_a_cluster_that_goes(stage: Stage) -> None:
 
 def test_nothing_is_written_when_nothing_changed(stage: Stage) -> None:
     """A Topic that is as requested is not written by resyncs, which restore drift of another."""
-    quiet, pulse = stage.namespace(), stage.namespace()
+    quiet, pulse = stage.namespace(), stage.common
+    stage.cluster(quiet)
     for namespace, name in ((quiet, "quiet-1"), (quiet, "quiet-2"), (pulse, "pulse")):
-        stage.cluster(namespace)
         stage.topic(namespace, name, config={"retention.ms": "60000"})
     for namespace, name in ((quiet, "quiet-1"), (quiet, "quiet-2"), (pulse, "pulse")):
         stage.wait(namespace, name)

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TypeVar
 
 import checkout
-from audit_log import AuditEvent
 from etcd_cluster import etcd_cluster, free_ports
 from fairlead import Admin
 from fairlead.errors import TopicNotFoundError
@@ -29,7 +28,6 @@ from operator_process import ACCOUNT, Operators, install_definitions
 
 T = TypeVar("T")
 RACKS = ("zone-a", "zone-b", "zone-c")
-FORBIDDEN = 403
 STOP_SECONDS = 30.0
 RESYNC_SECONDS = 5.0
 """Minimum interval between resyncs of the operator, which repair drift."""
@@ -86,6 +84,8 @@ class Stage:
     namespaces: Iterator[str]
     start_operator: Callable[[], subprocess.Popen[bytes]]
     operator: subprocess.Popen[bytes]
+    common: str
+    """Namespace of a Cluster for all tests that need no other one."""
 
     def namespace(self) -> str:
         """Return a namespace that the operator watches, for one test alone."""
@@ -210,10 +210,11 @@ def status_of(topic: Manifest | None) -> Manifest:
 
 @contextmanager
 def running_stage(kubernetes: Kubernetes, folder: Path, namespaces: int) -> Iterator[Stage]:
-    """Start brokers and an operator that watches `namespaces` new namespaces."""
+    """Start brokers, and an operator that watches `namespaces` new namespaces, the first of which has a Cluster."""
     install_definitions(kubernetes)
     names = [kubernetes.namespace("topics") for _ in range(namespaces)]
-    user = Operators(kubernetes, folder).grant(names[0], scope="all")
+    operators = Operators(kubernetes, folder)
+    user = operators.grant(names[0], scope="list", watch=names)
     kubeconfig = kubernetes.account_kubeconfig(ACCOUNT, names[0])
     mark = kubernetes.audit_mark()
     with ExitStack() as stack:
@@ -231,11 +232,13 @@ def running_stage(kubernetes: Kubernetes, folder: Path, namespaces: int) -> Iter
                 FAIRLEAD_OPERATOR_LOG_FORMAT="json",
             )
 
-        stage = Stage(kubernetes, brokers, iter(names), start_operator, start_operator())
+        stage = Stage(kubernetes, brokers, iter(names[1:]), start_operator, start_operator(), names[0])
         stack.callback(lambda: _stop([stage.operator]))
+        stage.cluster(stage.common)
         yield stage
-        refused = [event for event in kubernetes.audit(since=mark, user=user) if event.code == FORBIDDEN]
-        mine = [event for event in refused if _is_about_topics(event)]
+        refused = operators.forbidden(user, mark)
+        # A namespace that ends takes the rights with it.
+        mine = [event for event in refused if kubernetes.api.get(f"namespace/{event.namespace}")]
         assert not mine, f"the API server forbade the operator: {mine}"
 
 
@@ -269,11 +272,6 @@ def running_brokers(folder: Path) -> Iterator[Brokers]:
         runner.run(admin.__aenter__())
         stack.callback(lambda: runner.run(admin.__aexit__(None, None, None)))
         yield Brokers(runner, admin, data_port, tuple(etcd.urls), processes)
-
-
-def _is_about_topics(event: AuditEvent) -> bool:
-    about = (event.body or {}).get("regarding", {}).get("kind")
-    return event.resource.startswith(("topics", "namespaces")) or about == "Topic"
 
 
 def _ports_everywhere(count: int) -> list[int]:

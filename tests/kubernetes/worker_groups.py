@@ -31,6 +31,8 @@ GROUPS: Final = {
     # They share an unpacked image and running brokers.
     "test_image.py": "image",
     "test_topics.py": "topics",
+    # They share an operator.
+    "test_clusters.py": "clusters",
 }
 """Groups by file, longest first. The marks of xdist would suffice if they had an effect."""
 
