@@ -34,6 +34,9 @@ T = TypeVar("T")
 SECONDS_MAX: Final = 60.0
 """Time limit of every wait; a loaded machine is slow."""
 PAUSE_SECONDS: Final = 0.25
+BROKERS: Final = 3
+WRITE_SECONDS: Final = 0.05
+"""Pause between two writes of a load."""
 NAMESPACE, CLUSTER = "shop", "main"
 CHOSEN: Final = {
     "$__rate_interval": "10s",
@@ -88,7 +91,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Brokers:
-    """Three running brokers."""
+    """Running brokers of a cluster."""
 
     bootstrap: str
     ops: Sequence[str]
@@ -143,9 +146,9 @@ def names_in(exposition: str) -> set[str]:
 
 
 @contextmanager
-def running_brokers(folder: Path) -> Iterator[Brokers]:
-    """Run three brokers in a separate process."""
-    command = [str(FAIRLEAD), "dev", "up", "--brokers", "3", "--output", "json"]
+def running_brokers(folder: Path, brokers: int = BROKERS) -> Iterator[Brokers]:
+    """Run brokers in a separate process."""
+    command = [str(FAIRLEAD), "dev", "up", "--brokers", str(brokers), "--output", "json"]
     listen = ["--listen", "127.0.0.1:0", "--data", str(folder / "brokers")]
     with (folder / "brokers.log").open("wb") as log:
         process = subprocess.Popen([*command, *listen], stdout=subprocess.PIPE, stderr=log, text=True)
@@ -162,9 +165,9 @@ def running_brokers(folder: Path) -> Iterator[Brokers]:
 class Load:
     """Producers and group members that run until they are stopped."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, replicas: int = BROKERS, write_seconds: float = WRITE_SECONDS) -> None:
         """Create a load that has not started."""
-        self._bootstrap = bootstrap
+        self._bootstrap, self._replicas, self._write_seconds = bootstrap, replicas, write_seconds
         self._ended, self._read = threading.Event(), threading.Event()
         """Readers stop first, because they wait for records."""
         self._failures: list[BaseException] = []
@@ -176,8 +179,8 @@ class Load:
     def start(self) -> None:
         """Create topics and start the load."""
         with Admin(self._bootstrap) as admin:
-            admin.create_topic("orders", partitions=6, replication_factor=3)
-            admin.create_topic("clicks", partitions=3, replication_factor=3)
+            admin.create_topic("orders", partitions=6, replication_factor=self._replicas)
+            admin.create_topic("clicks", partitions=3, replication_factor=self._replicas)
         for thread in self._threads:
             thread.start()
 
@@ -205,7 +208,7 @@ class Load:
                     producer.send("orders", b"order %d" % number, key=b"%d" % each)
                     producer.send("clicks", b"click %d" % number, key=b"%d" % (each % 7))
                 producer.flush()
-                if self._read.wait(0.05):
+                if self._read.wait(self._write_seconds):
                     return
 
     def _keep_up(self) -> None:
@@ -227,9 +230,9 @@ class Load:
 
 
 @contextmanager
-def load_on(bootstrap: str) -> Iterator[Load]:
+def load_on(bootstrap: str, replicas: int = BROKERS, write_seconds: float = WRITE_SECONDS) -> Iterator[Load]:
     """Run a load on a cluster."""
-    load = Load(bootstrap)
+    load = Load(bootstrap, replicas, write_seconds)
     load.start()
     try:
         yield load

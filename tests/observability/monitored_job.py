@@ -30,7 +30,7 @@ SPARK_SECONDS_MAX: Final = 180.0
 def running_job(bootstrap: str, folder: Path) -> Iterator[int]:
     """Run the query, and yield the port of Spark's metrics."""
     port = free_port()
-    command = [sys.executable, str(PROGRAM), bootstrap, "orders", GROUP, str(port), str(folder)]
+    command = [sys.executable, str(PROGRAM), bootstrap, "clicks", GROUP, str(port), str(folder)]
     with (folder / "spark.log").open("wb") as log:
         process = subprocess.Popen(
             command,

@@ -25,7 +25,7 @@ CONF = {
     "spark.driver.memory": "1g",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.shuffle.partitions": "1",
 }
 
 
@@ -53,7 +53,7 @@ def main(bootstrap: str, topic: str, group: str, port: str, folder: str) -> None
         .agg(count("*"))
     )
     writer = counted.writeStream.outputMode("update").format("noop").queryName("flight_windows")
-    writer = writer.option("checkpointLocation", f"{folder}/checkpoint").trigger(processingTime="1 second")
+    writer = writer.option("checkpointLocation", f"{folder}/checkpoint").trigger(processingTime="5 seconds")
     writer.start().awaitTermination()
 
 

@@ -29,7 +29,7 @@ CONF: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
-    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.shuffle.partitions": "1",
     "spark.sql.session.timeZone": "UTC",
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.streaming.noDataMicroBatches.enabled": "true",

@@ -1,4 +1,8 @@
-"""Tests of the bundled pipelines, run by the command line as docs/how-to/pipelines.md shows."""
+"""Tests of the bundled pipelines, run by the command line as docs/how-to/pipelines.md shows.
+
+A JVM for each command takes long, so the commands are scenarios: the demo runs one of them, test_pipeline_page.py the
+command for the pipeline of a file, and other tests run each pipeline in the shared session.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +15,23 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from fairlead import testing
-from fairlead.blocking import Admin
+from fairlead.blocking import Admin, Consumer, Producer
 from fairlead.cli.main import run_command
 from fairlead.cli.session import ExitCode
-from fairlead_spark.pipelines import NAMES, find
+from fairlead_spark.pipelines import NAMES, PipelineOptionError, find
 from fairlead_spark.pipelines.dead_letters import DEAD_LETTERS
 from fairlead_spark.pipelines.mirror import refuse_itself
 from fairlead_spark.pipelines.topics import MAX_OFFSETS, MIN_PARTITIONS, STARTING_OFFSETS
 from quick_java import quick_java
 from spark_session import QUICK_WORKERS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/pipelines.md"
 SECTION = re.compile(r"^### `(?P<name>\w+)`\n(?P<text>.*?)(?=^##)", re.MULTILINE | re.DOTALL)
@@ -34,9 +42,6 @@ OPTION = re.compile(r"^\| `(?P<name>\w+)` \| (?:`(?P<default>[^`]+)`)? *\|", re.
 SHARED = {option.name for option in (DEAD_LETTERS, STARTING_OFFSETS, MAX_OFFSETS, MIN_PARTITIONS)}
 START = re.compile(r"^```sh start\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 OTHER = "http://127.0.0.1:9620"
-FIRST = "flight_windows"
-"""Pipeline whose command is the first of the page; the commands of the other pipelines are further cases."""
-COMMANDS = [FIRST, *(pytest.param(name, marks=pytest.mark.scenario) for name in NAMES if name != FIRST)]
 SECONDS_MAX = 600
 """Time limit for a job, which takes half a minute on idle cores and much longer when twenty processes share the cores.
 """
@@ -90,8 +95,9 @@ def started(command: str) -> Iterator[str]:
             broker.terminate()
 
 
+@pytest.mark.scenario
 @pytest.mark.timeout(2 * SECONDS_MAX)
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", NAMES)
 def test_the_command_of_a_pipeline_gives_what_the_page_shows(
     clusters: tuple[str, str], tmp_path: Path, name: str
 ) -> None:
@@ -149,21 +155,23 @@ def test_every_pipeline_says_what_it_reads() -> None:
         assert set(pipeline.reads) <= {option.name for option in pipeline.options}
 
 
-@pytest.mark.timeout(2 * SECONDS_MAX)
-def test_a_mirror_knows_its_own_cluster_by_any_address(clusters: tuple[str, str], tmp_path: Path) -> None:
+def test_a_mirror_knows_its_own_cluster_by_any_address(
+    spark: SparkSession, clusters: tuple[str, str], topic: str, tmp_path: Path
+) -> None:
     """A mirror of a cluster onto itself is refused, even with two spellings of the address, unless it has a prefix."""
     here, there = clusters
-    assert shell("echo once | fairlead produce narcissus", here, tmp_path).returncode == 0
+    with Producer(here) as producer:
+        producer.send(topic, b"once").result()
     spelt = here.replace("127.0.0.1", "localhost")
     options = {"bootstrap": here, "target": spelt, "prefix": ""}
-    command = f"fairlead job run mirror --option topics=narcissus --option target={spelt} --once"
-    refused = shell(command, here, tmp_path)
-    copied = shell("fairlead consume narcissus --from-beginning --exit", here, tmp_path)
+    with pytest.raises(PipelineOptionError, match=f"{here} and {spelt} are both cluster"):
+        find("mirror").start(spark, options | {"topics": topic}, checkpoint=str(tmp_path), once=True)
+    with Consumer(here) as consumer:
+        consumer.assign(topic=topic)
+        copied = sum(consumer.end_offsets().values())
 
     assert spelt != here
-    assert refused.returncode == 2, refused.stderr
-    assert f"{here} and {spelt} are both cluster" in refused.stderr
-    assert copied.stdout == "once\n"
+    assert copied == 1
     refuse_itself(options | {"prefix": "copy-"})
     refuse_itself(options | {"target": there})
 

@@ -92,7 +92,7 @@ def expected_windows() -> dict[Window, dict[str, Any]]:
 def test_logs_of_many_programs_are_counted(
     spark: SparkSession, cluster: str, topic: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Each window is written once with the right numbers.
+    """Each window is written once with the right numbers, also over a restart, without an entry that is too late.
 
     A record that is not an entry becomes a dead letter with its reason.
     """
@@ -106,13 +106,16 @@ def test_logs_of_many_programs_are_counted(
     produce(bootstrap, topic, list(RUBBISH))
     # A later entry that closes all windows before it.
     last = {"source": "clock", "at": (START + timedelta(hours=9)).isoformat(), "level": "info"}
-    counts = []
-    for values in ([], [json.dumps(last).encode()]):
+    late = {"source": "clock", "at": (START - timedelta(hours=9)).isoformat(), "level": "info"}
+    counts, dropped = [], []
+    for values in ([], [json.dumps(each).encode() for each in (last, late)]):
         produce(bootstrap, topic, values)
         query = find("logs").start(spark, options, checkpoint=str(tmp_path / "checkpoint"), once=True)
         assert query.awaitTermination(400), "the query takes too long"
         metrics = [progress.observedMetrics.get("input") for progress in query.recentProgress]
         counts.append(sum(row["dead_letters"] for row in metrics if row is not None))
+        states = [state for progress in query.recentProgress for state in progress.stateOperators]
+        dropped.append(sum(state.numRowsDroppedByWatermark for state in states))
     windows = [json.loads(record.value) for record in consume(bootstrap, f"{topic}-windows")]
     letters = consume(bootstrap, f"{topic}.dead-letters")
     numbers = {
@@ -130,6 +133,7 @@ def test_logs_of_many_programs_are_counted(
     )
     assert len(letters) == len(RUBBISH)
     assert counts == [len(RUBBISH), 0]
+    assert dropped == [0, 1]
 
 
 @pytest.mark.etcd

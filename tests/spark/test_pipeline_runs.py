@@ -32,6 +32,7 @@ further = [pytest.mark.etcd, pytest.mark.scenario]
 each_cluster = pytest.mark.parametrize("cluster", ["bootstrap", pytest.param("three_on_etcd", marks=further)])
 
 
+@pytest.mark.scenario
 @each_cluster
 def test_flights_in_windows(
     spark: SparkSession, cluster: str, topic: str, tmp_path: Path, request: pytest.FixtureRequest
@@ -162,7 +163,8 @@ def test_mirror(
     assert first.counts.records == second.counts.records == 600
 
 
-@pytest.mark.parametrize("codec", ["none", pytest.param("zstd", marks=pytest.mark.scenario)])
+@pytest.mark.scenario
+@pytest.mark.parametrize("codec", ["none", "zstd"])
 def test_a_large_record_that_does_not_parse_stops_no_pipeline(
     spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path, codec: str
 ) -> None:

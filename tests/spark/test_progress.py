@@ -11,12 +11,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from fairlead import TopicPartition
 from fairlead.blocking import Admin, Producer
 from fairlead_spark import GroupProgress
 
 if TYPE_CHECKING:
-    import pytest
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -60,6 +61,7 @@ def read(spark: SparkSession, bootstrap: str, topic: str, checkpoint: Path, name
     return query
 
 
+@pytest.mark.scenario
 def test_the_command_line_shows_how_far_a_query_is(
     spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:

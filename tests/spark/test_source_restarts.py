@@ -82,7 +82,7 @@ def writing(bootstrap: str, acknowledged: Counted) -> Iterator[None]:
                 for delivery in deliveries:
                     delivery.result()
                 acknowledged.add(numbers)
-                if ended.wait(0.1):
+                if ended.wait(0.3):
                     return
 
     with beside(write, ended):
@@ -123,7 +123,7 @@ def test_a_query_goes_on_while_brokers_are_killed_and_restarted(spark: SparkSess
         stream = spark.readStream.format("fairlead").options(
             bootstrap=bootstrap, subscribe=TOPIC, startingOffsets="earliest", minPartitions="2"
         )
-        sink = stream.load().writeStream.foreachBatch(keep).trigger(processingTime="200 milliseconds")
+        sink = stream.load().writeStream.foreachBatch(keep).trigger(processingTime="1 second")
         query = sink.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
         with writing(bootstrap, written):
             read.wait(lambda values: len(values) >= 100, "nothing was read before any fault")
