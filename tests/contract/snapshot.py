@@ -60,7 +60,7 @@ def main(arguments: list[str]) -> int:
     """Run the program; return its exit code, 1 for a difference that was not written."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--write", action="store_true", help="write the files that differ")
-    parser.add_argument("subjects", nargs="*", help="golden files by name; all without")
+    parser.add_argument("subjects", nargs="*", help="golden files by name; by default all")
     options = parser.parse_args(arguments)
     differing = 0
     for subject in options.subjects or SUBJECTS:

@@ -121,7 +121,7 @@ def stage(kubernetes_pods: KubernetesPods, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def door(kubernetes: Kubernetes) -> Iterator[Door]:
-    """Yield a door to the API server that the test can make slow, failing or closed, only for its own clients."""
+    """Yield a proxy of the API server, only for the test's own clients, that the test can slow down, break or close."""
     with kubernetes.door() as opened:
         yield opened
 

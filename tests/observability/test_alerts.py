@@ -118,7 +118,7 @@ def test_the_page_knows_no_other_alert() -> None:
 
 
 def test_clusters_of_kubernetes_stay_apart() -> None:
-    """Series of several Kubernetes clusters in one Prometheus have the label `cluster`, and no rule sums it away."""
+    """Series of several Kubernetes clusters in one Prometheus have the label `cluster`, and no rule drops the label."""
     groupings = [
         (rule.get("alert") or rule["record"], labels)
         for rule in rules()

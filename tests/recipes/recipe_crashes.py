@@ -2,7 +2,7 @@
 
 Each run of a program gets new records and a random crash point. After the last crash the program runs until no work is
 left. Afterwards the effects of every record are counted: at most, at least, or exactly one, as the page promises. The
-harness removes the dead member of a group, which the end of its session would do later.
+harness removes the dead member of a group without waiting for its session to end.
 
 `python recipe_crashes.py --crashes 100 --seed 7` prints a JSON report and ends with 1 when a guarantee was broken.
 """
@@ -343,7 +343,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--crashes", type=int, default=100, help="of each program")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("programs", nargs="*", help="names as on the page; all without")
+    parser.add_argument("programs", nargs="*", help="names as on the page; by default all")
     arguments = parser.parse_args()
     chosen = [recipe for recipe in RECIPES if not arguments.programs or recipe.program in arguments.programs]
     # Standard output is reserved for the report.

@@ -21,7 +21,7 @@ CONF: Final = {
     "spark.sql.execution.arrow.maxBytesPerBatch": "2m",
     "spark.sql.session.timeZone": "UTC",
 }
-"""Recommended settings, also for `spark-submit`; docs/how-to/pipelines.md explains them."""
+"""Recommended settings, which also apply to `spark-submit`; docs/how-to/pipelines.md explains them."""
 LOCAL_CONF: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

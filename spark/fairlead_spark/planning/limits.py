@@ -12,10 +12,10 @@ from fairlead_spark.planning.ranges import OffsetRange, plan_between, unexpired
 
 
 def settled(start: StreamOffsets, end: StreamOffsets) -> StreamOffsets:
-    """Return the end offsets, in which every partition without new records keeps its entry from the start.
+    """Return the end offsets; every partition without new records keeps its entry of `start`.
 
     A new leader epoch alone is not new data, but Spark compares offsets as text and would run a trigger for the new
-    epoch. A missing partition keeps its entry from the start: topics never lose partitions, but a lagging broker may
+    epoch. A missing partition also keeps its entry of `start`: topics never lose partitions, but a lagging broker may
     not know all partitions yet.
     """
     return StreamOffsets(

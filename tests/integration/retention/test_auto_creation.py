@@ -106,7 +106,7 @@ async def test_off_is_the_default_and_creates_nothing(lives) -> None:
 
 
 async def test_the_setting_changes_while_the_broker_runs(lives) -> None:
-    """A topic is created as the setting of broker or cluster allows at the next produce request."""
+    """A change of the broker's or cluster's setting applies at the next produce request to a missing topic."""
     api = await lives.start({})
     codes = []
     for change in (

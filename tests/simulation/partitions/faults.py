@@ -180,7 +180,7 @@ class Faults(Storm):
             self.bring_back(broker)
 
     def _epochs_reveal(self, broker: Broker, copy: Disk) -> bool:
-        """Return whether a record names a newer incarnation than the copy, which alone reveals its age."""
+        """Return whether a record names a newer incarnation than the copy; nothing else reveals the copy's age."""
         entries = [
             entry.broker_epoch
             for item in self._world.records().values()

@@ -1,8 +1,8 @@
 """The search for violations, for `make sim`, and the measurement of how soon each dropped rule is found.
 
 `python -m simulator.search --seconds 60 --seed 1` runs new worlds until the time is over; `--seed 17 --trace` shows one
-world; `--switches` writes the table. With `--groups` all worlds are of consumer groups instead of partitions, with
-`--brokers` of whole brokers on virtual time. The exit code is 1 when an invariant was violated, and the output has the
+world; `--switches` writes the table. `--groups` simulates consumer groups instead of partitions, and `--brokers`
+simulates whole brokers on virtual time. The exit code is 1 when an invariant was violated, and the output has the
 command that repeats the run.
 """
 

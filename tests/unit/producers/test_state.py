@@ -1,4 +1,4 @@
-"""The state of producers that follows from the log, and its expiry."""
+"""The state of producers, which is derived from the log, and its expiry."""
 
 from __future__ import annotations
 

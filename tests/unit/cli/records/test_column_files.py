@@ -1,4 +1,4 @@
-"""Parquet and Arrow files: rows of tables and records as they are."""
+"""Parquet and Arrow files, with rows of a table or with records."""
 
 from __future__ import annotations
 

@@ -352,7 +352,7 @@ def test_pieces_have_the_sequences_of_their_records(idempotent: Accumulator) -> 
 
 
 def test_a_piece_waits_where_it_would_make_the_broker_forget_those_before_it(idempotent: Accumulator) -> None:
-    """A piece waits for the batches before it, because the broker recognises repeats of five batches only."""
+    """A piece waits for the batches before it, because the broker recognises repeats of only the last five batches."""
     queue = PartitionQueue("flights", 0)
     first, *behind = _tables(idempotent, queue, 5)
     idempotent.cut(first, LIMIT)
