@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker_kit import Calls
+from broker_process import BrokerProcess
 from conftest import FaultyBroker
 from fairlead import Admin
 from fairlead.errors import ConflictError
@@ -135,6 +136,36 @@ async def accept_and_read_on(
     assert await served(faulty.calls) == (records, [])
     page = (await faulty.ops_page("/metrics"))[1]
     assert 'fairlead_partition_damaged_ranges{partition="0",topic="t"} 0.0' in page
+
+
+async def test_an_acknowledged_end_that_changed_after_a_kill_is_reported(tmp_path: Path) -> None:
+    """A bad bit in the last acknowledged batch of a killed broker is damage, and its offset is not assigned again."""
+    broker = BrokerProcess(tmp_path / "data")
+    batches = [
+        encode(record_batch([value_of(offset)], default_timestamp_us=TIME_US)).to_bytes()
+        for offset in range(4)
+    ]
+    try:
+        broker.start()
+        async with Calls(broker.url) as calls:
+            await calls.create("t")
+            stored = [(await calls.send("t", batch)).json["base_offset"] for batch in batches[:3]]
+        broker.kill()
+        [file] = broker.data.glob("*-*/0/*.log")
+        harm_content(file, 2)
+        broker.start()
+        async with Calls(broker.url) as calls:
+            refused = await calls.call("GET", "/v1/topics/t/partitions/0/records?offset=2")
+            stored.append((await calls.send("t", batches[3])).json["base_offset"])
+            last = await calls.call("GET", "/v1/topics/t/partitions/0/records?offset=3&max_wait_ms=0")
+    finally:
+        broker.kill()
+
+    assert (refused.code, refused.json["first_offset"], refused.json["next_good_offset"]) == (
+        "log_damaged", 2, 3,
+    )  # fmt: skip
+    assert stored == [0, 1, 2, 3]
+    assert last.status == 200
 
 
 async def test_damage_is_accepted_by_the_sdk_and_the_command_line(faulty: FaultyBroker) -> None:

@@ -1,6 +1,6 @@
 """One data directory: its lock and identity, the checkpoint of all partitions, and the folders of topics.
 
-    <data>/.fairlead/{lock, identity, checkpoint, clean, reserve}
+    <data>/.fairlead/{lock, identity, checkpoint, synced, clean, reserve}
     <data>/<topic id>/<partition>/
 
 `wiring` opens the directory and `runtime` uses it. The module must not know which topics should exist: a
@@ -47,6 +47,7 @@ from fairlead_broker.log.partition_log import PartitionLog
 from fairlead_broker.log.reserve import SpaceReserve
 from fairlead_broker.log.segments.segments import SegmentCache
 from fairlead_broker.log.segments.storage import File, PosixStorage, Storage, Volume, read_whole
+from fairlead_broker.log.synced_offsets import SyncedOffsets
 
 SYSTEM_FOLDER: Final = ".fairlead"
 STRAY_SUFFIX: Final = ".stray"
@@ -79,6 +80,7 @@ class LogDirectory:
         self._checkpoint_lock = Lock()
         self._checkpointed: dict[TopicIdPartition, PartitionCheckpoint] = {}
         self._knows_checkpoint = False
+        self._synced_offsets = SyncedOffsets(storage, path / SYSTEM_FOLDER / "synced")
         # Partitions dropped since the last checkpoint was written, which still lists these partitions. The renamed
         # folder of a dropped partition is kept until the next checkpoint is written, and no new folder is created for
         # that partition before then. Otherwise a broker that starts would mistake the missing records for damage.
@@ -216,6 +218,7 @@ class LogDirectory:
             self.health,
             self._cache,
             self._checkpointed.get(key) or self._fresh_entry(key),
+            self._synced_offsets.entry(key),
             was_clean=self.was_clean,
         )
         log.on_offsets_moved(self.write_checkpoint)
@@ -287,6 +290,7 @@ class LogDirectory:
         """Write the log start, high watermark and recovery point of every partition durably."""
         self.health.check()
         with self._checkpoint_lock, self.health:
+            self._synced_offsets.sync_removals()
             for key, log in list(self._open.items()):
                 self._checkpointed[key] = _entry(key, log)
             checkpoint = Checkpoint(partitions=tuple(self._checkpointed.values()))
@@ -330,6 +334,8 @@ class LogDirectory:
             self.adopt_cluster(cluster_id)
         clean = self._has_clean_marker()
         self._read_checkpoint()
+        if not self._synced_offsets.open():
+            self.corrupt += (f"{self._system('synced')}: the header is damaged",)
         self.was_clean = clean and not self.corrupt
         if self.was_clean:
             self._reside(residence)
@@ -416,7 +422,8 @@ class LogDirectory:
 
     def _drop_entry(self, key: TopicIdPartition) -> None:
         with self._checkpoint_lock:
-            if self._checkpointed.pop(key, None) is not None:
+            removed = self._synced_offsets.remove(key)
+            if self._checkpointed.pop(key, None) is not None or removed:
                 self._given_up.add(key)
 
     def _forget_given_up(self, key: TopicIdPartition) -> None:

@@ -23,6 +23,7 @@ from fairlead_broker.log.segments.batch_walk import BadBatch, walk_headers
 from fairlead_broker.log.segments.segment_writer import SegmentWriter, open_empty_writer
 from fairlead_broker.log.segments.segments import INDEX_SUFFIXES, LOG_SUFFIX, Segment, SegmentCache
 from fairlead_broker.log.segments.storage import Storage
+from fairlead_broker.log.synced_offsets import SyncedOffset
 
 _NAME_DIGITS = 20
 
@@ -34,6 +35,7 @@ def open_log(
     health: DirectoryHealth,
     cache: SegmentCache,
     checkpoint: PartitionCheckpoint | None,
+    synced: SyncedOffset,
     *,
     was_clean: bool,
 ) -> PartitionLog:
@@ -44,7 +46,7 @@ def open_log(
     """
     with health:
         try:
-            return _Opening(storage, folder, config, cache, checkpoint, was_clean).run(health)
+            return _Opening(storage, folder, config, cache, checkpoint, synced, was_clean).run(health)
         except OSError as error:
             raise wrap_os_error(error, f"{folder}: cannot open the log") from error
 
@@ -59,6 +61,7 @@ class _Opening:
         config: TopicConfig,
         cache: SegmentCache,
         checkpoint: PartitionCheckpoint | None,
+        synced: SyncedOffset,
         was_clean: bool,
     ) -> None:
         self._storage = storage
@@ -66,6 +69,7 @@ class _Opening:
         self._config = config
         self._cache = cache
         self._checkpoint = checkpoint
+        self._synced = synced
         self._was_clean = was_clean
 
     def run(self, health: DirectoryHealth) -> PartitionLog:
@@ -79,7 +83,8 @@ class _Opening:
             segments = self._list_segments(log_start)
         # Without a checkpoint entry, no byte is known to be synced.
         point = self._checkpoint.recovery_point if self._checkpoint else segments[0].base_offset
-        recovery = Recovery(self._storage, self._folder, self._config, segments, point)
+        synced = max(point, self._synced.offset or Offset(0))
+        recovery = Recovery(self._storage, self._folder, self._config, segments, point, synced)
         writer = recovery.run()
         end = writer.segment.next_offset
         # Batches below the log start, and their epochs, no longer belong to the log.
@@ -97,10 +102,11 @@ class _Opening:
             epochs,
             producers,
             recovery.report,
+            self._synced,
         )
         known = self._checkpoint.damaged if self._checkpoint else ()
         high_watermark = self._checkpoint.high_watermark if self._checkpoint else Offset(0)
-        log.set_start(log_start, point, high_watermark, (*known, *recovery.report.damaged))
+        log.set_start(log_start, synced, high_watermark, (*known, *recovery.report.damaged))
         self._keep_the_end(writer)
         return log
 

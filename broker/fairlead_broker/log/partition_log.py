@@ -45,6 +45,7 @@ from fairlead_broker.log.segments.segment_writer import (
 )
 from fairlead_broker.log.segments.segments import Segment
 from fairlead_broker.log.segments.storage import File, Storage
+from fairlead_broker.log.synced_offsets import SyncedOffset, SyncedOffsets
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,7 @@ class PartitionLog(ReadableLog):
         epochs: LeaderEpochs,
         producers: LoggedProducers,
         report: RecoveryReport,
+        stored: SyncedOffset,
     ) -> None:
         super().__init__(folder, segments, writer.segment.next_offset, epochs)
         self.producers = producers
@@ -112,6 +114,7 @@ class PartitionLog(ReadableLog):
         self._dropped = DroppedSegments()
         self._writer = writer
         self._synced = self._log_start
+        self._stored = stored
         # Number of files created so far, and number of durable file names. Initially the number of files exceeds the
         # number of durable names by one, because after a kill the names of existing files may still be in memory
         # only.
@@ -252,6 +255,9 @@ class PartitionLog(ReadableLog):
                     # The log would end at `end` after the next start, so no higher offset may be reported to the
                     # leader.
                     with self._sync_lock:
+                        # If the stored offset cannot be lowered, the next start reports the skipped records as damage.
+                        with suppress(Shortage):
+                            self._stored.lower(end)
                         self._epochs.forget(end)
                         self._end_at(end, damaged)
                         self._synced, self._generation = min(self._synced, end), self._generation + 1
@@ -304,6 +310,9 @@ class PartitionLog(ReadableLog):
                     self._storage.sync_folder(self.folder)
             except OSError as error:
                 raise self.mark_sync_failed(error) from error
+            with self._health:
+                if self._store_synced(point):
+                    self._stored.file.write()
             self._publish_synced(point)
             return self._synced
 
@@ -316,8 +325,21 @@ class PartitionLog(ReadableLog):
         files = tuple(file for segment in unsynced for file in segment.files_to_sync())
         return SyncPoint(generation, end, names, unsynced, files)
 
+    @property
+    def synced_offsets(self) -> SyncedOffsets:
+        """File with the stored synced offsets of all partitions of the directory."""
+        return self._stored.file
+
+    def note_synced(self, point: SyncPoint) -> None:
+        """Change the stored synced offset to the end of `point`, which a sync of the whole volume has covered.
+
+        The caller writes `synced_offsets` before it calls `mark_synced`.
+        """
+        with self._sync_lock:
+            self._store_synced(point)
+
     def mark_synced(self, point: SyncPoint) -> Offset:
-        """Record that a sync of the whole volume has covered `point`, and return the synced offset."""
+        """Publish the end of `point` as synced after `note_synced`, and return the synced offset."""
         with self._sync_lock:
             self._health.check()
             self._publish_synced(point)
@@ -327,6 +349,10 @@ class PartitionLog(ReadableLog):
         """Record that a sync of a file or of the whole volume failed, and return the error of this directory."""
         failed = StorageFailed(f"{self.folder}: cannot sync: {error.strerror or error}")
         failed.__cause__ = error
+        return self.mark_failed(failed)
+
+    def mark_failed(self, failed: StorageFailed) -> StorageFailed:
+        """Record a failure of the directory, and return the first failure."""
         return self._health.fail(failed)
 
     # ------------------------------------------------------------------------------------------ shortening
@@ -367,7 +393,7 @@ class PartitionLog(ReadableLog):
             self._check_open()
             with self._health:
                 try:
-                    self._empty()
+                    self._empty(offset)
                     self._begin_at(offset)
                     # The epoch is replaced last: the new epoch would be wrong at any other offset, and an empty log
                     # without an epoch diverges from no leader.
@@ -507,6 +533,7 @@ class PartitionLog(ReadableLog):
             # The checkpoint is written before bytes are removed: a broker that starts and misses bytes below the
             # stored recovery point reports damage.
             self._write_checkpoint()
+            self._stored.lower(end)
         except Shortage:
             self._log_start, self._synced = before
             raise
@@ -521,13 +548,17 @@ class PartitionLog(ReadableLog):
         self._writer = SegmentWriter.reopen(self._storage, kept[-1], last, self._config)
         self.producers.rebuild(self._segments, end)
 
-    def _empty(self) -> None:
-        """Write a checkpoint without the segments, then remove the files of every segment, last segment first."""
+    def _empty(self, restart: Offset) -> None:
+        """Write a checkpoint without the segments, then remove the files of every segment, last segment first.
+
+        `restart`: offset at which the log is restarted, at or below which the stored synced offset must be.
+        """
         before = self._log_start, self._synced, self._end, self.checkpoint_high_watermark, self.damaged
         self._log_start = self._synced = self._end = self._segments[0].base_offset
         self.checkpoint_high_watermark, self.damaged = self._end, ()
         try:
             self._write_checkpoint()
+            self._stored.lower(min(self._end, restart))
         except Shortage:
             self._log_start, self._synced, self._end, self.checkpoint_high_watermark, self.damaged = before
             raise
@@ -547,6 +578,15 @@ class PartitionLog(ReadableLog):
         self._generation += 1
         self.producers.rebuild(self._segments, offset)
         self._write_checkpoint()
+
+    def _store_synced(self, point: SyncPoint) -> bool:
+        """Raise the stored synced offset to the end of `point`. Returns whether the offset has changed."""
+        changed = (
+            not self._closed and point.generation == self._generation and point.end_offset > self._synced
+        )
+        if changed:
+            self._stored.note(point.end_offset)
+        return changed
 
     def _publish_synced(self, point: SyncPoint) -> None:
         if point.generation != self._generation:

@@ -6,7 +6,9 @@ recovery point is read, and both checksums of the batch are checked. Cases:
   no good batch after damage               a torn tail: cut, and reported
   good batch after damage, `replicated`    unsynced bytes, not promised by one replica: cut there, and reported
   good batch after damage, `synced`        damage: nothing is dropped, the range is reported and not served
-  bad or missing below the recovery point  damage of synced bytes; offsets are never assigned again
+  bad or missing below the synced offset   damage of synced bytes; offsets are never assigned again
+
+The recovery point is the synced offset of the last checkpoint. The synced offset of the last sync may be higher.
 
 After an orderly stop the recovery point is the end, and only the batch headers after the last index entry are
 read. The module must not know other replicas, from which damaged ranges are fetched again.
@@ -104,11 +106,14 @@ class Recovery:
         config: TopicConfig,
         segments: Sequence[Segment],
         recovery_point: Offset,
+        synced: Offset,
     ) -> None:
+        """`synced`: offset below which every record was synced, at or above the recovery point."""
         self._storage = storage
         self._folder = folder
         self._config = config
         self._point = recovery_point
+        self._synced = synced
         self.segments = list(segments)
         """Segments in ascending order, without the segments after a cut."""
         self.report = RecoveryReport()
@@ -133,7 +138,7 @@ class Recovery:
             self._close_tail(self.segments[number], tail)
             number += 1
             tail = self._open_tail(number, offset_min=max(tail.next_offset, following.base_offset))
-        if tail.next_offset < self._point:
+        if tail.next_offset < self._synced:
             return self._begin_behind(tail)
         return self._writer(tail)
 
@@ -208,16 +213,16 @@ class Recovery:
         return following[0].base_offset if following else None
 
     def _may_keep(self, tail: _Tail) -> bool:
-        """Return whether batches after a bad batch are kept: below the recovery point, or with `durability=synced`."""
-        return tail.next_offset < self._point or self._config.durability is Durability.SYNCED
+        """Return whether batches after a bad batch are kept: below the synced offset, or with `durability=synced`."""
+        return tail.next_offset < self._synced or self._config.durability is Durability.SYNCED
 
     def _bad_to_the_end(self, number: int, tail: _Tail, reason: str) -> bool:
         """Handle a segment whose remaining bytes are bad: cut the log or record damage.
 
         Returns True if later segments are kept.
         """
-        if tail.next_offset < self._point:
-            # No batch below the recovery point is cut: the log continues after the bad bytes in the next segment, or
+        if tail.next_offset < self._synced:
+            # No batch below the synced offset is cut: the log continues after the bad bytes in the next segment, or
             # in a new empty segment.
             return True
         if self._may_keep(tail) and self._good_behind(number, tail.next_offset):
@@ -228,7 +233,7 @@ class Recovery:
     def _gap(self, number: int, tail: _Tail, following: Offset) -> bool:
         """Handle missing offsets between two segments: cut the log or record damage. Returns False after a cut."""
         keep = self._may_keep(tail)
-        if keep and tail.next_offset >= self._point:
+        if keep and tail.next_offset >= self._synced:
             keep = self._good_behind(number, tail.next_offset)
         if not keep:
             self.report.dropped_good = self._good_behind(number, tail.next_offset)
@@ -287,16 +292,16 @@ class Recovery:
         return writer
 
     def _begin_behind(self, tail: _Tail) -> SegmentWriter:
-        """Continue the log in a new segment at the recovery point, since synced records before it are missing."""
+        """Continue the log in a new segment at the synced offset, since synced records before it are missing."""
         segment = self.segments[-1]
-        self._damage(tail.next_offset, self._point)
-        if tail.size == 0 and segment.base_offset < self._point and len(self.segments) > 1:
+        self._damage(tail.next_offset, self._synced)
+        if tail.size == 0 and segment.base_offset < self._synced and len(self.segments) > 1:
             segment.unlink()
             self.segments.pop()
         else:
-            segment.next_offset = self._point
+            segment.next_offset = self._synced
             self._close_tail(segment, tail)
-        fresh = segment.successor(self._point)
+        fresh = segment.successor(self._synced)
         self.segments.append(fresh)
         writer = open_empty_writer(self._storage, fresh, self._config)
         self._storage.sync_folder(self._folder)

@@ -47,6 +47,14 @@ def sync_volume(logs: Sequence[PartitionLog], volume: Volume) -> dict[PartitionL
         volume.sync()
     except OSError as error:
         return {log: log.mark_sync_failed(error) for log in logs}
+    for log, point in points.items():
+        if point is not None:
+            log.note_synced(point)
+    # All partitions of the directory share one file, so one write stores the offsets of all logs.
+    try:
+        logs[0].synced_offsets.write()
+    except StorageFailed as failed:
+        return {log: log.mark_failed(failed) for log in logs}
     return {log: _mark(log, point) for log, point in points.items()}
 
 

@@ -49,6 +49,35 @@ async def test_a_damaged_follower_is_fetched_again(cluster: Cluster) -> None:
     assert not cluster.log(follower, topic_id).damaged
 
 
+async def test_an_acknowledged_end_that_changed_is_fetched_again(cluster: Cluster) -> None:
+    """A follower whose last synced batch changed after its last checkpoint leaves the in-sync replicas before a cut."""
+    topic_id = await cluster.topic("flights")
+    flights = await cluster.led("flights", topic_id)
+    follower = next(each for each in cluster.brokers if each != cluster.leader(topic_id))
+    data = cluster.path / str(follower)
+    old_checkpoint = (data / ".fairlead" / "checkpoint").read_bytes()
+    for number in range(30):
+        await flights.produce(b"value %d" % number * 50)
+    await cluster.copied(topic_id, 30)
+    await cluster.stop(follower)
+    flip(data / topic_id / "0", 0.999)
+    (data / ".fairlead" / "clean").unlink()
+    (data / ".fairlead" / "checkpoint").write_bytes(old_checkpoint)
+    await cluster.start(follower)
+    await until(
+        lambda: any(
+            replica.broker == follower and replica.generation == 1
+            for replica in cluster.record(topic_id).replicas
+        ),
+        "it has not taken itself out",
+    )
+    await cluster.in_sync(topic_id, 1, 2, 3)
+    copies = await cluster.copied(topic_id, 30)
+
+    assert copies[0] == copies[1] == copies[2]
+    assert not cluster.log(follower, topic_id).damaged
+
+
 async def test_a_start_that_cut_off_records_is_reported(cluster: Cluster) -> None:
     """A start with `replicated` that truncates at a bad batch reports it before the replica is counted as in sync."""
     topic_id = await cluster.topic("flights", durability="replicated")

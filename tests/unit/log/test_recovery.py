@@ -367,3 +367,56 @@ def test_leftovers_of_an_interrupted_removal_are_cleared(box: LogBox, make: Batc
     }
     assert names <= {path.stem for path in box.log_files()}
     assert box.log_files()[1].stem > f"{30:020d}" >= box.log_files()[0].stem
+
+
+@EVERY_DURABILITY
+@pytest.mark.parametrize("harm", ["content", "length", "lost"])
+def test_a_bad_last_batch_below_the_synced_offset_is_damage(
+    box: LogBox, make: BatchMaker, durability: Durability, harm: str
+) -> None:
+    """Synced batches behind the last checkpoint are damage when they are bad, and their offsets are not given again."""
+    log = box.open(TopicConfig(durability=durability))
+    batches = make.fill(log, 3)
+    box.opened.write_checkpoint()
+    batches += make.fill(log, 3)
+    log.sync()
+    box.kill()
+    path = box.log_files()[0]
+    content = bytearray(path.read_bytes())
+    begin_at = len(content) - batches[-1].nbytes
+    if harm == "lost":
+        del content[begin_at + 50 :]
+    else:
+        content[begin_at + (9 if harm == "length" else 200)] ^= 4
+    path.write_bytes(content)
+    for _ in range(2):
+        log = box.open()
+        assert (log.end_offset, log.synced_offset) == (12, 12)
+        assert log.damaged == (DamagedRange(Offset(10), Offset(12)),)
+        assert log.recovery_report.cuts == []
+        box.kill()
+    log = box.open()
+    following = make.fill(log, 1)
+
+    assert following[0].base_offset == 12
+    assert log.read(Offset(0), 1 << 20, log.end_offset).data == stored(*batches[:5])
+    assert log.read(Offset(12), 1 << 20, log.end_offset).data == stored(*following)
+
+
+@EVERY_DURABILITY
+def test_a_torn_tail_behind_the_synced_offset_is_cut(
+    box: LogBox, make: BatchMaker, durability: Durability
+) -> None:
+    """A torn batch that no sync covered is cut, whatever was synced before it."""
+    log = box.open(TopicConfig(durability=durability))
+    batches = make.fill(log, 3)
+    log.sync()
+    make.fill(log, 1)
+    box.kill()
+    path = box.log_files()[0]
+    path.write_bytes(path.read_bytes()[:-5])
+    log = box.open()
+
+    assert (log.end_offset, log.synced_offset, log.damaged) == (6, 6, ())
+    assert len(log.recovery_report.cuts) == 1
+    assert read_all(log) == stored(*batches)
