@@ -31,7 +31,6 @@ from fairlead_broker.log.segments.segment_writer import StampedBatch
 from fairlead_broker.log.segments.segments import Segment
 from fairlead_broker.log.segments.storage import File, Storage, read_whole
 from fairlead_broker.producers import (
-    KeyEntry,
     ProducerState,
     Snapshot,
     decode_snapshot,
@@ -210,4 +209,4 @@ class LoggedProducers:
         key = values.get(ExtensionType.IDEMPOTENCY_KEY)
         if key is not None:
             digest = values.get(ExtensionType.REQUEST_DIGEST, bytes(REQUEST_DIGEST_BYTES))
-            self.state.replay_key(key, KeyEntry(digest, Offset(base), Offset(last), TimestampUs(time_us)))
+            self.state.replay_key(key, digest, Offset(base), Offset(last), TimestampUs(time_us))

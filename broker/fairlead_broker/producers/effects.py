@@ -79,7 +79,7 @@ class TooManyKeys:
 
     limit: int
     oldest_expires_seconds: float
-    """Seconds until the oldest key expires, in append time."""
+    """Seconds until the oldest key expires, in partition time."""
 
 
 Refusal: TypeAlias = OutOfOrder | UnknownProducer | ProducerFenced | KeyReused | TooManyKeys

@@ -40,16 +40,13 @@ class ProducerEntry(msgspec.Struct, frozen=True, gc=False):
     epoch: ProducerEpoch
     batches: tuple[StoredBatch, ...]
     """Newest batches, oldest first: at least one and at most `BATCHES_MAX`, with contiguous sequences."""
+    partition_time_us: int
+    """Partition time of the last batch, from which the age of the entry is counted."""
 
     @property
     def next_sequence(self) -> Sequence:
         """First sequence of the producer's next batch."""
         return Sequence((self.batches[-1].last_sequence + 1) & SEQUENCE_MAX)
-
-    @property
-    def append_time_us(self) -> TimestampUs:
-        """Append time of the producer's last batch."""
-        return self.batches[-1].append_time_us
 
     def find(self, first_sequence: int, last_sequence: int) -> StoredBatch | None:
         """Return the remembered batch with exactly these sequences, or None."""
@@ -58,9 +55,9 @@ class ProducerEntry(msgspec.Struct, frozen=True, gc=False):
                 return batch
         return None
 
-    def followed_by(self, batch: StoredBatch) -> ProducerEntry:
-        """Return the entry extended by a batch of the same epoch."""
-        return ProducerEntry(self.epoch, (*self.batches[-(BATCHES_MAX - 1) :], batch))
+    def followed_by(self, batch: StoredBatch, partition_time_us: int) -> ProducerEntry:
+        """Return the entry extended by a batch of the same epoch, which was appended at a partition time."""
+        return ProducerEntry(self.epoch, (*self.batches[-(BATCHES_MAX - 1) :], batch), partition_time_us)
 
 
 class KeyEntry(msgspec.Struct, frozen=True, gc=False):
@@ -71,6 +68,8 @@ class KeyEntry(msgspec.Struct, frozen=True, gc=False):
     base_offset: Offset
     last_offset: Offset
     append_time_us: TimestampUs
+    partition_time_us: int
+    """Partition time of the batch, from which the age of the entry is counted."""
 
 
 def stored_batch(

@@ -34,7 +34,7 @@ from fairlead_broker.producers.effects import (
     TooManyKeys,
     UnknownProducer,
 )
-from fairlead_broker.producers.entries import KeyEntry, StoredBatch
+from fairlead_broker.producers.entries import StoredBatch
 from fairlead_broker.producers.events import (
     Appended,
     AppendFailed,
@@ -93,6 +93,10 @@ class PartitionProducers(Generic[R]):
     def knows_producer(self, producer_id: ProducerId) -> bool:
         """Return whether the producer has written to this partition within the last 24 hours."""
         return self._state.producer(producer_id) is not None
+
+    def append_time_us(self, now_us: TimestampUs) -> TimestampUs:
+        """Return the append time for batches that the leader appends now, by the leader's clock."""
+        return self._state.append_time_us(now_us)
 
     def digest_of(self, key: bytes) -> bytes | None:
         """Return the digest of the request that used an idempotency key in this partition, or None."""
@@ -234,7 +238,7 @@ class PartitionProducers(Generic[R]):
         oldest = next(iter(self._state.keys.values()), None)
         if oldest is None:
             return RETENTION_US / 1e6
-        return (oldest.append_time_us + RETENTION_US - self._state.newest_time_us) / 1e6
+        return (oldest.partition_time_us + RETENTION_US - self._state.partition_time_us) / 1e6
 
     # -- answers of the log
 
@@ -254,7 +258,7 @@ class PartitionProducers(Generic[R]):
             stored = StoredBatch(batch.first_sequence, batch.last_sequence, base, time_us)
             self._state.replay(batch.producer_id, batch.epoch, stored)
         else:
-            self._state.replay_key(batch.key, KeyEntry(batch.digest, base, last, time_us))
+            self._state.replay_key(batch.key, batch.digest, base, last, time_us)
 
     def _forget_ordered(self) -> None:
         self._ordered.clear()

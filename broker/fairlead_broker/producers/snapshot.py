@@ -19,13 +19,17 @@ from fairlead_broker.producers.entries import DIGEST_BYTES, KeyEntry, ProducerEn
 from fairlead_broker.producers.state import ProducerState
 
 MAGIC: Final = b"FLPR"
-VERSION: Final = 1
+VERSION: Final = 2
+_NO_PARTITION_TIME: Final = 1
+"""Version without partition times, in which ages were counted from the newest append time."""
 _HEAD: Final = struct.Struct("<4sHHI")
 _CHECKSUM: Final = struct.Struct("<I")
 _BODY: Final = struct.Struct("<qqII")
 _PRODUCER: Final = struct.Struct("<qiI")
 _BATCH: Final = struct.Struct("<iiqq")
 _KEY: Final = struct.Struct(f"<{DIGEST_BYTES}sqqqH")
+_PARTITION_TIME: Final = struct.Struct("<q")
+"""Partition time of the state or of an entry, which follows the fixed fields of each."""
 HEADER_BYTES: Final = _HEAD.size + _CHECKSUM.size
 
 
@@ -41,17 +45,22 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
     """Return a snapshot as bytes. Equal states give equal bytes."""
     state = snapshot.state
     producers, keys = state.producers, state.keys
-    parts = [_BODY.pack(snapshot.offset, state.newest_time_us, len(producers), len(keys))]
+    parts = [
+        _BODY.pack(snapshot.offset, state.last_append_time_us, len(producers), len(keys)),
+        _PARTITION_TIME.pack(state.partition_time_us),
+    ]
     for producer_id, entry in producers.items():
         parts.append(_PRODUCER.pack(producer_id, entry.epoch, len(entry.batches)))
+        parts.append(_PARTITION_TIME.pack(entry.partition_time_us))
         parts.extend(
             _BATCH.pack(batch.first_sequence, batch.last_sequence, batch.base_offset, batch.append_time_us)
             for batch in entry.batches
         )
     for key, used in keys.items():
         parts.append(
-            _KEY.pack(used.digest, used.base_offset, used.last_offset, used.append_time_us, len(key)) + key
+            _KEY.pack(used.digest, used.base_offset, used.last_offset, used.append_time_us, len(key))
         )
+        parts.append(_PARTITION_TIME.pack(used.partition_time_us) + key)
     body = b"".join(parts)
     head = _HEAD.pack(MAGIC, VERSION, 0, len(body))
     return head + _CHECKSUM.pack(_checksum(head, body)) + body
@@ -63,36 +72,55 @@ def decode_snapshot(data: bytes | None) -> Snapshot | None:
         return None
     magic, version, _, length = _HEAD.unpack_from(data)
     body = data[HEADER_BYTES:]
-    if (magic, version, length) != (MAGIC, VERSION, len(body)):
+    if (magic, length) != (MAGIC, len(body)) or version not in (VERSION, _NO_PARTITION_TIME):
         return None
     if _CHECKSUM.unpack_from(data, _HEAD.size)[0] != _checksum(data[: _HEAD.size], body):
         return None
-    return _read_body(body)
+    return _read_body(body, version)
 
 
 def _checksum(head: bytes, body: bytes) -> int:
     return checksum(body, 0, len(body), checksum(head, 0, len(head)))
 
 
-def _read_body(body: bytes) -> Snapshot:
-    """Return the snapshot in a body written by `encode_snapshot`, whose checksum was verified."""
-    offset, newest_time_us, producer_count, key_count = _BODY.unpack_from(body)
-    at = _BODY.size
+def _read_body(body: bytes, version: int) -> Snapshot:
+    """Return the snapshot in a body written by `encode_snapshot`, whose checksum was verified.
+
+    In a snapshot without partition times, partition time is the append time, which gives the entries their ages.
+    """
+    at = 0
+
+    def partition_time(append_time_us: int) -> int:
+        nonlocal at
+        if version == _NO_PARTITION_TIME:
+            return append_time_us
+        at += _PARTITION_TIME.size
+        return int(_PARTITION_TIME.unpack_from(body, at - _PARTITION_TIME.size)[0])
+
+    offset, last_append_time_us, producer_count, key_count = _BODY.unpack_from(body)
+    at += _BODY.size
+    partition_time_us = partition_time(last_append_time_us)
     producers: OrderedDict[ProducerId, ProducerEntry] = OrderedDict()
     for _ in range(producer_count):
         producer_id, epoch, batch_count = _PRODUCER.unpack_from(body, at)
         at += _PRODUCER.size
-        stop = at + batch_count * _BATCH.size
+        start = at if version == _NO_PARTITION_TIME else at + _PARTITION_TIME.size
+        stop = start + batch_count * _BATCH.size
         batches = tuple(
             StoredBatch(Sequence(first), Sequence(last), Offset(base), TimestampUs(time_us))
-            for first, last, base, time_us in _BATCH.iter_unpack(body[at:stop])
+            for first, last, base, time_us in _BATCH.iter_unpack(body[start:stop])
         )
-        producers[ProducerId(producer_id)] = ProducerEntry(ProducerEpoch(epoch), batches)
+        active_us = partition_time(batches[-1].append_time_us)
+        producers[ProducerId(producer_id)] = ProducerEntry(ProducerEpoch(epoch), batches, active_us)
         at = stop
     keys: OrderedDict[bytes, KeyEntry] = OrderedDict()
     for _ in range(key_count):
         digest, base, last, time_us, key_bytes = _KEY.unpack_from(body, at)
         at += _KEY.size
-        keys[body[at : at + key_bytes]] = KeyEntry(digest, Offset(base), Offset(last), TimestampUs(time_us))
+        used_us = partition_time(time_us)
+        keys[body[at : at + key_bytes]] = KeyEntry(
+            digest, Offset(base), Offset(last), TimestampUs(time_us), used_us
+        )
         at += key_bytes
-    return Snapshot(Offset(offset), ProducerState(TimestampUs(newest_time_us), producers, keys))
+    state = ProducerState(TimestampUs(last_append_time_us), partition_time_us, producers, keys)
+    return Snapshot(Offset(offset), state)

@@ -1,8 +1,12 @@
 """Producer state of a partition: a function of the batches in its log, equal on every replica.
 
-The log replays every batch into a `ProducerState`, and `PartitionProducers` bases its decisions on this state. An entry
-expires when it is 24 hours older than the latest append time of the partition. The clock of a broker is not used, since
-replicas with different clocks would forget different entries (T13).
+The log replays every batch into a `ProducerState`, and `PartitionProducers` bases its decisions on this state. An
+entry expires when it is 24 hours older than the newest batch of the partition, in partition time. The clock of a
+broker is not used, since replicas with different clocks would forget different entries (T13).
+
+Partition time follows the append times, but no step between two batches moves it by more than an hour. A clock that
+is wrong and is set right again moves partition time by the same step in both directions, so no jump expires the
+entries, and a jump back does not keep them for ever.
 """
 
 from __future__ import annotations
@@ -11,11 +15,15 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Final
 
-from fairlead_api.identifiers import ProducerEpoch, ProducerId, TimestampUs
+from fairlead_api.identifiers import Offset, ProducerEpoch, ProducerId, TimestampUs
 from fairlead_broker.producers.entries import KeyEntry, ProducerEntry, StoredBatch
 
 RETENTION_US: Final = 24 * 3600 * 1_000_000
-"""Microseconds for which a producer or an idempotency key is remembered after its last batch."""
+"""Microseconds of partition time for which a producer or an idempotency key is remembered after its last batch."""
+STEP_US_MAX: Final = 3600 * 1_000_000
+"""Maximum microseconds by which partition time moves from one batch to the next, forwards or backwards. A larger
+difference of append times is a pause without batches or a clock that jumped, which look the same.
+"""
 PRODUCERS_MAX: Final = 100_000
 """Maximum number of remembered producers of a partition; the least recently active producer is forgotten first. The
 limit keeps clients that use a new producer id for each batch from filling the memory. The next batch of a forgotten
@@ -32,26 +40,49 @@ _PRUNE_INTERVAL_US: Final = 60 * 1_000_000
 class ProducerState:
     """Producers by id and idempotency keys, each in the order of their last batch."""
 
-    __slots__ = ("_keys", "_newest_time_us", "_oldest_live_us", "_producers", "_pruned_at_us")
+    __slots__ = (
+        "_keys",
+        "_last_append_time_us",
+        "_oldest_live_us",
+        "_partition_time_us",
+        "_producers",
+        "_pruned_at_us",
+    )
 
     def __init__(
         self,
-        newest_time_us: TimestampUs = BEGINNING_US,
+        last_append_time_us: TimestampUs = BEGINNING_US,
+        partition_time_us: int = BEGINNING_US,
         producers: Mapping[ProducerId, ProducerEntry] | None = None,
         keys: Mapping[bytes, KeyEntry] | None = None,
     ) -> None:
-        self._newest_time_us = newest_time_us
-        self._oldest_live_us = newest_time_us - RETENTION_US
-        self._pruned_at_us = newest_time_us
+        self._last_append_time_us = last_append_time_us
+        self._partition_time_us = partition_time_us
+        self._oldest_live_us = partition_time_us - RETENTION_US
+        self._pruned_at_us = partition_time_us
         self._producers: OrderedDict[ProducerId, ProducerEntry] = OrderedDict(producers or {})
         self._keys: OrderedDict[bytes, KeyEntry] = OrderedDict(keys or {})
 
     # -- reading
 
     @property
-    def newest_time_us(self) -> TimestampUs:
-        """Latest append time of the partition, from which the ages of entries are counted."""
-        return self._newest_time_us
+    def last_append_time_us(self) -> TimestampUs:
+        """Append time of the partition's last batch, or `BEGINNING_US` before the first batch."""
+        return self._last_append_time_us
+
+    @property
+    def partition_time_us(self) -> int:
+        """Partition time of the last batch, from which the ages of entries are counted."""
+        return self._partition_time_us
+
+    def append_time_us(self, now_us: TimestampUs) -> TimestampUs:
+        """Return the append time for a batch that the leader appends now, by the leader's clock.
+
+        The append time is not before that of the last batch, unless the clock is more than an hour behind: then
+        the last append time was false, and later batches must not take it over for as long as it lies ahead.
+        """
+        last = self._last_append_time_us
+        return last if now_us < last <= now_us + STEP_US_MAX else now_us
 
     @property
     def producers(self) -> Mapping[ProducerId, ProducerEntry]:
@@ -71,28 +102,34 @@ class ProducerState:
     def producer(self, producer_id: int) -> ProducerEntry | None:
         """Return the entry of a producer, or None if no entry exists or the entry is older than 24 hours."""
         entry = self._producers.get(ProducerId(producer_id))
-        if entry is None or entry.batches[-1].append_time_us < self._oldest_live_us:
+        if entry is None or entry.partition_time_us < self._oldest_live_us:
             return None
         return entry
 
     def key(self, key: bytes) -> KeyEntry | None:
         """Return the entry of an idempotency key, or None if no entry exists or the entry is older than 24 hours."""
         entry = self._keys.get(key)
-        return entry if entry is not None and self._is_live(entry.append_time_us) else None
+        return entry if entry is not None and self._is_live(entry.partition_time_us) else None
 
     def copy(self) -> ProducerState:
         """Return an independent copy of the state."""
-        return ProducerState(self._newest_time_us, self._producers, self._keys)
+        return ProducerState(self._last_append_time_us, self._partition_time_us, self._producers, self._keys)
 
     # -- replaying
 
     def advance(self, append_time_us: int) -> None:
         """Apply the append time of a batch, with or without a producer."""
-        if append_time_us > self._newest_time_us:
-            self._newest_time_us = TimestampUs(append_time_us)
-            self._oldest_live_us = append_time_us - RETENTION_US
-            if append_time_us - self._pruned_at_us >= _PRUNE_INTERVAL_US:
-                self._prune()
+        last = self._last_append_time_us
+        if append_time_us == last:
+            return
+        self._last_append_time_us = TimestampUs(append_time_us)
+        if last == BEGINNING_US:
+            self._partition_time_us = self._pruned_at_us = append_time_us
+        else:
+            self._partition_time_us += max(-STEP_US_MAX, min(append_time_us - last, STEP_US_MAX))
+        self._oldest_live_us = self._partition_time_us - RETENTION_US
+        if self._partition_time_us - self._pruned_at_us >= _PRUNE_INTERVAL_US:
+            self._prune()
 
     def replay(self, producer_id: ProducerId, epoch: ProducerEpoch, batch: StoredBatch) -> None:
         """Apply a batch of an idempotent producer from the log. The leader has already checked the sequences."""
@@ -100,33 +137,40 @@ class ProducerState:
         producers = self._producers
         before = self.producer(producer_id)
         if before is not None and before.epoch == epoch:
-            producers[producer_id] = before.followed_by(batch)
+            producers[producer_id] = before.followed_by(batch, self._partition_time_us)
         else:
-            producers[producer_id] = ProducerEntry(epoch, (batch,))
+            producers[producer_id] = ProducerEntry(epoch, (batch,), self._partition_time_us)
         producers.move_to_end(producer_id)
         if len(producers) > PRODUCERS_MAX:
             producers.popitem(last=False)
 
-    def replay_key(self, key: bytes, entry: KeyEntry) -> None:
+    def replay_key(
+        self,
+        key: bytes,
+        digest: bytes,
+        base_offset: Offset,
+        last_offset: Offset,
+        append_time_us: TimestampUs,
+    ) -> None:
         """Apply a batch with an idempotency key from the log."""
-        self.advance(entry.append_time_us)
-        self._keys[key] = entry
+        self.advance(append_time_us)
+        self._keys[key] = KeyEntry(digest, base_offset, last_offset, append_time_us, self._partition_time_us)
         self._keys.move_to_end(key)
 
     # -- ageing
 
-    def _is_live(self, append_time_us: int) -> bool:
-        return append_time_us >= self._oldest_live_us
+    def _is_live(self, partition_time_us: int) -> bool:
+        return partition_time_us >= self._oldest_live_us
 
     def _prune(self) -> None:
         """Drop expired entries. Callers cannot observe when an entry is dropped, since each read checks the age.
 
-        Append times can go backwards with the leader's clock, so an old entry may be behind a younger entry. The
-        old entry is then dropped together with the younger entry.
+        Partition time can go backwards by an hour, so an old entry may be behind a younger entry. The old entry is
+        then dropped together with the younger entry.
         """
-        self._pruned_at_us = self._newest_time_us
+        self._pruned_at_us = self._partition_time_us
         producers, keys = self._producers, self._keys
-        while producers and not self._is_live(next(iter(producers.values())).append_time_us):
+        while producers and not self._is_live(next(iter(producers.values())).partition_time_us):
             producers.popitem(last=False)
-        while keys and not self._is_live(next(iter(keys.values())).append_time_us):
+        while keys and not self._is_live(next(iter(keys.values())).partition_time_us):
             keys.popitem(last=False)

@@ -89,25 +89,30 @@ class MovingClock:
         return self._real.monotonic()
 
 
+HOUR_US = 3600 * 1_000_000
+PATH = "/v1/topics/flights/partitions/0/records"
+
+
 @pytest.mark.slow
-async def test_state_expires_a_day_after_the_newest_append(start: StartBroker, connect: Connect) -> None:
-    """A producer's state expires when the partition's newest append is a day younger, not by the clock."""
+async def test_state_expires_after_a_day_of_appends(start: StartBroker, connect: Connect) -> None:
+    """A producer's state expires when the appends of its partition cover a day, not by the clock."""
     clock = MovingClock()
     api = await connect(str((await start(clock)).addresses.data))
     await api.create("flights", message_timestamp_after_max_ms=2**40)
     body = [{"value": "keyed"}]
-    path = "/v1/topics/flights/partitions/0/records"
     await api.send("flights", sequenced(0, [b"0"]))
-    await api.post(path, body, idempotency_key="once")
+    await api.post(PATH, body, idempotency_key="once")
     clock.ahead_us = 3 * DAY_US
     idle = [
         await api.send("flights", sequenced(0, [b"0"])),
-        await api.post(path, body, idempotency_key="once"),
+        await api.post(PATH, body, idempotency_key="once"),
     ]
-    await api.send("flights", sequenced(0, [b"another"], producer_id=8))
+    for hour in range(26):
+        clock.ahead_us += HOUR_US
+        await api.send("flights", sequenced(hour, [b"another"], producer_id=8))
     later = [
         await api.send("flights", sequenced(1, [b"1"])),
-        await api.post(path, body, idempotency_key="once"),
+        await api.post(PATH, body, idempotency_key="once"),
     ]
     api = await connect(str((await start(clock)).addresses.data))
     restarted = await api.send("flights", sequenced(1, [b"1"]))
@@ -116,4 +121,29 @@ async def test_state_expires_a_day_after_the_newest_append(start: StartBroker, c
     assert later[0].code == "unknown_producer"
     assert (later[1].status, later[1].json["duplicate"]) == (200, False)
     assert restarted.code == "unknown_producer"
-    assert await api.values("flights") == [b"0", b"keyed", b"another", b"keyed"]
+    assert await api.values("flights") == [b"0", b"keyed", *[b"another"] * 26, b"keyed"]
+
+
+@pytest.mark.parametrize("jump_us", [25 * HOUR_US, 400 * DAY_US, -25 * HOUR_US])
+async def test_a_jump_of_the_clock_stores_nothing_twice(
+    start: StartBroker, connect: Connect, jump_us: int
+) -> None:
+    """Batches and keys from before, during and after a jump of the clock are recognised, also after a restart."""
+    clock = MovingClock()
+    api = await connect(str((await start(clock)).addresses.data))
+    await api.create("flights", message_timestamp_after_max_ms=2**40)
+    answers = []
+    for sequence, ahead_us in enumerate((0, jump_us, 0)):
+        clock.ahead_us = ahead_us
+        answers.append(await api.send("flights", sequenced(sequence, [b"%d" % sequence])))
+        answers.append(await api.post(PATH, [{"value": "keyed"}], idempotency_key=f"key-{sequence}"))
+    repeats = []
+    for _ in range(2):
+        for sequence in range(3):
+            repeats.append(await api.send("flights", sequenced(sequence, [b"%d" % sequence])))
+            repeats.append(await api.post(PATH, [{"value": "keyed"}], idempotency_key=f"key-{sequence}"))
+        api = await connect(str((await start(clock)).addresses.data))
+
+    assert [answer.json["duplicate"] for answer in answers] == [False] * 6
+    assert [answer.json["duplicate"] for answer in repeats] == [True] * 12
+    assert await api.values("flights") == [b"0", b"keyed", b"1", b"keyed", b"2", b"keyed"]

@@ -155,6 +155,18 @@ def test_a_segment_rolls_by_age_of_its_first_batch(box: LogBox, make: BatchMaker
     assert not log.roll_if_due(TimestampUs(FIRST_TIME_US * 2)), "an empty segment has no age"
 
 
+def test_a_first_batch_from_the_future_does_not_keep_its_segment(box: LogBox, make: BatchMaker) -> None:
+    """The age of a segment whose first batch has a false time in the future is counted from when that is noticed."""
+    log = box.open(TopicConfig(segment_ms=1000))
+    make.append_time_us = FIRST_TIME_US * 2
+    make.fill(log, 1)
+    now_us = FIRST_TIME_US + 5_000_000
+
+    assert not log.roll_if_due(TimestampUs(now_us))
+    assert not log.roll_if_due(TimestampUs(now_us + 999_999))
+    assert log.roll_if_due(TimestampUs(now_us + 1_000_000))
+
+
 def test_large_batches_do_not_write_the_index_one_by_one(box: LogBox, make: BatchMaker) -> None:
     """Index entries of batches of 1 MiB are written sixteen at a time, entries of small batches every 1 MiB of log."""
     index = box.folder / "00000000000000000000.index"

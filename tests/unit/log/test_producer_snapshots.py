@@ -18,7 +18,7 @@ from fairlead_api.identifiers import Offset, TimestampUs
 from fairlead_broker.log import DiskFull, PartitionLog, StampedBatch, StorageFailed, producer_snapshots
 from fairlead_broker.log.segments.storage import Buffer, PosixFile, PosixStorage
 from fairlead_broker.producers import ProducerState, Snapshot, decode_snapshot, encode_snapshot
-from log_kit import FIRST_TIME_US, FaultyStorage, LogBox, begin
+from log_kit import FIRST_TIME_US, FaultyStorage, LogBox, begin, read_all
 
 SMALL_SEGMENTS = TopicConfig(segment_bytes=4096)
 KEY_EVERY = 7
@@ -32,6 +32,7 @@ def batch(
     count: int = 1,
     key: bytes | None = None,
     padding: int = 10,
+    time_us: int | None = None,
 ) -> StampedBatch:
     """Return a leader-stamped batch of a producer, of a keyed request, or of neither."""
     columns = record_batch([b"x"] * count, default_timestamp_us=FIRST_TIME_US)
@@ -39,9 +40,9 @@ def batch(
     extension = () if key is None else idempotency_extension(key, key.ljust(16, b"\0"))
     data = encode(columns, producer=producer, extension=extension).to_bytes()
     header = read_header(data)
-    time_us = FIRST_TIME_US + offset
+    append_time_us = FIRST_TIME_US + offset if time_us is None else time_us
     return StampedBatch(
-        make_stamp(header, offset, 1, time_us),
+        make_stamp(header, offset, 1, append_time_us),
         memoryview(data)[STAMP_BYTES:],
         Offset(offset),
         Offset(offset + count - 1),
@@ -99,9 +100,30 @@ def test_each_roll_leaves_the_state_at_its_offset(box: LogBox, log: PartitionLog
     for base, snapshot in found.items():
         assert snapshot is not None
         assert snapshot.offset == base
-        assert snapshot.state.newest_time_us == FIRST_TIME_US + base - 1
+        assert snapshot.state.last_append_time_us == FIRST_TIME_US + base - 1
         for entry in snapshot.state.producers.values():
             assert entry.batches[-1].last_offset < base
+
+
+def test_every_replica_counts_the_same_ages(tmp_path: Path) -> None:
+    """A leader whose clock jumps, its follower, and starts from a snapshot or from all headers have the same state."""
+    box, other = LogBox(tmp_path / "leader"), LogBox(tmp_path / "follower")
+    log, copy = box.open(SMALL_SEGMENTS), other.open()
+    begin(log)
+    hour_us = 3600 * 1_000_000
+    for offset in range(60):
+        time_us = FIRST_TIME_US + offset * hour_us // 4 + (offset * 7 % 5 - 2) * 30 * hour_us
+        key = b"key-%d" % offset if offset % KEY_EVERY == 3 else None
+        sequence = -1 if key else offset
+        log.append([batch(offset, sequence, producer_id=offset % 3, key=key, time_us=time_us)])
+    copy.append_copies(memoryview(read_all(log)))
+    before = said(log)
+    started = [said(again(box))]
+    for path in snapshots(box):
+        path.unlink()
+    started.append(said(again(box)))
+
+    assert [said(copy), *started] == [before] * 3
 
 
 def test_a_start_finds_what_was_known(box: LogBox, log: PartitionLog) -> None:

@@ -8,12 +8,12 @@ from fairlead_broker.producers import ProducerEntry, stored_batch
 
 def test_the_last_five_batches_are_remembered() -> None:
     """An entry keeps five batches, and the sixth replaces the oldest."""
-    entry = ProducerEntry(ProducerEpoch(0), (stored_batch(0, 9, 100, 1),))
+    entry = ProducerEntry(ProducerEpoch(0), (stored_batch(0, 9, 100, 1),), 1)
     for number in range(1, 6):
-        entry = entry.followed_by(stored_batch(10 * number, 9, 100 + 10 * number, 1 + number))
+        entry = entry.followed_by(stored_batch(10 * number, 9, 100 + 10 * number, 1), 1 + number)
 
     assert [batch.first_sequence for batch in entry.batches] == [10, 20, 30, 40, 50]
-    assert (entry.next_sequence, entry.append_time_us) == (60, 6)
+    assert (entry.next_sequence, entry.partition_time_us) == (60, 6)
     assert entry.find(0, 9) is None
     assert entry.find(10, 18) is None
     assert entry.find(10, 19) == entry.batches[0]

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from fairlead_api.batch.header import checksum
 from fairlead_api.identifiers import Offset, ProducerEpoch, ProducerId, TimestampUs
 from fairlead_broker.producers import (
-    KeyEntry,
     ProducerState,
     Snapshot,
     decode_snapshot,
@@ -20,7 +19,7 @@ from fairlead_broker.producers import (
 )
 from fairlead_broker.producers.snapshot import HEADER_BYTES
 
-times = st.integers(10**15, 10**15 + 10**9)
+times = st.integers(10**15, 10**15 + 10**9) | st.integers(10**14, 10**16)
 
 
 @st.composite
@@ -37,13 +36,13 @@ def states(draw: st.DrawFn) -> ProducerState:
         state.replay(ProducerId(draw(st.integers(0, 4))), ProducerEpoch(draw(st.integers(0, 1))), batch)
     for _ in range(draw(st.integers(0, 5))):
         base = draw(st.integers(0, 2**62))
-        entry = KeyEntry(
+        state.replay_key(
+            draw(st.binary(min_size=1, max_size=64)),
             draw(st.binary(min_size=16, max_size=16)),
             Offset(base),
             Offset(base + 3),
             TimestampUs(draw(times)),
         )
-        state.replay_key(draw(st.binary(min_size=1, max_size=64)), entry)
     return state
 
 
@@ -57,7 +56,8 @@ def test_a_snapshot_brings_everything_back(state: ProducerState, offset: int) ->
     assert found.offset == offset
     assert list(found.state.producers.items()) == list(state.producers.items())
     assert list(found.state.keys.items()) == list(state.keys.items())
-    assert found.state.newest_time_us == state.newest_time_us
+    assert found.state.last_append_time_us == state.last_append_time_us
+    assert found.state.partition_time_us == state.partition_time_us
     assert encode_snapshot(found) == data
 
 
@@ -84,11 +84,37 @@ def test_what_is_no_snapshot_is_none(data: bytes | None) -> None:
 def test_a_snapshot_of_a_later_release_is_done_without() -> None:
     """A snapshot of a later release is ignored."""
     good = encode_snapshot(Snapshot(Offset(5), ProducerState()))
-    head = good[:4] + struct.pack("<H", 2) + good[6:12]
+    head = good[:4] + struct.pack("<H", 3) + good[6:12]
     body = good[HEADER_BYTES:]
     sealed = head + struct.pack("<I", checksum(body, 0, len(body), checksum(head, 0, len(head)))) + body
 
     assert decode_snapshot(sealed) is None
+
+
+def test_a_snapshot_of_an_earlier_release_is_read() -> None:
+    """A snapshot without partition times is read, and its entries have the ages of their append times."""
+    hour = 3600 * 1_000_000
+    batches = struct.pack("<iiqq", 0, 4, 100, 20 * hour) + struct.pack("<iiqq", 5, 5, 105, 21 * hour)
+    body = (
+        struct.pack("<qqII", 200, 30 * hour, 1, 1)
+        + struct.pack("<qiI", 7, 3, 2)
+        + batches
+        + struct.pack("<16sqqqH", b"digest".ljust(16), 150, 151, 10 * hour, 4)
+        + b"once"
+    )
+    head = struct.pack("<4sHHI", b"FLPR", 1, 0, len(body))
+    sealed = head + struct.pack("<I", checksum(body, 0, len(body), checksum(head, 0, len(head)))) + body
+    found = decode_snapshot(sealed)
+
+    assert found is not None
+    assert found.offset == 200
+    state = found.state
+    assert (state.last_append_time_us, state.partition_time_us) == (30 * hour, 30 * hour)
+    producer, key = state.producer(7), state.key(b"once")
+    assert producer is not None
+    assert (producer.epoch, producer.next_sequence, producer.partition_time_us) == (3, 6, 21 * hour)
+    assert key is not None
+    assert (key.base_offset, key.last_offset, key.partition_time_us) == (150, 151, 10 * hour)
 
 
 def test_what_has_expired_is_left_out() -> None:
@@ -97,6 +123,7 @@ def test_what_has_expired_is_left_out() -> None:
     state.replay(ProducerId(7), ProducerEpoch(0), stored_batch(0, 0, 0, 1))
     state.advance(30 * 1_000_000)
     before = len(encode_snapshot(Snapshot(Offset(1), state)))
-    state.advance(2 * 24 * 3600 * 1_000_000)
+    for hour in range(1, 26):
+        state.advance(hour * 3600 * 1_000_000)
 
     assert len(encode_snapshot(Snapshot(Offset(1), state))) < before

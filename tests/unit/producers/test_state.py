@@ -2,49 +2,98 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import pytest
 
 from fairlead_api.identifiers import Offset, ProducerEpoch, ProducerId, TimestampUs
-from fairlead_broker.producers import KeyEntry, ProducerState, state, stored_batch
-from fairlead_broker.producers.state import RETENTION_US
+from fairlead_broker.producers import ProducerState, state, stored_batch
+from fairlead_broker.producers.state import RETENTION_US, STEP_US_MAX
 
-if TYPE_CHECKING:
-    import pytest
-
+START = 1_700_000_000_000_000
 DAY = RETENTION_US
+HOUR = STEP_US_MAX
 EPOCH = ProducerEpoch(0)
 
 
-def key_entry(time_us: int) -> KeyEntry:
-    """Return the entry of a request that was stored at a time."""
-    return KeyEntry(bytes(16), Offset(1), Offset(2), TimestampUs(time_us))
+def use_key(known: ProducerState, time_us: int, key: bytes = b"once") -> None:
+    """Apply a request with an idempotency key that was appended at a time."""
+    known.replay_key(key, bytes(16), Offset(1), Offset(2), TimestampUs(time_us))
+
+
+def appends(known: ProducerState, *times_us: int) -> None:
+    """Apply the append times of batches without a producer."""
+    for time_us in times_us:
+        known.advance(time_us)
+
+
+def known_at(time_us: int) -> ProducerState:
+    """Return a state with a producer and a key whose only batches were appended at a time."""
+    known = ProducerState()
+    known.replay(ProducerId(7), EPOCH, stored_batch(0, 0, 0, time_us))
+    use_key(known, time_us)
+    return known
+
+
+def remembers(known: ProducerState) -> bool:
+    """Return whether a state knows its producer and its key, both or neither."""
+    found = {known.producer(7) is not None, known.key(b"once") is not None}
+    assert len(found) == 1
+    return found.pop()
 
 
 def test_an_entry_lives_a_day_behind_the_newest_append() -> None:
-    """An entry expires a day after the latest append time of the partition, whichever producer appended."""
-    known = ProducerState()
-    known.replay(ProducerId(7), EPOCH, stored_batch(0, 0, 0, 1000))
-    known.replay_key(b"once", key_entry(1000))
-    known.advance(1000 + DAY)
-    at_a_day = (known.producer(7) is not None, known.key(b"once") is not None)
-    known.advance(1001 + DAY)
+    """An entry expires a day after the last append of the partition, whichever producer appended."""
+    known = known_at(START)
+    appends(known, *range(START, START + DAY + 1, HOUR))
+    at_a_day = remembers(known)
+    appends(known, START + DAY + 1)
 
-    assert at_a_day == (True, True)
-    assert (known.producer(7), known.key(b"once")) == (None, None)
+    assert (at_a_day, remembers(known)) == (True, False)
     assert (dict(known.producers), dict(known.keys)) == ({}, {})
 
 
-def test_time_that_steps_back_makes_nothing_younger() -> None:
-    """An earlier append time after a later one does not extend the life of an entry."""
-    known = ProducerState()
-    known.replay(ProducerId(1), EPOCH, stored_batch(0, 0, 0, 10 * DAY))
-    known.replay(ProducerId(2), EPOCH, stored_batch(0, 0, 1, 8 * DAY))
-    known.advance(5)
+@pytest.mark.parametrize("jump", [25 * HOUR, 1000 * DAY, -25 * HOUR, -1000 * DAY])
+def test_a_jump_of_the_clock_neither_expires_nor_keeps(jump: int) -> None:
+    """Entries from before, during and after a jump of the clock and back live a day of regular appends."""
+    known = known_at(START)
+    known.replay(ProducerId(8), EPOCH, stored_batch(0, 0, 1, START + jump))
+    use_key(known, START + jump, b"false time")
+    known.replay(ProducerId(9), EPOCH, stored_batch(0, 0, 2, START + 1))
+    use_key(known, START + 1, b"true again")
+    assert remembers(known)
+    appends(known, *range(START + 1, START + DAY - HOUR, HOUR // 2))
+    assert [known.producer(each) is not None for each in (7, 8, 9)] == [True] * 3
+    assert set(known.keys) == {b"once", b"false time", b"true again"}
+    appends(known, *range(START + DAY - HOUR, START + DAY + 2 * HOUR, HOUR // 2))
 
-    assert known.newest_time_us == 10 * DAY
-    assert known.producer(2) is None
-    assert known.producer(1) is not None
-    assert len(known) == 2
+    assert len(known) == 0
+
+
+def test_a_clock_that_jumps_again_and_again_expires_nothing() -> None:
+    """A leader whose clock jumps with each append, as leaders with different clocks do, ages no entry."""
+    known = known_at(START)
+    for number in range(100):
+        appends(known, START + number + 40 * DAY, START + number)
+
+    assert remembers(known)
+    assert known.partition_time_us == START
+
+
+def test_a_pause_counts_an_hour() -> None:
+    """A partition without appends for a month expires nothing; the pause counts one hour."""
+    known = known_at(START)
+    appends(known, START + 30 * DAY)
+
+    assert remembers(known)
+    assert known.partition_time_us == START + HOUR
+
+
+def test_append_times_follow_a_clock_that_is_set_right() -> None:
+    """Append times do not go back with the clock, unless it is more than an hour behind the last append time."""
+    known = known_at(START)
+    clocks = [START - HOUR, START - 1, START, START + 1, START - HOUR - 1, START - DAY]
+
+    assert [known.append_time_us(TimestampUs(now)) for now in clocks] == [START, START, START, *clocks[3:]]
+    assert ProducerState().append_time_us(TimestampUs(5)) == 5
 
 
 def test_another_epoch_begins_anew() -> None:
@@ -64,10 +113,10 @@ def test_a_copy_changes_by_itself() -> None:
     known.replay(ProducerId(7), EPOCH, stored_batch(0, 0, 0, 1))
     copy = known.copy()
     copy.replay(ProducerId(8), EPOCH, stored_batch(0, 0, 1, 2))
-    copy.replay_key(b"once", key_entry(2))
+    use_key(copy, 2)
 
     assert (len(known), len(copy)) == (1, 3)
-    assert (known.newest_time_us, copy.newest_time_us) == (1, 2)
+    assert (known.last_append_time_us, copy.last_append_time_us) == (1, 2)
 
 
 def test_the_least_recently_active_producer_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +134,7 @@ def test_expired_entries_go_by_themselves() -> None:
     """Expired entries are removed within a minute of append time, without a lookup."""
     known = ProducerState()
     known.replay(ProducerId(7), EPOCH, stored_batch(0, 0, 0, 1))
-    known.replay_key(b"once", key_entry(1))
-    known.advance(2 * DAY)
+    use_key(known, 1)
+    appends(known, *range(HOUR, DAY + 2 * HOUR, HOUR))
 
     assert len(known) == 0

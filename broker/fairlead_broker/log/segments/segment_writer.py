@@ -143,8 +143,13 @@ class SegmentWriter:
         return len(batches) - start
 
     def is_due(self, now_us: int) -> bool:
-        """Return whether the first batch of the segment is older than `segment.ms`."""
+        """Return whether the first batch of the segment is older than `segment.ms`.
+
+        The age of a batch with an append time in the future, which a false clock wrote, is counted from now on.
+        """
         first = self.first_append_time_us
+        if first is not None and first > now_us:
+            first = self.first_append_time_us = now_us
         return first is not None and now_us - first >= self._config.segment_ms * 1000
 
     def append(self, batches: Sequence[StampedBatch]) -> None:

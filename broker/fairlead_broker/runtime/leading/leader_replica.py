@@ -224,7 +224,7 @@ class LeaderReplica:
     async def _append(self, group: list[PendingAppend]) -> None:
         rounds = self._shared.rounds
         nbytes = sum(append.nbytes for append in group)
-        stamped = self._stamp(group, self._shared.clock.now_us())
+        stamped = self._stamp(group, self._order.append_time_us())
         alone = self._counts_synced and nbytes <= SYNCED_ALONE_BYTES_MAX and rounds.claim()
         try:
             synced = await self._shared.pool.submit(self._append_on_disk, stamped, alone)

@@ -104,6 +104,10 @@ class ProducerOrder:
         """Return the digest of the request that used an idempotency key; None if the key was not used."""
         return self._machine.digest_of(key)
 
+    def append_time_us(self) -> TimestampUs:
+        """Return the append time for a group that is appended now."""
+        return self._machine.append_time_us(self._shared.clock.now_us())
+
     # -- before the append
 
     def take(self, queue: Iterable[PendingAppend]) -> list[PendingAppend]:
