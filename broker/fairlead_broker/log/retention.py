@@ -7,8 +7,7 @@ functions are called.
     whole segments, oldest first; never the active one; nothing at or above the high watermark
     1. segments wholly below the log start (delete-records moved the log start)
     2. by size: while the remaining segments are not smaller than retention.bytes
-    3. by time: while a segment's newest record is older than retention.ms, up to the first younger segment; a segment
-       with a record in the future, which a false clock wrote, has the age of the next segment without such a record
+    3. by time: while a segment's newest record is older than retention.ms, up to the first younger segment
 
 An idle topic expires because `segment.ms` rolls its active segment (`PartitionLog.roll_if_due`). The new
 active segment is empty, and the log end does not move.
@@ -111,15 +110,14 @@ def _count_over_size(segments: Sequence[SegmentFacts], limit_bytes: int) -> int:
 def _count_expired(segments: Sequence[SegmentFacts], limit_ms: int, now_us: TimestampUs) -> int:
     """Return the number of oldest segments whose newest record is older than the limit.
 
-    A segment without a known record (because of damage) or with a record in the future (because of a false clock) is
-    treated like the next segment with a known record in the past. Such a segment is neither removed before older
-    segments nor kept until the false time has come.
+    A segment without a known record (because of damage) is treated like the next segment with a known record, so
+    the damaged segment is neither removed before older segments nor kept permanently.
     """
     if limit_ms == NO_LIMIT:
         return 0
     count = 0
     for index, segment in enumerate(segments):
-        if segment.newest_time_us is not None and segment.newest_time_us <= now_us:
+        if segment.newest_time_us is not None:
             if now_us - segment.newest_time_us <= limit_ms * 1000:
                 break
             count = index + 1

@@ -59,8 +59,7 @@ def gone(expiry: Expiry) -> list[int]:
         ((30, 20, 10, 9), 1, [0, 10, 20]),
         ((1, 20, 30, 0), 15_000, []),
         ((30, 1, 20, 0), 15_000, [0]),
-        ((-3600, 20, 30, 0), 15_000, [0, 10, 20]),
-        ((-3600, 1, 30, 0), 15_000, []),
+        ((-3600, 20, 30, 0), 15_000, []),
         ((99,), 1, []),
         ((30, None, 20, 1), 15_000, [0, 10, 20]),
         ((30, None, 1, 0), 15_000, [0]),
@@ -76,8 +75,7 @@ def gone(expiry: Expiry) -> list[int]:
         "the active one stays however old",
         "a young one in front holds up all",
         "the first young one ends it",
-        "one with a time in the future goes with the next",
-        "one with a time in the future stays with the next",
+        "a time in the future pins",
         "a lone segment is active",
         "one without a known record goes with the next",
         "one without a known record stays with the next",
@@ -215,7 +213,7 @@ def test_what_always_holds(
         remaining = sum(each.size_bytes for each in segments if each.base_offset >= by_size[-1].next_offset)
         assert remaining >= retention_bytes
     for segment, reason in expiry.segments:
-        if reason is Reason.TIME and segment.newest_time_us is not None and segment.newest_time_us <= NOW_US:
+        if reason is Reason.TIME and segment.newest_time_us is not None:
             assert NOW_US - segment.newest_time_us > retention_ms * 1000
     again = decide(rest, config, log_start=expiry.log_start, high_watermark=high_watermark)
     assert not again.segments
