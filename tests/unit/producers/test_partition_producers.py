@@ -38,6 +38,14 @@ class TestSequences:
 
         assert [request.sequence for request in shell.log] == [0, 3]
 
+    def test_append_times_do_not_go_back(self, shell: Shell) -> None:
+        """While the clock is a little behind, the append time is that of the last batch."""
+        shell.store(0)
+        last = TimestampUs(shell.time_us)
+
+        assert shell.machine.append_time_us(TimestampUs(last - 1)) == last
+        assert shell.machine.append_time_us(TimestampUs(last + 1)) == last + 1
+
     def test_a_group_chains(self, shell: Shell) -> None:
         """Consecutive batches go in one append, before any of them is stored."""
         requests = [shell.send(0, 2), shell.send(2, 1), shell.send(3, 4)]

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from fairlead_api.resources.condition_definitions import ConditionName, ConditionType, Polarity
-from fairlead_api.resources.conditions import CONDITIONS, reason_of
+from fairlead_api.resources.conditions import CONDITIONS, needs_attention, reason_of
 
 TYPES = pytest.mark.parametrize("type_", CONDITIONS.values(), ids=lambda each: each.name)
 
@@ -62,3 +62,17 @@ def test_a_reason_is_found_by_type_and_name() -> None:
     assert found is not None
     assert found.name == "ClusterNotFound"
     assert reason_of(ConditionName.ETCD_HEALTHY, "ClusterNotFound") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "needing"),
+    [
+        ("Ready", {"False", "Unknown"}),
+        ("RollBlocked", {"True"}),
+        ("Progressing", set()),
+        ("OfAnotherRelease", set()),
+    ],
+)
+def test_a_condition_needs_attention_by_its_polarity(name: str, needing: set[str]) -> None:
+    """A good condition needs attention unless it is true, a bad one if it is true, and no other condition ever."""
+    assert {status for status in ("True", "False", "Unknown") if needs_attention(name, status)} == needing
