@@ -36,8 +36,7 @@ from fairlead_broker.runtime import refusals
 from fairlead_broker.runtime.engine.sync_rounds import ReplicaSync
 from fairlead_broker.runtime.leading.leadership import Leadership
 from fairlead_broker.runtime.leading.long_poll import LongPoll
-from fairlead_broker.runtime.leading.pending_append import PendingAppend
-from fairlead_broker.runtime.leading.producer_order import ProducerOrder
+from fairlead_broker.runtime.leading.producer_order import PendingAppend, ProducerOrder
 from fairlead_broker.runtime.leading.shared_parts import SharedParts
 from fairlead_broker.runtime.meters import TopicMeters
 from fairlead_broker.runtime.topic_views import limits_of

@@ -20,7 +20,7 @@ from fairlead_broker.runtime import refusals
 from fairlead_broker.runtime.engine.budget import ByteBudget
 from fairlead_broker.runtime.engine.disk_pool import DiskPool
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
-from fairlead_broker.runtime.leading.pending_append import PendingAppend, PendingProduce
+from fairlead_broker.runtime.leading.producer_order import PendingAppend, PendingProduce
 from fairlead_broker.runtime.meters import BrokerMeters
 from fairlead_broker.runtime.requests import AppendResult, KeyedRequest
 
