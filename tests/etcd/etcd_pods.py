@@ -32,6 +32,7 @@ from fairlead_operator.plan.etcd_actions import (
 from fairlead_operator.plan.etcd_observed import EtcdClaim, EtcdPod, EtcdSet, EtcdStatus, ObservedEtcd
 from fairlead_operator.plan.etcd_view import EtcdPlace, EtcdWish
 from fairlead_operator.render.inputs import EtcdInputs
+from waiting import pause
 
 PAUSE_SECONDS = 0.1
 CONVERGE_SECONDS = 60.0
@@ -89,7 +90,7 @@ class EtcdPods:
                 plan = await self.step(wish)
                 if met(plan):
                     return plan
-                await asyncio.sleep(PAUSE_SECONDS)  # noqa: TID251 - between two looks, as the operator pauses
+                await pause(PAUSE_SECONDS)
 
     async def step(self, wish: EtcdWish) -> EtcdPlan:
         """Run one pass of a reconcile."""

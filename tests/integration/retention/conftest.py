@@ -23,6 +23,7 @@ from fairlead_api.identifiers import TimestampUs
 from fairlead_broker.clock import SystemClock
 from fairlead_broker.settings import BrokerSettings
 from fairlead_broker.wiring.start import RunningBroker, start_broker
+from waiting import pause
 
 DEADLINE_SECONDS = 5.0
 """Seconds within which every change of configuration must apply."""
@@ -49,9 +50,8 @@ class MovedClock(SystemClock):
 async def until(condition: Callable[[], Awaitable[bool]], seconds: float = DEADLINE_SECONDS) -> None:
     """Wait until the condition holds; raise `TimeoutError` when the time is over."""
     async with asyncio.timeout(seconds):
-        while not await condition():  # noqa: ASYNC110 - see below
-            # The broker does the awaited work without a signal.
-            await asyncio.sleep(0.01)  # noqa: TID251
+        while not await condition():
+            await pause(0.01)
 
 
 @dataclass(frozen=True, slots=True)
